@@ -1,0 +1,165 @@
+"""Positions, added to the tokens.
+
+Axes: B batch, T positions, E model width.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from zoo.layers.config import ConfigMixin
+
+LAYOUTS = ("interleaved", "halves")
+INTERPOLATIONS = ("bilinear", "bicubic")
+
+
+def sinusoidal_positions(length, width, layout="interleaved", max_wavelength=10000.0, start=0):
+    """PE[pos, 2k] = sin(pos / 10000^(2k/E)) and PE[pos, 2k+1] = cos of the same angle.
+
+    Source: Vaswani et al. 2017, section 3.5.
+
+    Args:
+        length: T, an int or a scalar tensor.
+        width: E, even.
+        layout: "interleaved" as above, the paper's; or "halves": all the sines, then all the
+            cosines, as in the published Marian models.
+        max_wavelength: the 10000 above.
+        start: the first position, an int or a scalar tensor.
+
+    Returns:
+        float32 [T, E].
+    """
+    positions = ops.cast(ops.arange(length) + start, "float32")
+    pairs = ops.arange(width // 2, dtype="float32")
+    angles = positions[:, None] * ops.exp(pairs * (-2.0 * math.log(max_wavelength) / width))
+    sines_and_cosines = [ops.sin(angles), ops.cos(angles)]
+    if layout == "halves":
+        return ops.concatenate(sines_and_cosines, axis=-1)
+    return ops.reshape(ops.stack(sines_and_cosines, axis=-1), (-1, width))
+
+
+@keras.saving.register_keras_serializable("zoo")
+class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
+    """Adds fixed sine and cosine positions; see `zoo.layers.sinusoidal_positions`.
+
+    Args:
+        layout: "interleaved" (the paper's) or "halves" (published Marian models').
+        max_wavelength: the largest wavelength is 2π times this.
+
+    Inputs: `x` [B, T, E], E even; `start`, the position of the first token, 0 by default.
+
+    Output: [B, T, E].
+
+    Raises:
+        ValueError: if `layout` is unknown; when built, if E is odd.
+    """
+
+    def __init__(self, layout="interleaved", max_wavelength=10000.0, **kwargs):
+        super().__init__(**kwargs)
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
+        self.layout = layout
+        self.max_wavelength = max_wavelength
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        if input_shape[-1] % 2:
+            raise ValueError(f"Sinusoidal positions need an even width. Received: {input_shape}.")
+
+    def call(self, x, start=0):
+        length, width = ops.shape(x)[1:]
+        positions = sinusoidal_positions(length, width, self.layout, self.max_wavelength, start)
+        return x + ops.cast(positions, x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable("zoo")
+class LearnedPositions(ConfigMixin, keras.layers.Layer):
+    """Adds a learned vector for each position, of a sequence or of a grid of patches.
+
+    Sources: Devlin et al. 2018, section 3 (sequence); Dosovitskiy et al. 2020, sections 3.1 and 3.2
+    (grid; another image size gets the learned grid, resized).
+
+    Args:
+        shape: length of the longest sequence, or (rows, columns) of the grid.
+        num_prefix_tokens: tokens before the grid that have positions of their own, such as CLS.
+        interpolation: "bilinear" or "bicubic", how a grid is resized (antialiased when it shrinks).
+
+    Inputs: `x` [B, T, E]: a sequence of up to `shape` tokens, or the prefix and the rows of the
+    grid one after the other; `grid`, the (rows, columns) of `x` if they are not those of `shape`.
+
+    Output: [B, T, E].
+
+    Raises:
+        ValueError: if `interpolation` is unknown; on a call, if `x` is longer than the table, or
+            has not the length that the grid says.
+    """
+
+    def __init__(self, shape, num_prefix_tokens=0, interpolation="bicubic", **kwargs):
+        super().__init__(**kwargs)
+        if interpolation not in INTERPOLATIONS:
+            raise ValueError(
+                f"interpolation must be one of {INTERPOLATIONS}. "
+                f"Received: interpolation={interpolation!r}."
+            )
+        self.shape = shape
+        self.num_prefix_tokens = num_prefix_tokens
+        self.interpolation = interpolation
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        positions = self.shape if self._is_sequence else math.prod(self.shape)
+        self.embeddings = self.add_weight(
+            shape=(self.num_prefix_tokens + positions, input_shape[-1]),
+            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            name="embeddings",
+        )
+
+    def call(self, x, grid=None):
+        length = ops.shape(x)[1]
+        if self._is_sequence:
+            table = self._first(length)
+        elif grid is None or tuple(grid) == tuple(self.shape):
+            table = self.embeddings
+        else:
+            table = self.resized(grid)
+        if isinstance(length, int) and table.shape[0] not in (length, None):
+            raise ValueError(
+                f"There are positions for {table.shape[0]} tokens (shape={self.shape}, "
+                f"num_prefix_tokens={self.num_prefix_tokens}, grid={grid}). "
+                f"Received {length} tokens."
+            )
+        return x + ops.cast(table, x.dtype)
+
+    def resized(self, grid):
+        """The table for another grid: [num_prefix_tokens + rows * columns, E]."""
+        prefix = self.embeddings[: self.num_prefix_tokens]
+        width = self.embeddings.shape[-1]
+        learned = ops.reshape(self.embeddings[self.num_prefix_tokens :], (*self.shape, width))
+        resized = ops.image.resize(
+            ops.cast(learned, "float32"),
+            grid,
+            interpolation=self.interpolation,
+            antialias=True,
+            data_format="channels_last",
+        )
+        resized = ops.reshape(ops.cast(resized, prefix.dtype), (-1, width))
+        return ops.concatenate([prefix, resized], axis=0)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    @property
+    def _is_sequence(self):
+        return isinstance(self.shape, int)
+
+    def _first(self, length):
+        if isinstance(length, int) and length > self.embeddings.shape[0]:
+            raise ValueError(
+                f"There are positions for {self.embeddings.shape[0]} tokens. "
+                f"Received {length} tokens."
+            )
+        return self.embeddings[:length]

@@ -1,0 +1,3 @@
+"""The bricks composed."""
+
+from zoo.models.vit import ViT, vit
