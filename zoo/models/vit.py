@@ -178,7 +178,7 @@ class ViT(ConfigMixin, keras.Model):
         self.head = keras.layers.Dense(
             num_classes,
             kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
-            dtype=policy,
+            dtype=policy.variable_dtype,  # logits of a mixed precision model are in full precision
             name="head",
         )
 

@@ -1,0 +1,305 @@
+"""Properties of the augmentation: what it may change, what it must not, and who decides."""
+
+import augmentation
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from augmentation import OPERATIONS, Augmentation
+
+SEED = tf.constant([3, 5])
+OFF = {
+    "crop_padding": 0,
+    "flip_probability": 0.0,
+    "randaugment_num_ops": 0,
+    "erase_probability": 0.0,
+    "mix_probability": 0.0,
+}
+WITHOUT_STRENGTH = {"identity", "autocontrast", "equalize"}
+
+
+def only(**settings):
+    return Augmentation(**{**OFF, **settings})
+
+
+def batch(count=64, height=32, width=32, channels=3):
+    shape = (count, height, width, channels)
+    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    return tf.constant(images), tf.one_hot(tf.range(count) % 10, 10)
+
+
+def same(count=64, height=32, width=32, channels=3):
+    return tf.repeat(batch(1, height, width, channels)[0], count, axis=0)
+
+
+def run(settings, images, labels, seed=SEED):
+    return [value.numpy() for value in settings(images, labels, seed)]
+
+
+def how_many_differ(images):
+    return len({image.tobytes() for image in np.asarray(images)})
+
+
+def test_off_changes_nothing():
+    images, labels = batch()
+    new_images, new_labels = run(only(), images, labels)
+    np.testing.assert_array_equal(new_images, images.numpy())
+    np.testing.assert_array_equal(new_labels, labels.numpy())
+    assert new_images.dtype == np.float32
+
+
+def test_seed_alone_decides():
+    images, labels = batch()
+    first = run(Augmentation(), images, labels)
+    again = [
+        value.numpy() for value in tf.function(Augmentation())(images, labels, SEED)
+    ]
+    other = run(Augmentation(), images, labels, tf.constant([3, 6]))
+    for eager, graph, different in zip(first, again, other, strict=True):
+        np.testing.assert_allclose(eager, graph, atol=1e-3)
+        assert np.abs(eager - different).max() > 0.1
+    for eager, repeated in zip(first, run(Augmentation(), images, labels), strict=True):
+        np.testing.assert_array_equal(eager, repeated)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "shape",
+    [(64, 32, 32, 3), (33, 8, 8, 1), (7, 5, 9, 3), (1, 32, 32, 3), (6, 11, 4, 2)],
+)
+def test_values_stay_images_and_labels(shape, seed):
+    images, labels = batch(*shape)
+    settings = Augmentation(randaugment_probability=1.0, randaugment_num_ops=3)
+    new_images, new_labels = run(settings, images, labels, tf.constant([seed, 1]))
+    assert new_images.shape == shape and new_labels.shape == labels.shape
+    assert new_images.dtype == new_labels.dtype == np.float32
+    assert np.isfinite(new_images).all()
+    assert new_images.min() >= 0 and new_images.max() <= 255.001
+    assert (new_labels >= 0).all()
+    np.testing.assert_allclose(new_labels.sum(1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0, 90, 255])
+def test_flat_images_make_no_nan(value):
+    images = tf.fill([70, 8, 8, 3], value)
+    settings = Augmentation(randaugment_probability=1.0, randaugment_num_ops=4)
+    assert np.isfinite(
+        run(settings, images, tf.one_hot(tf.zeros(70, tf.int32), 2))[0]
+    ).all()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        only(crop_padding=4),
+        only(flip_probability=0.5),
+        only(randaugment_num_ops=1, randaugment_probability=1.0),
+        only(erase_probability=0.5),
+    ],
+)
+def test_images_are_changed_one_by_one(settings):
+    images = same()
+    new_images, _ = run(settings, images, batch()[1])
+    assert how_many_differ(new_images) >= (2 if settings.flip_probability else 12)
+
+
+@pytest.mark.parametrize("padding,size", [(4, (32, 32)), (1, (8, 8)), (3, (7, 12))])
+def test_crop_and_flip_only_move_pixels(padding, size):
+    images = same(200, *size)
+    moved = augmentation.crop_and_flip(
+        tf.cast(images, tf.float32), SEED, padding, 0.5
+    ).numpy()
+    padded = np.pad(images[0], [(padding, padding), (padding, padding), (0, 0)])
+    crops = {}
+    for top in range(2 * padding + 1):
+        for left in range(2 * padding + 1):
+            crop = padded[top : top + size[0], left : left + size[1]].astype(np.float32)
+            crops[crop.tobytes()] = (top, left, False)
+            crops[crop[:, ::-1].tobytes()] = (top, left, True)
+    seen = [crops[image.tobytes()] for image in moved]
+    for part, choices in zip(
+        zip(*seen, strict=True), (2 * padding + 1, 2 * padding + 1, 2), strict=True
+    ):
+        assert set(part) == set(range(choices))
+
+
+def test_flip_probability():
+    images = same(1000, 8, 8)
+    flipped = augmentation.crop_and_flip(
+        tf.cast(images, tf.float32), SEED, 0, 0.3
+    ).numpy()
+    share = (flipped != images.numpy()).any((1, 2, 3)).mean()
+    assert abs(share - 0.3) < 0.06
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_operation(name, channels):
+    images = tf.round(50.0 + tf.cast(batch(5, 9, 12, channels)[0], tf.float32) / 2.0)
+    strength = tf.reshape([0.0, 0.5, -0.5, 1.0, -1.0], [5, 1, 1, 1])
+    whole = OPERATIONS[name](images, strength)
+    alone = [OPERATIONS[name](images[i : i + 1], strength[i : i + 1]) for i in range(5)]
+    np.testing.assert_allclose(whole, tf.concat(alone, 0), atol=1e-3)
+    if name not in WITHOUT_STRENGTH:
+        np.testing.assert_allclose(whole[0], images[0], atol=1e-4)
+    if name != "identity" and not (name == "color" and channels == 1):
+        assert np.abs(whole[3] - images[3]).max() > 1
+    assert OPERATIONS[name](images[:0], strength[:0]).shape == (0, 9, 12, channels)
+
+
+def test_operations_on_known_pixels():
+    ramp = np.linspace(50, 150, 64).round().astype(np.float32).reshape(1, 8, 8, 1)
+    full = tf.ones([1, 1, 1, 1])
+    for name in ("autocontrast", "equalize"):
+        spread = OPERATIONS[name](tf.constant(ramp), full).numpy()
+        assert (spread.min(), round(float(spread.max()))) == (0, 255)
+        np.testing.assert_allclose(spread.ravel(), np.linspace(0, 255, 64), atol=3)
+    np.testing.assert_array_equal(OPERATIONS["solarize"](ramp, full), 255 - ramp)
+    np.testing.assert_array_equal(OPERATIONS["posterize"](ramp, full), ramp // 16 * 16)
+    np.testing.assert_allclose(
+        OPERATIONS["brightness"](ramp, -full), 0.1 * ramp, rtol=1e-4
+    )
+    shifted = OPERATIONS["translate_x"](ramp, full * 0.25 / 0.45).numpy()
+    np.testing.assert_allclose(shifted[:, :, :6], ramp[:, :, 2:], atol=1e-3)
+    assert (shifted[:, :, 6:] == 128).all()
+    grey = OPERATIONS["color"](tf.cast(batch(1)[0], tf.float32), -full / 0.9).numpy()
+    np.testing.assert_allclose(grey[..., 0], grey[..., 2], atol=1e-2)
+
+
+def test_equalize_looks_at_one_image_only():
+    dark, bright = np.split(
+        np.linspace(0, 255, 128, dtype=np.float32).reshape(2, 8, 8, 1), 2
+    )
+    spread = OPERATIONS["equalize"](tf.concat([dark, bright], 0), tf.ones([2, 1, 1, 1]))
+    np.testing.assert_allclose(spread[0], spread[1], atol=1e-3)
+
+
+def test_randaugment_at_zero_magnitude():
+    images = tf.cast(batch(200)[0], tf.float32)
+    new = augmentation.rand_augment(images, SEED, 1, 0.0, 1.0).numpy()
+    changed = (np.abs(new - images.numpy()).max((1, 2, 3)) > 1e-3).mean()
+    assert changed < 3 * 2 / len(
+        OPERATIONS
+    )  # autocontrast and equalize have no magnitude
+
+
+def test_randaugment_probability():
+    images = tf.cast(batch(500, 16, 16)[0], tf.float32)
+    new = augmentation.rand_augment(images, SEED, 1, 0.9, 0.5).numpy()
+    changed = (np.abs(new - images.numpy()).max((1, 2, 3)) > 1e-3).mean()
+    assert abs(changed - 0.5 * 13 / 14) < 0.09
+
+
+def test_erase_is_one_box_of_noise():
+    images = tf.fill([800, 32, 32, 1], 300.0)
+    holes = (augmentation.erase(images, SEED, 0.25) != images).numpy()[..., 0]
+    erased = holes[holes.any((1, 2))]
+    assert abs(len(erased) / 800 - 0.25) < 0.06
+    for hole in erased:
+        assert hole.sum() == hole.any(0).sum() * hole.any(1).sum()
+    areas = erased.mean((1, 2))
+    assert 0.01 < areas.min() < 0.06 and 0.33 < areas.max() <= 0.42
+
+
+def one_class_each(count, height=32, width=32):
+    """Images whose every pixel is the number of their class."""
+    classes = tf.range(count, dtype=tf.float32)[:, None, None, None]
+    return tf.tile(classes, [1, height, width, 1]), tf.one_hot(tf.range(count), count)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (8, 8), (5, 9)])
+def test_cutmix_label_is_the_share_of_pixels(size):
+    images, labels = one_class_each(200, *size)
+    new_images, new_labels = run(
+        only(mix_probability=1.0, mixup_alpha=0.0), images, labels
+    )
+    shares = [[(image == k).mean() for k in range(200)] for image in new_images]
+    np.testing.assert_allclose(new_labels, shares, atol=1e-6)
+    assert len(np.unique(new_labels.max(1).round(4))) > 10
+
+
+def test_mixup_label_is_the_weight_of_pixels():
+    images, labels = one_class_each(200, 4, 4)
+    new_images, new_labels = run(
+        only(mix_probability=1.0, cutmix_alpha=0.0), images, labels
+    )
+    assert (new_images.std((1, 2)) < 1e-4).all()
+    np.testing.assert_allclose(
+        new_images[:, 0, 0, 0], new_labels @ np.arange(200), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
+def test_mixup_share_is_beta(alpha):
+    images, labels = one_class_each(4000, 1, 1)
+    settings = only(mix_probability=1.0, cutmix_alpha=0.0, mixup_alpha=alpha)
+    share = np.diag(run(settings, images, labels)[1])
+    assert abs(share.mean() - 0.5) < 0.03
+    assert abs(share.var() - 1 / (4 * (2 * alpha + 1))) < 0.015
+
+
+def test_mix_and_cutmix_probability():
+    images, labels = one_class_each(2000, 8, 8)
+    new_images, new_labels = run(
+        only(mix_probability=0.6, cutmix_probability=0.25), images, labels
+    )
+    mixed = (new_labels < 1).sum(1) == 2000
+    cut = np.array([len(np.unique(image)) > 1 for image in new_images])
+    assert abs(mixed.mean() - 0.6) < 0.06
+    assert 0.6 * 0.25 * 0.7 < cut.mean() < 0.6 * 0.25 * 1.2
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_in_a_dataset(drop_remainder):
+    images, labels = batch(20)
+    settings = Augmentation()
+    seeds = tf.data.Dataset.range(3).map(
+        lambda step: tf.stack([tf.cast(step, tf.int32), 7])
+    )
+    batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(
+        8, drop_remainder
+    )
+    dataset = tf.data.Dataset.zip(batches, seeds).map(
+        lambda pair, seed: settings(*pair, seed), num_parallel_calls=2
+    )
+    expected = [8 if drop_remainder else None, 32, 32, 3]
+    assert dataset.element_spec[0].shape.as_list() == expected
+    for step, (new_images, new_labels) in enumerate(dataset):
+        part = slice(8 * step, 8 * step + 8)
+        seed = tf.constant([step, 7])
+        eager = run(settings, images[part], labels[part], seed)
+        np.testing.assert_allclose(new_images, eager[0], atol=1e-3)
+        np.testing.assert_allclose(new_labels, eager[1], atol=1e-5)
+    assert step == (1 if drop_remainder else 2)
+
+
+def test_mixed_precision_does_not_reach_the_images():
+    images, labels = batch(28)
+    settings = Augmentation(randaugment_probability=1.0)
+    before = run(settings, images, labels)
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        after = run(settings, images, labels)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    np.testing.assert_array_equal(before[0], after[0])
+
+
+@pytest.mark.parametrize(
+    "name,value",
+    [
+        ("crop_padding", -1),
+        ("crop_padding", 1.5),
+        ("randaugment_num_ops", -1),
+        ("randaugment_magnitude", 1.1),
+        ("flip_probability", -0.1),
+        ("erase_probability", 2.0),
+        ("erase_probability", float("nan")),
+        ("mixup_alpha", -0.5),
+        ("cutmix_alpha", float("inf")),
+        ("mix_probability", 1.01),
+    ],
+)
+def test_bad_setting(name, value):
+    with pytest.raises(ValueError, match=rf"{name} must be .*from 0"):
+        Augmentation(**{name: value})

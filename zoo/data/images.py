@@ -1,0 +1,304 @@
+"""Labelled images: the built-in digits, TFDS data sets and folders of image files.
+
+Axes: H image height, W image width, C channels, n images.
+"""
+
+import concurrent.futures
+import math
+import os
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from zoo.data.preprocessing import ImageError, ImagePreprocessing
+from zoo.errors import UserError
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"}
+_MEMORY_LIMIT = 4 * 2**30  # bytes of decoded images that are kept, not decoded in every epoch
+_HELD_OUT = 0.1  # of a folder without a test folder
+
+
+class DataError(UserError):
+    """Data that cannot be trained on; the message says which, why and what to do."""
+
+
+class Images(NamedTuple):
+    """Labelled images in a fixed order.
+
+    Fields:
+        pixels: uint8 [n, H, W, C]; or the n paths of the files, to be read when needed.
+        labels: int32 [n].
+        preprocessing: what brings a file to size, if `pixels` are paths.
+    """
+
+    pixels: np.ndarray
+    labels: np.ndarray
+    preprocessing: ImagePreprocessing | None = None
+
+    def __len__(self):
+        return len(self.labels)
+
+    def fetch(self, indices):
+        """The images at `indices` [b], in a graph: uint8 [b, H, W, C]."""
+        picked = tf.gather(self.pixels, indices)
+        if self.preprocessing is None:
+            return picked
+        read = self.preprocessing
+        return tf.map_fn(
+            lambda path: read.fit(read.decode(tf.io.read_file(path))),
+            picked,
+            fn_output_signature=tf.TensorSpec((*read.image_size, read.channels), tf.uint8),
+        )
+
+    def sample(self, count):
+        """Up to `count` images, evenly spaced: uint8 [count, H, W, C]."""
+        chosen = np.linspace(0, len(self) - 1, min(count, len(self))).astype("int64")
+        return self.fetch(chosen).numpy()
+
+
+class ImageDataset(NamedTuple):
+    """Images to train and to test on.
+
+    Fields:
+        train, test: see `Images`.
+        class_names: the name of each label.
+        skipped: one line for each file that could not be read and was left out.
+    """
+
+    train: Images
+    test: Images
+    class_names: list[str]
+    skipped: list[str] = []
+
+    @property
+    def input_shape(self):
+        """(H, W, C)."""
+        return tuple(self.train.sample(1).shape[1:])
+
+    def preprocessing(self):
+        """Brings images to the size of these and normalises by the mean and spread of these."""
+        pixels = self.train.sample(10_000).astype("float64") / 255.0
+        mean, std = pixels.mean(axis=(0, 1, 2)), pixels.std(axis=(0, 1, 2))
+        return ImagePreprocessing(
+            image_size=self.input_shape[:2],
+            channels=self.input_shape[2],
+            mean=tuple(mean.tolist()),
+            std=tuple(np.maximum(std, 1e-3).tolist()),
+        )
+
+
+def digits(seed=0):
+    """The 1,797 handwritten digits of 8x8 grey pixels that scikit-learn holds; a fifth is for test.
+
+    Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", test part.
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    data = load_digits()
+    pixels = np.round(data.images * (255 / 16)).astype(np.uint8)[..., None]
+    labels = data.target.astype(np.int32)
+    split = train_test_split(pixels, labels, test_size=0.2, random_state=seed, stratify=labels)
+    return ImageDataset(
+        Images(split[0], split[2]), Images(split[1], split[3]), [str(n) for n in range(10)]
+    )
+
+
+def tfds_images(name, data_dir=None, image_size=None):
+    """An image classification data set of TensorFlow Datasets, held in memory.
+
+    Args:
+        name: as TFDS has it, such as "cifar10"; it has labels, and a "train" and a "test" or
+            "validation" split.
+        data_dir: folder of prepared TFDS data; TFDS's own default if not given, to which the data
+            are then downloaded if they are missing.
+        image_size: (H, W) to bring the images to; needed if they differ in size.
+
+    Raises:
+        DataError: if the data set is unknown, not to be had, or not of labelled images.
+    """
+    import tensorflow_datasets as tfds
+
+    if data_dir is not None and not os.path.isdir(data_dir):
+        raise DataError(f"There is no folder {data_dir}.")
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except tfds.core.DatasetNotFoundError:
+        raise DataError(
+            f"TensorFlow Datasets knows no data set {name!r}. `tfds.list_builders()` lists those "
+            "it knows; `digits` is built in."
+        ) from None
+    _prepare(builder)
+    features, splits = builder.info.features, builder.info.splits
+    test = next((split for split in ("test", "validation") if split in splits), None)
+    if "image" not in features or "label" not in features or "train" not in splits or not test:
+        raise DataError(f"{name} is no data set of labelled images with train and test splits.")
+    shape = features["image"].shape
+    if image_size is None:
+        if None in shape:
+            raise DataError(f"The images of {name} differ in size: say --image-size.")
+        image_size = shape[:2]
+    read = _resizing(image_size, shape[-1] or 3)
+    _check_size(splits["train"].num_examples + splits[test].num_examples, read)
+    return ImageDataset(
+        _from_split(builder, "train", read),
+        _from_split(builder, test, read),
+        list(features["label"].names),
+    )
+
+
+def image_folder(folder, image_size, seed=0):
+    """Images in a folder for each class: ``train/<class>/*.jpg``, and ``test`` or ``val`` likewise.
+
+    Without a test folder a tenth of each class is held out. A file that cannot be read is left
+    out and named in `skipped`.
+
+    Args:
+        folder: the folder that holds ``train``.
+        image_size: (H, W) to bring the images to.
+        seed: of the choice of the images to hold out.
+
+    Raises:
+        DataError: if a folder is missing or a class has no images.
+    """
+    folder = pathlib.Path(folder)
+    train = _files_by_class(folder / "train")
+    names = sorted(train)
+    test_folder = next((folder / n for n in ("test", "val") if (folder / n).is_dir()), None)
+    if test_folder is None:
+        train, test = _hold_out(train, seed)
+    else:
+        test = _files_by_class(test_folder)
+        if sorted(test) != names:
+            raise DataError(
+                f"{folder / 'train'} and {test_folder} must have the same classes. "
+                f"Only one of them has: {', '.join(sorted(set(test) ^ set(names)))}."
+            )
+    read, skipped = _resizing(image_size, 3), []
+    sets = [_from_files(part, names, read, skipped) for part in (train, test)]
+    return ImageDataset(*sets, names, skipped)
+
+
+def _prepare(builder):
+    """Downloads the data set if it is not there yet."""
+    if builder.is_prepared():
+        return
+    from tensorflow_datasets.core.download import downloader
+
+    # TFDS tries again for minutes where there is no network; there is no public setting for it.
+    downloader.MAX_RETRIES = 2
+    try:
+        builder.download_and_prepare()
+    except Exception as error:  # whatever the network, the disk or the data set's server raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"The data set {builder.name} is not on this machine (looked in {builder.data_path}) "
+            f"and could not be downloaded: {reason[:200]}\n"
+            "Ways on:\n"
+            "  --dataset digits     1,797 handwritten digits that need no network\n"
+            "  --data-dir FOLDER    prepared TFDS data, the folder that holds "
+            f"{builder.name}/{builder.version}\n"
+            "  --data-dir FOLDER    your own images: train/<class>/*.jpg\n"
+            "  or run this again where there is a network."
+        ) from None
+
+
+def _resizing(image_size, channels):
+    """Preprocessing that only brings images to size."""
+    return ImagePreprocessing(tuple(image_size), channels, (0.0,) * channels, (1.0,) * channels)
+
+
+def _bytes(count, read):
+    return count * math.prod(read.image_size) * read.channels
+
+
+def _check_size(count, read):
+    if _bytes(count, read) > 4 * _MEMORY_LIMIT:
+        raise DataError(
+            f"{count:,} images of {read.image_size} pixels are more than memory should hold. "
+            "Choose a smaller --image-size, or write them to an image folder, which is streamed."
+        )
+
+
+def _from_split(builder, split, read):
+    examples = builder.as_dataset(split=split, shuffle_files=False)
+    examples = examples.map(
+        lambda example: (read.fit(example["image"]), example["label"]), tf.data.AUTOTUNE
+    )
+    count = builder.info.splits[split].num_examples
+    pixels = np.empty((count, *read.image_size, read.channels), np.uint8)
+    labels = np.empty(count, np.int32)
+    progress = tqdm(total=count, desc=f"reading {builder.name}/{split}", unit="image", leave=False)
+    done = 0
+    with progress:
+        for batch in examples.batch(500).prefetch(2).as_numpy_iterator():
+            after = done + len(batch[1])
+            pixels[done:after], labels[done:after] = batch
+            progress.update(after - done)
+            done = after
+    return Images(pixels, labels)
+
+
+def _files_by_class(folder):
+    """{class name: sorted paths of its images}."""
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder}; it should hold a folder for each class.")
+    classes = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and not entry.name.startswith("."):
+            files = sorted(p for p in entry.rglob("*") if p.suffix.lower() in SUFFIXES)
+            if not files:
+                raise DataError(
+                    f"The class folder {entry} has no images ({', '.join(sorted(SUFFIXES))}). "
+                    "Fill it or remove it."
+                )
+            classes[entry.name] = files
+    if len(classes) < 2:
+        raise DataError(f"{folder} should hold two folders or more, one for each class.")
+    return classes
+
+
+def _hold_out(files_by_class, seed):
+    """Splits the files of each class: {class: files to train on}, {class: files to test on}."""
+    random, train, test = np.random.default_rng(seed), {}, {}
+    for name, files in files_by_class.items():
+        if len(files) < 2:
+            raise DataError(f"The class {name} has one image: too few to train and to test on.")
+        order = random.permutation(len(files))
+        count = max(1, round(_HELD_OUT * len(files)))
+        test[name] = [files[i] for i in order[:count]]
+        train[name] = [files[i] for i in order[count:]]
+    return train, test
+
+
+def _from_files(files_by_class, names, read, skipped):
+    """Opens each file once, to leave out, and name in `skipped`, those that cannot be read."""
+    paths = [path for name in names for path in files_by_class[name]]
+    labels = [label for label, name in enumerate(names) for _ in files_by_class[name]]
+    keep = _bytes(len(paths), read) <= _MEMORY_LIMIT
+    pixels, good = [], []
+
+    def attempt(path):
+        try:
+            return read.read(path) if keep else len(read.read(path))
+        except ImageError as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        results = pool.map(attempt, paths)
+        for index, result in enumerate(tqdm(results, "reading images", len(paths), leave=False)):
+            if isinstance(result, ImageError):
+                skipped.append(str(result))
+            else:
+                good.append(index)
+                pixels.append(result)
+    labels = np.asarray(labels, np.int32)[good]
+    for label, name in enumerate(names):
+        if label not in labels:
+            raise DataError(f"None of the images of the class {name} can be read: {skipped[-1]}")
+    if keep:
+        return Images(np.stack(pixels), labels)
+    return Images(np.asarray([str(paths[i]) for i in good]), labels, read)

@@ -1,0 +1,91 @@
+"""What feeds `fit`: batches of images as a pure function of a seed and the number of the step.
+
+Axes: B batch, H image height, W image width, C channels, K classes.
+"""
+
+import tensorflow as tf
+
+from zoo.errors import UserError
+
+
+def steps_per_epoch(images, batch_size):
+    """Whole batches in an epoch.
+
+    Raises:
+        UserError: if there is not one.
+    """
+    if not 1 <= batch_size <= len(images):
+        raise UserError(
+            f"The batch size must be from 1 to the number of training images, {len(images):,}. "
+            f"Received: {batch_size}."
+        )
+    return len(images) // batch_size
+
+
+def training_batches(
+    images,
+    preprocessing,
+    num_classes,
+    batch_size,
+    epochs,
+    augment=None,
+    label_smoothing=0.0,
+    repeats=1,
+    seed=0,
+    first_epoch=0,
+):
+    """Shuffled, augmented, normalised batches of the epochs `first_epoch` to `epochs`.
+
+    Every epoch has ``len(images) // batch_size`` batches, each drawn from `seed` and its number
+    alone: a run that starts again at an epoch sees what it would have seen.
+
+    Args:
+        images: `zoo.data.images.Images`.
+        preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
+        num_classes: K.
+        batch_size: B.
+        epochs: number of epochs of the whole run.
+        augment: function of (images float32 [B, H, W, C] in 0..255, one-hot labels, seed [2]), such
+            as `zoo.training.augmentation.Augmentation`; none by default.
+        label_smoothing: share of each label that is spread over all classes (Szegedy et al. 2015,
+            section 7).
+        repeats: how often an image occurs in its batch, each time augmented anew; an epoch then
+            sees fewer images (Hoffer et al. 2020, "Augment your batch", section 3).
+        seed: of order and augmentation.
+        first_epoch: epochs that are done already.
+
+    Returns:
+        `tf.data.Dataset` of (images float32 [B, H, W, C], soft labels float32 [B, K]).
+    """
+    count, steps = len(images), steps_per_epoch(images, batch_size)
+
+    def order(epoch):
+        shuffled = tf.random.experimental.stateless_shuffle(
+            tf.range(count), seed=tf.stack([tf.cast(seed, tf.int64), epoch])
+        )
+        return tf.data.Dataset.from_tensor_slices(
+            tf.repeat(shuffled, repeats)[: steps * batch_size]
+        )
+
+    def batch(step, indices):
+        pixels = tf.cast(images.fetch(indices), tf.float32)
+        labels = tf.one_hot(tf.gather(images.labels, indices), num_classes)
+        if augment is not None:
+            pixels, labels = augment(pixels, labels, tf.stack([seed, tf.cast(step, tf.int32)]))
+        labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
+        return preprocessing.normalise(pixels), labels
+
+    indices = tf.data.Dataset.range(first_epoch, epochs).flat_map(order)
+    batches = indices.batch(batch_size, drop_remainder=True).enumerate(first_epoch * steps)
+    return batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def test_batches(images, preprocessing, num_classes, batch_size):
+    """Batches of all images in their order, normalised, with one-hot labels; see above."""
+
+    def batch(indices):
+        labels = tf.one_hot(tf.gather(images.labels, indices), num_classes)
+        return preprocessing.normalise(images.fetch(indices)), labels
+
+    indices = tf.data.Dataset.range(len(images)).batch(batch_size)
+    return indices.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,47 @@
+"""What every recipe does around its own page: flags, quiet start, clear errors."""
+
+import argparse
+import dataclasses
+import sys
+
+import tyro
+
+from zoo.errors import UserError
+from zoo.startup import import_tensorflow_quietly
+
+
+def run_recipe(main, config_class, presets, description):
+    """Reads the command line into a config and runs `main` with it.
+
+    Args:
+        main: function of the config.
+        config_class: dataclass with a field `dataset`; each field is a flag, its docstring the help.
+        presets: {data set: config whose values are the defaults for it}.
+        description: shown by ``--help``.
+
+    Exits with status 2 and one message if a flag, a file or the data are wrong, and with status
+    130 if interrupted.
+    """
+    config = parse(sys.argv[1:], config_class, presets, description)
+    import_tensorflow_quietly()
+    try:
+        main(config)
+    except UserError as error:
+        sys.exit(_fail(error))
+    except KeyboardInterrupt:
+        print("\nInterrupted. The same command with --resume goes on after the last whole epoch.")
+        sys.exit(130)
+
+
+def parse(arguments, config_class, presets, description):
+    """Command line -> config; the data set it names sets the defaults of the other flags."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--dataset", default=config_class().dataset)
+    dataset = first.parse_known_args(arguments)[0].dataset
+    default = presets.get(dataset) or dataclasses.replace(config_class(), dataset=dataset)
+    return tyro.cli(config_class, args=arguments, default=default, description=description)
+
+
+def _fail(error):
+    print(f"error: {error}", file=sys.stderr)
+    return 2

@@ -1,0 +1,71 @@
+"""The end of a run: final figures, pictures, the model, and a summary of where they are."""
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.data.pipeline import test_batches
+from zoo.training import pictures
+
+_PICTURED = 8  # images in the picture of attention
+
+
+def finish_classifier(run, classifier, data):
+    """Tests a trained classifier and writes everything that its run folder still lacks.
+
+    Args:
+        run: `zoo.training.run_folder.RunFolder`, whose ``history.csv`` is written.
+        classifier: `zoo.classifier.ImageClassifier`.
+        data: `zoo.data.images.ImageDataset`.
+    """
+    print("Testing, saving and drawing ...")
+    classifier.save(run.path)
+    logits = classifier.model.predict(
+        test_batches(data.test, classifier.preprocessing, len(data.class_names), 256), verbose=0
+    )
+    history, labels = run.history(), data.test.labels
+    metrics = {
+        "test_accuracy": float(np.mean(logits.argmax(axis=1) == labels)),
+        "test_loss": float(np.mean(_cross_entropy(logits, labels))),
+        "train_loss": history["loss"][-1],
+        "epochs": len(history["epoch"]),
+        "images_per_second": float(np.median(history["images_per_second"])),
+        "parameters": classifier.model.count_params(),
+        "train_images": len(data.train),
+        "test_images": len(data.test),
+        "skipped_images": data.skipped,
+    }
+    pictures.learning_curves(history, run / "learning_curves.png")
+    counts = np.zeros((len(data.class_names),) * 2, int)
+    np.add.at(counts, (labels, logits.argmax(axis=1)), 1)
+    pictures.confusion_matrix(counts, data.class_names, run / "confusion_matrix.png")
+    _draw_attention(classifier, data.test, run / "attention.png")
+    run.write_json("metrics.json", metrics)
+    _print_summary(run, metrics)
+
+
+def _cross_entropy(logits, labels):
+    logits = tf.cast(logits, tf.float32)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits).numpy()
+
+
+def _draw_attention(classifier, images, path):
+    pixels, names, model = images.sample(_PICTURED), classifier.class_names, classifier.model
+    maps = model.attention_maps(classifier.preprocess(list(pixels)))
+    grid = tuple(side // model.patch_size for side in pixels.shape[1:3])
+    shares = pictures.attention_rollout(maps, grid, has_class_token=model.pool == "cls")
+    titles = [f"{name} {share:.0%}" for [(name, share)] in classifier(list(pixels))]
+    pictures.attention(pixels, shares, titles, path)
+
+
+def _print_summary(run, metrics):
+    print(
+        f"\ntest accuracy      {metrics['test_accuracy']:.2%}, "
+        f"weights averaged, after the last of {metrics['epochs']} epochs\n"
+        f"images a second    {metrics['images_per_second']:.0f} in training\n"
+        f"parameters         {metrics['parameters']:,}\n"
+        f"model              zoo.load({str(run.path)!r})(['image.png'])\n"
+        f"pictures           learning_curves.png, confusion_matrix.png, attention.png\n"
+        f"figures            metrics.json, history.csv; tensorboard --logdir {run.path}\n"
+        "run folder:"
+    )
+    print(run.path)
