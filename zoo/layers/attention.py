@@ -130,6 +130,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         return self.output_projection(x)
 
 
+@keras.saving.register_keras_serializable("zoo")
 class MultiHeadSelfAttention(_Attention):
     """Attention of a sequence to itself, in several heads.
 
@@ -177,6 +178,7 @@ class MultiHeadSelfAttention(_Attention):
         return [self._heads(part) for part in ops.split(self.qkv(x), ends, axis=-1)]
 
 
+@keras.saving.register_keras_serializable("zoo")
 class MultiHeadAttention(_Attention):
     """Attention of one sequence, the queries, to another, the memory, in several heads.
 

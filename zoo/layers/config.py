@@ -34,6 +34,8 @@ class ConfigMixin:
 
 
 def _constructor_arguments(cls):
+    if cls.__init__ is keras.layers.Layer.__init__:
+        return []
     parameters = inspect.signature(cls.__init__).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for p in parameters if p.kind in named and p.name != "self"]

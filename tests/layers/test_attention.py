@@ -1,0 +1,196 @@
+"""Attention: parity with Keras, masks, and what a head may see."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from zoo.layers import (
+    MultiHeadAttention,
+    MultiHeadSelfAttention,
+    attention_weights,
+    causal_mask,
+    combine_masks,
+    padding_mask,
+    scaled_dot_product_attention,
+)
+
+# float32 sums of a few dozen terms in another order
+TOLERANCE = 2e-6
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.integers(1, 5),
+)
+def test_equals_the_formula_in_float64(batch, heads, queries, keys, width, value_width):
+    query, key = normal(batch, heads, queries, width), normal(batch, heads, keys, width, seed=1)
+    value = normal(batch, heads, keys, value_width, seed=2)
+    scores = np.einsum("bhtd,bhsd->bhts", query, key, dtype="float64") / np.sqrt(width)
+    weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    found = scaled_dot_product_attention(query, key, value)
+    np.testing.assert_allclose(numpy(found), weights @ value, atol=TOLERANCE * 5)
+
+
+def copy_to_keras(twin, query, key, value, output):
+    """Each argument is a (kernel [E, H·D], bias) pair; Keras has an axis for the heads."""
+    for dense, (kernel, bias) in (
+        (twin._query_dense, query),
+        (twin._key_dense, key),
+        (twin._value_dense, value),
+    ):
+        dense.kernel.assign(kernel.reshape(dense.kernel.shape))
+        dense.bias.assign(bias.reshape(dense.bias.shape))
+    twin._output_dense.kernel.assign(output[0].reshape(twin._output_dense.kernel.shape))
+    twin._output_dense.bias.assign(output[1])
+
+
+def parts(dense, *ends):
+    """The (kernel, bias) pairs that lie side by side in a dense layer."""
+    kernel, bias = (numpy(v) for v in (dense.kernel, dense.bias))
+    return list(zip(np.split(kernel, ends, axis=1), np.split(bias, ends)))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_self_attention_equals_keras(masked):
+    ours = MultiHeadSelfAttention(12, 3, key_dim=5, value_dim=7)
+    x = normal(4, 6, 12)
+    mask = np.tri(6, dtype=bool)[None] if masked else None
+    ours(x)
+    for index, variable in enumerate(ours.weights):
+        variable.assign(normal(*variable.shape, seed=index))
+    theirs = keras.layers.MultiHeadAttention(3, 5, 7)
+    theirs(x, x)
+    copy_to_keras(theirs, *parts(ours.qkv, 15, 30), *parts(ours.output_projection))
+    expected, weights = theirs(x, x, attention_mask=mask, return_attention_scores=True)
+    mask = None if mask is None else mask[:, None]
+    # weights of up to 5 standard deviations: outputs are of the order of 100
+    np.testing.assert_allclose(numpy(ours(x, mask=mask)), numpy(expected), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(numpy(ours.attention_weights(x, mask)), numpy(weights), atol=1e-5)
+
+
+def test_attention_to_a_memory_equals_keras():
+    ours = MultiHeadAttention(12, 3, key_dim=5, value_dim=7)
+    query, memory = normal(4, 6, 12), normal(4, 9, 10, seed=1)
+    ours(query, memory)
+    for index, variable in enumerate(ours.weights):
+        variable.assign(normal(*variable.shape, seed=index))
+    theirs = keras.layers.MultiHeadAttention(3, 5, 7)
+    theirs(query, memory)
+    copy_to_keras(
+        theirs, *parts(ours.query), *parts(ours.key_value, 15), *parts(ours.output_projection)
+    )
+    valid = np.arange(9) < np.array([[9], [4], [1], [7]])
+    expected, weights = theirs(
+        query, memory, attention_mask=valid[:, None], return_attention_scores=True
+    )
+    np.testing.assert_allclose(
+        numpy(ours(query, memory, mask=valid)), numpy(expected), rtol=1e-4, atol=1e-4
+    )
+    found = ours.attention_weights(query, memory, valid)
+    np.testing.assert_allclose(numpy(found), numpy(weights), atol=1e-5)
+
+
+def test_project_and_attend_is_the_call():
+    layer = MultiHeadAttention(8, 2)
+    query, memory = normal(2, 3, 8), normal(2, 5, 8, seed=1)
+    expected = numpy(layer(query, memory))
+    found = numpy(layer.attend(query, *layer.project(memory)))
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_masked_weights_are_exactly_zero(dtype):
+    query, key = (ops.cast(normal(2, 3, 4, 8, seed=s) * 20, dtype) for s in (0, 1))
+    mask = np.random.default_rng(2).random((2, 1, 4, 4)) < 0.5
+    mask[0, 0, 2] = False
+    weights = numpy(ops.cast(attention_weights(query, key, mask), "float32"))
+    mask = np.broadcast_to(mask, weights.shape)
+    assert (weights[~mask] == 0).all()
+    sums = weights.sum(axis=-1)
+    # half precision rounds each weight: 2^-8 for bfloat16
+    np.testing.assert_allclose(sums, mask.any(axis=-1), atol=1e-6 if dtype == "float32" else 1e-2)
+
+
+def test_a_query_without_keys_gives_zeros_and_no_gradient_trouble():
+    x = normal(1, 2, 2, 3)
+    mask = np.array([[[[True, True], [False, False]]]])
+    attended = numpy(scaled_dot_product_attention(x, x, x, mask))
+    assert (attended[:, :, 1] == 0).all()
+    assert np.isfinite(attended).all()
+
+
+def test_what_is_padded_changes_nothing():
+    layer = MultiHeadSelfAttention(8, 2)
+    x = normal(2, 5, 8)
+    valid = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], bool)
+    changed = np.where(valid[..., None], x, 100.0).astype("float32")
+    found, expected = (numpy(layer(v, mask=valid)) for v in (changed, x))
+    np.testing.assert_allclose(found[valid], expected[valid], atol=TOLERANCE)
+
+
+def test_the_mask_that_keras_carries_is_obeyed_and_passed_on():
+    ids = np.array([[5, 3, 0], [2, 0, 0]])
+    embed = keras.layers.Embedding(10, 8, mask_zero=True)
+    layer, cross = MultiHeadSelfAttention(8, 2), MultiHeadAttention(8, 2)
+    embedded = embed(ids)
+    plain = numpy(embedded)
+    outputs = layer(embedded)
+    np.testing.assert_allclose(numpy(outputs), numpy(layer(plain, mask=ids != 0)), atol=TOLERANCE)
+    assert (numpy(outputs._keras_mask) == (ids != 0)).all()
+    causal = layer(embedded, mask=causal_mask(3))
+    assert causal._keras_mask.shape == (2, 3), "a causal mask of the call is no padding"
+    query = normal(2, 4, 8)
+    attended = cross(query, embedded)
+    np.testing.assert_allclose(
+        numpy(attended), numpy(cross(query, plain, mask=ids != 0)), atol=TOLERANCE
+    )
+    assert getattr(attended, "_keras_mask", None) is None, "the memory's mask is not the query's"
+
+
+def test_each_projection_is_drawn_at_its_own_scale():
+    layer = MultiHeadSelfAttention(64, 4, kernel_initializer="glorot_uniform")
+    layer.build((None, None, 64))
+    for kernel in np.split(numpy(layer.qkv.kernel), 3, axis=1):
+        limit = np.sqrt(6 / 128)
+        assert 0.95 * limit < np.abs(kernel).max() <= limit
+    seeded = MultiHeadSelfAttention(
+        64, 4, kernel_initializer=keras.initializers.GlorotUniform(seed=1)
+    )
+    seeded.build((None, None, 64))
+    query, key, value = np.split(numpy(seeded.qkv.kernel), 3, axis=1)
+    assert not np.allclose(query, key) and not np.allclose(key, value)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="embed_dim=10, num_heads=3"):
+        MultiHeadSelfAttention(10, 3)
+    with pytest.raises(ValueError, match="num_heads=0"):
+        MultiHeadAttention(10, 0)
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 3\)"):
+        MultiHeadSelfAttention(4, 2)(normal(2, 3, 4), mask=np.ones((2, 3, 3), bool))
+
+
+def test_masks():
+    valid = np.array([[True, True, False]])
+    expected = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0]], bool)
+    both = numpy(combine_masks(padding_mask(valid), None, causal_mask(3)))
+    assert (both == expected[None, None]).all()
+    assert combine_masks(None, None) is None
+    # with a cache the queries are the last positions
+    assert (numpy(causal_mask(2, 4)) == np.tri(4, dtype=bool)[None, None, 2:]).all()

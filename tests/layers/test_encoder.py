@@ -1,0 +1,114 @@
+"""The encoder block: parity with keras-hub, and the settings of its residual branches."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from zoo.layers import FeedForward, Residual, TransformerEncoder
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def shaken(layer):
+    for index, variable in enumerate(layer.weights):
+        variable.assign(variable + 0.3 * normal(*variable.shape, seed=index))
+    return layer
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_equals_keras_hub(norm, masked):
+    keras_hub = pytest.importorskip("keras_hub")
+    ours = TransformerEncoder(12, 3, 20, norm=norm, activation="relu", epsilon=1e-5)
+    theirs = keras_hub.layers.TransformerEncoder(
+        intermediate_dim=20, num_heads=3, layer_norm_epsilon=1e-5, normalize_first=norm == "pre"
+    )
+    x = normal(4, 6, 12)
+    ours(x)
+    theirs(x)
+    shaken(ours)
+    attention, twin = ours.attention.layer, theirs._self_attention_layer
+    projections = zip(*(np.split(numpy(v), 3, axis=-1) for v in attention.qkv.weights))
+    for dense, (kernel, bias) in zip(
+        (twin._query_dense, twin._key_dense, twin._value_dense), projections
+    ):
+        dense.kernel.assign(kernel.reshape(dense.kernel.shape))
+        dense.bias.assign(bias.reshape(dense.bias.shape))
+    kernel, bias = attention.output_projection.weights
+    twin._output_dense.kernel.assign(numpy(kernel).reshape(twin._output_dense.kernel.shape))
+    twin._output_dense.bias.assign(bias)
+    for mine, other in (
+        (ours.attention.normalization, theirs._self_attention_layer_norm),
+        (ours.feed_forward.normalization, theirs._feedforward_layer_norm),
+        (ours.feed_forward.layer.hidden, theirs._feedforward_intermediate_dense),
+        (ours.feed_forward.layer.output_projection, theirs._feedforward_output_dense),
+    ):
+        other.set_weights(mine.get_weights())
+    valid = np.arange(6) < np.array([[6], [4], [1], [5]]) if masked else np.ones((4, 6), bool)
+    expected = numpy(theirs(x, padding_mask=valid))[valid]
+    found = numpy(ours(x, mask=valid))[valid]
+    # sums of up to 20 terms of the order of 10 in another order
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_pre_norm_keeps_the_residual_stream_and_post_norm_normalizes_it():
+    x = normal(2, 3, 8) * 100
+    change = numpy(shaken(TransformerEncoder(8, 2, norm="pre"))(x)) - x
+    assert np.abs(change).max() < 100
+    outputs = numpy(TransformerEncoder(8, 2, norm="post")(x))
+    np.testing.assert_allclose(outputs.mean(axis=-1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(outputs.std(axis=-1), 1.0, atol=1e-3)
+
+
+def test_stochastic_depth_leaves_out_whole_examples():
+    keras.utils.set_random_seed(0)
+    layer = Residual(keras.layers.Dense(4), norm="pre", stochastic_depth=0.4)
+    x = normal(2000, 3, 4)
+    change = numpy(layer(x)) - x
+    in_training = numpy(layer(x, training=True)) - x
+    dropped = (in_training == 0).all(axis=(1, 2))
+    # standard deviation of the share of 2,000 draws at 0.4: 0.011
+    assert abs(dropped.mean() - 0.4) < 0.04
+    np.testing.assert_allclose(in_training[~dropped], change[~dropped] / 0.6, rtol=1e-3, atol=1e-4)
+
+
+def test_layer_scale_starts_small_and_learns():
+    layer = Residual(keras.layers.Dense(4), layer_scale=1e-3)
+    x = normal(2, 3, 4)
+    plain = Residual(layer.layer)
+    plain.build(x.shape)
+    np.testing.assert_allclose(
+        numpy(layer(x)) - x, 1e-3 * (numpy(plain(x)) - x), atol=1e-6
+    )
+    assert [v.name for v in layer.trainable_variables].count("scale") == 1
+
+
+def test_the_hidden_layer_is_four_times_as_wide_by_default():
+    layer = FeedForward(6)
+    layer.build((None, None, 6))
+    assert layer.hidden.units == 24
+
+
+def test_attention_weights_are_those_of_the_call():
+    block = shaken_block = TransformerEncoder(8, 2, norm="pre")
+    x = normal(2, 5, 8)
+    block(x)
+    shaken(shaken_block)
+    weights = numpy(block.attention_weights(x))
+    assert weights.shape == (2, 2, 5, 5)
+    expected = block.attention.layer.attention_weights(block.attention.normalization(x))
+    np.testing.assert_allclose(weights, numpy(expected), atol=1e-6)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="norm='middle'"):
+        TransformerEncoder(8, 2, norm="middle")
+    with pytest.raises(ValueError, match="embed_dim=8, num_heads=3"):
+        TransformerEncoder(8, 3)

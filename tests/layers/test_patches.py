@@ -1,0 +1,57 @@
+"""Patches and learned tokens."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from zoo.layers import ClassToken, PatchEmbed, PatchExtract, RegisterTokens
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def test_patches_are_blocks_of_the_image():
+    images = np.arange(2 * 4 * 6 * 3, dtype="float32").reshape(2, 4, 6, 3)
+    patches = numpy(PatchExtract(2)(images))
+    assert patches.shape == (2, 6, 12)
+    for row in range(2):
+        for column in range(3):
+            block = images[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+            np.testing.assert_array_equal(patches[:, 3 * row + column], block.reshape(2, 12))
+
+
+def test_patch_embedding_is_a_convolution():
+    images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
+    embed = PatchEmbed(5, 4)
+    embedded = numpy(embed(images))
+    convolution = keras.layers.Conv2D(5, 4, strides=4)
+    convolution.build(images.shape)
+    kernel, bias = (numpy(v) for v in embed.weights)
+    convolution.set_weights([kernel.reshape(4, 4, 3, 5), bias + 1])
+    embed.projection.bias.assign(bias + 1)
+    expected = numpy(convolution(images)).reshape(2, 6, 5)
+    np.testing.assert_allclose(numpy(embed(images)), expected, atol=1e-5)  # sums of 48 terms
+    np.testing.assert_allclose(embedded + 1, expected, atol=1e-5)
+
+
+def test_an_image_that_does_not_divide_is_named():
+    with pytest.raises(ValueError, match="30x32 pixels, patch_size=4"):
+        PatchExtract(4)(np.zeros((1, 30, 32, 3), "float32"))
+    with pytest.raises(ValueError, match="32x30 pixels, patch_size=4"):
+        PatchEmbed(8, 4)(keras.Input((32, 30, 3)))
+    with pytest.raises(ValueError, match="patch_size=0"):
+        PatchExtract(0)
+
+
+def test_class_token_first_registers_last():
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+    first, last = ClassToken(), RegisterTokens(2)
+    first.build(x.shape)
+    last.build(x.shape)
+    first.token.assign([[1.0, 2.0, 3.0, 4.0]])
+    tokens = numpy(last(first(x)))
+    np.testing.assert_array_equal(tokens[:, 0], [[1.0, 2.0, 3.0, 4.0]] * 2)
+    np.testing.assert_array_equal(tokens[:, 1:4], x)
+    np.testing.assert_array_equal(tokens[:, 4:], np.stack([numpy(last.tokens)] * 2))

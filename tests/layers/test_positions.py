@@ -1,0 +1,92 @@
+"""Positions: their formulas, and learned ones on other grids."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from zoo.layers import LearnedPositions, SinusoidalPositions, sinusoidal_positions
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def learned(shape, table, **settings):
+    layer = LearnedPositions(shape, **settings)
+    layer.build((None, None, table.shape[-1]))
+    layer.embeddings.assign(table)
+    return layer
+
+
+@pytest.mark.parametrize("length, width", [(1, 2), (7, 4), (50, 64)])
+def test_sinusoids_are_the_papers(length, width):
+    expected = np.empty((length, width))
+    for position in range(length):
+        for k in range(width // 2):
+            angle = position / 10000 ** (2 * k / width)
+            expected[position, 2 * k : 2 * k + 2] = np.sin(angle), np.cos(angle)
+    # angles of up to 50 radians in float32
+    np.testing.assert_allclose(numpy(sinusoidal_positions(length, width)), expected, atol=1e-5)
+
+
+def test_halves_are_the_same_numbers_in_another_order():
+    interleaved = numpy(sinusoidal_positions(9, 6))
+    halves = numpy(sinusoidal_positions(9, 6, layout="halves"))
+    np.testing.assert_array_equal(halves[:, :3], interleaved[:, 0::2])
+    np.testing.assert_array_equal(halves[:, 3:], interleaved[:, 1::2])
+
+
+def test_a_later_start_continues_the_positions():
+    layer, zeros = SinusoidalPositions(), np.zeros((2, 3, 8), "float32")
+    whole = numpy(sinusoidal_positions(8, 8))
+    np.testing.assert_allclose(numpy(layer(zeros, start=5)), [whole[5:]] * 2, atol=1e-6)
+
+
+def test_a_sequence_takes_the_first_positions():
+    table = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+    layer = learned(6, table)
+    np.testing.assert_array_equal(numpy(layer(np.zeros((1, 4, 4), "float32")))[0], table[:4])
+    with pytest.raises(ValueError, match="for 6 tokens. Received 7"):
+        layer(np.zeros((1, 7, 4), "float32"))
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_another_grid_gets_the_same_picture(interpolation):
+    """A smooth table, resized, is the smooth function sampled at the new patches' centres."""
+
+    def smooth(rows, columns):
+        row = (np.arange(rows) + 0.5)[:, None] / rows
+        column = (np.arange(columns) + 0.5)[None] / columns
+        return np.stack([np.sin(2 * row) + column, row * column], -1).reshape(-1, 2)
+
+    prefix = np.array([[7.0, -7.0]])
+    table = np.concatenate([prefix, smooth(16, 12)]).astype("float32")
+    layer = learned((16, 12), table, num_prefix_tokens=1, interpolation=interpolation)
+    for grid in ((24, 18), (8, 6), (16, 24)):
+        resized = numpy(layer.resized(grid))
+        np.testing.assert_array_equal(resized[:1], prefix)
+        inside = np.zeros(grid, bool)
+        inside[2:-2, 2:-2] = True  # at the border a picture has no neighbours to interpolate with
+        found, expected = resized[1:][inside.ravel()], smooth(*grid)[inside.ravel()]
+        # a grid samples these functions coarsely; their range is about 2
+        np.testing.assert_allclose(found, expected, atol=0.02)
+        x = np.zeros((1, 1 + grid[0] * grid[1], 2), "float32")
+        np.testing.assert_array_equal(numpy(layer(x, grid=grid))[0], resized)
+
+
+def test_the_same_grid_is_not_touched():
+    table = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+    layer = learned((2, 3), table)
+    np.testing.assert_array_equal(numpy(layer(np.zeros((1, 6, 4), "float32"), grid=(2, 3)))[0], table)
+    np.testing.assert_array_equal(numpy(layer(np.zeros((1, 6, 4), "float32")))[0], table)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="layout='sideways'"):
+        SinusoidalPositions("sideways")
+    with pytest.raises(ValueError, match="even width"):
+        SinusoidalPositions()(np.zeros((1, 2, 3), "float32"))
+    with pytest.raises(ValueError, match="interpolation='nearest'"):
+        LearnedPositions(4, interpolation="nearest")
+    with pytest.raises(ValueError, match="for 7 tokens.*Received 9 tokens"):
+        LearnedPositions((2, 3), num_prefix_tokens=1)(np.zeros((1, 9, 4), "float32"))
