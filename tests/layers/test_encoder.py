@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo.layers import FeedForward, Residual, TransformerEncoder
+from zoo.layers import FeedForward, Residual, TransformerEncoder, gelu
 
 
 def normal(*shape, seed=0):
@@ -94,6 +94,14 @@ def test_the_hidden_layer_is_four_times_as_wide_by_default():
     layer = FeedForward(6)
     layer.build((None, None, 6))
     assert layer.hidden.units == 24
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("bfloat16", 0.04)])
+def test_gelu_is_the_exact_one(dtype, tolerance):
+    x = np.linspace(-6, 6, 1001, dtype="float32")
+    expected = numpy(ops.gelu(x, approximate=False))
+    found = numpy(ops.cast(gelu(ops.cast(x, dtype)), "float32"))
+    np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
 def test_attention_weights_are_those_of_the_call():

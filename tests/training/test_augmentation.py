@@ -51,9 +51,7 @@ def test_off_changes_nothing():
 def test_seed_alone_decides():
     images, labels = batch()
     first = run(Augmentation(), images, labels)
-    again = [
-        value.numpy() for value in tf.function(Augmentation())(images, labels, SEED)
-    ]
+    again = [value.numpy() for value in tf.function(Augmentation())(images, labels, SEED)]
     other = run(Augmentation(), images, labels, tf.constant([3, 6]))
     for eager, graph, different in zip(first, again, other, strict=True):
         np.testing.assert_allclose(eager, graph, atol=1e-3)
@@ -64,8 +62,7 @@ def test_seed_alone_decides():
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(
-    "shape",
-    [(64, 32, 32, 3), (33, 8, 8, 1), (7, 5, 9, 3), (1, 32, 32, 3), (6, 11, 4, 2)],
+    "shape", [(64, 32, 32, 3), (33, 8, 8, 1), (7, 5, 9, 3), (1, 32, 32, 3), (6, 11, 4, 2)]
 )
 def test_values_stay_images_and_labels(shape, seed):
     images, labels = batch(*shape)
@@ -83,9 +80,7 @@ def test_values_stay_images_and_labels(shape, seed):
 def test_flat_images_make_no_nan(value):
     images = tf.fill([70, 8, 8, 3], value)
     settings = Augmentation(randaugment_probability=1.0, randaugment_num_ops=4)
-    assert np.isfinite(
-        run(settings, images, tf.one_hot(tf.zeros(70, tf.int32), 2))[0]
-    ).all()
+    assert np.isfinite(run(settings, images, tf.one_hot(tf.zeros(70, tf.int32), 2))[0]).all()
 
 
 @pytest.mark.parametrize(
@@ -106,9 +101,7 @@ def test_images_are_changed_one_by_one(settings):
 @pytest.mark.parametrize("padding,size", [(4, (32, 32)), (1, (8, 8)), (3, (7, 12))])
 def test_crop_and_flip_only_move_pixels(padding, size):
     images = same(200, *size)
-    moved = augmentation.crop_and_flip(
-        tf.cast(images, tf.float32), SEED, padding, 0.5
-    ).numpy()
+    moved = augmentation.crop_and_flip(tf.cast(images, tf.float32), SEED, padding, 0.5).numpy()
     padded = np.pad(images[0], [(padding, padding), (padding, padding), (0, 0)])
     crops = {}
     for top in range(2 * padding + 1):
@@ -125,9 +118,7 @@ def test_crop_and_flip_only_move_pixels(padding, size):
 
 def test_flip_probability():
     images = same(1000, 8, 8)
-    flipped = augmentation.crop_and_flip(
-        tf.cast(images, tf.float32), SEED, 0, 0.3
-    ).numpy()
+    flipped = augmentation.crop_and_flip(tf.cast(images, tf.float32), SEED, 0, 0.3).numpy()
     share = (flipped != images.numpy()).any((1, 2, 3)).mean()
     assert abs(share - 0.3) < 0.06
 
@@ -156,9 +147,7 @@ def test_operations_on_known_pixels():
         np.testing.assert_allclose(spread.ravel(), np.linspace(0, 255, 64), atol=3)
     np.testing.assert_array_equal(OPERATIONS["solarize"](ramp, full), 255 - ramp)
     np.testing.assert_array_equal(OPERATIONS["posterize"](ramp, full), ramp // 16 * 16)
-    np.testing.assert_allclose(
-        OPERATIONS["brightness"](ramp, -full), 0.1 * ramp, rtol=1e-4
-    )
+    np.testing.assert_allclose(OPERATIONS["brightness"](ramp, -full), 0.1 * ramp, rtol=1e-4)
     shifted = OPERATIONS["translate_x"](ramp, full * 0.25 / 0.45).numpy()
     np.testing.assert_allclose(shifted[:, :, :6], ramp[:, :, 2:], atol=1e-3)
     assert (shifted[:, :, 6:] == 128).all()
@@ -167,9 +156,7 @@ def test_operations_on_known_pixels():
 
 
 def test_equalize_looks_at_one_image_only():
-    dark, bright = np.split(
-        np.linspace(0, 255, 128, dtype=np.float32).reshape(2, 8, 8, 1), 2
-    )
+    dark, bright = np.split(np.linspace(0, 255, 128, dtype=np.float32).reshape(2, 8, 8, 1), 2)
     spread = OPERATIONS["equalize"](tf.concat([dark, bright], 0), tf.ones([2, 1, 1, 1]))
     np.testing.assert_allclose(spread[0], spread[1], atol=1e-3)
 
@@ -178,9 +165,7 @@ def test_randaugment_at_zero_magnitude():
     images = tf.cast(batch(200)[0], tf.float32)
     new = augmentation.rand_augment(images, SEED, 1, 0.0, 1.0).numpy()
     changed = (np.abs(new - images.numpy()).max((1, 2, 3)) > 1e-3).mean()
-    assert changed < 3 * 2 / len(
-        OPERATIONS
-    )  # autocontrast and equalize have no magnitude
+    assert changed < 3 * 2 / len(OPERATIONS)  # autocontrast and equalize have no magnitude
 
 
 def test_randaugment_probability():
@@ -210,9 +195,7 @@ def one_class_each(count, height=32, width=32):
 @pytest.mark.parametrize("size", [(32, 32), (8, 8), (5, 9)])
 def test_cutmix_label_is_the_share_of_pixels(size):
     images, labels = one_class_each(200, *size)
-    new_images, new_labels = run(
-        only(mix_probability=1.0, mixup_alpha=0.0), images, labels
-    )
+    new_images, new_labels = run(only(mix_probability=1.0, mixup_alpha=0.0), images, labels)
     shares = [[(image == k).mean() for k in range(200)] for image in new_images]
     np.testing.assert_allclose(new_labels, shares, atol=1e-6)
     assert len(np.unique(new_labels.max(1).round(4))) > 10
@@ -220,13 +203,9 @@ def test_cutmix_label_is_the_share_of_pixels(size):
 
 def test_mixup_label_is_the_weight_of_pixels():
     images, labels = one_class_each(200, 4, 4)
-    new_images, new_labels = run(
-        only(mix_probability=1.0, cutmix_alpha=0.0), images, labels
-    )
+    new_images, new_labels = run(only(mix_probability=1.0, cutmix_alpha=0.0), images, labels)
     assert (new_images.std((1, 2)) < 1e-4).all()
-    np.testing.assert_allclose(
-        new_images[:, 0, 0, 0], new_labels @ np.arange(200), atol=1e-3
-    )
+    np.testing.assert_allclose(new_images[:, 0, 0, 0], new_labels @ np.arange(200), atol=1e-3)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
@@ -253,12 +232,8 @@ def test_mix_and_cutmix_probability():
 def test_in_a_dataset(drop_remainder):
     images, labels = batch(20)
     settings = Augmentation()
-    seeds = tf.data.Dataset.range(3).map(
-        lambda step: tf.stack([tf.cast(step, tf.int32), 7])
-    )
-    batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(
-        8, drop_remainder
-    )
+    seeds = tf.data.Dataset.range(3).map(lambda step: tf.stack([tf.cast(step, tf.int32), 7]))
+    batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8, drop_remainder)
     dataset = tf.data.Dataset.zip(batches, seeds).map(
         lambda pair, seed: settings(*pair, seed), num_parallel_calls=2
     )
@@ -303,3 +278,44 @@ def test_mixed_precision_does_not_reach_the_images():
 def test_bad_setting(name, value):
     with pytest.raises(ValueError, match=rf"{name} must be .*from 0"):
         Augmentation(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        only(crop_padding=4),
+        only(flip_probability=0.5),
+        only(randaugment_num_ops=1),
+        only(erase_probability=0.25),
+        only(mix_probability=1.0, cutmix_probability=0.0),
+        only(mix_probability=1.0, cutmix_probability=1.0),
+    ],
+)
+def test_every_stage_follows_the_seed(settings):
+    images, labels = batch()
+    first, other = (run(settings, images, labels, tf.constant([0, k]))[0] for k in (1, 2))
+    assert (first != other).any()
+    assert (first != run(settings, images, labels, tf.constant([1, 1]))[0]).any()
+
+
+def test_randaugment_draws_signs_anew_each_turn(monkeypatch):
+    monkeypatch.setattr(
+        augmentation, "OPERATIONS", {"identity": lambda x, strength: x + strength}
+    )
+    sums = augmentation.rand_augment(tf.zeros([400, 1, 1, 1]), SEED, 2, 0.5, 1.0)
+    shares = [np.mean(sums.numpy() == value) for value in (-1, 0, 1)]
+    np.testing.assert_allclose(shares, [0.25, 0.5, 0.25], atol=0.08)
+
+
+@pytest.mark.parametrize("kind", ["erase", "cutmix"])
+def test_boxes_favour_no_side(kind):
+    images, labels = one_class_each(3000, 12, 10)
+    if kind == "erase":
+        new_images = augmentation.erase(images, SEED, 1.0)
+    else:
+        new_images = augmentation.mix(images, labels, SEED, 0.0, 1.0, 1.0, 1.0)[0]
+    covered = (new_images != images).numpy()[..., 0].mean(0)
+    np.testing.assert_allclose(covered, covered[::-1], atol=0.05)
+    np.testing.assert_allclose(covered, covered[:, ::-1], atol=0.05)
+    # Where boxes may be cut by the border, the middle is covered more often than corners.
+    assert covered[6, 5] > 1.5 * covered[0, 0]

@@ -8,7 +8,7 @@ from zoo.layers.attention import (
 )
 from zoo.layers.class_token import ClassToken, RegisterTokens
 from zoo.layers.encoder import TransformerEncoder
-from zoo.layers.feed_forward import FeedForward
+from zoo.layers.feed_forward import FeedForward, gelu
 from zoo.layers.masks import as_attention_mask, causal_mask, combine_masks, padding_mask
 from zoo.layers.patches import PatchEmbed, PatchExtract, patch_grid
 from zoo.layers.positions import LearnedPositions, SinusoidalPositions, sinusoidal_positions

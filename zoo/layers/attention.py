@@ -115,19 +115,20 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         # the memory's, or causal. The output is padded where the queries are.
         return getattr(inputs, "_keras_mask", None)
 
-    def _heads(self, x):
-        """[B, T, H·D] -> [B, H, T, D]."""
-        _, length, width = ops.shape(x)
-        x = ops.reshape(x, (-1, length, self.num_heads, width // self.num_heads))
-        return ops.transpose(x, (0, 2, 1, 3))
+    def _heads(self, projected, length):
+        """[B·T, H·D] -> [B, H, T, D]."""
+        width = projected.shape[-1] // self.num_heads
+        return ops.transpose(
+            ops.reshape(projected, (-1, length, self.num_heads, width)), (0, 2, 1, 3)
+        )
 
     def _attend(self, query, key, value, mask):
         """Heads of queries, keys and values -> [B, T, E]."""
         dropout = self._weights_dropout if self.dropout else None
-        x = scaled_dot_product_attention(query, key, value, as_attention_mask(mask), dropout)
-        x = ops.transpose(x, (0, 2, 1, 3))
-        x = ops.reshape(x, (-1, ops.shape(x)[1], self._value_width))
-        return self.output_projection(x)
+        x = scaled_dot_product_attention(query, key, value, mask, dropout)
+        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self._value_width))
+        x = self.output_projection(x)
+        return ops.reshape(x, (-1, ops.shape(query)[2], self.embed_dim))
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -148,9 +149,9 @@ class MultiHeadSelfAttention(_Attention):
         kernel_initializer: initializer of each projection's matrix.
 
     Inputs: `x` [B, T, any width]; `mask` bool, True = attend: a padding mask [B, T] or any mask
-    broadcastable to [B, H, T, T].
+    broadcastable to [B, H, T, T]. `num_queries`: only that many positions, the first, attend.
 
-    Output: [B, T, E].
+    Output: [B, T, E]; [B, num_queries, E] with `num_queries`.
 
     Raises:
         ValueError: if `num_heads` does not divide `embed_dim` and there is no `key_dim`; on a call,
@@ -159,11 +160,16 @@ class MultiHeadSelfAttention(_Attention):
 
     def build(self, input_shape):
         self.qkv = self._projection("qkv", self._key_width, self._key_width, self._value_width)
-        self.qkv.build(input_shape)
-        self.output_projection.build((*input_shape[:-1], self._value_width))
+        self.qkv.build((None, input_shape[-1]))
+        self.output_projection.build((None, self._value_width))
 
-    def call(self, x, mask=None):
-        return self._attend(*self._project(x), mask)
+    def call(self, x, mask=None, num_queries=None):
+        query, key, value = self._project(x)
+        mask = as_attention_mask(mask)
+        if num_queries is not None:
+            query = query[:, :, :num_queries]
+            mask = None if mask is None else mask[:, :, :num_queries]
+        return self._attend(query, key, value, mask)
 
     def attention_weights(self, x, mask=None):
         """What each position takes from each other one: [B, H, T, T], without dropout."""
@@ -174,8 +180,10 @@ class MultiHeadSelfAttention(_Attention):
         return (*input_shape[:-1], self.embed_dim)
 
     def _project(self, x):
+        """Heads of the queries, keys and values."""
         ends = (self._key_width, 2 * self._key_width)
-        return [self._heads(part) for part in ops.split(self.qkv(x), ends, axis=-1)]
+        parts = ops.split(self.qkv(_rows(x)), ends, axis=-1)
+        return [self._heads(part, ops.shape(x)[1]) for part in parts]
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -209,10 +217,10 @@ class MultiHeadAttention(_Attention):
 
     def build(self, query_shape, memory_shape):
         self.query = self._projection("query", self._key_width)
-        self.query.build(query_shape)
+        self.query.build((None, query_shape[-1]))
         self.key_value = self._projection("key_value", self._key_width, self._value_width)
-        self.key_value.build(memory_shape)
-        self.output_projection.build((*query_shape[:-1], self._value_width))
+        self.key_value.build((None, memory_shape[-1]))
+        self.output_projection.build((None, self._value_width))
 
     def call(self, query, memory, mask=None, memory_mask=None):
         mask = combine_masks(as_attention_mask(mask), as_attention_mask(memory_mask))
@@ -220,20 +228,30 @@ class MultiHeadAttention(_Attention):
 
     def project(self, memory):
         """The memory's heads: keys [B, H, S, D] and values [B, H, S, value width]."""
-        key, value = ops.split(self.key_value(memory), [self._key_width], axis=-1)
-        return self._heads(key), self._heads(value)
+        parts = ops.split(self.key_value(_rows(memory)), [self._key_width], axis=-1)
+        key, value = (self._heads(part, ops.shape(memory)[1]) for part in parts)
+        return key, value
 
     def attend(self, query, key, value, mask=None):
         """Attends from `query` [B, T, any width] to what `project` returned: [B, T, E]."""
-        return self._attend(self._heads(self.query(query)), key, value, mask)
+        return self._attend(self._query(query), key, value, as_attention_mask(mask))
 
     def attention_weights(self, query, memory, mask=None):
         """What each query takes from each position of the memory: [B, H, T, S], without dropout."""
         key, _ = self.project(memory)
-        return attention_weights(self._heads(self.query(query)), key, as_attention_mask(mask))
+        return attention_weights(self._query(query), key, as_attention_mask(mask))
 
     def compute_output_shape(self, query_shape, memory_shape):
         return (*query_shape[:-1], self.embed_dim)
+
+    def _query(self, x):
+        """Heads of the queries."""
+        return self._heads(self.query(_rows(x)), ops.shape(x)[1])
+
+
+def _rows(x):
+    """[B, T, width] -> [B·T, width]: TensorFlow fuses product and bias of a matrix only."""
+    return ops.reshape(x, (-1, x.shape[-1]))
 
 
 def _side_by_side(initializer, widths):

@@ -30,9 +30,10 @@ class TransformerEncoder(ConfigMixin, keras.layers.Layer):
         epsilon: added to the variance in the layer normalizations.
 
     Inputs: `x` [B, T, E]; `mask` bool, True = attend: a padding mask [B, T] or any mask
-    broadcastable to [B, H, T, T].
+    broadcastable to [B, H, T, T]. `num_queries`: only that many positions, the first, are computed,
+    for a last block of which no more is read.
 
-    Output: [B, T, E].
+    Output: [B, T, E]; [B, num_queries, E] with `num_queries`.
 
     Raises:
         ValueError: if `num_heads` does not divide `embed_dim` and there is no `key_dim`, or if
@@ -88,8 +89,8 @@ class TransformerEncoder(ConfigMixin, keras.layers.Layer):
         self.attention.build(input_shape)
         self.feed_forward.build(input_shape)
 
-    def call(self, x, mask=None):
-        x = self.attention(x, mask=mask)
+    def call(self, x, mask=None, num_queries=None):
+        x = self.attention(x, mask=mask, num_queries=num_queries)
         return self.feed_forward(x)
 
     def attention_weights(self, x, mask=None):

@@ -1,8 +1,18 @@
 """The position-wise feed-forward network of a Transformer block."""
 
 import keras
+from keras import ops
 
 from zoo.layers.config import ConfigMixin
+
+
+def gelu(x):
+    """x·Φ(x), exactly: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", section 2.
+
+    The same as `keras.ops.gelu` with ``approximate=False``, which TensorFlow computes by a
+    complementary error function: that is slower in training, and ONNX has none.
+    """
+    return 0.5 * x * (1.0 + ops.erf(x * 2**-0.5))
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -15,7 +25,7 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
     Args:
         embed_dim: E, width of the output.
         ff_dim: width of the hidden layer; ``4 * embed_dim`` by default.
-        activation: name of a Keras activation, or a function.
+        activation: name of a Keras activation, or a function; "gelu" is `zoo.layers.gelu`.
         dropout: rate in [0, 1) at which hidden units are dropped in training.
         kernel_initializer: initializer of both matrices.
 
@@ -40,16 +50,21 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         self.dropout = dropout
         self.kernel_initializer = kernel_initializer
         self.supports_masking = True
-        self.hidden = self._dense(ff_dim or 4 * embed_dim, "hidden", activation)
+        self.hidden = self._dense(
+            ff_dim or 4 * embed_dim, "hidden", gelu if activation == "gelu" else activation
+        )
         self.output_projection = self._dense(embed_dim, "output")
         self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
-        self.hidden.build(input_shape)
-        self.output_projection.build((*input_shape[:-1], self.hidden.units))
+        self.hidden.build((None, input_shape[-1]))
+        self.output_projection.build((None, self.hidden.units))
 
     def call(self, x):
-        return self.output_projection(self._dropout(self.hidden(x)))
+        # As one matrix of all positions: TensorFlow then fuses product, bias and activation.
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        rows = self.output_projection(self._dropout(self.hidden(rows)))
+        return ops.reshape(rows, (-1, *ops.shape(x)[1:-1], self.embed_dim))
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embed_dim)

@@ -13,7 +13,8 @@ class Residual(ConfigMixin, keras.layers.Layer):
     ``post``: norm(x + dropout(layer(x))), Vaswani et al. 2017, section 3.1 and 5.4.
 
     Args:
-        layer: the layer; its output is as wide as its input.
+        layer: the layer; its output is as wide as its input, and as long or shorter: the sum is then
+            of the first positions.
         norm: "pre" or "post".
         dropout: rate in [0, 1) at which single outputs of `layer` are dropped in training.
         stochastic_depth: rate in [0, 1) at which, in training, `layer` is left out for a whole
@@ -24,7 +25,7 @@ class Residual(ConfigMixin, keras.layers.Layer):
 
     Inputs: `x` [B, T, E]; keyword arguments go to `layer` as they are.
 
-    Output: [B, T, E].
+    Output: [B, T, E], T being the length of the output of `layer`.
 
     Raises:
         ValueError: if `norm` is neither "pre" nor "post".
@@ -73,7 +74,7 @@ class Residual(ConfigMixin, keras.layers.Layer):
         change = self.layer(self.layer_input(x), **kwargs)
         if self.layer_scale is not None:
             change = change * self.scale
-        x = x + self._stochastic_depth(self._dropout(change))
+        x = x[:, : change.shape[1]] + self._stochastic_depth(self._dropout(change))
         return self.normalization(x) if self.norm == "post" else x
 
     def layer_input(self, x):

@@ -197,18 +197,21 @@ class ViT(ConfigMixin, keras.Model):
         self.head.build((None, self.embed_dim))
 
     def call(self, images):
-        tokens = self.features(images)
-        pooled = tokens[:, 0] if self.pool == "cls" else ops.mean(tokens, axis=1)
-        return self.head(pooled)
+        if self.pool == "mean":
+            return self.head(ops.mean(self.features(images), axis=1))
+        x, _ = self._tokens(images)
+        for block in self.blocks[:-1]:
+            x = block(x)
+        # The head reads CLS alone, so the last block need not compute the other tokens.
+        x = self.blocks[-1](x, num_queries=1)
+        return self.head(self._normalized(x)[:, 0])
 
     def features(self, images):
         """The last block's tokens, normalized: [B, 1 + N, E], CLS first; [B, N, E] without CLS."""
         x, grid = self._tokens(images)
         for block in self.blocks:
             x = block(x)
-        if self.norm == "pre":
-            x = self.normalization(x)
-        return x[:, : self._num_prefix_tokens + grid[0] * grid[1]]
+        return self._normalized(x)[:, : self._num_prefix_tokens + grid[0] * grid[1]]
 
     def attention_maps(self, images):
         """What each token takes from each other one, in every layer and head.
@@ -232,6 +235,9 @@ class ViT(ConfigMixin, keras.Model):
             x = self.class_token(x)
         x = self._dropout(self.positions(x, grid=grid))
         return self.registers(x) if self.num_registers else x, grid
+
+    def _normalized(self, x):
+        return self.normalization(x) if self.norm == "pre" else x
 
     @property
     def _num_prefix_tokens(self):

@@ -1,14 +1,16 @@
 """Image augmentation for training vision transformers on small data, as a pure function.
 
 The recipe of Touvron et al. 2021, "Training data-efficient image transformers" (DeiT,
-table 9), with the crop and erasing of Lee et al. 2021, "Vision Transformer for Small-Size
-Datasets" (section 4.1): crop and flip, RandAugment, random erasing, Mixup or CutMix.
+table 9), with the padded crop that Lee et al. 2021, "Vision Transformer for Small-Size
+Datasets", train on CIFAR with: crop and flip, RandAugment, random erasing, and Mixup or
+CutMix.
 
 Throughout, images are float32 [batch, height, width, channels] in 0..255 with any number
 of channels, labels float32 [batch, classes] whose rows sum to one, and a seed an int32
 pair [2]. Every choice is drawn from the seed for each image on its own, so that an epoch
 can be replayed whatever the number of workers. Keras's random layers take no seed tensor,
-and some share a choice within the batch; its deterministic parts are used.
+and its RandomCrop, RandAugment and Equalization treat a batch as one; hence only the
+functions beneath them are used.
 """
 
 import dataclasses
@@ -36,9 +38,7 @@ def _box(images, top, left, height, width):
     return (row >= 0) & (row < height) & (column >= 0) & (column < width)
 
 
-def _warp(
-    images, xx=1.0, xy=0.0, yx=0.0, yy=1.0, x=0.0, y=0.0, fill=128.0, kind="bilinear"
-):
+def _warp(images, xx=1.0, xy=0.0, yx=0.0, yy=1.0, x=0.0, y=0.0, fill=128.0, kind="bilinear"):
     """Let the pixel at (column, row), seen from the centre, show what was at
     (xx * column + xy * row + x, yx * column + yy * row + y)."""
     height, width = _size(images)
@@ -104,7 +104,7 @@ def _equalize(images, strength):
 
 # The operations of Cubuk et al. 2020, section 3, with the ranges of Cubuk et al. 2019,
 # "AutoAugment", table 6. Strengths are [batch, 1, 1, 1] in -1..1; at 0 an operation that
-# has a strength changes nothing. The sign is of no meaning to solarize and posterize.
+# has a strength changes no whole numbers. Solarize and posterize ignore the sign.
 OPERATIONS = {
     "identity": lambda images, strength: images,
     "autocontrast": _autocontrast,
@@ -122,12 +122,8 @@ OPERATIONS = {
     "sharpness": lambda images, strength: _blend(images, _smooth(images), strength),
     "shear_x": lambda images, strength: _warp(images, xy=0.3 * strength),
     "shear_y": lambda images, strength: _warp(images, yx=0.3 * strength),
-    "translate_x": lambda images, strength: _warp(
-        images, x=0.45 * strength * _size(images)[1]
-    ),
-    "translate_y": lambda images, strength: _warp(
-        images, y=0.45 * strength * _size(images)[0]
-    ),
+    "translate_x": lambda images, strength: _warp(images, x=0.45 * strength * _size(images)[1]),
+    "translate_y": lambda images, strength: _warp(images, y=0.45 * strength * _size(images)[0]),
 }
 
 
@@ -155,8 +151,7 @@ def rand_augment(images, seed, num_ops, magnitude, probability):
             for values in (tf.range(tf.shape(images)[0]), images, strength)
         )
         results = [
-            OPERATIONS[name](*pair)
-            for name, *pair in zip(names, parts, strengths, strict=True)
+            OPERATIONS[name](*pair) for name, *pair in zip(names, parts, strengths, strict=True)
         ]
         images = tf.ensure_shape(tf.dynamic_stitch(places, results), shape)
     return images
@@ -180,9 +175,7 @@ def erase(images, seed, probability):
     return tf.where(chosen & _box(images, top, left, height, width), noise, images)
 
 
-def mix(
-    images, labels, seed, mixup_alpha, cutmix_alpha, mix_probability, cutmix_probability
-):
+def mix(images, labels, seed, mixup_alpha, cutmix_alpha, mix_probability, cutmix_probability):
     """Mixup (Zhang et al. 2018, section 2) or CutMix (Yun et al. 2019, section 3.1).
 
     Both are a map of how much of an image is kept, the same everywhere or one box of its
@@ -195,20 +188,16 @@ def mix(
         cutmix_probability = 1.0 if cutmix_alpha else 0.0
     cut = _uniform(seeds[0], images) < cutmix_probability
     alpha = tf.where(cut, cutmix_alpha, mixup_alpha)
-    ours, theirs = (
-        tf.random.stateless_gamma(tf.shape(alpha), s, alpha) for s in seeds[1:3]
-    )
+    ours, theirs = (tf.random.stateless_gamma(tf.shape(alpha), s, alpha) for s in seeds[1:3])
     share = tf.math.divide_no_nan(ours, ours + theirs)
     rows, columns = _size(images)
     height, width = (tf.round(side * tf.sqrt(1.0 - share)) for side in (rows, columns))
-    top = tf.floor(_uniform(seeds[3], images) * rows - height / 2.0)
-    left = tf.floor(_uniform(seeds[4], images) * columns - width / 2.0)
+    top = tf.round(_uniform(seeds[3], images) * rows - height / 2.0)
+    left = tf.round(_uniform(seeds[4], images) * columns - width / 2.0)
     kept = tf.where(cut & _box(images, top, left, height, width), 0.0, 1.0)
     kept = tf.where(cut, kept, share)
     kept = tf.where(_uniform(seeds[5], images) < mix_probability, kept, 1.0)
-    partner = tf.random.experimental.stateless_shuffle(
-        tf.range(tf.shape(images)[0]), seeds[6]
-    )
+    partner = tf.random.experimental.stateless_shuffle(tf.range(tf.shape(images)[0]), seeds[6])
     share = tf.reduce_mean(kept, axis=(1, 2, 3))[:, None]
     images = kept * images + (1.0 - kept) * tf.gather(images, partner)
     return images, share * labels + (1.0 - share) * tf.gather(labels, partner)
@@ -250,10 +239,7 @@ class Augmentation:
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
             if name in ("crop_padding", "randaugment_num_ops"):
-                allowed, good = (
-                    "a whole number from 0",
-                    isinstance(value, int) and value >= 0,
-                )
+                allowed, good = ("a whole number from 0", isinstance(value, int) and value >= 0)
             elif name.endswith("_alpha"):
                 allowed, good = "a finite number from 0", 0.0 <= value < math.inf
             else:
@@ -265,9 +251,7 @@ class Augmentation:
         images, labels = tf.cast(images, tf.float32), tf.cast(labels, tf.float32)
         seeds = tf.unstack(tf.random.split(seed, 4))
         if self.crop_padding or self.flip_probability:
-            images = crop_and_flip(
-                images, seeds[0], self.crop_padding, self.flip_probability
-            )
+            images = crop_and_flip(images, seeds[0], self.crop_padding, self.flip_probability)
         images = rand_augment(
             images,
             seeds[1],
