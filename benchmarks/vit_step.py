@@ -66,13 +66,11 @@ def keras_hub_vit(args):
         dropout_rate=args.dropout,
         attention_dropout=0.0,
     )
-    return keras_hub.models.ViTImageClassifier(
-        backbone=backbone, num_classes=10, preprocessor=None
-    )
+    return keras_hub.models.ViTImageClassifier(backbone=backbone, num_classes=10, preprocessor=None)
 
 
 def turns(model, args):
-    """A function that trains for a turn, and one that predicts for a turn; both wait for the end."""
+    """{kind of work: function that does it for a turn and waits for its end}."""
     model.compile(
         keras.optimizers.AdamW(1e-3),
         keras.losses.CategoricalCrossentropy(from_logits=True),

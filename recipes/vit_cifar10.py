@@ -1,7 +1,7 @@
 """Trains a Vision Transformer from scratch on CIFAR-10, handwritten digits or your own images.
 
-The recipe is that of Lee et al. 2021, "Vision Transformer for Small-Size Datasets", section 4.1, with
-weights averaged over the last steps.
+The recipe follows Lee et al. 2021, "Vision Transformer for Small-Size Datasets", section 4.1, with
+RandAugment for AutoAugment and an average of the weights over the last steps.
 
     python recipes/vit_cifar10.py --dataset digits               # built in, no network, two minutes
     python recipes/vit_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
@@ -82,11 +82,11 @@ class Config:
     """Their strength, 0 to 1."""
     erase_probability: float = 0.25
     """Share of the images in which a box is erased."""
-    mixup_alpha: float = 0.8
+    mixup_alpha: float = 1.0
     """Mixup draws shares from Beta(alpha, alpha); 0 for none."""
     cutmix_alpha: float = 1.0
     """CutMix likewise."""
-    mix_probability: float = 1.0
+    mix_probability: float = 0.5
     """Share of the images that are mixed with another by Mixup or CutMix."""
 
 
@@ -170,6 +170,7 @@ def main(config):
         epochs=config.epochs,
         initial_epoch=epochs_done,
         steps_per_epoch=steps,
+        shuffle=False,  # the batches are shuffled
         validation_data=pipeline.test_batches(data.test, preprocessing, classes, 256),
         callbacks=[*standard_callbacks(run.path, steps * config.batch_size), checkpoint],
         verbose=1 if sys.stdout.isatty() else 2,

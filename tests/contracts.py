@@ -1,12 +1,13 @@
 """What every layer promises, checked the same way for each of them.
 
 A layer under test is described by a `Case`: how to build it, with no argument at its default, and
-what to call it with. Every check is a function of a case; `tests/layers/test_contracts.py` runs each
-of them on each layer of the package.
+what to call it with. Every check is a function of a case; `tests/layers/test_contracts.py` runs
+each of them on each layer of the package.
 """
 
 import inspect
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -49,7 +50,7 @@ def shake(layer):
 
 
 def check_config_is_complete(case):
-    """Each constructor argument is in the config, at the value given, and none is at its default."""
+    """The config holds each constructor argument, and the case leaves none at its default."""
     layer = case.make()
     arguments = own_arguments(type(layer))
     assert set(layer.get_config()) == {*arguments, "name", "trainable", "dtype"}

@@ -84,9 +84,7 @@ def test_layer_scale_starts_small_and_learns():
     x = normal(2, 3, 4)
     plain = Residual(layer.layer)
     plain.build(x.shape)
-    np.testing.assert_allclose(
-        numpy(layer(x)) - x, 1e-3 * (numpy(plain(x)) - x), atol=1e-6
-    )
+    np.testing.assert_allclose(numpy(layer(x)) - x, 1e-3 * (numpy(plain(x)) - x), atol=1e-6)
     assert [v.name for v in layer.trainable_variables].count("scale") == 1
 
 

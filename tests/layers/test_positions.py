@@ -77,7 +77,9 @@ def test_another_grid_gets_the_same_picture(interpolation):
 def test_the_same_grid_is_not_touched():
     table = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
     layer = learned((2, 3), table)
-    np.testing.assert_array_equal(numpy(layer(np.zeros((1, 6, 4), "float32"), grid=(2, 3)))[0], table)
+    np.testing.assert_array_equal(
+        numpy(layer(np.zeros((1, 6, 4), "float32"), grid=(2, 3)))[0], table
+    )
     np.testing.assert_array_equal(numpy(layer(np.zeros((1, 6, 4), "float32")))[0], table)
 
 

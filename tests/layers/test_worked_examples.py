@@ -26,7 +26,9 @@ def array(numbers):
 
 
 def assert_close(found, expected, tolerance=1e-5):
-    np.testing.assert_allclose(ops.convert_to_numpy(found), expected, atol=tolerance, rtol=tolerance)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(found), expected, atol=tolerance, rtol=tolerance
+    )
 
 
 def side_by_side(*names, example):

@@ -1,11 +1,13 @@
 """Properties of the augmentation: what it may change, what it must not, and who decides."""
 
-import augmentation
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from augmentation import OPERATIONS, Augmentation
+
+from zoo.training import augmentation, rand_augment
+from zoo.training.augmentation import Augmentation
+from zoo.training.rand_augment import OPERATIONS
 
 SEED = tf.constant([3, 5])
 OFF = {
@@ -163,14 +165,14 @@ def test_equalize_looks_at_one_image_only():
 
 def test_randaugment_at_zero_magnitude():
     images = tf.cast(batch(200)[0], tf.float32)
-    new = augmentation.rand_augment(images, SEED, 1, 0.0, 1.0).numpy()
+    new = rand_augment.rand_augment(images, SEED, 1, 0.0, 1.0).numpy()
     changed = (np.abs(new - images.numpy()).max((1, 2, 3)) > 1e-3).mean()
     assert changed < 3 * 2 / len(OPERATIONS)  # autocontrast and equalize have no magnitude
 
 
 def test_randaugment_probability():
     images = tf.cast(batch(500, 16, 16)[0], tf.float32)
-    new = augmentation.rand_augment(images, SEED, 1, 0.9, 0.5).numpy()
+    new = rand_augment.rand_augment(images, SEED, 1, 0.9, 0.5).numpy()
     changed = (np.abs(new - images.numpy()).max((1, 2, 3)) > 1e-3).mean()
     assert abs(changed - 0.5 * 13 / 14) < 0.09
 
@@ -219,9 +221,7 @@ def test_mixup_share_is_beta(alpha):
 
 def test_mix_and_cutmix_probability():
     images, labels = one_class_each(2000, 8, 8)
-    new_images, new_labels = run(
-        only(mix_probability=0.6, cutmix_probability=0.25), images, labels
-    )
+    new_images, new_labels = run(only(mix_probability=0.6, cutmix_probability=0.25), images, labels)
     mixed = (new_labels < 1).sum(1) == 2000
     cut = np.array([len(np.unique(image)) > 1 for image in new_images])
     assert abs(mixed.mean() - 0.6) < 0.06
@@ -299,10 +299,8 @@ def test_every_stage_follows_the_seed(settings):
 
 
 def test_randaugment_draws_signs_anew_each_turn(monkeypatch):
-    monkeypatch.setattr(
-        augmentation, "OPERATIONS", {"identity": lambda x, strength: x + strength}
-    )
-    sums = augmentation.rand_augment(tf.zeros([400, 1, 1, 1]), SEED, 2, 0.5, 1.0)
+    monkeypatch.setattr(rand_augment, "OPERATIONS", {"identity": lambda x, strength: x + strength})
+    sums = rand_augment.rand_augment(tf.zeros([400, 1, 1, 1]), SEED, 2, 0.5, 1.0)
     shares = [np.mean(sums.numpy() == value) for value in (-1, 0, 1)]
     np.testing.assert_allclose(shares, [0.25, 0.5, 0.25], atol=0.08)
 

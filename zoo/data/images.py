@@ -4,6 +4,7 @@ Axes: H image height, W image width, C channels, n images.
 """
 
 import concurrent.futures
+import dataclasses
 import math
 import os
 import pathlib
@@ -25,10 +26,11 @@ class DataError(UserError):
     """Data that cannot be trained on; the message says which, why and what to do."""
 
 
-class Images(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Images:
     """Labelled images in a fixed order.
 
-    Fields:
+    Args:
         pixels: uint8 [n, H, W, C]; or the n paths of the files, to be read when needed.
         labels: int32 [n].
         preprocessing: what brings a file to size, if `pixels` are paths.
@@ -41,22 +43,29 @@ class Images(NamedTuple):
     def __len__(self):
         return len(self.labels)
 
-    def fetch(self, indices):
-        """The images at `indices` [b], in a graph: uint8 [b, H, W, C]."""
-        picked = tf.gather(self.pixels, indices)
-        if self.preprocessing is None:
-            return picked
-        read = self.preprocessing
-        return tf.map_fn(
-            lambda path: read.fit(read.decode(tf.io.read_file(path))),
-            picked,
-            fn_output_signature=tf.TensorSpec((*read.image_size, read.channels), tf.uint8),
-        )
+    def reader(self):
+        """A function, for graphs too, from indices [b] to images uint8 [b, H, W, C] and labels."""
+        # As tensors, not arrays, they are handed to a graph, not copied into it.
+        pixels, labels, read = tf.constant(self.pixels), tf.constant(self.labels), self.preprocessing
+
+        def fetch(indices):
+            picked = tf.gather(pixels, indices)
+            if read is not None:
+                picked = tf.map_fn(
+                    lambda path: read.fit(read.decode(tf.io.read_file(path))),
+                    picked,
+                    fn_output_signature=tf.TensorSpec((*read.image_size, read.channels), tf.uint8),
+                )
+            return picked, tf.gather(labels, indices)
+
+        return fetch
 
     def sample(self, count):
         """Up to `count` images, evenly spaced: uint8 [count, H, W, C]."""
         chosen = np.linspace(0, len(self) - 1, min(count, len(self))).astype("int64")
-        return self.fetch(chosen).numpy()
+        part = dataclasses.replace(self, pixels=self.pixels[chosen], labels=self.labels[chosen])
+        pixels, _ = part.reader()(tf.range(len(chosen)))
+        return pixels.numpy()
 
 
 class ImageDataset(NamedTuple):

@@ -57,7 +57,7 @@ def training_batches(
     Returns:
         `tf.data.Dataset` of (images float32 [B, H, W, C], soft labels float32 [B, K]).
     """
-    count, steps = len(images), steps_per_epoch(images, batch_size)
+    read, count, steps = images.reader(), len(images), steps_per_epoch(images, batch_size)
 
     def order(epoch):
         shuffled = tf.random.experimental.stateless_shuffle(
@@ -68,8 +68,8 @@ def training_batches(
         )
 
     def batch(step, indices):
-        pixels = tf.cast(images.fetch(indices), tf.float32)
-        labels = tf.one_hot(tf.gather(images.labels, indices), num_classes)
+        pixels, labels = read(indices)
+        pixels, labels = tf.cast(pixels, tf.float32), tf.one_hot(labels, num_classes)
         if augment is not None:
             pixels, labels = augment(pixels, labels, tf.stack([seed, tf.cast(step, tf.int32)]))
         labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
@@ -83,9 +83,11 @@ def training_batches(
 def test_batches(images, preprocessing, num_classes, batch_size):
     """Batches of all images in their order, normalised, with one-hot labels; see above."""
 
+    read = images.reader()
+
     def batch(indices):
-        labels = tf.one_hot(tf.gather(images.labels, indices), num_classes)
-        return preprocessing.normalise(images.fetch(indices)), labels
+        pixels, labels = read(indices)
+        return preprocessing.normalise(pixels), tf.one_hot(labels, num_classes)
 
     indices = tf.data.Dataset.range(len(images)).batch(batch_size)
     return indices.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -43,7 +43,7 @@ def attention_weights(query, key, mask=None):
         what the mask hides is exactly zero, so a row that may attend to nothing is all zeros.
     """
     dtype = keras.backend.standardize_dtype(query.dtype)
-    # The query is scaled, not the scores: it is the smaller of the two, and float16 cannot overflow.
+    # Scaling the query, not the scores, is less work and keeps float16 from overflowing.
     query = query * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     if dtype != "float64":
@@ -205,8 +205,8 @@ class MultiHeadAttention(_Attention):
         kernel_initializer: initializer of each projection's matrix.
 
     Inputs: `query` [B, T, any width]; `memory` [B, S, any width]; `mask` bool, True = attend: the
-    padding mask of the memory [B, S] or any mask broadcastable to [B, H, T, S]. `memory_mask` is the
-    mask that Keras carries along with the memory, if it has one; both are obeyed.
+    padding mask of the memory [B, S] or any mask broadcastable to [B, H, T, S]. `memory_mask` is
+    the mask that Keras carries along with the memory, if it has one; both are obeyed.
 
     Output: [B, T, E].
 

@@ -73,9 +73,7 @@ class PatchEmbed(ConfigMixin, keras.layers.Layer):
         self.embed_dim = embed_dim
         self.patch_size = patch_size
         self.extract = PatchExtract(patch_size, dtype=self.dtype_policy, name="extract")
-        self.projection = keras.layers.Dense(
-            embed_dim, dtype=self.dtype_policy, name="projection"
-        )
+        self.projection = keras.layers.Dense(embed_dim, dtype=self.dtype_policy, name="projection")
 
     def build(self, input_shape):
         self.projection.build(self.extract.compute_output_shape(input_shape))

@@ -9,12 +9,12 @@ from zoo.layers.config import ConfigMixin
 class Residual(ConfigMixin, keras.layers.Layer):
     """Norm, dropout and the residual sum around a layer, written once for every block.
 
-    ``pre``:  x + dropout(layer(norm(x))), Wang et al. 2019 ("Learning Deep Transformer Models"), ViT.
+    ``pre``:  x + dropout(layer(norm(x))), Dosovitskiy et al. 2020, section 3.1.
     ``post``: norm(x + dropout(layer(x))), Vaswani et al. 2017, section 3.1 and 5.4.
 
     Args:
-        layer: the layer; its output is as wide as its input, and as long or shorter: the sum is then
-            of the first positions.
+        layer: the layer; its output is as wide as its input, and as long or shorter: the sum is
+            then of the first positions.
         norm: "pre" or "post".
         dropout: rate in [0, 1) at which single outputs of `layer` are dropped in training.
         stochastic_depth: rate in [0, 1) at which, in training, `layer` is left out for a whole

@@ -15,7 +15,8 @@ def run_recipe(main, config_class, presets, description):
 
     Args:
         main: function of the config.
-        config_class: dataclass with a field `dataset`; each field is a flag, its docstring the help.
+        config_class: dataclass with a field `dataset`; each field is a flag, its docstring the
+            help.
         presets: {data set: config whose values are the defaults for it}.
         description: shown by ``--help``.
 

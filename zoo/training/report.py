@@ -49,7 +49,7 @@ def _cross_entropy(logits, labels):
 
 
 def _draw_attention(classifier, images, path):
-    pixels, names, model = images.sample(_PICTURED), classifier.class_names, classifier.model
+    pixels, model = images.sample(_PICTURED), classifier.model
     maps = model.attention_maps(classifier.preprocess(list(pixels)))
     grid = tuple(side // model.patch_size for side in pixels.shape[1:3])
     shares = pictures.attention_rollout(maps, grid, has_class_token=model.pool == "cls")

@@ -11,7 +11,6 @@ import sys
 from zoo.errors import UserError
 
 
-
 class RunFolderError(UserError):
     """A run folder that cannot be written to or gone on with; the message says why."""
 

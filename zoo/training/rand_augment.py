@@ -1,0 +1,134 @@
+"""RandAugment, for each image of a batch on its own.
+
+Source: Cubuk et al. 2020, "RandAugment", section 3. Keras's RandAugment layer draws its operations
+for the whole batch, computes every one of them, and takes no seed tensor.
+
+Images are float32 [batch, height, width, channels] in 0..255, with any number of channels. A seed
+is an int32 pair [2].
+"""
+
+import math
+
+import tensorflow as tf
+from keras import ops
+
+
+def uniform(seed, images, low=0.0, high=1.0):
+    """One number for each image, shaped to broadcast against them."""
+    return tf.random.stateless_uniform([tf.shape(images)[0], 1, 1, 1], seed, low, high)
+
+
+def size(images):
+    """Height and width as floats, known or not when the graph is traced."""
+    return tf.unstack(tf.cast(tf.shape(images)[1:3], tf.float32))
+
+
+def warp(images, xx=1.0, xy=0.0, yx=0.0, yy=1.0, x=0.0, y=0.0, fill=128.0, kind="bilinear"):
+    """Let the pixel at (column, row), seen from the centre, show what was at
+    (xx * column + xy * row + x, yx * column + yy * row + y)."""
+    height, width = size(images)
+    middle_x, middle_y = (width - 1.0) / 2.0, (height - 1.0) / 2.0
+    x += middle_x - xx * middle_x - xy * middle_y
+    y += middle_y - yx * middle_x - yy * middle_y
+    matrix = [
+        tf.broadcast_to(tf.reshape(entry, [-1]), tf.shape(images)[:1])
+        for entry in (xx, xy, x, yx, yy, y, 0.0, 0.0)
+    ]
+    return ops.image.affine_transform(
+        images, tf.stack(matrix, axis=1), kind, fill_mode="constant", fill_value=fill
+    )
+
+
+def _rotate(images, strength):
+    cosine, sine = (wave(math.radians(30.0) * strength) for wave in (tf.cos, tf.sin))
+    return warp(images, xx=cosine, xy=-sine, yx=sine, yy=cosine)
+
+
+def _blend(images, degenerate, strength):
+    """Move away from a degenerate image (strength > 0) or towards it (strength < 0)."""
+    return tf.clip_by_value(images + 0.9 * strength * (images - degenerate), 0.0, 255.0)
+
+
+def _grey(images):
+    return ops.image.rgb_to_grayscale(images) if images.shape[-1] == 3 else images
+
+
+def _smooth(images):
+    # PIL's kernel (1 1 1; 1 5 1; 1 1 1) / 13 written as an average, which, unlike a
+    # convolution with zeros around the image, leaves the border as bright as it was.
+    return (9.0 * tf.nn.avg_pool2d(images, 3, 1, "SAME") + 4.0 * images) / 13.0
+
+
+def _posterize(images, strength):
+    step = 2.0 ** tf.round(4.0 * abs(strength))
+    return tf.floor(images / step) * step
+
+
+def _autocontrast(images, strength):
+    # Not keras.layers.AutoContrast: that one refuses a batch of no images.
+    low = tf.reduce_min(images, axis=(1, 2), keepdims=True)
+    spread = tf.reduce_max(images, axis=(1, 2), keepdims=True) - low
+    scale = tf.math.divide_no_nan(255.0, spread)
+    return tf.where(spread > 0.0, tf.minimum((images - low) * scale, 255.0), images)
+
+
+def _equalize(images, strength):
+    """Flatten the histogram of each channel of each image."""
+    channels = tf.transpose(tf.cast(tf.round(images), tf.int32), [0, 3, 1, 2])
+    values = tf.reshape(channels, [-1, tf.reduce_prod(tf.shape(images)[1:3])])
+    histogram = tf.math.bincount(values, minlength=256, maxlength=256, axis=-1)
+    upto = tf.cast(tf.cumsum(histogram, axis=-1), tf.float32)
+    darkest = tf.reduce_min(values, axis=-1, keepdims=True)
+    lowest = tf.gather(upto, darkest, batch_dims=1)
+    table = 255.0 * (upto - lowest) / tf.maximum(upto[:, -1:] - lowest, 1.0)
+    # A channel of one value has nothing to spread and stays as it is.
+    table = tf.where(upto[:, -1:] > lowest, table, tf.cast(darkest, tf.float32))
+    equal = tf.reshape(tf.gather(table, values, batch_dims=1), tf.shape(channels))
+    return tf.ensure_shape(tf.transpose(equal, [0, 2, 3, 1]), images.shape)
+
+
+# The operations of Cubuk et al. 2020, section 3, with the ranges of Cubuk et al. 2019,
+# "AutoAugment", table 6. Strengths are [batch, 1, 1, 1] in -1..1; at 0 an operation that
+# has a strength changes no whole numbers. Solarize and posterize ignore the sign.
+OPERATIONS = {
+    "identity": lambda images, strength: images,
+    "autocontrast": _autocontrast,
+    "equalize": _equalize,
+    "rotate": _rotate,
+    "solarize": lambda images, strength: tf.where(
+        images < 256.0 * (1.0 - abs(strength)), images, 255.0 - images
+    ),
+    "color": lambda images, strength: _blend(images, _grey(images), strength),
+    "posterize": _posterize,
+    "contrast": lambda images, strength: _blend(
+        images, tf.reduce_mean(_grey(images), axis=(1, 2, 3), keepdims=True), strength
+    ),
+    "brightness": lambda images, strength: _blend(images, 0.0, strength),
+    "sharpness": lambda images, strength: _blend(images, _smooth(images), strength),
+    "shear_x": lambda images, strength: warp(images, xy=0.3 * strength),
+    "shear_y": lambda images, strength: warp(images, yx=0.3 * strength),
+    "translate_x": lambda images, strength: warp(images, x=0.45 * strength * size(images)[1]),
+    "translate_y": lambda images, strength: warp(images, y=0.45 * strength * size(images)[0]),
+}
+
+
+def rand_augment(images, seed, num_ops, magnitude, probability):
+    """Cubuk et al. 2020, "RandAugment", section 3: `num_ops` random operations in a row."""
+    names, shape = list(OPERATIONS), images.shape
+    for turn in range(num_ops):
+        seeds = tf.unstack(tf.random.split(tf.random.fold_in(seed, turn), 3))
+        chosen = tf.cast(uniform(seeds[0], images, 0.0, len(names)), tf.int32)
+        done = uniform(seeds[1], images) < probability
+        chosen = tf.reshape(tf.where(done, chosen, names.index("identity")), [-1])
+        strength = magnitude * tf.where(uniform(seeds[2], images) < 0.5, -1.0, 1.0)
+        # Each operation gets its own images only: to compute all of them for all images
+        # and choose afterwards would cost the sum of the operations, not their mean.
+        places, parts, strengths = (
+            tf.dynamic_partition(values, chosen, len(names))
+            for values in (tf.range(tf.shape(images)[0]), images, strength)
+        )
+        results = [
+            OPERATIONS[name](*pair) for name, *pair in zip(names, parts, strengths, strict=True)
+        ]
+        images = tf.ensure_shape(tf.dynamic_stitch(places, results), shape)
+    return images
