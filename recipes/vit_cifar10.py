@@ -14,6 +14,7 @@ import pathlib
 import sys
 from typing import Literal
 
+from zoo.errors import UserError
 from zoo.training.command import run_recipe
 
 
@@ -89,6 +90,20 @@ class Config:
     mix_probability: float = 0.5
     """Share of the images that are mixed with another by Mixup or CutMix."""
 
+    def __post_init__(self):
+        least = {
+            **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim", "patch_size"), 1),
+            **dict.fromkeys(("epochs", "batch_size", "repeats"), 1),
+            **dict.fromkeys(("seed", "warmup_epochs", "weight_decay", "label_smoothing"), 0),
+            **dict.fromkeys(("learning_rate", "clip_norm", "ema_momentum"), 0),
+        }
+        most = {"label_smoothing": 1, "ema_momentum": 1, "warmup_epochs": self.epochs}
+        for name, low in least.items():
+            value, high = getattr(self, name), most.get(name, float("inf"))
+            if not low <= value <= high:
+                flag = "--" + name.replace("_", "-")
+                raise UserError(f"{flag} must be from {low} to {high}. Received: {value}.")
+
 
 CIFAR10 = Config()
 DIGITS = dataclasses.replace(
@@ -99,7 +114,7 @@ DIGITS = dataclasses.replace(
     num_heads=6,
     num_layers=6,
     ff_dim=192,
-    epochs=60,
+    epochs=100,
     batch_size=64,
     warmup_epochs=5,
     ema_momentum=0.99,
@@ -107,8 +122,8 @@ DIGITS = dataclasses.replace(
     crop_padding=1,
     flip_probability=0.0,  # a mirrored 2 or 5 is no digit
     randaugment_num_ops=0,
-    mix_probability=0.0,
     erase_probability=0.0,
+    mixup_alpha=0.0,
 )
 
 
@@ -181,7 +196,6 @@ def main(config):
 
 def load_data(config):
     from zoo.data.images import digits, image_folder, tfds_images
-    from zoo.errors import UserError
 
     image_size = config.image_size and (config.image_size, config.image_size)
     if config.data_dir and pathlib.Path(config.data_dir, "train").is_dir():
@@ -196,7 +210,6 @@ def load_data(config):
 def build(config, data):
     """The model and its augmentation."""
     import zoo
-    from zoo.errors import UserError
     from zoo.training.augmentation import Augmentation
 
     def chosen(names):

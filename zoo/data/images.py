@@ -5,6 +5,7 @@ Axes: H image height, W image width, C channels, n images.
 
 import concurrent.futures
 import dataclasses
+import logging
 import math
 import os
 import pathlib
@@ -176,6 +177,8 @@ def image_folder(folder, image_size, seed=0):
     folder = pathlib.Path(folder)
     train = _files_by_class(folder / "train")
     names = sorted(train)
+    if len(names) < 2:
+        raise DataError(f"{folder / 'train'} should hold two folders or more, one for each class.")
     test_folder = next((folder / n for n in ("test", "val") if (folder / n).is_dir()), None)
     if test_folder is None:
         train, test = _hold_out(train, seed)
@@ -199,6 +202,7 @@ def _prepare(builder):
 
     # TFDS tries again for minutes where there is no network; there is no public setting for it.
     downloader.MAX_RETRIES = 2
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
         builder.download_and_prepare()
     except Exception as error:  # whatever the network, the disk or the data set's server raise
@@ -265,8 +269,6 @@ def _files_by_class(folder):
                     "Fill it or remove it."
                 )
             classes[entry.name] = files
-    if len(classes) < 2:
-        raise DataError(f"{folder} should hold two folders or more, one for each class.")
     return classes
 
 

@@ -59,8 +59,9 @@ class ImagePreprocessing:
         return self.fit(tf.convert_to_tensor(pixels)).numpy()
 
     def decode(self, data):
-        """Bytes of an encoded image (string tensor) -> uint8 [H, W, C] of its own size."""
-        return tf.io.decode_image(data, channels=self.channels, expand_animations=False)
+        """Bytes of an encoded image (string tensor) -> uint8 [its height, its width, C]."""
+        pixels = tf.io.decode_image(data, channels=self.channels, expand_animations=False)
+        return tf.ensure_shape(pixels, (None, None, self.channels))
 
     def fit(self, pixels):
         """uint8 [any height, any width, 1, 3 or 4] -> uint8 [H, W, C]."""

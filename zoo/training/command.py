@@ -23,12 +23,13 @@ def run_recipe(main, config_class, presets, description):
     Exits with status 2 and one message if a flag, a file or the data are wrong, and with status
     130 if interrupted.
     """
-    config = parse(sys.argv[1:], config_class, presets, description)
-    import_tensorflow_quietly()
     try:
+        config = parse(sys.argv[1:], config_class, presets, description)
+        import_tensorflow_quietly()
         main(config)
     except UserError as error:
-        sys.exit(_fail(error))
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("\nInterrupted. The same command with --resume goes on after the last whole epoch.")
         sys.exit(130)
@@ -41,8 +42,3 @@ def parse(arguments, config_class, presets, description):
     dataset = first.parse_known_args(arguments)[0].dataset
     default = presets.get(dataset) or dataclasses.replace(config_class(), dataset=dataset)
     return tyro.cli(config_class, args=arguments, default=default, description=description)
-
-
-def _fail(error):
-    print(f"error: {error}", file=sys.stderr)
-    return 2

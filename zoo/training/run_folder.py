@@ -37,8 +37,11 @@ class RunFolder:
             raise RunFolderError(f"{self.path} is a file; a run needs a folder.")
         if self.path.is_dir() and any(self.path.iterdir()):
             self._open_begun(config, overwrite, resume)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.write_json("config.json", {"config": config, "environment": _environment()})
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.write_json("config.json", {"config": config, "environment": _environment()})
+        except OSError as error:
+            raise RunFolderError(f"{self.path} cannot be written to: {error.strerror}.") from None
 
     def __truediv__(self, name):
         return self.path / name

@@ -1,0 +1,261 @@
+"""Where images come from: files of every kind, arrays, folders, TFDS; and what is said of bad ones."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from zoo.data.images import DataError, digits, image_folder, tfds_images
+from zoo.data.preprocessing import ImageError, ImagePreprocessing
+
+RGB = ImagePreprocessing((8, 8), 3, (0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
+GREY = ImagePreprocessing((8, 8), 1, (0.5,), (0.2,))
+
+
+def gradient(height=16, width=16):
+    """A smooth picture: resizing it well leaves its colours where they were."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    channels = [255 * rows / height, 255 * columns / width, 0 * rows + 100]
+    return np.stack(channels, axis=-1).astype(np.uint8)
+
+
+def write(path, pixels=None, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(gradient() if pixels is None else pixels).save(path, **options)
+    return path
+
+
+def test_an_image_is_the_same_as_file_array_and_pil_image(tmp_path):
+    path = write(tmp_path / "a.png")
+    expected = RGB.read(path)
+    assert expected.shape == (8, 8, 3) and expected.dtype == np.uint8
+    for image in (str(path), gradient(), gradient().astype("float32"), Image.open(path)):
+        np.testing.assert_array_equal(RGB.read(image), expected)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".bmp", ".gif", ".jpg", ".webp"])
+def test_every_format_is_read(tmp_path, suffix):
+    path = write(tmp_path / f"a{suffix}", **({"quality": 95} if suffix != ".gif" else {}))
+    # lossy formats, and the 256 colours of GIF
+    np.testing.assert_allclose(RGB.read(path), RGB.read(gradient()), atol=25)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "1"])
+@pytest.mark.parametrize("read", [RGB, GREY], ids=["RGB", "grey"])
+def test_every_kind_of_pixel_is_read(tmp_path, mode, read):
+    image = Image.fromarray(gradient()).convert(mode)
+    image.save(tmp_path / "a.png")
+    assert read.read(tmp_path / "a.png").shape == (8, 8, read.channels)
+    assert read.read(image).shape == (8, 8, read.channels)
+
+
+@pytest.mark.parametrize("height, width", [(8, 8), (16, 24), (33, 10), (5, 4), (1, 1), (9, 300)])
+def test_the_shorter_side_is_fitted_and_the_centre_cropped(height, width):
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[:, width // 2 :] = 200
+    fitted = RGB.read(pixels)
+    assert fitted.shape == (8, 8, 3)
+    if width > 1 and width % 2 == 0:
+        np.testing.assert_array_equal(fitted[:, 0], np.zeros((8, 3)))
+        assert (fitted[:, -1] >= 190).all()
+        np.testing.assert_array_equal(fitted, fitted[:1].repeat(8, axis=0))
+
+
+def test_graph_and_eager_agree():
+    pixels = tf.constant(gradient(21, 34))
+    fit = tf.function(RGB.fit, input_signature=[tf.TensorSpec((None, None, 3), tf.uint8)])
+    np.testing.assert_array_equal(fit(pixels), RGB.fit(pixels))
+
+
+def test_normalise_undoes_mean_and_spread():
+    pixels = np.array([[0.5, 0.4, 0.3], [0.7, 0.6, 0.4]]) * 255
+    np.testing.assert_allclose(RGB.normalise(pixels), [[0, 0, 0], [1, 1, 1]], atol=1e-5)
+
+
+def test_preprocessing_survives_json():
+    assert ImagePreprocessing.from_dict(json.loads(json.dumps(RGB.to_dict()))) == RGB
+
+
+@pytest.mark.parametrize("content", [b"", b"no image at all", b"\x89PNG\r\n\x1a\n broken"])
+def test_an_unreadable_file_is_named(tmp_path, content):
+    path = tmp_path / "broken.png"
+    path.write_bytes(content)
+    with pytest.raises(ImageError, match=r"broken\.png cannot be read as an image"):
+        RGB.read(path)
+
+
+def test_a_cut_off_jpeg_is_named(tmp_path):
+    path = write(tmp_path / "cut.jpg", np.random.default_rng(0).integers(0, 256, (64, 64, 3), "u1"))
+    path.write_bytes(path.read_bytes()[:700])
+    with pytest.raises(ImageError, match=r"cut\.jpg"):
+        RGB.read(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere.png"):
+        RGB.read(tmp_path / "nowhere.png")
+
+
+@pytest.mark.parametrize(
+    "array, message",
+    [
+        (np.zeros(5, np.uint8), r"shape \(5,\)"),
+        (np.zeros((4, 4, 2), np.uint8), r"shape \(4, 4, 2\)"),
+        (np.zeros((0, 4, 3), np.uint8), "must have pixels"),
+        (np.full((4, 4, 3), 300), "0..255"),
+        (np.full((4, 4, 3), -1.0), "0..255"),
+        (np.full((4, 4, 3), np.nan), "0..255"),
+        (np.full((4, 4, 3), 0.5), "0..255"),
+    ],
+)
+def test_a_bad_array_is_refused(array, message):
+    with pytest.raises(ImageError, match=message):
+        RGB.read(array)
+
+
+def test_digits():
+    data = digits()
+    assert (len(data.train), len(data.test)) == (1437, 360)
+    assert data.input_shape == (8, 8, 1)
+    assert data.class_names == [str(n) for n in range(10)]
+    assert data.train.pixels.max() == 255
+    assert np.bincount(data.test.labels).min() >= 34, "each digit in its share"
+    train = {pixels.tobytes() for pixels in data.train.pixels}
+    assert not any(pixels.tobytes() in train for pixels in data.test.pixels)
+    normalised = data.preprocessing().normalise(data.train.pixels).numpy()
+    np.testing.assert_allclose([normalised.mean(), normalised.std()], [0, 1], atol=1e-3)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, colour in (("red", 250), ("black", 5)):
+        for index in range(10):
+            pixels = np.zeros((12, 10, 3), np.uint8)
+            pixels[..., 0] = colour - index % 5
+            write(tmp_path / "train" / name / f"{index}.png", pixels)
+    return tmp_path
+
+
+def test_a_folder_without_test_images_holds_a_tenth_out(folder):
+    data = image_folder(folder, (8, 8))
+    assert data.class_names == ["black", "red"]
+    assert (len(data.train), len(data.test)) == (18, 2)
+    assert sorted(data.test.labels) == [0, 1]
+    assert data.input_shape == (8, 8, 3)
+    reds = data.train.pixels[data.train.labels == 1]
+    assert (reds[..., 0] > 200).all() and (reds[..., 1] == 0).all()
+    assert data.skipped == []
+
+
+def test_a_folder_with_test_images_uses_them(folder):
+    for name in ("red", "black"):
+        write(folder / "test" / name / "deeper" / "one.PNG")
+    data = image_folder(folder, (8, 8))
+    assert (len(data.train), len(data.test)) == (20, 2)
+
+
+def test_an_unreadable_image_is_skipped_and_named(folder):
+    (folder / "train" / "red" / "0.png").write_bytes(b"oops")
+    data = image_folder(folder, (8, 8))
+    assert len(data.train) + len(data.test) == 19
+    [line] = data.skipped
+    assert "red/0.png" in line.replace("\\", "/")
+
+
+def test_images_that_do_not_fit_in_memory_are_read_when_needed(folder, monkeypatch):
+    expected = image_folder(folder, (8, 8))
+    monkeypatch.setattr("zoo.data.images._MEMORY_LIMIT", 1)
+    streamed = image_folder(folder, (8, 8))
+    assert streamed.train.pixels.dtype.kind == "U"
+    assert streamed.preprocessing() == expected.preprocessing()
+    for indices in ([3], [0, 17, 5]):
+        in_graph = tf.function(streamed.train.reader())
+        for found, known in zip(in_graph(tf.constant(indices)), expected.train.reader()(indices)):
+            np.testing.assert_array_equal(found, known)
+
+
+def test_bad_folders(folder, tmp_path):
+    with pytest.raises(DataError, match="no folder .*train"):
+        image_folder(tmp_path / "elsewhere", (8, 8))
+    (folder / "train" / "empty").mkdir()
+    with pytest.raises(DataError, match="class folder .*empty has no images"):
+        image_folder(folder, (8, 8))
+    (folder / "train" / "empty").rmdir()
+    write(folder / "test" / "red" / "0.png")
+    with pytest.raises(DataError, match="same classes.*black"):
+        image_folder(folder, (8, 8))
+    for path in (folder / "test").rglob("*.png"):
+        path.unlink()
+    with pytest.raises(DataError, match="has no images"):
+        image_folder(folder, (8, 8))
+
+
+def test_a_class_of_unreadable_images_is_named(folder):
+    for path in (folder / "train" / "red").iterdir():
+        path.write_bytes(b"oops")
+    with pytest.raises(DataError, match="class red can be read"):
+        image_folder(folder, (8, 8))
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A data set as TFDS prepares one, its images of two sizes."""
+    import tensorflow_datasets as tfds
+
+    class TwoColours(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {
+                "image": tfds.features.Image(shape=(None, None, 3)),
+                "label": tfds.features.ClassLabel(names=["black", "red"]),
+            }
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, manager):
+            return {"train": self._generate_examples(12), "test": self._generate_examples(4)}
+
+        def _generate_examples(self, count):
+            for index in range(count):
+                pixels = np.zeros((12 + 4 * (index % 2), 12, 3), np.uint8)
+                pixels[..., 0] = 250 * (index % 2)
+                yield index, {"image": pixels, "label": index % 2}
+
+    folder = tmp_path_factory.mktemp("tfds")
+    TwoColours(data_dir=folder).download_and_prepare()
+    return folder
+
+
+def test_prepared_tfds_data(prepared):
+    data = tfds_images("two_colours", prepared, (8, 8))
+    assert data.class_names == ["black", "red"]
+    assert (len(data.train), len(data.test), data.input_shape) == (12, 4, (8, 8, 3))
+    red = data.train.pixels[..., 0].mean(axis=(1, 2)) > 100
+    np.testing.assert_array_equal(red, data.train.labels == 1)
+
+
+def test_images_of_different_sizes_need_a_size(prepared):
+    with pytest.raises(DataError, match="--image-size"):
+        tfds_images("two_colours", prepared)
+
+
+def test_bad_tfds_data(tmp_path, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    with pytest.raises(DataError, match="knows no data set 'no_such_thing'"):
+        tfds_images("no_such_thing")
+    with pytest.raises(DataError, match="no folder .*missing"):
+        tfds_images("cifar10", tmp_path / "missing")
+
+    def no_network(self, **options):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
+    with pytest.raises(DataError) as error:
+        tfds_images("cifar10", tmp_path)
+    for way_on in ("no route", "--dataset digits", "--data-dir", "cifar10/3.0.2", "train/<class>"):
+        assert way_on in str(error.value)
