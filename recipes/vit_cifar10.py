@@ -58,8 +58,8 @@ class Config:
     """Images in a step."""
     learning_rate: float = 1e-3
     """Largest learning rate, reached after the warmup; it then falls to zero by a cosine."""
-    warmup_epochs: float = 10
-    """Epochs over which the learning rate rises from zero."""
+    warmup_fraction: float = 0.1
+    """Share of the steps over which the learning rate rises from zero."""
     weight_decay: float = 0.05
     """Decoupled decay of the weight matrices."""
     clip_norm: float = 1.0
@@ -94,10 +94,10 @@ class Config:
         least = {
             **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim", "patch_size"), 1),
             **dict.fromkeys(("epochs", "batch_size", "repeats"), 1),
-            **dict.fromkeys(("seed", "warmup_epochs", "weight_decay", "label_smoothing"), 0),
+            **dict.fromkeys(("seed", "warmup_fraction", "weight_decay", "label_smoothing"), 0),
             **dict.fromkeys(("learning_rate", "clip_norm", "ema_momentum"), 0),
         }
-        most = {"label_smoothing": 1, "ema_momentum": 1, "warmup_epochs": self.epochs}
+        most = {"label_smoothing": 1, "ema_momentum": 1, "warmup_fraction": 1}
         for name, low in least.items():
             value, high = getattr(self, name), most.get(name, float("inf"))
             if not low <= value <= high:
@@ -116,7 +116,6 @@ DIGITS = dataclasses.replace(
     ff_dim=192,
     epochs=100,
     batch_size=64,
-    warmup_epochs=5,
     ema_momentum=0.99,
     repeats=1,
     crop_padding=1,
@@ -143,6 +142,8 @@ def main(config):
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.precision)
     data = load_data(config)
+    for line in data.skipped:
+        print(f"left out: {line}")
     preprocessing = data.preprocessing()
     model, augment = build(config, data)
     steps = pipeline.steps_per_epoch(data.train, config.batch_size)
@@ -159,7 +160,7 @@ def main(config):
             config.learning_rate,
             config.weight_decay,
             total_steps=config.epochs * steps,
-            warmup_steps=round(config.warmup_epochs * steps),
+            warmup_steps=round(config.warmup_fraction * config.epochs * steps),
             clip_norm=config.clip_norm,
             ema_momentum=config.ema_momentum,
         ),

@@ -47,7 +47,11 @@ class Images:
     def reader(self):
         """A function, for graphs too, from indices [b] to images uint8 [b, H, W, C] and labels."""
         # As tensors, not arrays, they are handed to a graph, not copied into it.
-        pixels, labels, read = tf.constant(self.pixels), tf.constant(self.labels), self.preprocessing
+        pixels, labels, read = (
+            tf.constant(self.pixels),
+            tf.constant(self.labels),
+            self.preprocessing,
+        )
 
         def fetch(indices):
             picked = tf.gather(pixels, indices)

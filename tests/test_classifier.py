@@ -1,0 +1,129 @@
+"""A saved classifier answers as before, for files, arrays and PIL images, from Python and a shell."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import zoo
+from zoo.__main__ import main
+from zoo.classifier import ImageClassifier
+from zoo.data.preprocessing import ImageError, ImagePreprocessing
+
+PREPROCESSING = ImagePreprocessing((8, 8), 3, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    model = zoo.vit(
+        input_shape=(8, 8, 3), num_classes=3, patch_size=4, embed_dim=8, num_heads=2, num_layers=1
+    )
+    random = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign(variable + random.normal(0.0, 0.3, variable.shape))
+    return ImageClassifier(model, PREPROCESSING, ["ant", "bee", "cat"])
+
+
+@pytest.fixture(scope="module")
+def folder(classifier, tmp_path_factory):
+    """A run folder and three images, one of them broken."""
+    folder = tmp_path_factory.mktemp("run")
+    classifier.save(folder)
+    for index in range(2):
+        pixels = np.random.default_rng(index).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+        (folder / "images").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(folder / "images" / f"{index}.png")
+    (folder / "images" / "broken.jpg").write_bytes(b"no image")
+    return folder
+
+
+def test_answers_are_sorted_probabilities(classifier, folder):
+    paths = [folder / "images" / "0.png", str(folder / "images" / "1.png")]
+    answers = classifier(paths, top_k=3)
+    assert len(answers) == 2
+    for answer in answers:
+        names, shares = zip(*answer)
+        assert sorted(names) == ["ant", "bee", "cat"]
+        assert list(shares) == sorted(shares, reverse=True)
+        assert abs(sum(shares) - 1) < 1e-6
+    assert [answer[:1] for answer in answers] == classifier(paths)
+    assert classifier(paths, top_k=99) == answers
+
+
+def test_preprocess_is_what_the_model_takes(classifier, folder):
+    image = Image.open(folder / "images" / "0.png")
+    inputs = classifier.preprocess([image, np.asarray(image), folder / "images" / "0.png"])
+    assert inputs.shape == (3, 8, 8, 3) and inputs.dtype == np.float32
+    np.testing.assert_array_equal(inputs[0], inputs[1])
+    np.testing.assert_array_equal(inputs[0], inputs[2])
+    logits = classifier.model(inputs[:1])
+    shares = np.exp(logits) / np.exp(logits).sum()
+    np.testing.assert_allclose(classifier.probabilities([image]), shares, atol=1e-6)
+
+
+def test_no_images_no_answers(classifier):
+    assert classifier([]) == []
+    assert classifier.preprocess([]).shape == (0, 8, 8, 3)
+
+
+def test_a_loaded_classifier_answers_equally(classifier, folder):
+    loaded = zoo.load(folder)
+    images = [folder / "images" / "0.png", folder / "images" / "1.png"]
+    np.testing.assert_allclose(
+        loaded.probabilities(images), classifier.probabilities(images), atol=1e-6
+    )
+    assert loaded.class_names == classifier.class_names
+    assert loaded.preprocessing == classifier.preprocessing
+
+
+def test_bad_calls(classifier, folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere.png"):
+        classifier(["nowhere.png"])
+    with pytest.raises(ImageError, match="broken.jpg"):
+        classifier([folder / "images" / "broken.jpg"])
+    with pytest.raises(ValueError, match="as a list"):
+        classifier("cat.jpg")
+    with pytest.raises(ValueError, match="top_k=0"):
+        classifier([], top_k=0)
+    with pytest.raises(ValueError, match="3 classes. Received 2 class names"):
+        ImageClassifier(classifier.model, PREPROCESSING, ["ant", "bee"])
+    with pytest.raises(FileNotFoundError, match="no run folder"):
+        zoo.load(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="no finished run.*model.keras.*--resume"):
+        zoo.load(tmp_path)
+
+
+def test_classify_a_folder_goes_on_after_a_broken_image(classifier, folder, capsys):
+    assert main(["classify", str(folder), str(folder / "images"), "--top-k", "2"]) == 1
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert [line.split("\t")[0].rsplit("/")[-1] for line in lines] == ["0.png", "1.png"]
+    [[(name, share), _]] = classifier([folder / "images" / "0.png"], top_k=2)
+    assert lines[0].split("\t")[1] == f"{name} {share:.1%}"
+    assert "broken.jpg cannot be read" in err and "1 of 3 images" in err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["classify", "RUN", "nowhere.png"], "nowhere.png"),
+        (["classify", "elsewhere", "IMAGES/0.png"], "no run folder elsewhere"),
+        (["classify", "RUN", "IMAGES", "--top-k", "0"], "--top-k must be at least 1"),
+        (["classify", "RUN", "IMAGES/broken.jpg"], "broken.jpg"),
+        (["info", "elsewhere"], "no run folder elsewhere"),
+    ],
+)
+def test_a_command_that_can_do_nothing_ends_with_status_2(folder, capsys, arguments, message):
+    places = {"RUN": str(folder), "IMAGES": str(folder / "images")}
+    for name, place in places.items():
+        arguments = [argument.replace(name, place) for argument in arguments]
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_info_is_json(folder, capsys):
+    assert main(["info", str(folder)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["classes"] == ["ant", "bee", "cat"]
+    assert report["preprocessing"]["image_size"] == [8, 8]

@@ -1,0 +1,252 @@
+"""The real recipes, shrunk: what they print and leave, going on, and what they say to bad input."""
+
+import csv
+import dataclasses
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import zoo
+from zoo.errors import UserError
+from zoo.training.callbacks import CHECKPOINT_FILE, Checkpoint
+
+ROOT = pathlib.Path(__file__).parents[1]
+SMALL = ["--embed-dim", "16", "--num-heads", "2", "--num-layers", "2", "--ff-dim", "16"]
+
+
+def recipe(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "recipes" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+vit_cifar10 = recipe("vit_cifar10")
+CONFIG = dataclasses.replace(
+    vit_cifar10.DIGITS, embed_dim=16, num_heads=2, num_layers=2, ff_dim=16, epochs=3
+)
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "recipes" / "vit_cifar10.py"), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run as a user starts it, from the command line: (completed process, folder)."""
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    arguments = ["--dataset", "digits", "--epochs", "2", *SMALL]
+    return run(*arguments, "--out", str(folder)), folder
+
+
+def test_a_run_ends_well_and_says_where_things_are(finished):
+    process, folder = finished
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == str(folder)
+    assert "test accuracy" in process.stdout
+    for noise in ("oneDNN", "cuda", "absl", "Warning"):
+        assert noise not in process.stderr
+
+
+def test_the_run_folder_has_everything(finished):
+    folder = finished[1]
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "attention.png",
+        "classifier.json",
+        "config.json",
+        "confusion_matrix.png",
+        "history.csv",
+        "learning_curves.png",
+        "metrics.json",
+        "model.keras",
+        "tensorboard",
+    }
+    assert any(folder.glob("tensorboard/*/events.out.tfevents*"))
+    for picture in folder.glob("*.png"):
+        pixels = np.asarray(Image.open(picture).convert("L"))
+        assert pixels.std() > 10, f"{picture} is blank"
+    config = json.loads((folder / "config.json").read_text())
+    assert config["config"]["epochs"] == 2 and config["config"]["dataset"] == "digits"
+    assert config["environment"]["packages"]["tensorflow"]
+
+
+def test_the_metrics_are_those_of_the_saved_model(finished):
+    folder = finished[1]
+    metrics = json.loads((folder / "metrics.json").read_text())
+    test = vit_cifar10.load_data(vit_cifar10.DIGITS).test
+    classifier = zoo.load(folder)
+    found = [int(name) for [(name, _)] in classifier(list(test.pixels))]
+    assert metrics["test_accuracy"] == np.mean(found == test.labels)
+    assert metrics["parameters"] == classifier.model.count_params()
+    with open(folder / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    # what was tested after the last epoch is the averaged model, and so is what was saved
+    assert abs(float(rows[-1]["val_accuracy"]) - metrics["test_accuracy"]) < 1e-6
+    assert abs(float(rows[-1]["val_loss"]) - metrics["test_loss"]) < 1e-4
+    assert metrics["epochs"] == len(rows) == 2
+
+
+def test_a_finished_run_is_kept(finished):
+    folder = finished[1]
+    before = (folder / "model.keras").read_bytes()
+    config = dataclasses.replace(
+        vit_cifar10.DIGITS,
+        embed_dim=16,
+        num_heads=2,
+        num_layers=2,
+        ff_dim=16,
+        epochs=2,
+        out=str(folder),
+    )
+    with pytest.raises(UserError, match="already holds a run.*--resume.*--overwrite"):
+        vit_cifar10.main(config)
+    with pytest.raises(UserError, match="seed: 0, now 1"):
+        vit_cifar10.main(dataclasses.replace(config, seed=1, resume=True))
+    with pytest.raises(UserError, match="exclude each other"):
+        vit_cifar10.main(dataclasses.replace(config, overwrite=True, resume=True))
+    vit_cifar10.main(dataclasses.replace(config, resume=True))
+    assert (folder / "model.keras").read_bytes() == before
+
+
+def test_resumed_is_uninterrupted(tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, dropout=0.1)
+    whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
+    vit_cifar10.main(whole)
+    parts = dataclasses.replace(config, out=str(tmp_path / "parts"))
+    written = Checkpoint.on_epoch_end
+
+    def interrupted(self, epoch, logs=None):
+        written(self, epoch, logs)
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "on_epoch_end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            vit_cifar10.main(parts)
+    assert (tmp_path / "parts" / CHECKPOINT_FILE).is_file()
+    vit_cifar10.main(dataclasses.replace(parts, resume=True))
+    expected, found = (zoo.load(tmp_path / name).model for name in ("whole", "parts"))
+    for mine, other in zip(expected.weights, found.weights):
+        # two cores add in another order each time; a step of Adam is 1e-3
+        np.testing.assert_allclose(other, mine, atol=2e-4, err_msg=mine.path)
+    histories = [
+        list(csv.DictReader(open(tmp_path / name / "history.csv", newline="")))
+        for name in ("whole", "parts")
+    ]
+    assert [[row["epoch"] for row in rows] for rows in histories] == [["0", "1", "2"]] * 2
+    assert histories[0][2]["learning_rate"] == histories[1][2]["learning_rate"]
+
+
+def test_overwrite_starts_anew(tmp_path):
+    config = dataclasses.replace(CONFIG, epochs=1, out=str(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"config": {}}')
+    (tmp_path / "run" / "stale.txt").write_text("old")
+    vit_cifar10.main(dataclasses.replace(config, overwrite=True))
+    assert not (tmp_path / "run" / "stale.txt").exists()
+    assert (tmp_path / "run" / "metrics.json").is_file()
+
+
+def test_a_folder_of_images(tmp_path, capsys):
+    for name, colour in (("red", 0), ("green", 1)):
+        for index in range(20):
+            pixels = np.random.default_rng(index).integers(0, 60, (20, 24, 3), dtype=np.uint8)
+            pixels[..., colour] += 150
+            path = tmp_path / "images" / "train" / name / f"{index}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    (tmp_path / "images" / "train" / "red" / "0.jpg").write_bytes(b"broken")
+    config = dataclasses.replace(
+        CONFIG,
+        dataset="cifar10",
+        data_dir=str(tmp_path / "images"),
+        image_size=8,
+        batch_size=8,
+        epochs=8,
+        pool="mean",
+        precision="mixed_bfloat16",
+        out=str(tmp_path / "run"),
+    )
+    vit_cifar10.main(config)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["test_accuracy"] == 1.0
+    assert "red" in metrics["skipped_images"][0] and "0.jpg" in metrics["skipped_images"][0]
+    assert "0.jpg" in capsys.readouterr().out
+    [[(name, _)]] = zoo.load(tmp_path / "run")([tmp_path / "images/train/green/3.jpg"])
+    assert name == "green"
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"num_heads": 3}, "embed_dim=16, num_heads=3"),
+        ({"patch_size": 3}, "8x8 pixels, patch_size=3"),
+        ({"mixup_alpha": -1.0}, "mixup_alpha"),
+        ({"batch_size": 5000}, "from 1 to the number of training images, 1,437"),
+        ({"dropout": 1.5}, "rate=1.5"),
+        ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
+    ],
+)
+def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
+    config = dataclasses.replace(CONFIG, out=str(tmp_path / "run"), **settings)
+    with pytest.raises(UserError, match=message):
+        vit_cifar10.main(config)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"epochs": 0}, "--epochs must be from 1"),
+        ({"learning_rate": -1.0}, "--learning-rate must be from 0"),
+        ({"label_smoothing": 1.5}, "--label-smoothing must be from 0 to 1"),
+        ({"warmup_fraction": 9.0}, "--warmup-fraction must be from 0 to 1"),
+    ],
+)
+def test_a_config_checks_itself(settings, message):
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(CONFIG, **settings)
+
+
+def test_an_image_folder_needs_a_size(tmp_path):
+    (tmp_path / "train").mkdir()
+    with pytest.raises(UserError, match="--image-size"):
+        vit_cifar10.main(dataclasses.replace(CONFIG, data_dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--data-set", "digits"], "--data-set"),
+        (["--epochs", "many"], "many"),
+        (["--dataset", "digits", "--epochs", "0"], "--epochs must be from 1"),
+        (["--dataset", "digits", "--num-heads", "5"], "num_heads=5"),
+    ],
+)
+def test_a_wrong_command_ends_with_status_2_and_a_message(arguments, message):
+    process = run(*arguments)
+    assert process.returncode == 2
+    assert message in process.stderr + process.stdout
+    assert "Traceback" not in process.stderr
+
+
+def test_help_teaches_the_defaults_of_the_data_set():
+    process = run("--dataset", "digits", "--help")
+    assert process.returncode == 0
+    for text in ("--patch-size", "(default: 2)", "RandAugment", "--resume", "no network"):
+        assert text in process.stdout

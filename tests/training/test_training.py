@@ -1,0 +1,170 @@
+"""Optimizer, run folder, checkpoint and pictures."""
+
+import keras
+import numpy as np
+import pytest
+
+import zoo
+from zoo.training import pictures
+from zoo.training.callbacks import Checkpoint, EpochFigures
+from zoo.training.optimizers import adamw
+from zoo.training.run_folder import RunFolder, RunFolderError
+
+SMALL = {
+    "input_shape": (8, 8, 3),
+    "num_classes": 3,
+    "patch_size": 4,
+    "embed_dim": 8,
+    "num_heads": 2,
+    "num_layers": 2,
+    "num_registers": 1,
+    "layer_scale": 0.1,
+}
+IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32")
+LABELS = np.eye(3, dtype="float32")[np.arange(8) % 3]
+
+
+def compiled(**options):
+    keras.utils.set_random_seed(0)
+    model = zoo.vit(**SMALL)
+    settings = {"learning_rate": 0.1, "weight_decay": 0.5, "total_steps": 100, **options}
+    model.compile(adamw(model, **settings), keras.losses.CategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def test_only_matrices_decay():
+    """Without gradients, a step changes what decays and nothing else."""
+    model = compiled()
+    before = [v.numpy() for v in model.trainable_variables]
+    zeros = [np.zeros(v.shape, "float32") for v in model.trainable_variables]
+    model.optimizer.apply(zeros, model.trainable_variables)
+    decayed = {
+        variable.path
+        for variable, old in zip(model.trainable_variables, before)
+        if not np.array_equal(variable.numpy(), old)
+    }
+    assert decayed == {v.path for v in model.trainable_variables if v.path.endswith("kernel")}
+    assert len(decayed) == 2 + 4 * 2  # patches and head, and four in each of two blocks
+
+
+def test_the_learning_rate_rises_and_falls():
+    model = compiled(learning_rate=0.2, total_steps=100, warmup_steps=10)
+    schedule = model.optimizer._learning_rate
+    rates = np.array([float(schedule(step)) for step in range(101)])
+    np.testing.assert_allclose(rates[:11], 0.2 * np.arange(11) / 10, atol=1e-6)
+    expected = 0.1 * (1 + np.cos(np.pi * np.arange(91) / 90))
+    np.testing.assert_allclose(rates[10:], expected, atol=1e-6)
+
+
+def test_gradients_are_clipped_together():
+    model = compiled(learning_rate=1.0, weight_decay=0.0, clip_norm=1e-3)
+    gradients = [np.ones(v.shape, "float32") for v in model.trainable_variables]
+    clipped = model.optimizer._clip_gradients([keras.ops.convert_to_tensor(g) for g in gradients])
+    norm = np.sqrt(sum(float(keras.ops.sum(g**2)) for g in clipped))
+    assert abs(norm - 1e-3) < 1e-6
+    values = {round(float(keras.ops.max(g)), 8) for g in clipped}
+    assert len(values) == 1, "all shrink by the same factor"
+
+
+def test_the_model_ends_with_averaged_weights():
+    model = compiled(ema_momentum=0.9, weight_decay=0.0)
+    seen = []
+
+    class Record(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append(model.head.kernel.numpy())
+
+    model.fit(
+        IMAGES, LABELS, batch_size=2, epochs=2, shuffle=False, callbacks=[Record()], verbose=0
+    )
+    average = seen[0]
+    for weights in seen[1:]:
+        average = 0.9 * average + 0.1 * weights
+    np.testing.assert_allclose(model.head.kernel.numpy(), average, atol=1e-6)
+
+
+def test_a_checkpoint_restores_everything(tmp_path):
+    model = compiled(ema_momentum=0.9)
+    checkpoint = Checkpoint(tmp_path, steps_per_epoch=4)
+    assert checkpoint.restore(model) == 0
+    model.fit(IMAGES, LABELS, batch_size=2, epochs=3, callbacks=[checkpoint], verbose=0)
+    saved = [v.numpy() for v in model.optimizer.variables]
+    other = compiled(ema_momentum=0.9)
+    assert checkpoint.restore(other) == 3
+    for mine, theirs in zip(saved, other.optimizer.variables):
+        np.testing.assert_array_equal(theirs.numpy(), mine, err_msg=theirs.path)
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.path.name]
+    checkpoint.remove()
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_checkpoint_is_replaced_as_a_whole(tmp_path, monkeypatch):
+    model = compiled()
+    checkpoint = Checkpoint(tmp_path, steps_per_epoch=4)
+    checkpoint.set_model(model)
+    checkpoint.restore(model)
+    checkpoint.on_epoch_end(0)
+    before = checkpoint.path.read_bytes()
+
+    def killed(path):
+        path.write_bytes(before[:100])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "save_weights", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.on_epoch_end(1)
+    assert checkpoint.path.read_bytes() == before
+
+
+def test_speed_is_that_of_training_alone(monkeypatch):
+    now = iter([10.0, 14.0, 99.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    figures = EpochFigures(images_per_epoch=8)
+    figures.set_model(compiled(learning_rate=0.2))
+    logs = {}
+    figures.on_epoch_begin(0)
+    figures.on_test_begin()
+    figures.on_epoch_end(0, logs)
+    assert logs["images_per_second"] == 2.0
+    assert abs(logs["learning_rate"] - 0.2) < 1e-6
+
+
+def test_a_run_folder_guards_what_it_holds(tmp_path):
+    run = RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
+    assert not run.is_finished
+    with pytest.raises(RunFolderError, match="--resume.*--overwrite"):
+        RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
+    RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True)
+    with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
+        RunFolder(tmp_path / "run", {"epochs": 4, "size": (8, 8)}, resume=True)
+    (tmp_path / "run" / "old").write_text("old")
+    RunFolder(tmp_path / "run", {"epochs": 4}, overwrite=True)
+    assert not (tmp_path / "run" / "old").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("precious")
+    for options in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(RunFolderError, match="holds no run"):
+            RunFolder(tmp_path / "other", {}, **options)
+    assert (tmp_path / "other" / "thesis.txt").read_text() == "precious"
+    with pytest.raises(RunFolderError, match="is a file"):
+        RunFolder(tmp_path / "other" / "thesis.txt", {})
+
+
+def test_an_epoch_that_was_run_twice_counts_once(tmp_path):
+    run = RunFolder(tmp_path / "run", {})
+    (run / "history.csv").write_text("epoch,loss\n0,3.0\n1,2.5\n1,2.0\n2,1.0\n")
+    assert run.history() == {"epoch": [0.0, 1.0, 2.0], "loss": [3.0, 2.0, 1.0]}
+
+
+def test_rollout_follows_attention_through_the_layers():
+    # CLS looks at patch 3 only, which in the layer before took everything from patch 1
+    maps = np.broadcast_to(np.eye(5), (1, 2, 1, 5, 5)).copy()
+    maps[0, 1, 0, 0] = [0, 0, 0, 1, 0]
+    maps[0, 0, 0, 3] = [0, 1, 0, 0, 0]
+    shares = pictures.attention_rollout(maps, (2, 2), has_class_token=True)
+    assert shares.shape == (1, 2, 2)
+    # half of every step stays where it is: the residual connection
+    np.testing.assert_allclose(shares[0], [[0.25, 0.0], [0.25, 0.0]])
+    uniform = np.full((1, 3, 2, 4, 4), 0.25)
+    mean = pictures.attention_rollout(uniform, (2, 2), has_class_token=False)
+    np.testing.assert_allclose(mean, 0.25)
