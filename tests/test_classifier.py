@@ -1,4 +1,4 @@
-"""A saved classifier answers as before, for files, arrays and PIL images, from Python and a shell."""
+"""A saved classifier answers as before, for files, arrays and PIL images, and from a shell."""
 
 import json
 

@@ -44,6 +44,11 @@ def run(*arguments):
     )
 
 
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run as a user starts it, from the command line: (completed process, folder)."""
@@ -92,8 +97,7 @@ def test_the_metrics_are_those_of_the_saved_model(finished):
     found = [int(name) for [(name, _)] in classifier(list(test.pixels))]
     assert metrics["test_accuracy"] == np.mean(found == test.labels)
     assert metrics["parameters"] == classifier.model.count_params()
-    with open(folder / "history.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(folder / "history.csv")
     # what was tested after the last epoch is the averaged model, and so is what was saved
     assert abs(float(rows[-1]["val_accuracy"]) - metrics["test_accuracy"]) < 1e-6
     assert abs(float(rows[-1]["val_loss"]) - metrics["test_loss"]) < 1e-4
@@ -144,10 +148,7 @@ def test_resumed_is_uninterrupted(tmp_path, monkeypatch):
     for mine, other in zip(expected.weights, found.weights):
         # two cores add in another order each time; a step of Adam is 1e-3
         np.testing.assert_allclose(other, mine, atol=2e-4, err_msg=mine.path)
-    histories = [
-        list(csv.DictReader(open(tmp_path / name / "history.csv", newline="")))
-        for name in ("whole", "parts")
-    ]
+    histories = [rows_of(tmp_path / name / "history.csv") for name in ("whole", "parts")]
     assert [[row["epoch"] for row in rows] for rows in histories] == [["0", "1", "2"]] * 2
     assert histories[0][2]["learning_rate"] == histories[1][2]["learning_rate"]
 

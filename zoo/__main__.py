@@ -10,7 +10,7 @@ from zoo.startup import import_tensorflow_quietly
 
 
 def main(arguments=None):
-    """Runs a command; returns the exit status: 0, 1 if some images failed, 2 if nothing could be."""
+    """Runs a command; returns the exit status: 1 if some images failed, 2 if nothing worked."""
     args = _parser().parse_args(arguments)
     import_tensorflow_quietly()
     try:

@@ -1,4 +1,4 @@
-"""Where images come from: files of every kind, arrays, folders, TFDS; and what is said of bad ones."""
+"""Where images come from, files, arrays, folders and TFDS, and what is said of bad ones."""
 
 import json
 
