@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,7 +19,6 @@ from zoo.errors import UserError
 from zoo.training.callbacks import CHECKPOINT_FILE, Checkpoint
 
 ROOT = pathlib.Path(__file__).parents[1]
-SMALL = ["--embed-dim", "16", "--num-heads", "2", "--num-layers", "2", "--ff-dim", "16"]
 
 
 def recipe(name):
@@ -44,21 +44,21 @@ def run(*arguments):
     )
 
 
+@pytest.fixture(autouse=True)
+def same_policy():
+    """A recipe sets the precision of the process; other tests want it back."""
+    policy = keras.config.dtype_policy()
+    yield
+    keras.config.set_dtype_policy(policy)
+
+
 def rows_of(path):
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A run as a user starts it, from the command line: (completed process, folder)."""
-    folder = tmp_path_factory.mktemp("runs") / "digits"
-    arguments = ["--dataset", "digits", "--epochs", "2", *SMALL]
-    return run(*arguments, "--out", str(folder)), folder
-
-
-def test_a_run_ends_well_and_says_where_things_are(finished):
-    process, folder = finished
+def test_a_run_ends_well_and_says_where_things_are(digits_run):
+    process, folder = digits_run
     assert process.returncode == 0, process.stderr
     assert process.stdout.splitlines()[-1] == str(folder)
     assert "test accuracy" in process.stdout
@@ -66,8 +66,8 @@ def test_a_run_ends_well_and_says_where_things_are(finished):
         assert noise not in process.stderr
 
 
-def test_the_run_folder_has_everything(finished):
-    folder = finished[1]
+def test_the_run_folder_has_everything(digits_run):
+    folder = digits_run[1]
     names = {path.name for path in folder.iterdir()}
     assert names == {
         "attention.png",
@@ -89,8 +89,8 @@ def test_the_run_folder_has_everything(finished):
     assert config["environment"]["packages"]["tensorflow"]
 
 
-def test_the_metrics_are_those_of_the_saved_model(finished):
-    folder = finished[1]
+def test_the_metrics_are_those_of_the_saved_model(digits_run):
+    folder = digits_run[1]
     metrics = json.loads((folder / "metrics.json").read_text())
     test = vit_cifar10.load_data(vit_cifar10.DIGITS).test
     classifier = zoo.load(folder)
@@ -104,8 +104,8 @@ def test_the_metrics_are_those_of_the_saved_model(finished):
     assert metrics["epochs"] == len(rows) == 2
 
 
-def test_a_finished_run_is_kept(finished):
-    folder = finished[1]
+def test_a_finished_run_is_kept(digits_run):
+    folder = digits_run[1]
     before = (folder / "model.keras").read_bytes()
     config = dataclasses.replace(
         vit_cifar10.DIGITS,

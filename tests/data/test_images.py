@@ -146,7 +146,7 @@ def test_a_folder_without_test_images_holds_a_tenth_out(folder):
     assert data.input_shape == (8, 8, 3)
     reds = data.train.pixels[data.train.labels == 1]
     assert (reds[..., 0] > 200).all() and (reds[..., 1] == 0).all()
-    assert data.skipped == []
+    assert data.skipped == ()
 
 
 def test_a_folder_with_test_images_uses_them(folder):

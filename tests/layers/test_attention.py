@@ -75,7 +75,7 @@ def test_self_attention_equals_keras(masked):
     for index, variable in enumerate(ours.weights):
         variable.assign(normal(*variable.shape, seed=index))
     theirs = keras.layers.MultiHeadAttention(3, 5, 7)
-    theirs(x, x)
+    theirs(x, x, return_attention_scores=True)  # on JAX, Keras needs this for another value width
     copy_to_keras(theirs, *parts(ours.qkv, 15, 30), *parts(ours.output_projection))
     expected, weights = theirs(x, x, attention_mask=mask, return_attention_scores=True)
     mask = None if mask is None else mask[:, None]
@@ -91,7 +91,7 @@ def test_attention_to_a_memory_equals_keras():
     for index, variable in enumerate(ours.weights):
         variable.assign(normal(*variable.shape, seed=index))
     theirs = keras.layers.MultiHeadAttention(3, 5, 7)
-    theirs(query, memory)
+    theirs(query, memory, return_attention_scores=True)
     copy_to_keras(
         theirs, *parts(ours.query), *parts(ours.key_value, 15), *parts(ours.output_projection)
     )

@@ -138,9 +138,15 @@ def test_other_image_sizes_get_resized_positions():
     np.testing.assert_allclose(numpy(model(larger)), numpy(twin(larger)), atol=TOLERANCE)
 
 
+def test_an_unknown_image_size_is_refused():
+    # JAX and PyTorch try a size of their own, which the patches do not divide
+    with pytest.raises(ValueError, match=r"known .* for instance \(8, 12, 3\)|must divide"):
+        zoo.vit(**SMALL)(keras.Input((None, None, 3)))
+
+
 def test_without_positions_the_patches_have_no_order():
     model = shaken(zoo.vit(**SMALL))
-    model.positions.embeddings.assign(ops.zeros_like(model.positions.embeddings))
+    model.positions.embeddings.assign(np.zeros((7, 16), "float32"))
     swapped = IMAGES.copy()
     swapped[:, :4, :4], swapped[:, 4:, 8:] = IMAGES[:, 4:, 8:], IMAGES[:, :4, :4]
     np.testing.assert_allclose(numpy(model(swapped)), numpy(model(IMAGES)), atol=TOLERANCE)
@@ -178,6 +184,7 @@ def test_mixed_precision_returns_full_precision_logits(policy):
         ({"patch_size": 16}, "embed_dim, num_layers, num_heads"),
         ({"size": "B/16", "input_shape": (30, 32, 3)}, "30x32 pixels, patch_size=16"),
         ({**SMALL, "num_heads": 3}, "embed_dim=16, num_heads=3"),
+        ({**SMALL, "num_layers": 0}, "num_layers=0"),
         ({**SMALL, "pool": "max"}, "pool='max'"),
         ({**SMALL, "norm": "none"}, "norm='none'"),
     ],

@@ -66,11 +66,11 @@ class Images:
         return fetch
 
     def sample(self, count):
-        """Up to `count` images, evenly spaced: uint8 [count, H, W, C]."""
+        """Up to `count` images, evenly spaced, uint8 [count, H, W, C], and their labels."""
         chosen = np.linspace(0, len(self) - 1, min(count, len(self))).astype("int64")
         part = dataclasses.replace(self, pixels=self.pixels[chosen], labels=self.labels[chosen])
-        pixels, _ = part.reader()(tf.range(len(chosen)))
-        return pixels.numpy()
+        pixels, labels = part.reader()(tf.range(len(chosen)))
+        return pixels.numpy(), labels.numpy()
 
 
 class ImageDataset(NamedTuple):
@@ -85,16 +85,16 @@ class ImageDataset(NamedTuple):
     train: Images
     test: Images
     class_names: list[str]
-    skipped: list[str] = []
+    skipped: tuple[str, ...] = ()
 
     @property
     def input_shape(self):
         """(H, W, C)."""
-        return tuple(self.train.sample(1).shape[1:])
+        return tuple(self.train.sample(1)[0].shape[1:])
 
     def preprocessing(self):
         """Brings images to the size of these and normalises by the mean and spread of these."""
-        pixels = self.train.sample(10_000).astype("float64") / 255.0
+        pixels = self.train.sample(10_000)[0].astype("float64") / 255.0
         mean, std = pixels.mean(axis=(0, 1, 2)), pixels.std(axis=(0, 1, 2))
         return ImagePreprocessing(
             image_size=self.input_shape[:2],
@@ -195,7 +195,7 @@ def image_folder(folder, image_size, seed=0):
             )
     read, skipped = _resizing(image_size, 3), []
     sets = [_from_files(part, names, read, skipped) for part in (train, test)]
-    return ImageDataset(*sets, names, skipped)
+    return ImageDataset(*sets, names, tuple(skipped))
 
 
 def _prepare(builder):

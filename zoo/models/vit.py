@@ -138,6 +138,11 @@ class ViT(ConfigMixin, keras.Model):
         super().__init__(**kwargs)
         if pool not in POOLS:
             raise ValueError(f"pool must be one of {POOLS}. Received: pool={pool!r}.")
+        if num_layers < 1 or num_classes < 1:
+            raise ValueError(
+                "num_layers and num_classes must be at least 1. "
+                f"Received: num_layers={num_layers}, num_classes={num_classes}."
+            )
         self.input_shape = tuple(input_shape)
         self.num_classes = num_classes
         self.patch_size = patch_size
@@ -226,8 +231,12 @@ class ViT(ConfigMixin, keras.Model):
 
     def _tokens(self, images):
         """What the first block sees, and the (rows, columns) of its patches."""
-        patch_grid(images.shape[1:3], self.patch_size)
-        grid = tuple(side // self.patch_size for side in ops.shape(images)[1:3])
+        if None in images.shape[1:3]:
+            raise ValueError(
+                "The height and the width of the images must be known when a graph is made of the "
+                f"model, for instance {self.input_shape}. Received: images of {images.shape}."
+            )
+        grid = patch_grid(images.shape[1:3], self.patch_size)
         x = self.patch_embed(images)
         if self.pool == "cls":
             x = self.class_token(x)

@@ -5,6 +5,7 @@ Axes: B images, H image height, W image width, C channels, L layers, T tokens, N
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 
 def learning_curves(history, path):
@@ -23,11 +24,12 @@ def learning_curves(history, path):
         axes.plot(epochs, history[f"val_{name}"], label="test")
         axes.set(title=name, xlabel="epoch")
         axes.legend()
-    accuracy.set_title(f"accuracy: {history['val_accuracy'][-1]:.2%} on test after the last epoch")
+    accuracy.set_title(f"accuracy (test, last epoch: {history['val_accuracy'][-1]:.2%})")
     rate.plot(epochs, history["learning_rate"])
     rate.set(title="learning rate at the end of the epoch", xlabel="epoch")
     for axes in (loss, accuracy, rate):
         axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.savefig(path, dpi=120)
 
 
@@ -57,24 +59,35 @@ def confusion_matrix(counts, class_names, path):
     figure.savefig(path, dpi=120)
 
 
-def attention(pixels, shares, titles, path):
+def attention(pixels, shares, answers, class_names, path):
     """Draws images beside where the model looked in them.
 
     Args:
         pixels: uint8 [B, H, W, C].
         shares: [B, rows, columns], the attention to each patch; see `attention_rollout`.
-        titles: one line for each image.
+        answers: the (class name, probability) that each was taken for.
+        class_names: what each really shows.
         path: of the PNG to write.
     """
-    figure = Figure(figsize=(1.7 * len(pixels), 4.2), layout="constrained")
+    figure = Figure(figsize=(1.7 * len(pixels), 4.3), layout="constrained")
     grid = figure.subplots(2, len(pixels), squeeze=False)
-    extent = (0, pixels.shape[2], pixels.shape[1], 0)
-    for image, share, title, (above, below) in zip(pixels, shares, titles, grid.T):
+    look = {"cmap": "gray", "vmin": 0, "vmax": 255}
+    look["extent"] = (0, pixels.shape[2], pixels.shape[1], 0)
+    for image, share, (name, probability), truth, (above, below) in zip(
+        pixels, shares, answers, class_names, grid.T
+    ):
         picture = image[..., 0] if image.shape[-1] == 1 else image
-        above.imshow(picture, cmap="gray", extent=extent)
-        above.set_title(title, fontsize=9)
-        below.imshow(picture, cmap="gray", extent=extent)
-        below.imshow(share, cmap="inferno", extent=extent, alpha=0.65, interpolation="bilinear")
+        above.imshow(picture, **look)
+        right = name == truth
+        above.set_title(
+            f"{name} {probability:.0%}" + ("" if right else f"\ntruly {truth}"),
+            fontsize=9,
+            color="black" if right else "firebrick",
+        )
+        below.imshow(picture, **look)
+        below.imshow(
+            share, cmap="inferno", extent=look["extent"], alpha=0.65, interpolation="bilinear"
+        )
         for axes in (above, below):
             axes.set_axis_off()
     figure.suptitle("Attention from the output to the patches, through all layers (rollout)")

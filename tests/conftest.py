@@ -1,0 +1,23 @@
+"""A small trained run that several tests look at."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory):
+    """The digits recipe, shrunk, as a user starts it: (completed process, run folder)."""
+    folder = tmp_path_factory.mktemp("runs") / "vit_digits"
+    flags = "--dataset digits --epochs 2 --embed-dim 16 --num-heads 2 --num-layers 2 --ff-dim 16"
+    process = subprocess.run(
+        [sys.executable, "recipes/vit_cifar10.py", *flags.split(), "--out", str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    return process, folder

@@ -1,0 +1,24 @@
+"""The bricks and the models on the other backends of Keras: their tests pass there as well."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_layers_and_models(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    process = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "tests/layers", "tests/models"],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(__file__).parents[1],
+        env={**os.environ, "KERAS_BACKEND": backend},
+    )
+    assert process.returncode == 0, process.stdout[-3000:]
+    assert " passed" in process.stdout

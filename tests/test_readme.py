@@ -1,0 +1,72 @@
+"""What README tells people to type works as written."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def home(digits_run, tmp_path, monkeypatch):
+    """A folder such as README speaks of: a trained run and an image."""
+    shutil.copytree(digits_run[1], tmp_path / "runs" / "vit_digits")
+    Image.fromarray(np.zeros((20, 20, 3), np.uint8)).save(tmp_path / "seven.png")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_python_blocks_run_in_order(home):
+    namespace = {}
+    assert len(blocks("python")) >= 4
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), namespace)
+
+
+def test_zoo_commands_run(home):
+    commands = [
+        line.partition("#")[0].split()
+        for block in blocks("bash")
+        for line in block.splitlines()
+        if line.startswith("python -m zoo ")
+    ]
+    assert len(commands) >= 2
+    for command in commands:
+        process = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+
+
+def test_recipe_flags_exist():
+    sys.path.insert(0, str(ROOT / "recipes"))
+    import vit_cifar10
+
+    from zoo.training.command import parse
+
+    commands = re.findall(r"python recipes/vit_cifar10\.py(.*)", README)
+    assert len(commands) >= 3
+    presets = {"digits": vit_cifar10.DIGITS}
+    for command in commands:
+        flags = command.partition("#")[0].strip("` ").split()
+        assert parse(flags, vit_cifar10.Config, presets, "")
+
+
+def test_continuous_integration_runs_the_test_command():
+    [command] = re.findall(r"^python -m pip install .*pytest.*$", README, flags=re.MULTILINE)
+    assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if not target.startswith("http"):
+            assert (ROOT / target).exists(), target
