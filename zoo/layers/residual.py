@@ -20,7 +20,8 @@ class Residual(ConfigMixin, keras.layers.Layer):
         stochastic_depth: rate in [0, 1) at which, in training, `layer` is left out for a whole
             example, its output being scaled up otherwise. Source: Huang et al. 2016.
         layer_scale: if given, the output of `layer` is multiplied by a learned vector that starts
-            at this value. Source: Touvron et al. 2021, "Going deeper with Image Transformers", 2.1.
+            at this value. Source: Touvron et al. 2021, "Going deeper with Image
+            Transformers", section 2.
         epsilon: added to the variance in the layer normalization.
 
     Inputs: `x` [B, T, E]; keyword arguments go to `layer` as they are.

@@ -61,7 +61,7 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
         settings = {**_published(size, patch_size), **settings}
         patch_size = settings.pop("patch_size")
     missing = [name for name in Size._fields[:3] if name not in settings]
-    missing = missing if patch_size else ["patch_size", *missing]
+    missing = ["patch_size", *missing] if patch_size is None else missing
     if missing:
         raise ValueError(f"Without a size such as 'B/16', zoo.vit also needs {', '.join(missing)}.")
     model = ViT(input_shape, num_classes, patch_size, **{"name": "vit", **settings})
@@ -98,7 +98,7 @@ class ViT(ConfigMixin, keras.Model):
             appendix B.1).
         attention_dropout: rate in [0, 1) on attention weights.
         pool: what the head sees: "cls", the class token, or "mean", the mean of the patches; a
-            model that takes the mean has no class token (Zhai et al. 2021, section 3.1).
+            model that takes the mean has no class token (Zhai et al. 2021).
         norm: "pre" or "post", where the blocks normalize; a pre-norm model also normalizes the last
             block's output.
         stochastic_depth: rate in [0, 1) of the last block; it grows linearly from 0 at the first

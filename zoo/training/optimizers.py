@@ -14,8 +14,8 @@ def adamw(
 ):
     """AdamW with linear warmup and cosine decay to zero; only matrices of the layers decay.
 
-    Sources: Loshchilov and Hutter 2017, "Decoupled Weight Decay Regularization"; the schedule and
-    the exceptions as in Dosovitskiy et al. 2020, appendix B.1, and Touvron et al. 2020, section 5.
+    Sources: Loshchilov and Hutter 2017, "Decoupled Weight Decay Regularization"; the schedule as in
+    Dosovitskiy et al. 2020, appendix B.1; what is exempt from decay as in the code of DeiT.
 
     Args:
         model: built; its biases, norms, scales, positions and learned tokens are exempt from decay.
