@@ -27,13 +27,13 @@ class Config:
     image_size: int | None = None
     """Side in pixels that images are brought to; needed where they differ in size."""
     out: str | None = None
-    """Run folder; runs/vit_<dataset> by default."""
+    """Run folder; runs/vit_ and the name of the data set or folder by default."""
     overwrite: bool = False
     """Delete the run that the folder holds."""
     resume: bool = False
     """Go on with the run that the folder holds, begun by the same command."""
     seed: int = 0
-    """Of weights, order, augmentation and dropout."""
+    """Seed of weights, order, augmentation and dropout."""
 
     patch_size: int = 4
     """Side of a patch in pixels."""
@@ -148,9 +148,8 @@ def main(config):
     model, augment = build(config, data)
     steps = pipeline.steps_per_epoch(data.train, config.batch_size)
     settings = {k: v for k, v in vars(config).items() if k not in ("out", "overwrite", "resume")}
-    run = RunFolder(
-        config.out or f"runs/vit_{config.dataset}", settings, config.overwrite, config.resume
-    )
+    name = pathlib.Path(config.data_dir).name if is_image_folder(config) else config.dataset
+    run = RunFolder(config.out or f"runs/vit_{name}", settings, config.overwrite, config.resume)
     if run.is_finished:
         print(f"This run is finished: {run.path}")
         return
@@ -199,13 +198,17 @@ def load_data(config):
     from zoo.data.images import digits, image_folder, tfds_images
 
     image_size = config.image_size and (config.image_size, config.image_size)
-    if config.data_dir and pathlib.Path(config.data_dir, "train").is_dir():
+    if is_image_folder(config):
         if not image_size:
             raise UserError(f"{config.data_dir} is an image folder: say --image-size, such as 64.")
         return image_folder(config.data_dir, image_size, config.seed)
     if config.dataset == "digits":
         return digits(config.seed)
     return tfds_images(config.dataset, config.data_dir, image_size)
+
+
+def is_image_folder(config):
+    return config.data_dir is not None and pathlib.Path(config.data_dir, "train").is_dir()
 
 
 def build(config, data):

@@ -255,7 +255,11 @@ def test_bad_tfds_data(tmp_path, monkeypatch):
         raise ConnectionError("no route")
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "is_prepared", lambda self: False)
     with pytest.raises(DataError) as error:
-        tfds_images("cifar10", tmp_path)
+        tfds_images("cifar10")
     for way_on in ("no route", "--dataset digits", "--data-dir", "cifar10/3.0.2", "train/<class>"):
         assert way_on in str(error.value)
+    with pytest.raises(DataError, match="nothing is downloaded into --data-dir"):
+        tfds_images("cifar10", tmp_path)
+    assert not any(tmp_path.iterdir())

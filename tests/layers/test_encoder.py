@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo.layers import FeedForward, Residual, TransformerEncoder, gelu
+from zoo.layers import FeedForward, Residual, TransformerEncoder, causal_mask, gelu
 
 
 def normal(*shape, seed=0):
@@ -100,6 +100,19 @@ def test_gelu_is_the_exact_one(dtype, tolerance):
     expected = numpy(ops.gelu(x, approximate=False))
     found = numpy(ops.cast(gelu(ops.cast(x, dtype)), "float32"))
     np.testing.assert_allclose(found, expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("mask", ["none", "padding", "causal"])
+def test_the_first_queries_alone_are_as_among_all(norm, mask):
+    block = TransformerEncoder(8, 2, norm=norm)
+    x = normal(3, 5, 8)
+    block(x)
+    shaken(block)
+    padding = np.arange(5) < np.array([[5], [2], [3]])
+    mask = {"none": None, "padding": padding, "causal": causal_mask(5)}[mask]
+    expected = numpy(block(x, mask=mask))[:, :2]
+    np.testing.assert_allclose(numpy(block(x, mask=mask, num_queries=2)), expected, atol=1e-5)
 
 
 def test_attention_weights_are_those_of_the_call():

@@ -127,8 +127,8 @@ def tfds_images(name, data_dir=None, image_size=None):
     Args:
         name: as TFDS has it, such as "cifar10"; it has labels, and a "train" and a "test" or
             "validation" split.
-        data_dir: folder of prepared TFDS data; TFDS's own default if not given, to which the data
-            are then downloaded if they are missing.
+        data_dir: folder of prepared TFDS data, in which nothing is written; TFDS's own default if
+            not given, to which the data are then downloaded if they are missing.
         image_size: (H, W) to bring the images to; needed if they differ in size.
 
     Raises:
@@ -145,7 +145,8 @@ def tfds_images(name, data_dir=None, image_size=None):
             f"TensorFlow Datasets knows no data set {name!r}. `tfds.list_builders()` lists those "
             "it knows; `digits` is built in."
         ) from None
-    _prepare(builder)
+    if not builder.is_prepared():
+        _download(builder, allowed=data_dir is None)
     features, splits = builder.info.features, builder.info.splits
     test = next((split for split in ("test", "validation") if split in splits), None)
     if "image" not in features or "label" not in features or "train" not in splits or not test:
@@ -198,16 +199,16 @@ def image_folder(folder, image_size, seed=0):
     return ImageDataset(*sets, names, tuple(skipped))
 
 
-def _prepare(builder):
-    """Downloads the data set if it is not there yet."""
-    if builder.is_prepared():
-        return
+def _download(builder, allowed):
+    """Downloads and prepares the data set; says what else can be done if that fails."""
     from tensorflow_datasets.core.download import downloader
 
     # TFDS tries again for minutes where there is no network; there is no public setting for it.
     downloader.MAX_RETRIES = 2
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
+        if not allowed:
+            raise DataError("nothing is downloaded into --data-dir")
         builder.download_and_prepare()
     except Exception as error:  # whatever the network, the disk or the data set's server raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
