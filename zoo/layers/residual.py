@@ -13,8 +13,7 @@ class Residual(ConfigMixin, keras.layers.Layer):
     ``post``: norm(x + dropout(layer(x))), Vaswani et al. 2017, section 3.1 and 5.4.
 
     Args:
-        layer: the layer; its output is as wide as its input, and as long or shorter: the sum is
-            then of the first positions.
+        layer: the layer; its output is of the shape of its input.
         norm: "pre" or "post".
         dropout: rate in [0, 1) at which single outputs of `layer` are dropped in training.
         stochastic_depth: rate in [0, 1) at which, in training, `layer` is left out for a whole
@@ -24,9 +23,10 @@ class Residual(ConfigMixin, keras.layers.Layer):
             Transformers", section 2.
         epsilon: added to the variance in the layer normalization.
 
-    Inputs: `x` [B, T, E]; keyword arguments go to `layer` as they are.
+    Inputs: `x` [B, T, E]; keyword arguments go to `layer` as they are. `num_queries`: only that many
+    positions, the first, are computed, by a `layer` that takes this argument too.
 
-    Output: [B, T, E], T being the length of the output of `layer`.
+    Output: [B, T, E]; [B, num_queries, E] with `num_queries`.
 
     Raises:
         ValueError: if `norm` is neither "pre" nor "post".
@@ -71,11 +71,13 @@ class Residual(ConfigMixin, keras.layers.Layer):
                 name="scale",
             )
 
-    def call(self, x, **kwargs):
+    def call(self, x, num_queries=None, **kwargs):
+        if num_queries is not None:
+            kwargs["num_queries"] = num_queries
         change = self.layer(self.layer_input(x), **kwargs)
         if self.layer_scale is not None:
             change = change * self.scale
-        x = x[:, : change.shape[1]] + self._stochastic_depth(self._dropout(change))
+        x = x[:, :num_queries] + self._stochastic_depth(self._dropout(change))
         return self.normalization(x) if self.norm == "post" else x
 
     def layer_input(self, x):
