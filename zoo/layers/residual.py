@@ -23,8 +23,8 @@ class Residual(ConfigMixin, keras.layers.Layer):
             Transformers", section 2.
         epsilon: added to the variance in the layer normalization.
 
-    Inputs: `x` [B, T, E]; keyword arguments go to `layer` as they are. `num_queries`: only that many
-    positions, the first, are computed, by a `layer` that takes this argument too.
+    Inputs: `x` [B, T, E]; keyword arguments go to `layer` as they are. `num_queries`: only that
+    many positions, the first, are computed, by a `layer` that takes this argument too.
 
     Output: [B, T, E]; [B, num_queries, E] with `num_queries`.
 
@@ -72,12 +72,14 @@ class Residual(ConfigMixin, keras.layers.Layer):
             )
 
     def call(self, x, num_queries=None, **kwargs):
-        if num_queries is not None:
-            kwargs["num_queries"] = num_queries
-        change = self.layer(self.layer_input(x), **kwargs)
+        if num_queries is None:
+            change = self.layer(self.layer_input(x), **kwargs)
+        else:
+            change = self.layer(self.layer_input(x), num_queries=num_queries, **kwargs)
+            x = x[:, :num_queries]
         if self.layer_scale is not None:
             change = change * self.scale
-        x = x[:, :num_queries] + self._stochastic_depth(self._dropout(change))
+        x = x + self._stochastic_depth(self._dropout(change))
         return self.normalization(x) if self.norm == "post" else x
 
     def layer_input(self, x):
