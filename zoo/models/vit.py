@@ -202,7 +202,7 @@ class ViT(ConfigMixin, keras.Model):
     def call(self, images):
         if self.pool == "mean":
             return self.head(ops.mean(self.features(images), axis=1))
-        x, _ = self._tokens(images)
+        x = self._tokens(images)
         for block in self.blocks[:-1]:
             x = block(x)
         # The head reads CLS alone, so the last block need not compute the other tokens.
@@ -211,10 +211,11 @@ class ViT(ConfigMixin, keras.Model):
 
     def features(self, images):
         """The last block's tokens, normalized: [B, 1 + N, E], CLS first; [B, N, E] without CLS."""
-        x, grid = self._tokens(images)
+        x = self._tokens(images)
         for block in self.blocks:
             x = block(x)
-        return self._normalized(x)[:, : self._num_prefix_tokens + grid[0] * grid[1]]
+        x = self._normalized(x)
+        return x[:, : -self.num_registers] if self.num_registers else x
 
     def attention_maps(self, images):
         """What each token takes from each other one, in every layer and head.
@@ -222,7 +223,7 @@ class ViT(ConfigMixin, keras.Model):
         Returns:
             [B, L, heads, T, T] with T = 1 + N + registers (no 1 without CLS), in this order.
         """
-        x, _ = self._tokens(images)
+        x = self._tokens(images)
         maps = []
         for block in self.blocks:
             maps.append(block.attention_weights(x))
@@ -230,7 +231,7 @@ class ViT(ConfigMixin, keras.Model):
         return ops.stack(maps, axis=1)
 
     def _tokens(self, images):
-        """What the first block sees, and the (rows, columns) of its patches."""
+        """What the first block sees."""
         if None in images.shape[1:3]:
             raise ValueError(
                 "The height and the width of the images must be known when a graph is made of the "
@@ -241,7 +242,7 @@ class ViT(ConfigMixin, keras.Model):
         if self.pool == "cls":
             x = self.class_token(x)
         x = self._dropout(self.positions(x, grid=grid))
-        return self.registers(x) if self.num_registers else x, grid
+        return self.registers(x) if self.num_registers else x
 
     def _normalized(self, x):
         return self.normalization(x) if self.norm == "pre" else x
