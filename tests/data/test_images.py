@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from zoo.data import images
 from zoo.data.images import DataError, digits, image_folder, tfds_images
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
 
@@ -241,6 +242,17 @@ def test_prepared_tfds_data(prepared):
 def test_images_of_different_sizes_need_a_size(prepared):
     with pytest.raises(DataError, match="--image-size"):
         tfds_images("two_colours", prepared)
+
+
+def test_the_classes_of_cifar10_have_names(tmp_path):
+    """Data prepared by some tools, and TFDS before a download, know only their number."""
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder("cifar10", data_dir=tmp_path)
+    names = images._class_names(builder)
+    assert len(names) == 10 and names[0] == "airplane" and names[9] == "truck"
+    builder.info.features["label"].names = list("abcdefghij")
+    assert images._class_names(builder) == list("abcdefghij")  # its own go before
 
 
 def test_bad_tfds_data(tmp_path, monkeypatch):

@@ -21,6 +21,20 @@ from zoo.errors import UserError
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"}
 _MEMORY_LIMIT = 4 * 2**30  # bytes of decoded images that are kept, not decoded in every epoch
 _HELD_OUT = 0.1  # of a folder without a test folder
+_CLASS_NAMES = {  # of data sets that TFDS may have prepared without them
+    "cifar10": [
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ],
+}
 
 
 class DataError(UserError):
@@ -161,7 +175,7 @@ def tfds_images(name, data_dir=None, image_size=None):
     return ImageDataset(
         _from_split(builder, "train", read),
         _from_split(builder, test, read),
-        list(features["label"].names),
+        _class_names(builder),
     )
 
 
@@ -222,6 +236,12 @@ def _download(builder, allowed):
             "  --data-dir FOLDER    your own images: train/<class>/*.jpg\n"
             "  or run this again where there is a network."
         ) from None
+
+
+def _class_names(builder):
+    names = list(builder.info.features["label"].names)
+    unnamed = names == [str(label) for label in range(len(names))]
+    return _CLASS_NAMES.get(builder.name, names) if unnamed else names
 
 
 def _resizing(image_size, channels):
