@@ -22,18 +22,8 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"}
 _MEMORY_LIMIT = 4 * 2**30  # bytes of decoded images that are kept, not decoded in every epoch
 _HELD_OUT = 0.1  # of a folder without a test folder
 _CLASS_NAMES = {  # of data sets that TFDS may have prepared without them
-    "cifar10": [
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    ],
+    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse")
+    + ("ship", "truck"),
 }
 
 
@@ -241,7 +231,7 @@ def _download(builder, allowed):
 def _class_names(builder):
     names = list(builder.info.features["label"].names)
     unnamed = names == [str(label) for label in range(len(names))]
-    return _CLASS_NAMES.get(builder.name, names) if unnamed else names
+    return list(_CLASS_NAMES.get(builder.name, names)) if unnamed else names
 
 
 def _resizing(image_size, channels):
