@@ -109,7 +109,8 @@ def check_symbolic_shape(case):
         [None if axis in (0, *free) else side for axis, side in enumerate(array.shape)]
         for array, free in zip(case.inputs, case.free)
     ]
-    inputs = [keras.Input(batch_shape=tuple(shape)) for shape in shapes]
+    dtypes = [str(array.dtype) for array in case.inputs]
+    inputs = [keras.Input(batch_shape=tuple(s), dtype=d) for s, d in zip(shapes, dtypes)]
     symbolic = case.make()(*inputs).shape
     layer = case.make()
     eager = run(case, layer).shape
@@ -143,7 +144,7 @@ def check_every_weight_learns(case):
 def check_mixed_precision(case, policy):
     """Finite in half precision, for large inputs and with a row that may attend to nothing."""
     layer = case.make(dtype=policy)
-    large = case._replace(inputs=[array * 30.0 for array in case.inputs])
+    large = case._replace(inputs=[array * array.dtype.type(30) for array in case.inputs])
     outputs = call(large, layer, mask=case.mask)
     assert keras.backend.standardize_dtype(outputs.dtype) == policy.removeprefix("mixed_")
     assert np.isfinite(run(large, layer, mask=case.mask)).all()

@@ -33,6 +33,7 @@ _ATTENTION = {
     "kernel_initializer": "he_uniform",
 }
 _SEQUENCE = _array(_B, _T, _E)
+_POSITIONS = np.arange(_B * 6, dtype="int32").reshape(_B, 6) % 10
 _IMAGES = _array(_B, 4, 6, 3)
 L = zoo.layers
 
@@ -67,6 +68,20 @@ CASES = {
         [(1,)],
         _hiding_a_row(_T, _T),
     ),
+    "TransformerDecoder": Case(
+        lambda **k: L.TransformerDecoder(_E, 2, 12, 0.1, 0.2, "post", "silu", 3, 1e-3, **k),
+        [_SEQUENCE, _array(_B, _S, 6)],
+        [(1,), (1,)],
+        _hiding_a_row(_T, _T),
+    ),
+    "TokenEmbedding": Case(
+        lambda **k: L.TokenEmbedding(300, _E, False, **k), [_POSITIONS[:, :_T]], [(1,)]
+    ),
+    "RelativePositions": Case(
+        lambda **k: L.RelativePositions(2, 8, 20, False, **k),
+        [_POSITIONS[:, :_T], _POSITIONS[:, :_S]],
+        [(1,), ()],
+    ),
     "SinusoidalPositions": Case(
         lambda **k: L.SinusoidalPositions("halves", 100.0, **k), [_SEQUENCE], [(1,)]
     ),
@@ -82,7 +97,8 @@ each_layer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
 
 def test_no_layer_is_forgotten():
-    public = {name for name, value in vars(L).items() if inspect.isclass(value)}
+    classes = {name: value for name, value in vars(L).items() if inspect.isclass(value)}
+    public = {name for name, value in classes.items() if issubclass(value, keras.layers.Layer)}
     assert public == set(CASES)
 
 

@@ -3,6 +3,8 @@
 Axes: B batch, T queries, S keys, H heads, D head width, E model width.
 """
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
@@ -10,7 +12,14 @@ from zoo.layers.config import ConfigMixin
 from zoo.layers.masks import as_attention_mask, combine_masks
 
 
-def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
+class KeyValue(NamedTuple):
+    """Heads that can be attended to: `key` [B, H, S, D], `value` [B, H, S, value width]."""
+
+    key: Any
+    value: Any
+
+
+def scaled_dot_product_attention(query, key, value, mask=None, dropout=None, bias=None):
     """softmax(QKᵀ/√D)V, equation 1 of the paper, for every head at once.
 
     Args:
@@ -20,23 +29,26 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
         mask: bool, True = attend, broadcastable to [B, H, T, S]; see `zoo.layers.padding_mask` and
             `zoo.layers.causal_mask`.
         dropout: function applied to the weights, for training.
+        bias: added to the scores, broadcastable to [B, H, T, S], such as
+            `zoo.layers.RelativePositions`.
 
     Returns:
         [B, H, T, value width]. A query that may attend to nothing gives zeros.
     """
-    weights = attention_weights(query, key, mask)
+    weights = attention_weights(query, key, mask, bias)
     if dropout is not None:
         weights = dropout(weights)
     return ops.matmul(weights, value)
 
 
-def attention_weights(query, key, mask=None):
-    """softmax(QKᵀ/√D): how much each query takes from each key.
+def attention_weights(query, key, mask=None, bias=None):
+    """softmax(QKᵀ/√D + bias): how much each query takes from each key.
 
     Args:
         query: [B, H, T, D].
         key: [B, H, S, D].
         mask: bool, True = attend, broadcastable to [B, H, T, S].
+        bias: added to the scores, broadcastable to [B, H, T, S].
 
     Returns:
         [B, H, T, S] in the dtype of `query`, computed in float32 or wider. Each row sums to one;
@@ -48,6 +60,8 @@ def attention_weights(query, key, mask=None):
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     if dtype != "float64":
         scores = ops.cast(scores, "float32")
+    if bias is not None:
+        scores = scores + ops.cast(bias, scores.dtype)
     if mask is not None:
         scores = ops.where(mask, scores, -1e9)
     weights = ops.softmax(scores, axis=-1)
@@ -122,10 +136,10 @@ class _Attention(ConfigMixin, keras.layers.Layer):
             ops.reshape(projected, (-1, length, self.num_heads, width)), (0, 2, 1, 3)
         )
 
-    def _attend(self, query, key, value, mask):
+    def _attend(self, query, key, value, mask, bias=None):
         """Heads of queries, keys and values -> [B, T, E]."""
         dropout = self._weights_dropout if self.dropout else None
-        x = scaled_dot_product_attention(query, key, value, mask, dropout)
+        x = scaled_dot_product_attention(query, key, value, mask, dropout, bias)
         x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self._value_width))
         x = self.output_projection(x)
         return ops.reshape(x, (-1, ops.shape(query)[2], self.embed_dim))
@@ -149,7 +163,8 @@ class MultiHeadSelfAttention(_Attention):
         kernel_initializer: initializer of each projection's matrix.
 
     Inputs: `x` [B, T, any width]; `mask` bool, True = attend: a padding mask [B, T] or any mask
-    broadcastable to [B, H, T, T]. `num_queries`: only that many positions, the first, attend.
+    broadcastable to [B, H, T, T]; `bias`, added to the scores, broadcastable likewise.
+    `num_queries`: only that many positions, the first, attend.
 
     Output: [B, T, E]; [B, num_queries, E] with `num_queries`.
 
@@ -163,18 +178,44 @@ class MultiHeadSelfAttention(_Attention):
         self.qkv.build((None, input_shape[-1]))
         self.output_projection.build((None, self._value_width))
 
-    def call(self, x, mask=None, num_queries=None):
+    def call(self, x, mask=None, num_queries=None, bias=None):
         query, key, value = self._project(x)
         mask = as_attention_mask(mask)
         if num_queries is not None:
             query = query[:, :, :num_queries]
             mask = None if mask is None else mask[:, :, :num_queries]
-        return self._attend(query, key, value, mask)
+            bias = None if bias is None else bias[:, :, :num_queries]
+        return self._attend(query, key, value, mask, bias)
 
-    def attention_weights(self, x, mask=None):
+    def empty_cache(self, batch_size, length):
+        """Room for the keys and values of `length` positions, for `step`: a `KeyValue` of zeros."""
+        widths = (self._key_width // self.num_heads, self._value_width // self.num_heads)
+        shape = (batch_size, self.num_heads, length)
+        return KeyValue(*(ops.zeros((*shape, width), self.compute_dtype) for width in widths))
+
+    def step(self, x, cache, position, mask, bias=None):
+        """Takes in further positions, which attend to those of the cache as `mask` says.
+
+        Args:
+            x: [B, T, any width], the new positions.
+            cache: `KeyValue` of S positions, S being fixed: see `empty_cache`.
+            position: where in the cache `x` begins, an int or a scalar tensor.
+            mask: bool, broadcastable to [B, H, T, S].
+            bias: added to the scores, broadcastable to [B, H, T, S].
+
+        Returns:
+            ([B, T, E], the cache with the keys and values of `x` in it).
+        """
+        query, *new = self._project(x)
+        cache = KeyValue(
+            *(ops.slice_update(old, (0, 0, position, 0), heads) for old, heads in zip(cache, new))
+        )
+        return self._attend(query, *cache, as_attention_mask(mask), bias), cache
+
+    def attention_weights(self, x, mask=None, bias=None):
         """What each position takes from each other one: [B, H, T, T], without dropout."""
         query, key, _ = self._project(x)
-        return attention_weights(query, key, as_attention_mask(mask))
+        return attention_weights(query, key, as_attention_mask(mask), bias)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embed_dim)
@@ -227,10 +268,9 @@ class MultiHeadAttention(_Attention):
         return self.attend(query, *self.project(memory), mask)
 
     def project(self, memory):
-        """The memory's heads: keys [B, H, S, D] and values [B, H, S, value width]."""
+        """The memory's heads, a `KeyValue`."""
         parts = ops.split(self.key_value(_rows(memory)), [self._key_width], axis=-1)
-        key, value = (self._heads(part, ops.shape(memory)[1]) for part in parts)
-        return key, value
+        return KeyValue(*(self._heads(part, ops.shape(memory)[1]) for part in parts))
 
     def attend(self, query, key, value, mask=None):
         """Attends from `query` [B, T, any width] to what `project` returned: [B, T, E]."""

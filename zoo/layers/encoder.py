@@ -30,8 +30,9 @@ class TransformerEncoder(ConfigMixin, keras.layers.Layer):
         epsilon: added to the variance in the layer normalizations.
 
     Inputs: `x` [B, T, E]; `mask` bool, True = attend: a padding mask [B, T] or any mask
-    broadcastable to [B, H, T, T]. `num_queries`: only that many positions, the first, are computed,
-    for a last block of which no more is read.
+    broadcastable to [B, H, T, T]; `bias`, added to the scores, broadcastable likewise.
+    `num_queries`: only that many positions, the first, are computed, for a last block of which no
+    more is read.
 
     Output: [B, T, E]; [B, num_queries, E] with `num_queries`.
 
@@ -89,13 +90,13 @@ class TransformerEncoder(ConfigMixin, keras.layers.Layer):
         self.attention.build(input_shape)
         self.feed_forward.build(input_shape)
 
-    def call(self, x, mask=None, num_queries=None):
-        x = self.attention(x, mask=mask, num_queries=num_queries)
+    def call(self, x, mask=None, num_queries=None, bias=None):
+        x = self.attention(x, mask=mask, num_queries=num_queries, bias=bias)
         return self.feed_forward(x)
 
-    def attention_weights(self, x, mask=None):
+    def attention_weights(self, x, mask=None, bias=None):
         """What each position of the input takes from each other one: [B, H, T, T]."""
-        return self.attention.layer.attention_weights(self.attention.layer_input(x), mask)
+        return self.attention.layer.attention_weights(self.attention.layer_input(x), mask, bias)
 
     def compute_mask(self, inputs, previous_mask):
         return getattr(inputs, "_keras_mask", None)

@@ -89,7 +89,8 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
         interpolation: "bilinear" or "bicubic", how a grid is resized (antialiased when it shrinks).
 
     Inputs: `x` [B, T, E]: a sequence of up to `shape` tokens, or the prefix and the rows of the
-    grid one after the other; `grid`, the (rows, columns) of `x` if they are not those of `shape`.
+    grid one after the other; `grid`, the (rows, columns) of `x` if they are not those of `shape`;
+    `start`, the position of a sequence's first token, 0 by default.
 
     Output: [B, T, E].
 
@@ -118,10 +119,10 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
             name="embeddings",
         )
 
-    def call(self, x, grid=None):
+    def call(self, x, grid=None, start=0):
         length = ops.shape(x)[1]
         if self._is_sequence:
-            table = self._first(length)
+            table = self._of_sequence(length, start)
         elif grid is None or tuple(grid) == tuple(self.shape):
             table = self.embeddings
         else:
@@ -156,10 +157,71 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
     def _is_sequence(self):
         return isinstance(self.shape, int)
 
-    def _first(self, length):
+    def _of_sequence(self, length, start):
         if isinstance(length, int) and length > self.embeddings.shape[0]:
             raise ValueError(
                 f"There are positions for {self.embeddings.shape[0]} tokens. "
                 f"Received {length} tokens."
             )
-        return self.embeddings[:length]
+        if isinstance(start, int):
+            return self.embeddings[start : start + length]
+        return ops.slice(self.embeddings, (start, 0), (length, self.embeddings.shape[-1]))
+
+
+@keras.saving.register_keras_serializable("zoo")
+class RelativePositions(ConfigMixin, keras.layers.Layer):
+    """A learned bias on the scores for each head and each distance of a key from a query.
+
+    Distances share a bias in buckets: half of these for the nearest distances, one each, the others
+    growing with the logarithm of the distance up to `max_distance`, beyond which all are one.
+    Source: Raffel et al. 2019, "Exploring the Limits of Transfer Learning with a Unified
+    Text-to-Text Transformer", section 2.1; the buckets as in its code.
+
+    Args:
+        num_heads: H.
+        num_buckets: number of biases of a head.
+        max_distance: in tokens.
+        bidirectional: whether keys after the query have buckets of their own, half of them; if not,
+            as in a causal decoder, they share the bucket of distance 0.
+
+    Inputs: positions, int: of the `queries` [B, T] and of the `keys` [B, S]; B may be 1.
+
+    Output: [B, H, T, S], to be added to the scores.
+    """
+
+    def __init__(self, num_heads, num_buckets=32, max_distance=128, bidirectional=True, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+
+    def build(self, queries_shape, keys_shape):
+        self.embeddings = self.add_weight(
+            shape=(self.num_buckets, self.num_heads),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            name="embeddings",
+        )
+
+    def call(self, queries, keys):
+        distances = ops.cast(keys, "int32")[:, None, :] - ops.cast(queries, "int32")[:, :, None]
+        biases = ops.take(self.embeddings, self._buckets(distances), axis=0)
+        return ops.cast(ops.transpose(biases, (0, 3, 1, 2)), self.compute_dtype)
+
+    def compute_output_shape(self, queries_shape, keys_shape):
+        return (queries_shape[0], self.num_heads, queries_shape[1], keys_shape[1])
+
+    def _buckets(self, distances):
+        """The bucket of each distance, key minus query."""
+        buckets, first = self.num_buckets, 0
+        if self.bidirectional:
+            buckets //= 2
+            first = ops.where(distances > 0, buckets, 0)
+        else:
+            distances = ops.minimum(distances, 0)
+        distances = ops.abs(distances)
+        exact = buckets // 2
+        far = ops.cast(ops.maximum(distances, exact), "float32") / exact
+        far = ops.log(far) / math.log(self.max_distance / exact) * (buckets - exact)
+        far = ops.minimum(exact + ops.cast(far, "int32"), buckets - 1)
+        return first + ops.where(distances < exact, distances, far)

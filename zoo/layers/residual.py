@@ -1,6 +1,7 @@
 """The residual connection around every part of a Transformer block: pre-norm or post-norm."""
 
 import keras
+from keras import ops
 
 from zoo.layers.config import ConfigMixin
 
@@ -77,14 +78,18 @@ class Residual(ConfigMixin, keras.layers.Layer):
         else:
             change = self.layer(self.layer_input(x), num_queries=num_queries, **kwargs)
             x = x[:, :num_queries]
-        if self.layer_scale is not None:
-            change = change * self.scale
-        x = x + self._stochastic_depth(self._dropout(change))
-        return self.normalization(x) if self.norm == "post" else x
+        return self.connect(x, change)
 
     def layer_input(self, x):
         """What `layer` is given for the input `x`: normalized in a pre-norm block."""
         return self.normalization(x) if self.norm == "pre" else x
+
+    def connect(self, x, change):
+        """Adds to `x` what `layer` made of its input: the output."""
+        if self.layer_scale is not None:
+            change = change * ops.cast(self.scale, change.dtype)
+        x = x + self._stochastic_depth(self._dropout(change))
+        return self.normalization(x) if self.norm == "post" else x
 
     def compute_mask(self, inputs, previous_mask):
         return getattr(inputs, "_keras_mask", None)
