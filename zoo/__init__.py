@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "vit": "zoo.models.vit",
+    "transformer": "zoo.models.transformer",
     "load": "zoo.loading",
     "layers": "zoo",
     "models": "zoo",

@@ -1,3 +1,4 @@
 """The bricks composed."""
 
+from zoo.models.transformer import Transformer, transformer
 from zoo.models.vit import ViT, vit
