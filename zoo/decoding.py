@@ -1,8 +1,8 @@
 """Greedy search, beam search and sampling over one seam.
 
-The seam is ``step(tokens, cache) -> (logits, cache)``, as `zoo.models.Transformer.start` and `step` give it; any
-other will do whose cache has a method ``follow(parents)``. All functions are graphs of fixed shapes:
-compile them as they are. No hypothesis has start or padding tokens within it.
+The seam is ``step(tokens, cache) -> (logits, cache)``, as `zoo.models.Transformer` gives it; any
+other will do whose cache has a method ``follow(parents)``. All functions are graphs of fixed
+shapes: compile them as they are. No hypothesis has start or padding tokens within it.
 
 Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary.
 """
