@@ -215,8 +215,10 @@ class Transformer(ConfigMixin, keras.Model):
         self.built = True
 
     def call(self, inputs):
-        memory = self.encode(inputs["source"])
-        return self._logits(self._decode(inputs["target"], memory, inputs["source"]))
+        (x, bias), memory, mask = self._decoder_inputs(inputs)
+        for block in self.decoder_blocks:
+            x = block(x, memory, memory_mask=mask, bias=bias)
+        return self._logits(self.decoder_normalization(x) if self.norm == "pre" else x)
 
     def encode(self, source):
         """The encoder's output for token ids [B, S]: [B, S, E]."""
@@ -274,25 +276,22 @@ class Transformer(ConfigMixin, keras.Model):
         x = self.decoder_normalization(x) if self.norm == "pre" else x
         return self._logits(x), Cache(position + 1, paths, tuple(blocks), cache.memory_mask)
 
-    def cross_attention_weights(self, inputs):
-        """What each target token takes from each source token in the last block: [B, H, T, S]."""
-        source, target = inputs["source"], inputs["target"]
-        memory, blocks = self.encode(source), self.decoder_blocks
-        x = self._decode(target, memory, source, blocks[:-1])
-        bias = self._bias(self.target_positions, ops.arange(ops.shape(target)[1]))
-        mask = padding_mask(source != self.pad_id)
-        return blocks[-1].cross_attention_weights(x, memory, memory_mask=mask, bias=bias)
-
-    def _decode(self, target, memory, source, blocks=None):
-        """The output of the given decoder blocks; of all of them, normalized, by default."""
-        x = self._embed(self.target_embedding, self.target_positions, target)
-        mask = padding_mask(source != self.pad_id)
-        bias = self._bias(self.target_positions, ops.arange(ops.shape(target)[1]))
-        for block in self.decoder_blocks if blocks is None else blocks:
+    def cross_attention_maps(self, inputs):
+        """What each target token takes from each source token: [B, decoder blocks, heads, T, S]."""
+        target, memory, mask = self._decoder_inputs(inputs)
+        (x, bias), maps = target, []
+        for block in self.decoder_blocks:
+            maps.append(block.cross_attention_weights(x, memory, memory_mask=mask, bias=bias))
             x = block(x, memory, memory_mask=mask, bias=bias)
-        if blocks is None and self.norm == "pre":
-            return self.decoder_normalization(x)
-        return x
+        return ops.stack(maps, axis=1)
+
+    def _decoder_inputs(self, inputs):
+        """((embedded target, its bias), memory, mask of the memory)."""
+        source, target = inputs["source"], inputs["target"]
+        memory = self.encode(source)
+        x = self._embed(self.target_embedding, self.target_positions, target)
+        bias = self._bias(self.target_positions, ops.arange(ops.shape(target)[1]))
+        return (x, bias), memory, padding_mask(source != self.pad_id)
 
     def _logits(self, x):
         if self.shared == "none":
