@@ -6,3 +6,7 @@ class UserError(ValueError):
 
     Recipes and the command line show the message alone and end with exit status 2.
     """
+
+
+class DataError(UserError):
+    """Data that cannot be trained on; the message says which, why and what to do."""

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from zoo.classifier import DESCRIPTION_FILE, MODEL_FILE, ImageClassifier
+from zoo import classifier, translator
 
 
 def load(folder):
@@ -12,7 +12,7 @@ def load(folder):
         folder: a run folder, such as "runs/vit_cifar10".
 
     Returns:
-        `zoo.classifier.ImageClassifier`.
+        `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`, as the run trained it.
 
     Raises:
         FileNotFoundError: if there is no such folder or no finished run in it.
@@ -20,10 +20,14 @@ def load(folder):
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no run folder {folder}.")
-    missing = [name for name in (MODEL_FILE, DESCRIPTION_FILE) if not (folder / name).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{folder} holds no finished run: there is no {' and no '.join(missing)} in it. "
-            "If its training was interrupted, run the same command again with --resume."
-        )
-    return ImageClassifier.load(folder)
+    for home, kind in (
+        (classifier, classifier.ImageClassifier),
+        (translator, translator.Translator),
+    ):
+        if (folder / home.DESCRIPTION_FILE).is_file() and (folder / home.MODEL_FILE).is_file():
+            return kind.load(folder)
+    raise FileNotFoundError(
+        f"{folder} holds no finished run: there is no {classifier.MODEL_FILE} with a "
+        f"{classifier.DESCRIPTION_FILE} or {translator.DESCRIPTION_FILE} in it. "
+        "If its training was interrupted, run the same command again with --resume."
+    )

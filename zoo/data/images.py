@@ -5,9 +5,7 @@ Axes: H image height, W image width, C channels, n images.
 
 import concurrent.futures
 import dataclasses
-import logging
 import math
-import os
 import pathlib
 from typing import NamedTuple
 
@@ -16,19 +14,15 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
-from zoo.errors import UserError
+from zoo.data.tfds_download import prepared_builder
+from zoo.errors import DataError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"}
 _MEMORY_LIMIT = 4 * 2**30  # bytes of decoded images that are kept, not decoded in every epoch
 _HELD_OUT = 0.1  # of a folder without a test folder
 _CLASS_NAMES = {  # of data sets that TFDS may have prepared without them
-    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse")
-    + ("ship", "truck"),
+    "cifar10": "airplane automobile bird cat deer dog frog horse ship truck".split(),
 }
-
-
-class DataError(UserError):
-    """Data that cannot be trained on; the message says which, why and what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,19 +132,12 @@ def tfds_images(name, data_dir=None, image_size=None):
     Raises:
         DataError: if the data set is unknown, not to be had, or not of labelled images.
     """
-    import tensorflow_datasets as tfds
-
-    if data_dir is not None and not os.path.isdir(data_dir):
-        raise DataError(f"There is no folder {data_dir}.")
-    try:
-        builder = tfds.builder(name, data_dir=data_dir)
-    except tfds.core.DatasetNotFoundError:
-        raise DataError(
-            f"TensorFlow Datasets knows no data set {name!r}. `tfds.list_builders()` lists those "
-            "it knows; `digits` is built in."
-        ) from None
-    if not builder.is_prepared():
-        _download(builder, allowed=data_dir is None)
+    builder = prepared_builder(
+        name,
+        data_dir,
+        built_in=("digits", "1,797 handwritten digits that need no network"),
+        own_data=("--data-dir FOLDER", "your own images: train/<class>/*.jpg"),
+    )
     features, splits = builder.info.features, builder.info.splits
     test = next((split for split in ("test", "validation") if split in splits), None)
     if "image" not in features or "label" not in features or "train" not in splits or not test:
@@ -201,31 +188,6 @@ def image_folder(folder, image_size, seed=0):
     read, skipped = _resizing(image_size, 3), []
     sets = [_from_files(part, names, read, skipped) for part in (train, test)]
     return ImageDataset(*sets, names, tuple(skipped))
-
-
-def _download(builder, allowed):
-    """Downloads and prepares the data set; says what else can be done if that fails."""
-    from tensorflow_datasets.core.download import downloader
-
-    # TFDS tries again for minutes where there is no network; there is no public setting for it.
-    downloader.MAX_RETRIES = 2
-    logging.getLogger("urllib3").setLevel(logging.ERROR)
-    try:
-        if not allowed:
-            raise DataError("nothing is downloaded into --data-dir")
-        builder.download_and_prepare()
-    except Exception as error:  # whatever the network, the disk or the data set's server raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"The data set {builder.name} is not on this machine (looked in {builder.data_path}) "
-            f"and could not be downloaded: {reason[:200]}\n"
-            "Ways on:\n"
-            "  --dataset digits     1,797 handwritten digits that need no network\n"
-            "  --data-dir FOLDER    prepared TFDS data, the folder that holds "
-            f"{builder.name}/{builder.version}\n"
-            "  --data-dir FOLDER    your own images: train/<class>/*.jpg\n"
-            "  or run this again where there is a network."
-        ) from None
 
 
 def _class_names(builder):

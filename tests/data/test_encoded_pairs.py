@@ -1,0 +1,114 @@
+"""Sentence pairs as ids in files: what comes back, and how much memory it takes."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from zoo.data.encoded_pairs import EncodedPairs, encode_pairs
+from zoo.errors import DataError
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+
+
+class Letters:
+    """A tokenizer of one id for each letter."""
+
+    def __init__(self, first_id=3):
+        self.first_id = first_id
+
+    def encode(self, texts):
+        return [[ord(letter) - ord("a") + self.first_id for letter in text] for text in texts]
+
+
+def encode(pairs, folder, max_length=20, name="train"):
+    return encode_pairs(pairs, Letters(), Letters(50), folder, max_length, name)
+
+
+def test_a_batch(tmp_path):
+    pairs = encode([("abc", "a"), ("b", "bcd")], tmp_path)
+    inputs, labels, weights = pairs.batch(np.array([1, 0]), (3, 5), 0.25)
+    empty = [PAD_ID] * 5
+    source = [[4, EOS_ID, 0, 0, 0], [3, 4, 5, EOS_ID, 0], empty]
+    target = [[BOS_ID, 51, 52, 53, 0], [BOS_ID, 50, 0, 0, 0], empty]
+    np.testing.assert_array_equal(inputs["source"], source)
+    np.testing.assert_array_equal(inputs["target"], target)
+    np.testing.assert_array_equal(labels, [[51, 52, 53, EOS_ID, 0], [50, EOS_ID, 0, 0, 0], empty])
+    np.testing.assert_array_equal(weights, 0.25 * (labels != PAD_ID))
+    assert {a.dtype for a in (inputs["source"], inputs["target"], labels)} == {np.dtype("int32")}
+    assert weights.dtype == np.float32
+
+
+def test_lengths_count_control_ids(tmp_path):
+    pairs = encode([("abc", "a"), ("b", "bcd")], tmp_path)
+    np.testing.assert_array_equal(pairs.source_lengths, [4, 2])
+    np.testing.assert_array_equal(pairs.target_lengths, [2, 4])
+    assert (len(pairs), pairs.num_tokens, pairs.skipped) == (2, 6, 0)
+
+
+def test_pairs_with_a_long_side_are_left_out_and_counted(tmp_path):
+    fits, long = "a" * 9, "a" * 10
+    given = [(fits, fits), (long, "a"), ("a", long), (fits, "b"), (long, long)]
+    pairs = encode(given, tmp_path, max_length=10)
+    assert (len(pairs), pairs.skipped) == (2, 3)
+    assert pairs.source_lengths.max() == pairs.target_lengths.max() == 10
+    inputs, _, _ = pairs.batch(np.arange(2), (2, 10), 1.0)
+    assert (inputs["source"][:, -1] == EOS_ID).all()
+
+
+def random_pairs(count, seed=0):
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        yield tuple(
+            "".join(map(chr, random.integers(97, 123, random.integers(1, 15)))) for _ in range(2)
+        )
+
+
+@pytest.mark.parametrize("count", [1, 1999, 2000, 2001, 4500])  # blocks are of 2,000
+def test_what_was_encoded_is_found_again_in_the_files(tmp_path, count):
+    encode(random_pairs(count), tmp_path, name="valid")
+    pairs = EncodedPairs(tmp_path / "valid")
+    assert len(pairs) == count
+    inputs, labels, _ = pairs.batch(np.arange(count), (count, 16), 1.0)
+    for row, (source, target) in enumerate(random_pairs(count)):
+        [source], [target] = Letters().encode([source]), Letters(50).encode([target])
+        assert inputs["source"][row].tolist()[: len(source) + 1] == [*source, EOS_ID]
+        assert labels[row].tolist()[: len(target) + 1] == [*target, EOS_ID]
+        assert not inputs["source"][row, len(source) + 1 :].any()
+    assert np.load(tmp_path / "valid" / "source.npy").dtype == np.int32
+
+
+def test_an_interrupted_encoding_leaves_what_was_there(tmp_path):
+    encode([("abc", "a")], tmp_path)
+
+    def interrupted():
+        yield from random_pairs(3000)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encode(interrupted(), tmp_path)
+    assert len(EncodedPairs(tmp_path / "train")) == 1
+    assert len(encode(random_pairs(10), tmp_path)) == 10
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+
+
+def test_nothing_to_encode(tmp_path):
+    with pytest.raises(DataError, match="no sentence pairs for valid: it is empty"):
+        encode([], tmp_path, name="valid")
+    with pytest.raises(DataError, match="for train: 2 are longer than 3 tokens"):
+        encode([("abc", "a"), ("a", "abc")], tmp_path, max_length=3)
+    assert not any(tmp_path.iterdir())
+
+
+def test_memory_is_bounded(tmp_path):
+    """200,000 pairs: 70 MB as Python strings; their lengths, kept in memory, are 3.2 MB."""
+    letters = "abcdefghijklmnopqrst"
+    stream = ((letters[n % 7 :], letters[n % 11 :]) for n in range(200_000))
+    tracemalloc.start()
+    try:
+        pairs = encode(stream, tmp_path, max_length=30)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(pairs) == 200_000
+    assert (tmp_path / "train" / "source.npy").stat().st_size > 10e6
+    assert peak < 10e6

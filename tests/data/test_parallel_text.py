@@ -1,0 +1,288 @@
+"""Where sentence pairs come from, how they are dealt out, and what is said of bad files."""
+
+import itertools
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+
+from zoo.data import parallel_text
+from zoo.data.parallel_text import Pairs, parallel_files, phrasebook, tfds_pairs, tsv
+from zoo.errors import DataError, UserError
+
+
+def corpus(count):
+    """Pairs in which every third source has a second target, and capitals change."""
+    for number in range(count):
+        yield f"the house {number}", f"la casa {number}"
+        if number % 3 == 0:
+            yield f"The House {number}", f"el hogar {number}"
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    lines = ("\t".join((*pair, "CC-BY")) for pair in corpus(3000))
+    return write(tmp_path / "pairs.txt", lines)
+
+
+def test_pairs_are_normalised_and_read_anew():
+    raw = [("  cafe\u0301 \n", "café\r\n"), (" ", "nada"), ("nothing", "\t\u00a0"), ("a", "b")] * 2
+    pairs = Pairs(lambda: iter(raw))
+    expected = [("café", "café"), ("a", "b")] * 2
+    assert list(pairs) == expected
+    assert list(pairs) == expected
+    assert all(unicodedata.is_normalized("NFC", text) for pair in pairs for text in pair)
+
+
+def test_pairs_are_a_stream():
+    endless = Pairs(lambda: ((f"s{n}", f"t{n}") for n in itertools.count()))
+    assert list(itertools.islice(endless, 2)) == [("s0", "t0"), ("s1", "t1")]
+
+
+def test_every_pair_is_in_one_part(file):
+    text = tsv(file)
+    assert sorted(itertools.chain(*text[:3])) == sorted(corpus(3000))
+    assert text.skipped == ()
+
+
+def test_no_source_is_in_two_parts_whatever_its_target_and_case(file):
+    train, valid, test = ({source.casefold() for source, _ in part} for part in tsv(file)[:3])
+    assert not train & valid and not train & test and not valid & test
+    # 4,000 lines of which 5 % are held out twice; three standard deviations of a sum of sources
+    # that count once or twice: sqrt(0.05 * 0.95 * (2000 * 1 + 1000 * 4)) * 3 = 51
+    for part in tsv(file)[1:3]:
+        assert abs(len(list(part)) - 200) < 51
+
+
+def test_at_most_about_two_thousand_are_held_out(monkeypatch, file):
+    monkeypatch.setattr(parallel_text, "_MOST_HELD_OUT", 50)
+    for part in tsv(file)[1:3]:
+        assert abs(len(list(part)) - 50) < 26  # three standard deviations, as above
+
+
+def test_a_pair_that_occurs_twice_is_kept_twice(tmp_path):
+    path = write(tmp_path / "pairs.txt", [f"{n % 100}\tuno" for n in range(200)])
+    assert len(list(itertools.chain(*tsv(path)[:3]))) == 200
+
+
+def test_the_seed_alone_decides_what_is_held_out(file):
+    first, again, other = (list(tsv(file, seed).valid) for seed in (0, 0, 1))
+    assert first == again != other
+    # the same in a process with another hash seed, and on every machine
+    code = "from zoo.data.parallel_text import tsv; import sys; print(list(tsv(sys.argv[1]).valid))"
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == str(first)
+    assert parallel_text._position("Hello.", 0) == parallel_text._position("hello.", 0)
+    # BLAKE2b of eight bytes with the key "0", as a fraction of 2**64
+    assert parallel_text._position("hello.", 0) == pytest.approx(0.562175263443498, abs=1e-12)
+
+
+def test_a_source_stays_in_its_part_when_the_file_is_in_another_order(file, tmp_path):
+    lines = file.read_text(encoding="utf-8").splitlines()
+    turned = write(tmp_path / "turned.txt", reversed(lines))
+    assert sorted(tsv(file).test) == sorted(tsv(turned).test)
+
+
+def test_lines_without_a_tab_are_left_out_and_reported(file, tmp_path):
+    lines = file.read_text(encoding="utf-8").splitlines()
+    lines[16:16] = ["no tab here", "", "nor here"]
+    text = tsv(write(tmp_path / "some.txt", lines))
+    assert len(list(itertools.chain(*text[:3]))) == 4000
+    [line] = text.skipped
+    assert "some.txt" in line and line.endswith("left out: 2; the first is line 17.")
+
+    with pytest.raises(DataError, match="3 lines have no tab .* 2 have one; line 1 is the first"):
+        tsv(write(tmp_path / "most.txt", ["no", "a\tb", "no", "c\td", "no"]))
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\t\n \t \n"])
+def test_an_empty_corpus(tmp_path, content):
+    (tmp_path / "empty.txt").write_bytes(content)
+    with pytest.raises(DataError, match="empty.txt: .* no pair of sentences for training"):
+        tsv(tmp_path / "empty.txt")
+
+
+def test_too_few_pairs_to_hold_any_out(tmp_path):
+    path = write(tmp_path / "few.txt", ["a\tb"])
+    with pytest.raises(DataError, match="of 1 lines .* for (training|validation).*more text"):
+        tsv(path)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match="nowhere.txt cannot be read: No such file"):
+        tsv(tmp_path / "nowhere.txt")
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        tsv(tmp_path)
+    with pytest.raises(DataError, match="nowhere.es cannot be read"):
+        parallel_files(write(tmp_path / "a.en", "abc"), tmp_path / "nowhere.es")
+    assert issubclass(DataError, UserError)
+
+
+def test_a_file_that_is_not_utf8(tmp_path):
+    path = tmp_path / "latin1.txt"
+    path.write_bytes("go\tve\nyear\taño\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"latin1.txt, line 2, is not UTF-8 .*at byte 7"):
+        tsv(path)
+
+
+def test_marks_and_odd_line_ends(tmp_path):
+    """A byte order mark is no text; only a line feed ends a line."""
+    path = tmp_path / "windows.txt"
+    body = "".join(f"a{n}\u2028b\tc\rd\r\n" for n in range(200))
+    path.write_bytes(b"\xef\xbb\xbf" + body.encode())
+    pairs = sorted(itertools.chain(*tsv(path)[:3]))
+    assert pairs == sorted((f"a{n}\u2028b", "c\rd") for n in range(200))
+
+
+@pytest.fixture
+def files(tmp_path):
+    def make(name, pairs):
+        sources, targets = zip(*pairs)
+        return write(tmp_path / f"{name}.en", sources), write(tmp_path / f"{name}.es", targets)
+
+    return make
+
+
+def test_parallel_files(files):
+    text = parallel_files(*files("train", corpus(3000)))
+    assert sorted(itertools.chain(*text[:3])) == sorted(corpus(3000))
+    assert not {s.casefold() for s, _ in text.train} & {s.casefold() for s, _ in text.test}
+
+
+def test_files_for_validation_and_test_are_used(files):
+    train, valid, test = files("a", corpus(300)), files("b", [("x", "y")]), files("c", [("u", "v")])
+    text = parallel_files(*train, valid=valid, test=test)
+    assert list(text.train) == list(corpus(300))
+    assert (list(text.valid), list(text.test)) == ([("x", "y")], [("u", "v")])
+
+    text = parallel_files(*train, test=test)
+    assert sorted(itertools.chain(text.train, text.valid)) == sorted(corpus(300))
+    assert (0 < len(list(text.valid)) < 60) and list(text.test) == [("u", "v")]
+
+
+def test_an_empty_line_keeps_the_others_together(files):
+    pairs = [*corpus(100), ("", "sin original"), ("no translation", ""), ("last", "último")]
+    text = parallel_files(*files("train", pairs))
+    expected = sorted([*corpus(100), ("last", "último")])
+    assert sorted(itertools.chain(*text[:3])) == expected
+
+
+def test_bad_parallel_files(files, tmp_path):
+    source, target = files("train", corpus(30))
+    with open(source, "a") as file:
+        file.write("one more, and no line end")
+    with pytest.raises(DataError, match="train.en has 41, .*train.es has 40"):
+        parallel_files(source, target)
+    good = files("good", corpus(300))
+    with pytest.raises(DataError, match="train.en has 41, .*train.es has 40"):
+        parallel_files(*good, valid=(source, target))
+    with pytest.raises(DataError, match="two files.*source=.*target=None"):
+        parallel_files(source, None)
+    with pytest.raises(DataError, match="two files.*source=None"):
+        parallel_files(*good, test=(None, target))
+    with pytest.raises(DataError, match="no pair of sentences for validation"):
+        parallel_files(*good, valid=files("empty", [("", "")]))
+
+
+def test_phrasebook():
+    text = phrasebook(seed=3)
+    sources = [{source for source, _ in part} for part in text[:3]]
+    assert [len(s) for s in sources] == [len(list(part)) for part in text[:3]], "each once"
+    assert not sources[0] & sources[1] and not sources[0] & sources[2]
+    assert all(1500 < len(part) < 2500 for part in sources[1:])
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Translation data sets as TFDS prepares them, one of them without a test split."""
+    import tensorflow_datasets as tfds
+
+    class EnglishSpanish(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        SPLITS = ("train", "validation", "test")
+
+        def _info(self):
+            return tfds.core.DatasetInfo(
+                builder=self,
+                features=tfds.features.Translation(languages=("en", "es")),
+                supervised_keys=("es", "en"),
+            )
+
+        def _split_generators(self, manager):
+            return {split: self._generate_examples(split) for split in self.SPLITS}
+
+        def _generate_examples(self, split):
+            for number in range(1200 if split == "train" else 3):
+                yield number, {"en": f"year {number}, {split}", "es": f"año {number}, {split}"}
+
+    class NoTest(EnglishSpanish):
+        SPLITS = ("train", "validation")
+
+    class NoText(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, manager):
+            return {"train": iter([(0, {"text": "a"})])}
+
+        def _generate_examples(self):
+            raise NotImplementedError
+
+    folder = tmp_path_factory.mktemp("tfds")
+    for builder in (EnglishSpanish, NoTest, NoText):
+        builder(data_dir=folder).download_and_prepare()
+    return folder
+
+
+def test_prepared_tfds_data(prepared):
+    text = tfds_pairs("english_spanish", prepared)
+    expected = sorted((f"año {n}, train", f"year {n}, train") for n in range(1200))
+    assert sorted(text.train) == expected
+    assert list(text.train) == list(text.train)
+    assert {source for source, _ in text.valid} == {f"año {n}, validation" for n in range(3)}
+    assert {target for _, target in text.test} == {f"year {n}, test" for n in range(3)}
+
+
+def test_tfds_data_without_a_test_split(prepared):
+    text = tfds_pairs("no_test", prepared)
+    assert len(list(text.valid)) == 3
+    train, test = list(text.train), list(text.test)
+    assert len(train) + len(test) == 1200 and abs(len(test) - 60) < 23  # three deviations
+
+
+def test_bad_tfds_data(prepared, tmp_path, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    with pytest.raises(DataError, match="no data set of sentence pairs"):
+        tfds_pairs("no_text", prepared)
+    with pytest.raises(DataError, match="knows no data set 'no_such_thing'.*phrasebook"):
+        tfds_pairs("no_such_thing")
+    with pytest.raises(DataError, match="cannot find 'ted_hrlr_translate/xx_to_yy'"):
+        tfds_pairs("ted_hrlr_translate/xx_to_yy")
+    with pytest.raises(DataError, match="no folder .*missing"):
+        tfds_pairs("wmt14_translate/de-en", tmp_path / "missing")
+
+    def no_network(self, **options):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "is_prepared", lambda self: False)
+    with pytest.raises(DataError) as error:
+        tfds_pairs("ted_hrlr_translate/pt_to_en")
+    ways_on = ("--dataset phrasebook", "--data-dir", "ted_hrlr_translate/pt_to_en/1.0.0")
+    for part in ("no route", *ways_on, "--source FILE --target FILE"):
+        assert part in str(error.value)
+    with pytest.raises(DataError, match="nothing is downloaded into --data-dir"):
+        tfds_pairs("ted_hrlr_translate/pt_to_en", tmp_path)
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,234 @@
+"""Batches of sentence pairs: what is in them, in which order, and what their weights add up to."""
+
+import collections
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+from tests.data.test_encoded_pairs import Letters
+from zoo.data.encoded_pairs import encode_pairs
+from zoo.data.translation_batches import (
+    _ladder,
+    evaluation_batches,
+    steps_per_epoch,
+    training_batches,
+)
+from zoo.errors import UserError
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+
+COUNT = 1003
+
+
+def text(number, length):
+    """`length` letters, of which the first three tell the number."""
+    digits = (number, number // 20, number // 400)
+    return "".join(chr(97 + digit % 20) for digit in digits) + "z" * (length - 3)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """1,003 pairs, all different, of 4 to 40 tokens, the short ones more often."""
+    random = np.random.default_rng(0)
+    lengths = np.minimum(3 + random.geometric(0.15, (COUNT, 2)), 39)
+    stream = [(text(n, s), text(n, t)) for n, (s, t) in enumerate(lengths)]
+    return encode_pairs(stream, Letters(), Letters(), tmp_path_factory.mktemp("ids"), 64, "train")
+
+
+def rows(batches):
+    """The real rows of batches: (source ids, decoder input, labels), without padding."""
+    for inputs, labels, _ in batches:
+        for source, target, label in zip(inputs["source"], inputs["target"], labels):
+            if source.any():
+                yield tuple(tuple(ids[ids != PAD_ID].tolist()) for ids in (source, target, label))
+            else:
+                assert not target.any() and not label.any()
+
+
+def arrays(dataset):
+    return list(dataset.as_numpy_iterator())
+
+
+def assert_same(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second):
+        keras.tree.map_structure(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("tokens, accumulation", [(64, 1), (256, 1), (256, 4), (8192, 1), (999, 3)])
+def test_every_pair_occurs_once_in_every_epoch(pairs, tokens, accumulation):
+    steps = steps_per_epoch(pairs, tokens, accumulation)
+    assert steps % accumulation == 0
+    batches = arrays(training_batches(pairs, tokens, 3, accumulation=accumulation))
+    assert len(batches) == 3 * steps
+    expected, _, _ = pairs.batch(np.arange(COUNT), (COUNT, 64), 1.0)
+    expected = {tuple(ids[ids != PAD_ID].tolist()) for ids in expected["source"]}
+    assert len(expected) == COUNT
+    for epoch in range(3):
+        found = [source for source, _, _ in rows(batches[epoch * steps : (epoch + 1) * steps])]
+        assert len(found) == COUNT and set(found) == expected
+
+
+def test_source_target_and_labels_belong_together(pairs):
+    for source, target, labels in rows(arrays(training_batches(pairs, 512, 1))):
+        assert source[-1] == labels[-1] == EOS_ID and target[0] == BOS_ID
+        assert target[1:] == labels[:-1]
+        assert source[:3] == labels[:3], "the number of the pair"
+        assert not {PAD_ID, BOS_ID, EOS_ID} & {*source[:-1], *labels[:-1]}
+
+
+@pytest.mark.parametrize("tokens, num_shapes", [(64, 12), (512, 3), (2048, 5), (512, 1)])
+def test_shapes_are_few_and_within_the_tokens(pairs, tokens, num_shapes):
+    dataset = training_batches(pairs, tokens, 2, num_shapes=num_shapes)
+    shapes = collections.Counter()
+    for inputs, labels, weights in arrays(dataset):
+        shapes[inputs["source"].shape] += 1
+        assert inputs["source"].shape == inputs["target"].shape == labels.shape == weights.shape
+        assert labels.size <= tokens
+    assert len(shapes) <= num_shapes
+    assert len({length for _, length in shapes}) == len(shapes), "one number of rows a length"
+
+
+def test_the_order_follows_from_seed_and_epoch(pairs):
+    batches = arrays(training_batches(pairs, 256, 2, seed=5))
+    assert_same(batches, arrays(training_batches(pairs, 256, 2, seed=5)))
+    half = len(batches) // 2
+    first, second = list(rows(batches[:half])), list(rows(batches[half:]))
+    other = list(rows(arrays(training_batches(pairs, 256, 1, seed=6))))
+    assert first != second and first != other and second != other
+    together = [
+        {frozenset(rows([batch])) for batch in part} for part in (batches[:half], batches[half:])
+    ]
+    assert not together[0] & together[1], "pairs meet others in each epoch"
+    lengths = [inputs["source"].shape[1] for inputs, _, _ in batches[:half]]
+    assert lengths != sorted(lengths) and lengths != sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_a_resumed_run_sees_what_it_would_have_seen(pairs, accumulation):
+    options = {"tokens_per_batch": 256, "epochs": 4, "seed": 1, "accumulation": accumulation}
+    whole = arrays(training_batches(pairs, **options))
+    steps = steps_per_epoch(pairs, 256, accumulation)
+    resumed = training_batches(pairs, **options, first_epoch=2)
+    assert resumed.cardinality() == 2 * steps
+    assert_same(arrays(resumed), whole[2 * steps :])
+    assert arrays(training_batches(pairs, **options, first_epoch=4)) == []
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 5, 16])
+def test_weights_make_a_mean_over_the_labels_of_each_update(pairs, accumulation):
+    batches = arrays(training_batches(pairs, 512, 1, accumulation=accumulation))
+    for start in range(0, len(batches), accumulation):
+        group = batches[start : start + accumulation]
+        total = sum((labels != PAD_ID).sum() for _, labels, _ in group)
+        for _, labels, weights in group:
+            expected = np.where(labels == PAD_ID, 0, accumulation / total)
+            np.testing.assert_allclose(weights, expected, rtol=1e-6)
+
+
+def test_what_does_not_fill_a_batch_goes_with_longer_pairs(tmp_path):
+    """11 pairs of length 4, 2 of 8: batches of 8 rows and of 4 rows."""
+    stream = [(text(n, 3), text(n, 3)) for n in range(11)]
+    stream += [(text(n, 7), text(n, 7)) for n in range(11, 13)]
+    pairs = encode_pairs(stream, Letters(), Letters(), tmp_path, 64, "train")
+    batches = arrays(training_batches(pairs, 32, 1, num_shapes=2))
+    shapes = sorted(labels.shape for _, labels, _ in batches)
+    # eight short ones; three short ones carried and a long one; a long one and three empty rows
+    assert shapes == [(4, 8), (4, 8), (8, 4)]
+    found = sorted(
+        tuple(sorted(len(labels) for _, _, labels in rows([batch]))) for batch in batches
+    )
+    assert found == [(4,) * 8, (4, 4, 4, 8), (8,)]
+
+
+def test_more_batches_to_an_update_than_pairs(tmp_path):
+    """Some batches are then empty, and nothing is lost or divided by zero."""
+    stream = [(text(n, 5), text(n, 5)) for n in range(3)]
+    pairs = encode_pairs(stream, Letters(), Letters(), tmp_path, 64, "train")
+    batches = arrays(training_batches(pairs, 64, 1, accumulation=7))
+    assert len(batches) == 7 and len(list(rows(batches))) == 3
+    assert sum(weights.sum() for _, _, weights in batches) == pytest.approx(7, rel=1e-6)
+
+
+def test_a_pair_that_fits_in_no_batch(pairs):
+    longest = max(pairs.source_lengths.max(), pairs.target_lengths.max())
+    for make in (
+        lambda tokens: steps_per_epoch(pairs, tokens),
+        lambda tokens: training_batches(pairs, tokens, 1),
+        lambda tokens: evaluation_batches(pairs, tokens),
+    ):
+        with pytest.raises(UserError, match=f"{longest} tokens on a side, more than the 39"):
+            make(39)
+        make(int(longest))
+
+
+@pytest.mark.parametrize("tokens", [64, 512, 10**6])
+def test_evaluation_batches(pairs, tokens):
+    batches = arrays(evaluation_batches(pairs, tokens))
+    assert_same(batches, arrays(evaluation_batches(pairs, tokens)))
+    assert len({len(labels) for _, labels, _ in batches}) == 1
+    assert all(labels.size <= tokens for _, labels, _ in batches)
+    found = list(rows(batches))
+    assert len(found) == len(set(found)) == COUNT
+    lengths = [max(len(source), len(labels)) for source, _, labels in found]
+    assert lengths == sorted(lengths, reverse=True)
+    expected = len(batches) / pairs.num_tokens
+    for _, labels, weights in batches:
+        np.testing.assert_allclose(weights, np.where(labels == PAD_ID, 0, expected), rtol=1e-6)
+
+
+def test_the_loss_of_keras_is_the_mean_over_all_labels(pairs):
+    """Evaluated over batches; and one update of as many accumulated batches as an epoch has."""
+    size, random = 32, np.random.default_rng(0)
+    table = random.normal(size=(size, size)).astype("float32")
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target")}
+    embedding = keras.layers.Embedding(size, size)
+    model = keras.Model(inputs, embedding(inputs["target"]))
+    embedding.set_weights([table])
+    steps = steps_per_epoch(pairs, 1024)
+    assert steps > 5
+    model.compile(
+        keras.optimizers.SGD(1.0, gradient_accumulation_steps=steps),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"),
+    )
+
+    inputs, labels, _ = pairs.batch(np.arange(COUNT), (COUNT, 64), 1.0)
+    target, labels = inputs["target"][labels != PAD_ID], labels[labels != PAD_ID]
+    probabilities = np.exp(table[target].astype("float64"))
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    each = np.arange(len(labels))
+    loss = -np.log(probabilities[each, labels]).mean()
+    # float32 sums of some ten thousand terms
+    assert model.evaluate(evaluation_batches(pairs, 1024), verbose=0) == pytest.approx(loss, 1e-5)
+
+    probabilities[each, labels] -= 1  # now the gradient of each label's loss by its logits
+    gradient = np.zeros_like(table, dtype="float64")
+    np.add.at(gradient, target, probabilities / len(labels))
+    batches = training_batches(pairs, 1024, 1, accumulation=steps)
+    model.fit(batches, steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0)
+    np.testing.assert_allclose(embedding.get_weights()[0], table - gradient, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 20])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_other_lengths_pad_less(count, seed):
+    random = np.random.default_rng(seed)
+    lengths = random.choice(random.integers(2, 60, 9), 200)
+    found = _ladder(lengths, count)
+    assert len(found) <= count and (np.diff(found) > 0).all() and found[-1] == lengths.max()
+
+    def tokens(rungs):
+        rungs = np.array(sorted(rungs))
+        return rungs[np.searchsorted(rungs, lengths)].sum()
+
+    shorter = sorted({*lengths.tolist()} - {int(lengths.max())})
+    choices = itertools.combinations(shorter, min(count - 1, len(shorter)))
+    assert tokens(found) == min(tokens((*choice, lengths.max())) for choice in choices)
+
+
+def test_lengths_of_thousands_are_padded_to_few():
+    lengths = np.random.default_rng(0).integers(1, 5000, 20_000)
+    found = _ladder(lengths, 8)
+    assert len(found) <= 8 and found[-1] == lengths.max()
+    assert lengths.sum() / found[np.searchsorted(found, lengths)].sum() > 0.85

@@ -1,0 +1,238 @@
+"""The translation Transformer: its parts fit, it looks where it may, and steps equal the whole."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import zoo
+
+# Sums of the same float32 numbers in another order differ by a few units in the last place.
+TOLERANCE = 1e-5
+SIZES = {
+    "source_vocab_size": 30,
+    "target_vocab_size": 30,
+    "embed_dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+    "ff_dim": 24,
+    "max_length": 20,
+}
+each_kind = pytest.mark.parametrize(
+    "settings",
+    [
+        {"positions": "sinusoidal", "norm": "post", "shared": "all"},
+        {"positions": "learned", "norm": "pre", "shared": "target", "activation": "gelu"},
+        {"positions": "relative", "norm": "pre", "shared": "none", "activation": "silu"},
+        {"positions": "relative", "norm": "post", "num_decoder_layers": 1},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+
+
+def model_of(**settings):
+    model = zoo.transformer(**{**SIZES, **settings})
+    random = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign(variable + random.normal(0.0, 0.2, variable.shape))
+    return model
+
+
+def ids(*shape, seed=0):
+    return np.random.default_rng(seed).integers(3, 30, shape).astype("int32")
+
+
+def logits_of(model, source, target):
+    return ops.convert_to_numpy(model({"source": source, "target": target}))
+
+
+@each_kind
+def test_steps_equal_the_whole(settings):
+    model, source, target = model_of(**settings), ids(3, 7), ids(3, 9, seed=1)
+    source[1, 4:] = 0
+    expected = logits_of(model, source, target)
+    cache = model.start(ops.convert_to_tensor(source), 12)
+    for position in range(9):
+        tokens = ops.convert_to_tensor(target[:, position : position + 1])
+        logits, cache = model.step(tokens, cache)
+        np.testing.assert_allclose(logits[:, 0], expected[:, position], atol=TOLERANCE, rtol=1e-5)
+
+
+@each_kind
+def test_hypotheses_that_part_and_follow_each_other(settings):
+    """Three hypotheses change places as in a beam search; each is what it is by itself."""
+    model, source, random = model_of(**settings), ids(2, 5), np.random.default_rng(3)
+    cache = model.start(ops.convert_to_tensor(source), 8, 3)
+    written = np.zeros((2, 3, 0), "int32")
+    for _ in range(6):
+        tokens = random.integers(3, 30, (2, 3)).astype("int32")
+        logits, cache = model.step(ops.convert_to_tensor(tokens), cache)
+        written = np.concatenate([written, tokens[:, :, None]], axis=2)
+        for lane in range(3):
+            expected = logits_of(model, source, written[:, lane])[:, -1]
+            np.testing.assert_allclose(logits[:, lane], expected, atol=TOLERANCE, rtol=1e-5)
+        parents = random.integers(0, 3, (2, 3)).astype("int32")
+        cache = cache.follow(ops.convert_to_tensor(parents))
+        written = np.take_along_axis(written, parents[:, :, None], axis=1)
+
+
+@each_kind
+def test_padding_changes_nothing(settings):
+    model, source, target = model_of(**settings), ids(2, 6), ids(2, 5, seed=1)
+    expected = logits_of(model, source, target)
+    padded = np.pad(source, [(0, 0), (0, 4)]), np.pad(target, [(0, 0), (0, 3)])
+    found = logits_of(model, *padded)
+    np.testing.assert_allclose(found[:, :5], expected, atol=TOLERANCE, rtol=1e-5)
+
+
+@each_kind
+def test_the_mask_is_the_sources(settings):
+    """What stands in a source's padding, and in another sentence of the batch, does not matter."""
+    model, source, target = model_of(**settings), ids(2, 6), ids(2, 5, seed=1)
+    source[0, 4:] = 0
+    both = logits_of(model, source, target)
+    alone = logits_of(model, source[:1, :4], target[:1])
+    np.testing.assert_allclose(both[:1], alone, atol=TOLERANCE, rtol=1e-5)
+    maps = ops.convert_to_numpy(model.cross_attention_maps({"source": source, "target": target}))
+    assert maps.shape == (2, len(model.decoder_blocks), 2, 5, 6)
+    assert (maps[0, ..., 4:] == 0).all() and (maps[1] > 0).all()
+    np.testing.assert_allclose(maps.sum(axis=-1), 1.0, atol=TOLERANCE)
+
+
+@each_kind
+def test_causality(settings):
+    """The logits of a token do not change with later ones, and do with earlier ones."""
+    model, source, target = model_of(**settings), ids(1, 6), ids(1, 7, seed=1)
+    before = logits_of(model, source, target)
+    target[0, 4] = 3 + (target[0, 4] - 2) % 27
+    after = logits_of(model, source, target)
+    np.testing.assert_array_equal(after[:, :4], before[:, :4])
+    assert (np.abs(after - before)[:, 4:].max(axis=-1) > 1e-4).all()
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="takes a gradient tape")
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
+def test_causality_by_gradient(positions):
+    """No gradient flows from the output at a position to the embedding of a later one."""
+    import tensorflow as tf
+
+    model, source = model_of(positions=positions), ids(1, 6)
+    target = ids(1, 7, seed=1)
+    for position in range(7):
+        with tf.GradientTape() as tape:
+            (x, bias), memory, mask = model._decoder_inputs({"source": source, "target": target})
+            tape.watch(x)
+            y = x
+            for block in model.decoder_blocks:
+                y = block(y, memory, memory_mask=mask, bias=bias)
+            # not the plain sum: after a layer normalization that is constant
+            output = tf.reduce_sum(y[:, position] ** 3)
+        reached = np.abs(tape.gradient(output, x)[0]).max(axis=-1)
+        assert (reached[: position + 1] > 0).all() and (reached[position + 1 :] == 0).all()
+
+
+@each_kind
+def test_save_load_save(settings, tmp_path):
+    model, source, target = model_of(**settings), ids(2, 6), ids(2, 5, seed=1)
+    expected = logits_of(model, source, target)
+    for name in ("first.keras", "second.keras"):
+        model.save(tmp_path / name)
+        model = keras.saving.load_model(tmp_path / name)
+        np.testing.assert_allclose(logits_of(model, source, target), expected, atol=TOLERANCE)
+
+
+def test_config_is_complete():
+    settings = {
+        "num_decoder_layers": 1,
+        "ff_dim": 20,
+        "dropout": 0.2,
+        "attention_dropout": 0.3,
+        "norm": "pre",
+        "activation": "silu",
+        "positions": "learned",
+        "max_length": 11,
+        "shared": "none",
+        "pad_id": 4,
+    }
+    model = zoo.transformer(**{**SIZES, **settings})
+    config = model.get_config()
+    assert {name: config[name] for name in settings} == settings
+    assert type(model).from_config(config).get_config() == config
+
+
+@pytest.mark.parametrize(
+    "shared, count",
+    # One matrix for all, 37,000 x 512; 6 x 3,152,384 in the encoder and 6 x 4,204,032 in the
+    # decoder: attention 4 (512² + 512), feed-forward 2 · 512 · 2048 + 2560, norms 2 · 512 each.
+    [("all", 18_944_000 + 44_138_496), ("target", 2 * 18_944_000 + 44_138_496)],
+)
+def test_base_has_the_papers_size(shared, count):
+    """Table 3 says 65 million for the base model with 37,000 shared tokens, without exact count."""
+    model = zoo.transformer(
+        "base", source_vocab_size=37_000, target_vocab_size=37_000, shared=shared
+    )
+    assert model.count_params() == count
+    assert len(model.encoder_blocks) == len(model.decoder_blocks) == 6
+    assert model.embed_dim == 512 and model.dropout == 0.1
+
+
+@pytest.mark.slow
+def test_big_has_the_papers_size():
+    """Table 3: 213 million."""
+    model = zoo.transformer("big", source_vocab_size=37_000, target_vocab_size=37_000, shared="all")
+    assert abs(model.count_params() / 213e6 - 1) < 0.02
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(policy):
+    model = zoo.transformer(**SIZES, positions="relative", norm="pre", dtype=policy)
+    source, target = ids(2, 6), ids(2, 5)
+    source[0] = 0  # nothing to attend to
+    logits = model({"source": source, "target": target})
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    assert np.isfinite(ops.convert_to_numpy(logits)).all()
+    cache = model.start(ops.convert_to_tensor(source), 4)
+    logits, _ = model.step(ops.convert_to_tensor(target[:, :1]), cache)
+    assert np.isfinite(ops.convert_to_numpy(logits)).all()
+
+
+@pytest.mark.parametrize("settings", [{"shared": "all"}, {"shared": "target"}, {"shared": "none"}])
+def test_it_learns_to_copy(settings):
+    """With every way of sharing, each weight moves and the loss falls."""
+    keras.utils.set_random_seed(0)
+    model = zoo.transformer(**{**SIZES, **settings, "dropout": 0.0, "norm": "pre"})
+    source = ids(64, 5)
+    inputs = {"source": source, "target": np.pad(source, [(0, 0), (1, 0)], constant_values=1)}
+    labels = np.pad(source, [(0, 0), (0, 1)], constant_values=2)
+    before = [ops.convert_to_numpy(v) for v in model.trainable_variables]
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.optimizer.learning_rate = 3e-3
+    history = model.fit(inputs, labels, epochs=30, batch_size=32, verbose=0).history["loss"]
+    assert history[-1] < 0.7 * history[0]
+    for variable, old in zip(model.trainable_variables, before):
+        assert np.abs(ops.convert_to_numpy(variable) - old).max() > 0, variable.path
+
+
+@pytest.mark.parametrize(
+    "size, settings, message",
+    [
+        ("huge", {}, "Unknown size 'huge'.*base, big"),
+        (None, {"embed_dim": 16}, "needs num_heads, num_layers"),
+        ("base", {"positions": "rotary"}, "positions must be one of"),
+        ("base", {"shared": "both"}, "shared must be one of"),
+        ("base", {"norm": "middle"}, "norm must be"),
+        ("base", {"num_heads": 7}, "embed_dim=512, num_heads=7"),
+        ("base", {"shared": "all", "target_vocab_size": 9}, "one vocabulary"),
+        ("base", {"num_decoder_layers": 0}, "at least one block"),
+        ("base", {"source_vocab_size": 0}, "at least one token"),
+    ],
+)
+def test_bad_settings(size, settings, message):
+    with pytest.raises(ValueError, match=message):
+        zoo.transformer(size, **{"source_vocab_size": 8, "target_vocab_size": 8, **settings})
+
+
+def test_more_tokens_than_learned_positions():
+    model = zoo.transformer(**SIZES, positions="learned")
+    with pytest.raises(ValueError, match="positions for 20 tokens"):
+        model({"source": ids(1, 21), "target": ids(1, 3)})

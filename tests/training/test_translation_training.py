@@ -1,0 +1,476 @@
+"""Loss, learning rate, accumulation, averaged weights, early stopping and pictures of translation.
+
+Axes: B batch, T tokens, V vocabulary.
+"""
+
+import csv
+import itertools
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.training import pictures
+from zoo.training.callbacks import (
+    AverageCheckpoints,
+    Checkpoint,
+    EpochFigures,
+    early_stopping,
+    standard_callbacks,
+)
+from zoo.training.losses import SmoothedCrossEntropy
+from zoo.training.optimizers import DenseAdam, WarmupInverseSquareRoot, transformer_adam
+
+RANDOM = np.random.default_rng(0)
+VOCABULARY = 7
+
+
+def tokens(batch=3, length=5):
+    labels = RANDOM.integers(0, VOCABULARY, (batch, length)).astype("int32")
+    return labels, RANDOM.normal(size=(batch, length, VOCABULARY)).astype("float32") * 3
+
+
+def value_and_gradient(loss, labels, logits, weights=None):
+    @tf.function
+    def run(labels, logits, weights):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            value = loss(labels, logits, weights)
+        return value, tape.gradient(value, logits)
+
+    value, gradient = run(tf.constant(labels), tf.constant(logits), weights)
+    return value.numpy(), gradient.numpy()
+
+
+# --- loss ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.6])
+@pytest.mark.parametrize("shape", [(3, 5), (1, 1)])
+def test_the_loss_is_that_of_keras_on_one_hot_labels(label_smoothing, shape):
+    labels, logits = tokens(*shape)
+    weights = RANDOM.uniform(size=shape).astype("float32")
+    theirs = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=label_smoothing, reduction="sum"
+    )
+    one_hot = np.eye(VOCABULARY, dtype="float32")[labels]
+    expected = value_and_gradient(theirs, one_hot, logits, weights)
+    found = value_and_gradient(SmoothedCrossEntropy(label_smoothing), labels, logits, weights)
+    # float32, sums of up to 15 terms below 20
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
+    each = SmoothedCrossEntropy(label_smoothing, reduction="none")(labels, logits)
+    assert each.shape == shape
+
+
+def test_padding_changes_nothing():
+    labels, logits = tokens()
+    weights = np.full(labels.shape, 1 / labels.size, "float32")
+    loss = SmoothedCrossEntropy(0.1)
+    value, gradient = value_and_gradient(loss, labels, logits, weights)
+    unweighted = np.mean(SmoothedCrossEntropy(0.1, reduction="none")(labels, logits))
+    np.testing.assert_allclose(value, unweighted, rtol=1e-6)
+    more_labels, more_logits = tokens(5, 9)
+    more_weights = np.zeros(more_labels.shape, "float32")
+    part = (slice(3), slice(5))
+    more_labels[part], more_logits[part], more_weights[part] = labels, logits, weights
+    padded = value_and_gradient(loss, more_labels, more_logits, more_weights)
+    np.testing.assert_allclose(padded[0], value, rtol=1e-6)
+    np.testing.assert_array_equal(padded[1][part], gradient)
+    padded[1][part] = 0.0
+    assert not padded[1].any()
+
+
+def test_the_loss_stays_finite_and_in_32_bits():
+    logits = np.array([[[1e4, -1e4, 0.0]]], "float32")
+    value, gradient = value_and_gradient(SmoothedCrossEntropy(0.1), [[1]], logits)
+    # (1 - 0.1) * 2e4 for the label, 0.1 of the mean distance 1e4
+    np.testing.assert_allclose(value, 19_000.0, rtol=1e-6)
+    np.testing.assert_allclose(gradient[0, 0], [1 - 0.1 / 3, -0.9 - 0.1 / 3, -0.1 / 3], rtol=1e-5)
+    keras.config.set_floatx("bfloat16")
+    try:
+        loss = SmoothedCrossEntropy(reduction="none")
+        logits = np.zeros((1, 1, 4097), "float32")
+        logits[0, 0, 4095] = 9.0  # bfloat16 would round the label to 4096
+        value = loss(np.array([[4095]]), logits)
+    finally:
+        keras.config.set_floatx("float32")
+    assert keras.backend.standardize_dtype(value.dtype) == "float32"
+    np.testing.assert_allclose(value, [[np.log1p(4096 * np.exp(-9.0))]], rtol=1e-5)
+
+
+def test_the_loss_is_saved_whole():
+    loss = SmoothedCrossEntropy(0.2, reduction="none", name="mine")
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    assert (
+        copy.get_config()
+        == loss.get_config()
+        == {
+            "label_smoothing": 0.2,
+            "reduction": "none",
+            "name": "mine",
+        }
+    )
+    labels, logits = tokens()
+    np.testing.assert_array_equal(copy(labels, logits), loss(labels, logits))
+    for value in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match=f"label_smoothing.*{value}"):
+            SmoothedCrossEntropy(value)
+
+
+# --- learning rate and accumulation --------------------------------------------------------------
+
+
+def test_the_learning_rate_is_that_of_the_paper():
+    schedule = WarmupInverseSquareRoot(512, warmup_steps=40, scale=2.0)
+    update = np.arange(1, 200)
+    expected = 2.0 * 512**-0.5 * np.minimum(update**-0.5, update * 40**-1.5)
+    found = [float(schedule(step)) for step in range(199)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert int(np.argmax(found)) + 1 == 40
+    slow = WarmupInverseSquareRoot(512, warmup_steps=40, scale=2.0, accumulation=3)
+    found = [float(slow(batch)) for batch in range(3 * 199)]
+    np.testing.assert_allclose(found, np.repeat(expected, 3), rtol=1e-6)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(slow))
+    assert copy.get_config() == slow.get_config()
+    assert float(copy(50)) == float(slow(50))
+    with pytest.raises(ValueError, match="warmup_steps=0"):
+        WarmupInverseSquareRoot(512, warmup_steps=0)
+
+
+def language_model(accumulation=1, clip_norm=None, warmup_steps=4, dropout=0.0):
+    """Guesses a token from another; its embedding is not shared, so its gradient is of rows."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(VOCABULARY, 4),
+            keras.layers.Dropout(dropout, seed=1),
+            keras.layers.Dense(VOCABULARY),
+        ]
+    )
+    optimizer = transformer_adam(
+        4, warmup_steps, scale=0.2, clip_norm=clip_norm, accumulation=accumulation
+    )
+    model.compile(optimizer, SmoothedCrossEntropy(0.1), weighted_metrics=["accuracy"])
+    return model
+
+
+def batches(count, rows, accumulation):
+    """Batches with padding, whose weights sum to `accumulation` in each group of so many."""
+    random = np.random.default_rng(3)
+    source = random.integers(0, VOCABULARY, (count, rows, 6)).astype("int32")
+    target = random.integers(0, VOCABULARY, (count, rows, 6)).astype("int32")
+    real = (np.arange(6) < random.integers(1, 7, (count, rows, 1))).astype("float32")
+    groups = real.reshape(-1, accumulation, rows, 6)
+    weights = accumulation * groups / groups.sum(axis=(1, 2, 3), keepdims=True)
+    return source, target, weights.reshape(real.shape)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+def test_accumulated_batches_are_one_larger_batch(clip_norm):
+    source, target, weights = batches(12, 2, accumulation=3)
+    small, large = language_model(3, clip_norm), language_model(1, clip_norm)
+    start = [w.copy() for w in large.get_weights()]
+    for batch in zip(source, target, weights):
+        small.train_on_batch(*batch)
+    for batch in zip(*(a.reshape(4, 6, 6) for a in (source, target, weights / 3))):
+        large.train_on_batch(*batch)
+    for mine, theirs, first in zip(small.get_weights(), large.get_weights(), start):
+        # Weights move by about 0.1; what is left is the order of additions in float32.
+        np.testing.assert_allclose(mine, theirs, atol=2e-6)
+        assert abs(theirs - first).max() > 0.05
+    assert int(small.optimizer.iterations) == int(large.optimizer.iterations) == 4
+    assert float(small.optimizer.learning_rate) == float(large.optimizer.learning_rate)
+
+
+def test_only_a_whole_group_changes_the_weights_and_at_its_learning_rate():
+    model, rates = language_model(accumulation=3), []
+    schedule = model.optimizer._learning_rate
+    before = model.get_weights()
+    for number, batch in enumerate(zip(*batches(6, 2, accumulation=3))):
+        rates.append(float(model.optimizer.learning_rate))
+        model.train_on_batch(*batch)
+        changed = any((a != b).any() for a, b in zip(before, model.get_weights()))
+        assert changed == (number % 3 == 2)
+        before = model.get_weights()
+    peak = 0.2 * 4**-0.5
+    expected = np.repeat(peak * np.array([1, 2]) * schedule.warmup_steps**-1.5, 3)
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+def test_a_token_that_occurs_twice_is_added_up_before_it_is_squared():
+    """Two steps of Adam, worked out in NumPy on the whole gradient, and the clipped norm."""
+    table = keras.Variable(np.zeros((4, 1), "float32"))
+    optimizer = DenseAdam(0.5, 0.9, 0.98, 1e-9)
+    steps = [([1, 1, 2], [1.0, 2.0, 4.0]), ([1, 3, 1], [-2.0, 1.0, 1.0])]
+    expected, m, v = np.zeros((2, 4)), 0.0, 0.0
+    for step, (rows, values) in enumerate(steps, 1):
+        gradient = np.bincount(rows, values, 4)
+        m, v = 0.9 * m + 0.1 * gradient, 0.98 * v + 0.02 * gradient**2
+        rate = 0.5 * np.sqrt(1 - 0.98**step) / (1 - 0.9**step)
+        expected[step - 1] = expected[step - 2] - rate * m / (np.sqrt(v) + 1e-9)
+        sparse = tf.IndexedSlices(np.array(values, "float32")[:, None], rows, (4, 1))
+        optimizer.apply([sparse], [table])
+        np.testing.assert_allclose(table.numpy()[:, 0], expected[step - 1], rtol=1e-5, atol=1e-7)
+    with pytest.raises(AssertionError):  # Keras's own Adam, on the first step of row 1
+        other = keras.Variable(np.zeros((4, 1), "float32"))
+        plain = keras.optimizers.Adam(0.5, 0.9, 0.98, 1e-9)
+        plain.apply([tf.IndexedSlices([[1.0], [2.0]], [1, 1], (4, 1))], [other])
+        np.testing.assert_allclose(other.numpy()[1, 0], expected[0, 1], rtol=1e-5)
+
+
+def test_the_optimizer_is_that_of_the_paper():
+    optimizer = transformer_adam(512, clip_norm=1.5)
+    assert isinstance(optimizer, keras.optimizers.Adam)
+    found = [getattr(optimizer, name) for name in ("beta_1", "beta_2", "epsilon")]
+    assert found == [0.9, 0.98, 1e-9]
+    assert optimizer.global_clipnorm == 1.5
+    copy = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(transformer_adam(512, 100, 2.0, accumulation=4))
+    )
+    assert isinstance(copy, DenseAdam) and copy.gradient_accumulation_steps == 4
+    assert copy._learning_rate.get_config() == {
+        "embed_dim": 512,
+        "warmup_steps": 100,
+        "scale": 2.0,
+        "accumulation": 4,
+    }
+
+
+# --- going on ------------------------------------------------------------------------------------
+
+
+def train(model, folder, epochs, steps, accumulation, callbacks=()):
+    """Trains on as the recipes do; returns how many epochs were done before."""
+    data = tf.data.Dataset.from_tensor_slices(batches(12, 2, accumulation)).repeat()
+    checkpoint = Checkpoint(folder, steps)
+    done = checkpoint.restore(model)
+    model.fit(
+        data.skip(done * steps),
+        epochs=epochs,
+        initial_epoch=done,
+        steps_per_epoch=steps,
+        callbacks=[*callbacks, checkpoint],
+        verbose=0,
+    )
+    return done
+
+
+@pytest.mark.parametrize("steps,accumulation", [(4, 2), (3, 2), (1, 3)])
+def test_a_run_with_accumulation_resumes_where_it_was(tmp_path, steps, accumulation):
+    """Also where an epoch ends within a group, or is shorter than one."""
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    model = language_model(accumulation, dropout=0.3)
+    assert train(model, tmp_path / "whole", 7, steps, accumulation) == 0
+    for begun, epochs in itertools.pairwise((0, 2, 5, 7)):
+        resumed = language_model(accumulation, dropout=0.3)
+        assert train(resumed, tmp_path / "parts", epochs, steps, accumulation) == begun
+    for mine, theirs in zip(model.get_weights(), resumed.get_weights()):
+        np.testing.assert_array_equal(theirs, mine)
+
+
+def test_a_checkpoint_in_mixed_precision_counts_skipped_batches(tmp_path):
+    model = language_model(2)
+    model.compile(keras.optimizers.LossScaleOptimizer(transformer_adam(4, accumulation=2)), "mse")
+    checkpoint = Checkpoint(tmp_path, steps_per_epoch=5)
+    checkpoint.set_model(model)
+    assert checkpoint.restore(model) == 0
+    model.optimizer.inner_optimizer.variables[0].assign(13)  # of 15, two overflowed
+    checkpoint.on_epoch_end(2)
+    assert checkpoint.restore(model) == 3
+
+
+def test_figures_are_named_after_what_is_counted(tmp_path):
+    callbacks = standard_callbacks(tmp_path, tokens_per_epoch=100)
+    assert not any(isinstance(c, keras.callbacks.SwapEMAWeights) for c in callbacks)
+    [figures] = [c for c in callbacks if isinstance(c, EpochFigures)]
+    model = language_model(accumulation=2)
+    source, target, weights = (a[:4].reshape(8, 6) for a in batches(12, 2, 2))
+    model.fit(source, target, 2, 2, 0, callbacks, sample_weight=weights)
+    with open(tmp_path / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = {"epoch", "loss", "accuracy", "tokens_per_second", "learning_rate"}
+    assert len(rows) == 2 and names <= set(rows[0])
+    rates = [float(row["learning_rate"]) for row in rows]
+    np.testing.assert_allclose(rates, 0.1 * np.array([3, 4.0]) * 4**-1.5, rtol=1e-6)
+    assert any((tmp_path / "tensorboard").rglob("events*"))
+    assert figures.counts == {"tokens": 100}
+
+
+# --- averaged weights ----------------------------------------------------------------------------
+
+
+def small_model():
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(2), keras.layers.BatchNormalization()]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    model.compile("adam", "mse")
+    return model
+
+
+def keep(average, model, epoch, value):
+    """Ends an epoch with weights that all are `value`."""
+    model.set_weights([np.full(w.shape, value, "float32") for w in model.get_weights()])
+    average.set_model(model)
+    average.on_epoch_end(epoch)
+
+
+def test_the_last_epochs_are_averaged_across_interruptions(tmp_path):
+    model = small_model()
+    (tmp_path / "history.csv").write_text("a file of somebody else")
+    for epoch, value in enumerate([100.0, 1.0, 2.0, 70.0]):
+        keep(AverageCheckpoints(tmp_path, 3), model, epoch, value)
+    # killed before epoch 3 counted as done: it is run again, and then another one
+    keep(AverageCheckpoints(tmp_path, 3), model, 3, 6.0)
+    assert len(list(tmp_path.iterdir())) == 4
+    fresh = small_model()
+    fresh.optimizer.build(fresh.trainable_variables)
+    state = [v.numpy() for v in fresh.optimizer.variables]
+    average = AverageCheckpoints(tmp_path, 3)
+    average.average(fresh)
+    for weights in fresh.get_weights():
+        np.testing.assert_array_equal(weights, np.full(weights.shape, 3.0))  # (1 + 2 + 6) / 3
+    for mine, variable in zip(state, fresh.optimizer.variables):
+        np.testing.assert_array_equal(variable.numpy(), mine)
+    keep(average, model, 1, 9.0)  # gone on from an older checkpoint: later epochs are no more
+    average.average(fresh)
+    np.testing.assert_array_equal(fresh.get_weights()[0], np.full((3, 2), 9.0))
+    average.remove()
+    assert [path.name for path in tmp_path.iterdir()] == ["history.csv"]
+    with pytest.raises(FileNotFoundError, match="no weights"):
+        average.average(fresh)
+    with pytest.raises(ValueError, match="count"):
+        AverageCheckpoints(tmp_path, 0)
+
+
+def test_the_average_is_of_what_training_had(tmp_path):
+    seen, average = [], AverageCheckpoints(tmp_path, 2)
+    record = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(model.get_weights())
+    )
+    model = language_model()
+    source, target, weights = (a.reshape(-1, 6) for a in batches(12, 2, 1))
+    model.fit(source, target, 8, 3, 0, [record, average], sample_weight=weights)
+    average.average(model)
+    for found, *last in zip(model.get_weights(), *seen[-2:]):
+        np.testing.assert_allclose(found, np.mean(last, axis=0), rtol=1e-6)
+    with pytest.raises(ValueError):
+        average.average(small_model())
+
+
+def test_weights_in_16_bits_and_counts(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, dtype="bfloat16")])
+    counter = model.layers[0].add_weight(shape=(), dtype="int32", trainable=False, name="seen")
+    average = AverageCheckpoints(tmp_path, 2)
+    for epoch in range(2):
+        keep(average, model, epoch, 1.0 + epoch)
+        counter.assign(7 + epoch)
+        average.on_epoch_end(epoch)
+    average.average(model)
+    kernel = model.layers[0].kernel
+    assert kernel.dtype == "bfloat16"
+    np.testing.assert_array_equal(np.asarray(kernel.numpy(), "float32"), np.full((3, 2), 1.5))
+    assert int(counter) == 8
+
+
+def test_kept_weights_are_written_whole(tmp_path, monkeypatch):
+    average, model = AverageCheckpoints(tmp_path, 2), small_model()
+    keep(average, model, 0, 1.0)
+
+    def killed(file, *arrays):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", killed)
+    with pytest.raises(KeyboardInterrupt):
+        keep(average, model, 1, 2.0)
+    average.average(model)
+    np.testing.assert_array_equal(model.get_weights()[0], np.full((3, 2), 1.0))
+
+
+# --- early stopping ------------------------------------------------------------------------------
+
+
+def run_epochs(folder, values, patience, monitor, first=0, last=None):
+    """Runs `fit` over epochs in which `monitor` has these values; returns the epochs done."""
+    model = small_model()
+
+    class Values(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs[monitor] = values[epoch]
+
+    stopping = early_stopping(folder, patience, monitor)
+    logger = keras.callbacks.CSVLogger(folder / "history.csv", append=True)
+    if stopping.has_stopped(first):
+        return first
+    history = model.fit(
+        np.zeros((1, 3)),
+        np.zeros((1, 2)),
+        epochs=len(values) if last is None else last,
+        initial_epoch=first,
+        callbacks=[Values(), logger, stopping],
+        verbose=0,
+    )
+    return history.epoch[-1] + 1
+
+
+LOSSES = [5.0, 4.0, 4.5, 4.2, 3.9, 4.0, 4.1, 4.05, 3.0, 2.0]
+
+
+@pytest.mark.parametrize("patience,expected", [(1, 3), (2, 4), (3, 8), (4, 10)])
+def test_a_resumed_run_stops_where_an_uninterrupted_one_does(tmp_path, patience, expected):
+    for sign, monitor in ((1.0, "val_loss"), (-1.0, "val_bleu")):
+        values = [sign * v for v in LOSSES]
+        folder = tmp_path / monitor
+        folder.mkdir()
+        assert run_epochs(folder, values, patience, monitor) == expected
+        for cut in range(1, expected + 1):
+            folder = tmp_path / f"{monitor}_{cut}"
+            folder.mkdir()
+            assert run_epochs(folder, values, patience, monitor, last=cut) == cut
+            # an epoch more in the history, worse than it came out when it was run again
+            with open(folder / "history.csv", "a") as file:
+                file.write((folder / "history.csv").read_text().splitlines()[-1] + "\n")
+            assert run_epochs(folder, values, patience, monitor, first=cut) == expected
+
+
+def test_an_epoch_that_does_not_count_as_done_is_not_remembered(tmp_path):
+    """The history is written before the checkpoint: a run can be killed between the two."""
+    (tmp_path / "history.csv").write_text("epoch,val_loss\n0,5.0\n1,0.1\n")
+    assert run_epochs(tmp_path, [5.0, 4.0, 3.0, 2.0], 1, "val_loss", first=1) == 4
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epochs", [1, 40])
+def test_translation_curves(tmp_path, epochs):
+    names = ("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate")
+    history = {name: RANDOM.uniform(size=epochs).tolist() for name in names}
+    path = tmp_path / "curves.png"
+    pictures.translation_curves({"epoch": list(range(epochs)), **history}, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "source,target",
+    [
+        (["▁hello", "▁world"], ["▁hola", "▁mundo", "</s>"]),
+        (list("我喜欢吃苹果"), ["अच्छा", "שלום", "$x^2$", "$\\frac{$", "\n\x00\udc80", ""]),
+        ([str(n) for n in range(60)], ["Donaudampfschifffahrtsgesellschaft"] * 60),
+        (["a"], ["b"]),
+    ],
+)
+def test_cross_attention_of_any_script(tmp_path, source, target):
+    weights = RANDOM.uniform(size=(len(target), len(source)))
+    path = tmp_path / "attention.png"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pictures.cross_attention(weights, source, target, path, title="$a 我 \\")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="target pieces"):
+        pictures.cross_attention(weights[:, :0], source, target, path)
