@@ -1,0 +1,248 @@
+"""Searches find what they should, by comparison with each other and with trying everything."""
+
+import itertools
+
+import numpy as np
+import pytest
+from keras import ops
+
+import zoo
+from zoo.decoding import (
+    SpecialTokens,
+    _top_k,
+    beam_search,
+    greedy_search,
+    length_penalty,
+    sample,
+)
+
+# Log-probabilities are sums of a few float32 numbers around 1.
+TOLERANCE = 1e-4
+SPECIAL = SpecialTokens(start=1, end=2, pad=0)
+LENGTH = 4
+
+
+def model_of(vocab_size=6, spread=1.0, seed=0):
+    """A small Transformer whose distributions are neither flat nor certain."""
+    model = zoo.transformer(
+        source_vocab_size=12,
+        target_vocab_size=vocab_size,
+        embed_dim=16,
+        num_heads=2,
+        num_layers=1,
+        shared="none",
+    )
+    random = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign(variable + random.normal(0.0, 0.3, variable.shape))
+    kernel = model.output_projection.kernel
+    kernel.assign(kernel * spread)
+    return model
+
+
+def sources(count=3, length=5, seed=0):
+    return ops.convert_to_tensor(
+        np.random.default_rng(seed).integers(3, 12, (count, length)).astype("int32")
+    )
+
+
+def greedy(model, source, length=LENGTH, **options):
+    cache = model.start(source, length)
+    return as_numpy(greedy_search(model.step, cache, len(source), SPECIAL, length, **options))
+
+
+def beam(model, source, beam_size, length=LENGTH, **options):
+    cache = model.start(source, length, beam_size)
+    return as_numpy(
+        beam_search(model.step, cache, len(source), SPECIAL, length, beam_size, **options)
+    )
+
+
+def as_numpy(hypotheses):
+    return type(hypotheses)(*map(ops.convert_to_numpy, hypotheses))
+
+
+def log_prob(model, source, tokens):
+    """Of the tokens of one sentence, by the whole model at once."""
+    target = np.asarray([[SPECIAL.start, *tokens[:-1]]], "int32")
+    logits = ops.convert_to_numpy(model({"source": source, "target": target}))[0].astype("float64")
+    log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return log_probs[np.arange(len(tokens)), tokens].sum()
+
+
+def without_padding(tokens):
+    return tuple(int(token) for token in tokens if token != SPECIAL.pad)
+
+
+def penalty(tokens, alpha):
+    return ((5 + len(tokens)) / 6) ** alpha
+
+
+def every_hypothesis(vocab_size, length):
+    """All that can be found: ended ones of up to `length` tokens."""
+    words = range(3, vocab_size)
+    for count in range(length):
+        for tokens in itertools.product(words, repeat=count):
+            yield (*tokens, SPECIAL.end)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_the_widest_beam_finds_what_trying_everything_finds(alpha):
+    model, source = model_of(), sources(2)
+    every = list(every_hypothesis(6, LENGTH))
+    assert len(every) == 1 + 3 + 9 + 27
+    found = beam(model, source, beam_size=3**LENGTH + len(every), alpha=alpha)
+    for row in range(2):
+        scores = {
+            tokens: log_prob(model, source[row : row + 1], tokens) / penalty(tokens, alpha)
+            for tokens in every
+        }
+        ranked = sorted(every, key=scores.get, reverse=True)
+        np.testing.assert_allclose(
+            found.scores[row, : len(every)], [scores[t] for t in ranked], atol=TOLERANCE
+        )
+        assert without_padding(found.tokens[row, 0]) == ranked[0]
+        assert {without_padding(t) for t in found.tokens[row, : len(every)]} == set(every)
+        # after them, those that were cut off
+        cut = [without_padding(t) for t in found.tokens[row, len(every) :]]
+        assert set(cut) == set(itertools.product(range(3, 6), repeat=LENGTH))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_are_log_probabilities_over_the_penalty(alpha, seed):
+    model, source = model_of(9, seed=seed), sources(4, seed=seed)
+    for found in (greedy(model, source, 7, alpha=alpha), beam(model, source, 3, 7, alpha=alpha)):
+        for row in range(4):
+            for tokens, total, score in zip(
+                found.tokens[row], found.log_probs[row], found.scores[row]
+            ):
+                tokens = without_padding(tokens)
+                expected = log_prob(model, source[row : row + 1], tokens)
+                assert abs(total - expected) < TOLERANCE
+                assert abs(score - expected / penalty(tokens, alpha)) < TOLERANCE
+            assert list(found.scores[row]) == sorted(found.scores[row], reverse=True)
+
+
+def test_the_length_penalty_is_the_papers():
+    assert float(length_penalty(7, 0.6)) == pytest.approx(2.0**0.6)
+    assert float(length_penalty(7, 0.0)) == 1.0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_beam_of_one_is_greedy(seed):
+    model, source = model_of(20, seed=seed), sources(5, seed=seed)
+    expected, found = greedy(model, source, 9, alpha=0.6), beam(model, source, 1, 9, alpha=0.6)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=TOLERANCE)
+
+
+def test_a_batch_gives_what_each_sentence_gives_alone():
+    model, source = model_of(20, spread=2.0), sources(6)
+    for search in (lambda s: greedy(model, s, 9), lambda s: beam(model, s, 4, 9)):
+        together = search(source)
+        for row in range(6):
+            alone = search(source[row : row + 1])
+            np.testing.assert_array_equal(together.tokens[row], alone.tokens[0])
+            np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=TOLERANCE)
+
+
+def test_what_follows_the_end_is_padding():
+    model, source = model_of(6), sources(8)
+    found = beam(model, source, 4, 12)
+    ended = 0
+    for tokens in found.tokens.reshape(-1, 12):
+        assert SPECIAL.start not in tokens
+        if SPECIAL.end in tokens:
+            ended += 1
+            end = list(tokens).index(SPECIAL.end)
+            assert (tokens[:end] > SPECIAL.end).all() and (tokens[end + 1 :] == SPECIAL.pad).all()
+        else:
+            assert (tokens > SPECIAL.end).all()
+    assert ended
+
+
+def test_no_hypothesis_ends_before_the_least_length():
+    model, source = model_of(6), sources(4)
+    for found in (greedy(model, source, 8, min_length=6), beam(model, source, 3, 8, min_length=6)):
+        assert ((found.tokens != SPECIAL.pad).sum(axis=-1) >= 6).all()
+    forced = beam(model, source, 3, 8, min_length=9)
+    assert (forced.tokens > SPECIAL.end).all()
+
+
+def test_more_hypotheses_than_there_are():
+    """With one word and two places there are two hypotheses that end and one that is cut off."""
+    model, source = model_of(4), sources(1)
+    found = beam(model, source, 5, 2)
+    assert np.isfinite(found.log_probs[0]).sum() == 3
+    assert {without_padding(t) for t in found.tokens[0, :3]} == {(2,), (3, 2), (3, 3)}
+
+
+class FirstToken:
+    """A seam whose first token has given probabilities, and whose second is the end."""
+
+    def __init__(self, probabilities):
+        self.first = np.log(np.asarray(probabilities, "float32"))
+
+    def step(self, tokens, cache):
+        end = np.where(np.arange(len(self.first)) == SPECIAL.end, 0.0, -50.0).astype("float32")
+        logits = ops.where((tokens == SPECIAL.start)[..., None], self.first, end)
+        return logits, cache
+
+
+PROBABILITIES = np.asarray([1e-9, 1e-9, 1e-9, 0.5, 0.25, 0.15, 0.1])
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({}, [0.5, 0.25, 0.15, 0.1]),
+        ({"top_k": 2}, [2 / 3, 1 / 3, 0, 0]),
+        ({"top_p": 0.6}, [2 / 3, 1 / 3, 0, 0]),
+        ({"top_p": 0.05}, [1, 0, 0, 0]),
+        ({"temperature": 0.5}, [0.25, 0.0625, 0.0225, 0.01]),
+        ({"top_k": 3, "top_p": 0.8, "temperature": 0.5}, [0.25, 0.0625, 0, 0]),
+    ],
+)
+def test_sampling_frequencies_follow_the_softmax(options, expected):
+    count = 20_000
+    uniforms = np.random.default_rng(0).random((1, count, 2), np.float32)
+    seam = FirstToken(PROBABILITIES)
+    cache = ops.zeros((1,))
+    found = as_numpy(sample(seam.step, cache, uniforms, SPECIAL, 2, **options))
+    shares = np.bincount(found.tokens[0, :, 0], minlength=7)[3:] / count
+    expected = np.asarray(expected) / np.sum(expected)
+    # four standard deviations of a share of 20,000 draws are at most 0.014
+    np.testing.assert_allclose(shares, expected, atol=0.014)
+    assert (shares[expected == 0] == 0).all()
+    first = found.tokens[0, :, 0]
+    np.testing.assert_allclose(found.log_probs[0], np.log(PROBABILITIES[first]), atol=TOLERANCE)
+
+
+def test_a_draw_depends_on_its_random_numbers_alone():
+    model, source = model_of(20), sources(4)
+    uniforms = np.random.default_rng(0).random((4, 3, 8), np.float32)
+
+    def draws(rows):
+        cache = model.start(source[rows], 8, 3)
+        return as_numpy(sample(model.step, cache, uniforms[rows], SPECIAL, 8)).tokens
+
+    together = draws(slice(0, 4))
+    np.testing.assert_array_equal(draws(slice(2, 3))[0], together[2])
+    assert len({tuple(tokens) for tokens in together.reshape(-1, 8)}) > 6
+    for extreme in (0.0, np.nextafter(np.float32(1), np.float32(0))):
+        uniforms[:] = extreme
+        assert (draws(slice(0, 4)) < 20).all()
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("length", [7999, 8192, 32000])
+def test_top_k_by_blocks_is_top_k(k, length):
+    values = np.random.default_rng(0).normal(size=(2, 3, length)).astype("float32")
+    values[0, 0, 5000:5020] = 9.0  # equal values, across blocks
+    values[1, 2, 100:] = -np.inf
+    best, index = map(ops.convert_to_numpy, _top_k(ops.convert_to_tensor(values), k))
+    np.testing.assert_array_equal(best, -np.sort(-values, axis=-1)[..., :k])
+    np.testing.assert_array_equal(np.take_along_axis(values, index, axis=-1), best)
+    np.testing.assert_array_equal(index[0, 0], 5000 + np.arange(k))
+    assert all(len(set(row)) == k for row in index.reshape(-1, k))
