@@ -1,0 +1,291 @@
+"""Trains a translation Transformer from scratch, on the built-in phrasebook or your own sentences.
+
+The recipe follows Vaswani et al. 2017, "Attention Is All You Need", sections 3 and 5, at the size
+that fits small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section 3.2.
+
+    python recipes/translate.py --dataset phrasebook          # built in, English to Spanish
+    python recipes/translate.py --tsv spa.txt                 # source, tab, target in each line
+    python recipes/translate.py --source train.en --target train.de \\
+        --valid-source val.en --valid-target val.de --test-source test.en --test-target test.de
+    python recipes/translate.py --dataset ted_hrlr_translate/pt_to_en      # TensorFlow Datasets
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Literal
+
+from zoo.errors import UserError
+from zoo.training.command import run_recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    dataset: str | None = None
+    """phrasebook (built in), or a translation data set by its TensorFlow Datasets name."""
+    data_dir: str | None = None
+    """Folder of prepared TFDS data."""
+    tsv: str | None = None
+    """File with a pair in each line: source, tab, target."""
+    source: str | None = None
+    """File with a source sentence in each line, to train on."""
+    target: str | None = None
+    """File with their translations."""
+    valid_source: str | None = None
+    """The same for validation; held out of the training pairs by default."""
+    valid_target: str | None = None
+    """Their translations."""
+    test_source: str | None = None
+    """The same for the test at the end; held out of the training pairs by default."""
+    test_target: str | None = None
+    """Their translations."""
+    out: str | None = None
+    """Run folder; runs/translate_ and the name of the data by default."""
+    overwrite: bool = False
+    """Delete the run that the folder holds."""
+    resume: bool = False
+    """Go on with the run that the folder holds, begun by the same command."""
+    seed: int = 0
+    """Seed of weights, order, dropout and of what is held out."""
+
+    tokenizer: Literal["subword", "word", "character"] = "subword"
+    """What a token is; what is not in the vocabulary is spelled in bytes."""
+    vocab_size: int = 10_000
+    """Largest number of tokens in a vocabulary."""
+    vocabulary: Literal["joint", "separate"] = "joint"
+    """One vocabulary, and one matrix, for source, target and output layer, or one for each side."""
+    max_length: int = 128
+    """Longest sentence in tokens; pairs with a longer side are left out and counted."""
+
+    embed_dim: int = 128
+    """Width of the model."""
+    num_heads: int = 4
+    """Attention heads; they divide the width."""
+    num_layers: int = 4
+    """Encoder blocks."""
+    num_decoder_layers: int | None = None
+    """Decoder blocks; as many as encoder blocks by default."""
+    ff_dim: int = 256
+    """Hidden width of the feed-forward networks."""
+    dropout: float = 0.3
+    """Rate of dropout on embeddings and in the blocks."""
+    attention_dropout: float = 0.0
+    """Rate of dropout on attention weights."""
+    norm: Literal["pre", "post"] = "pre"
+    """Where blocks normalize; the paper's is post, which needs a longer warmup."""
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    """Of the feed-forward networks."""
+    positions: Literal["sinusoidal", "learned", "relative"] = "sinusoidal"
+    """How the model knows the order of tokens."""
+
+    epochs: int = 100
+    """Times that the training pairs are gone through, at most."""
+    patience: int = 10
+    """Epochs without a lower validation loss after which training stops."""
+    tokens_per_batch: int = 8192
+    """Tokens on each side of a batch, padding included."""
+    accumulation: int = 1
+    """Batches that make one update of the weights."""
+    warmup_steps: int = 2000
+    """Updates over which the learning rate rises; then it falls by their inverse square root."""
+    learning_rate_scale: float = 2.5
+    """Factor of the paper's learning rate; with the other defaults its largest is 0.005."""
+    clip_norm: float | None = None
+    """Largest norm of all gradients together; no limit by default."""
+    label_smoothing: float = 0.1
+    """Share of a label that is spread over all tokens."""
+    average_last: int = 5
+    """Number of last epochs whose weights are averaged at the end."""
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Mixed precision computes in 16 bits and keeps weights in 32."""
+
+    beam_size: int = 4
+    """Hypotheses that the search goes on with; 1 is greedy search."""
+    length_penalty: float = 0.6
+    """Favours longer translations; 0 for none."""
+
+    def __post_init__(self):
+        least = {
+            **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim"), 1),
+            **dict.fromkeys(("epochs", "patience", "tokens_per_batch", "accumulation"), 1),
+            **dict.fromkeys(("warmup_steps", "average_last", "beam_size"), 1),
+            **dict.fromkeys(("seed", "learning_rate_scale", "label_smoothing"), 0),
+            "max_length": 2,
+        }
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                flag = "--" + name.replace("_", "-")
+                value = getattr(self, name)
+                raise UserError(f"{flag} must be at least {low}. Received: {value}.")
+        if self.label_smoothing >= 1:
+            raise UserError(f"--label-smoothing must be below 1. Received: {self.label_smoothing}.")
+
+
+GENERAL = Config()
+PHRASEBOOK = dataclasses.replace(
+    GENERAL,
+    dataset="phrasebook",
+    tokenizer="word",
+    vocabulary="separate",
+    num_layers=2,
+    dropout=0.1,
+    epochs=12,
+    tokens_per_batch=4096,
+    warmup_steps=400,
+    learning_rate_scale=1.0,
+    average_last=3,
+)
+
+
+# Imports stand in the functions that need them: TensorFlow takes seconds, --help should not.
+
+
+def main(config):
+    import keras
+
+    from zoo.data import translation_batches as batches
+    from zoo.training.callbacks import (
+        AverageCheckpoints,
+        Checkpoint,
+        early_stopping,
+        standard_callbacks,
+    )
+    from zoo.training.losses import SmoothedCrossEntropy
+    from zoo.training.optimizers import transformer_adam
+    from zoo.training.run_folder import RunFolder
+    from zoo.training.translation_report import finish_translator
+    from zoo.translator import Translator
+
+    keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.precision)
+    data, name = load_data(config)
+    for line in data.skipped:
+        print(f"left out: {line}")
+    tokenizers = train_tokenizers(config, data.train)
+    model = build(config, *tokenizers)
+    settings = {k: v for k, v in vars(config).items() if k not in ("out", "overwrite", "resume")}
+    run = RunFolder(
+        config.out or f"runs/translate_{name}", settings, config.overwrite, config.resume
+    )
+    if run.is_finished:
+        print(f"This run is finished: {run.path}")
+        return
+    train, valid = encode(config, data, tokenizers, run / "tokens")
+    steps = batches.steps_per_epoch(train, config.tokens_per_batch, config.accumulation)
+    model.compile(
+        transformer_adam(
+            config.embed_dim,
+            config.warmup_steps,
+            config.learning_rate_scale,
+            config.clip_norm,
+            config.accumulation,
+        ),
+        SmoothedCrossEntropy(config.label_smoothing),
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    )
+    checkpoint, average = (
+        Checkpoint(run.path, steps),
+        AverageCheckpoints(run.path, config.average_last),
+    )
+    stopping = early_stopping(run.path, config.patience)
+    epochs_done = checkpoint.restore(model)
+    if not stopping.has_stopped(epochs_done):
+        model.fit(
+            batches.training_batches(
+                train,
+                config.tokens_per_batch,
+                config.epochs,
+                config.seed,
+                epochs_done,
+                config.accumulation,
+            ),
+            epochs=config.epochs,
+            initial_epoch=epochs_done,
+            steps_per_epoch=steps,
+            shuffle=False,  # the batches are shuffled
+            validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
+            callbacks=[
+                *standard_callbacks(run.path, tokens_per_epoch=train.num_tokens),
+                average,
+                checkpoint,
+                stopping,
+            ],
+            verbose=1 if sys.stdout.isatty() else 2,
+        )
+    average.average(model)
+    translator = Translator(model, *tokenizers, config.beam_size, config.length_penalty)
+    finish_translator(run, translator, data.test, train, valid)
+    checkpoint.remove()
+    average.remove()
+
+
+def load_data(config):
+    """The sentence pairs, and a name for them."""
+    from zoo.data import parallel_text
+
+    given = [name for name in ("dataset", "tsv", "source") if getattr(config, name)]
+    if len(given) != 1:
+        raise UserError(
+            "Say what to translate, by one of these:\n"
+            "  --dataset phrasebook              English-Spanish sentences that need no network\n"
+            "  --tsv FILE                        a pair in each line: source, tab, target\n"
+            "  --source FILE --target FILE       a sentence in each line\n"
+            "  --dataset NAME                    a translation data set of TensorFlow Datasets"
+        )
+    if config.tsv:
+        return parallel_text.tsv(config.tsv, config.seed), pathlib.Path(config.tsv).stem
+    if config.source:
+        files = [
+            (config.valid_source, config.valid_target),
+            (config.test_source, config.test_target),
+        ]
+        held_out = [pair if any(pair) else None for pair in files]
+        pairs = parallel_text.parallel_files(config.source, config.target, *held_out, config.seed)
+        return pairs, pathlib.Path(config.source).stem
+    if config.dataset == "phrasebook":
+        return parallel_text.phrasebook(config.seed), "phrasebook"
+    name = config.dataset.replace("/", "_")
+    return parallel_text.tfds_pairs(config.dataset, config.data_dir, config.seed), name
+
+
+def train_tokenizers(config, pairs):
+    """The tokenizers of the source and of the target; with a joint vocabulary the same one."""
+    from zoo.text.tokenizer import train_tokenizer
+
+    settings = (config.tokenizer, config.vocab_size)
+    if config.vocabulary == "joint":
+        return (train_tokenizer((text for pair in pairs for text in pair), *settings),) * 2
+    return tuple(train_tokenizer((pair[side] for pair in pairs), *settings) for side in (0, 1))
+
+
+def build(config, source_tokenizer, target_tokenizer):
+    """The model."""
+    import zoo
+
+    names = (
+        "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
+        "activation positions max_length"
+    )
+    try:
+        return zoo.transformer(
+            source_vocab_size=source_tokenizer.vocab_size,
+            target_vocab_size=target_tokenizer.vocab_size,
+            shared="all" if config.vocabulary == "joint" else "target",
+            **{name: getattr(config, name) for name in names.split()},
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def encode(config, data, tokenizers, folder):
+    """The pairs to train on and to validate on, as ids."""
+    from zoo.data.encoded_pairs import encode_pairs
+
+    return [
+        encode_pairs(pairs, *tokenizers, folder, config.max_length, name)
+        for name, pairs in (("train", data.train), ("valid", data.valid))
+    ]
+
+
+if __name__ == "__main__":
+    run_recipe(main, Config, {"phrasebook": PHRASEBOOK}, __doc__)

@@ -1,0 +1,104 @@
+"""The end of a translation run: scores, samples, pictures, the model, and where they are."""
+
+import shutil
+
+from zoo.training import pictures
+
+_SHOWN = 5  # translations in the summary
+_PICTURED = (5, 20)  # tokens of the sentence whose attention is drawn
+
+
+def finish_translator(run, translator, test, train, valid):
+    """Translates the test pairs and writes everything that the run folder still lacks.
+
+    Args:
+        run: `zoo.training.run_folder.RunFolder`, whose ``history.csv`` is written.
+        translator: `zoo.translator.Translator`.
+        test: `zoo.data.parallel_text.Pairs`.
+        train, valid: `zoo.data.encoded_pairs.EncodedPairs`, of whose folder nothing is left.
+    """
+    print("Translating the test sentences, saving and drawing ...")
+    translator.save(run.path)
+    sources, references = map(list, zip(*test))
+    translations = translator(sources, too_long="split")
+    history = run.history()
+    metrics = {
+        **scores(translations, references),
+        "test_sentences": len(sources),
+        "val_loss": history["val_loss"][-1],
+        "val_accuracy": history["val_accuracy"][-1],
+        "epochs": len(history["epoch"]),
+        "tokens_per_second": sorted(history["tokens_per_second"])[len(history["epoch"]) // 2],
+        "parameters": translator.model.count_params(),
+        "source_vocab_size": translator.source_tokenizer.vocab_size,
+        "target_vocab_size": translator.target_tokenizer.vocab_size,
+        "train_pairs": len(train),
+        "train_pairs_too_long": train.skipped,
+        "valid_pairs": len(valid),
+    }
+    rows = list(zip(sources, references, translations))
+    _write_translations(rows, run / "translations.tsv")
+    pictures.translation_curves(history, run / "learning_curves.png")
+    _draw_attention(translator, sources, run / "attention.png")
+    shutil.rmtree(run / "tokens")
+    run.write_json("metrics.json", metrics)
+    _print_summary(run, metrics, rows)
+
+
+def scores(translations, references):
+    """BLEU and chrF by sacrebleu on the text as it is, with signatures, and exact matches.
+
+    Sources: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018, "A Call for Clarity in
+    Reporting BLEU Scores" (signatures).
+
+    Args:
+        translations, references: lists of str, as many.
+
+    Returns:
+        dict of "bleu" and "chrf", 0 to 100, "bleu_signature", "chrf_signature", and "exact_match",
+        the share of translations that are the reference, 0 to 1.
+    """
+    from sacrebleu.metrics import BLEU, CHRF
+
+    report = {}
+    for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
+        report[name] = metric.corpus_score(translations, [references]).score
+        report[f"{name}_signature"] = str(metric.get_signature())
+    same = sum(map(str.__eq__, translations, references))
+    return {**report, "exact_match": same / len(references)}
+
+
+def _write_translations(rows, path):
+    """Source, reference and translation of each test sentence, tab-separated."""
+    with open(path, "w", encoding="utf-8") as file:
+        for row in (("source", "reference", "translation"), *rows):
+            file.write("\t".join(" ".join(text.split()) for text in row) + "\n")
+
+
+def _draw_attention(translator, sources, path):
+    lengths = map(len, translator.source_tokenizer.encode(sources))
+    fitting = [s for s, n in zip(sources, lengths) if _PICTURED[0] <= n <= _PICTURED[1]]
+    text = (fitting or sorted(sources, key=len))[0]
+    [translation] = translator([text], too_long="split")
+    found = translator.alignment(text, translation)
+    pictures.cross_attention(found.weights, found.source, found.target, path)
+
+
+def _print_summary(run, metrics, rows):
+    print()
+    for source, reference, translation in rows[:_SHOWN]:
+        verdict = "as the reference" if reference == translation else f"reference: {reference}"
+        print(f"  {source}\n    {translation}\n    ({verdict})")
+    print(
+        f"\nBLEU               {metrics['bleu']:.2f}  {metrics['bleu_signature']}\n"
+        f"chrF               {metrics['chrf']:.2f}  {metrics['chrf_signature']}\n"
+        f"exact matches      {metrics['exact_match']:.2%} of {metrics['test_sentences']:,}\n"
+        f"tokens a second    {metrics['tokens_per_second']:,.0f} in training\n"
+        f"parameters         {metrics['parameters']:,}\n"
+        f"model              zoo.load({str(run.path)!r})(['A sentence.'])\n"
+        f"pictures           learning_curves.png, attention.png\n"
+        f"figures            metrics.json, history.csv; translations.tsv has all translations; "
+        f"tensorboard --logdir {run.path}\n"
+        "run folder:"
+    )
+    print(run.path)
