@@ -187,7 +187,11 @@ def main(config):
         steps_per_epoch=steps,
         shuffle=False,  # the batches are shuffled
         validation_data=pipeline.test_batches(data.test, preprocessing, classes, 256),
-        callbacks=[*standard_callbacks(run.path, steps * config.batch_size), checkpoint],
+        callbacks=[
+            keras.callbacks.SwapEMAWeights(),  # what is tested is the average
+            *standard_callbacks(run.path, images_per_epoch=steps * config.batch_size),
+            checkpoint,
+        ],
         verbose=1 if sys.stdout.isatty() else 2,
     )
     finish_classifier(run, ImageClassifier(model, preprocessing, data.class_names), data)

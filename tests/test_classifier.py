@@ -125,5 +125,5 @@ def test_a_command_that_can_do_nothing_ends_with_status_2(folder, capsys, argume
 def test_info_is_json(folder, capsys):
     assert main(["info", str(folder)]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["classes"] == ["ant", "bee", "cat"]
+    assert report["class_names"] == ["ant", "bee", "cat"]
     assert report["preprocessing"]["image_size"] == [8, 8]

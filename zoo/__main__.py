@@ -1,4 +1,4 @@
-"""The command line: ``python -m zoo classify RUN IMAGE...`` and ``python -m zoo info RUN``."""
+"""The command line: ``python -m zoo classify|translate|info RUN ...``."""
 
 import argparse
 import json
@@ -22,12 +22,11 @@ def main(arguments=None):
 
 def classify(args):
     """Prints the likeliest classes of each image; an image that cannot be read is reported."""
-    import zoo
     from zoo.data.images import SUFFIXES
 
     if args.top_k < 1:
         raise UserError(f"--top-k must be at least 1. Received: {args.top_k}.")
-    classifier = zoo.load(args.run_folder)
+    classifier = _load(args.run_folder, "classify")
     paths, failed = list(_image_files(args.images, SUFFIXES)), 0
     for start in range(0, len(paths), 64):
         read = []
@@ -45,22 +44,67 @@ def classify(args):
     return 0 if not failed else 1 if failed < len(paths) else 2
 
 
+def translate(args):
+    """Prints the translation of each text, or of each line of a file or of standard input."""
+    translator = _load(args.run_folder, "translate")
+    lines = _lines(args.file) if args.file or not args.texts else args.texts
+    if args.attention and len(lines) != 1:
+        raise UserError(f"--attention takes one text. Received: {len(lines)}.")
+    options = {
+        "n": args.n_best,
+        "beam_size": max(args.n_best, args.beam_size or translator.beam_size),
+        "too_long": args.too_long,
+    }
+    for translations in translator.n_best(lines, **options):
+        for text, score in translations:
+            print(f"{score:.4f}\t{text}" if args.n_best > 1 else text)
+    if args.attention:
+        from zoo.training.pictures import cross_attention
+
+        found = translator.alignment(lines[0])
+        cross_attention(found.weights, found.source, found.target, args.attention)
+    return 0
+
+
 def info(args):
-    """Prints what a run folder holds: model, preprocessing, classes and figures."""
+    """Prints what a run folder holds: model, preprocessing or tokenizers, and figures."""
     import zoo
 
-    classifier = zoo.load(args.run_folder)
-    model, folder = classifier.model, pathlib.Path(args.run_folder)
+    loaded, folder = zoo.load(args.run_folder), pathlib.Path(args.run_folder)
+    model = loaded.model
     report = {
         "model": {"type": type(model).__name__, "parameters": model.count_params()},
-        "preprocessing": classifier.preprocessing.to_dict(),
-        "classes": classifier.class_names,
+        **loaded.description(),
     }
     for name in ("metrics", "config"):
         if (folder / f"{name}.json").is_file():
             report[name] = json.loads((folder / f"{name}.json").read_text())
     print(json.dumps(report, indent=2))
     return 0
+
+
+def _load(folder, verb):
+    """What the folder holds, if that is what does `verb`."""
+    import zoo
+    from zoo.classifier import ImageClassifier
+
+    loaded = zoo.load(folder)
+    does = "classify" if isinstance(loaded, ImageClassifier) else "translate"
+    if does != verb:
+        raise UserError(f"The model in {folder} cannot {verb}: use `python -m zoo {does}`.")
+    return loaded
+
+
+def _lines(path):
+    """The lines of a file, or of standard input if there is no path or it is "-"."""
+    try:
+        if path in (None, "-"):
+            text = sys.stdin.buffer.read().decode("utf-8")
+        else:
+            text = pathlib.Path(path).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path or 'Standard input'} is not UTF-8: {error}.") from None
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _image_files(given, suffixes):
@@ -83,6 +127,20 @@ def _parser():
     command.add_argument("images", metavar="IMAGE", nargs="+", help="image file or folder of them")
     command.add_argument("--top-k", type=int, default=1, help="classes to print for each (1)")
     command.set_defaults(run=classify)
+    command = commands.add_parser("translate", help="translate texts")
+    command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
+    command.add_argument("texts", metavar="TEXT", nargs="*", help="text; none: standard input")
+    command.add_argument("--file", help="text file, a text in each line")
+    command.add_argument("--beam-size", type=int, help="hypotheses to go on with; 1 is greedy")
+    command.add_argument("--n-best", type=int, default=1, help="translations of each, scored (1)")
+    command.add_argument(
+        "--too-long",
+        choices=("error", "split"),
+        default="split",
+        help="what to do with a text that is too long for the model (split)",
+    )
+    command.add_argument("--attention", metavar="PNG", help="draw where the model looked")
+    command.set_defaults(run=translate)
     command = commands.add_parser("info", help="print what a run folder holds, as JSON")
     command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
     command.set_defaults(run=info)

@@ -75,16 +75,17 @@ class ImageClassifier:
         logits = self.model.predict(inputs, batch_size=64, verbose=0)
         return keras.ops.convert_to_numpy(keras.ops.softmax(logits.astype(np.float32)))
 
+    def description(self):
+        """What it is beside the model, as JSON can hold it."""
+        return {"preprocessing": self.preprocessing.to_dict(), "class_names": self.class_names}
+
     def save(self, folder):
         """Writes the model, its preprocessing and its class names into `folder`."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save(folder / MODEL_FILE)
-        description = {
-            "class_names": self.class_names,
-            "preprocessing": self.preprocessing.to_dict(),
-        }
-        (folder / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2) + "\n")
+        text = json.dumps(self.description(), indent=2)
+        (folder / DESCRIPTION_FILE).write_text(text + "\n")
 
     @classmethod
     def load(cls, folder):

@@ -205,6 +205,17 @@ class Translator:
         """The largest number of source tokens, the end token included."""
         return self.model.max_length
 
+    def description(self):
+        """What it is beside the model, as JSON can hold it."""
+        sides = (("source", self.source_tokenizer), ("target", self.target_tokenizer))
+        return {
+            "tokenizers": {
+                side: {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size}
+                for side, tokenizer in sides
+            },
+            "search": {"beam_size": self.beam_size, "length_penalty": self.length_penalty},
+        }
+
     def save(self, folder):
         """Writes the model, its tokenizers and the defaults of its search into `folder`."""
         folder = pathlib.Path(folder)
@@ -212,8 +223,8 @@ class Translator:
         self.model.save(folder / MODEL_FILE)
         self.source_tokenizer.save(folder / SOURCE_FILE)
         self.target_tokenizer.save(folder / TARGET_FILE)
-        description = {"beam_size": self.beam_size, "length_penalty": self.length_penalty}
-        (folder / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2) + "\n")
+        text = json.dumps(self.description(), indent=2)
+        (folder / DESCRIPTION_FILE).write_text(text + "\n")
 
     @classmethod
     def load(cls, folder):
@@ -225,7 +236,7 @@ class Translator:
             keras.saving.load_model(folder / MODEL_FILE, compile=False),
             Tokenizer.load(folder / SOURCE_FILE),
             Tokenizer.load(folder / TARGET_FILE),
-            **json.loads((folder / DESCRIPTION_FILE).read_text()),
+            **json.loads((folder / DESCRIPTION_FILE).read_text())["search"],
         )
 
     def _search_graph(self, source, alpha, length, beam_size):

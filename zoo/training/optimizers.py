@@ -1,6 +1,7 @@
 """Optimizers as Transformers are trained with them."""
 
 import keras
+import tensorflow as tf
 
 
 def adamw(
@@ -47,3 +48,81 @@ def adamw(
         var_list=[v for v in model.trainable_variables if v.name != "kernel"]
     )
     return optimizer
+
+
+@keras.saving.register_keras_serializable("zoo")
+class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """Learning rate that rises linearly, then falls by the inverse square root of the update.
+
+    ``scale * embed_dim**-0.5 * min(update**-0.5, update * warmup_steps**-1.5)``, where the first
+    update is 1. Source: Vaswani et al. 2017, "Attention Is All You Need", section 5.3.
+
+    Args:
+        embed_dim: width of the model.
+        warmup_steps: updates over which the learning rate rises.
+        scale: factor of the learning rate.
+        accumulation: batches whose gradients make one update. Keras asks a schedule for its value
+            at a batch, whatever the accumulation.
+    """
+
+    def __init__(self, embed_dim, warmup_steps=4000, scale=1.0, accumulation=1):
+        super().__init__()
+        if embed_dim < 1 or warmup_steps < 1 or accumulation < 1:
+            raise ValueError(
+                "embed_dim, warmup_steps and accumulation must be at least 1. Received: "
+                f"embed_dim={embed_dim}, warmup_steps={warmup_steps}, accumulation={accumulation}."
+            )
+        self.embed_dim = embed_dim
+        self.warmup_steps = warmup_steps
+        self.scale = scale
+        self.accumulation = accumulation
+
+    def __call__(self, step):
+        update = keras.ops.cast(step // self.accumulation + 1, "float32")
+        factor = self.scale * self.embed_dim**-0.5
+        return factor * keras.ops.minimum(update**-0.5, update * self.warmup_steps**-1.5)
+
+    def get_config(self):
+        return {
+            "embed_dim": self.embed_dim,
+            "warmup_steps": self.warmup_steps,
+            "scale": self.scale,
+            "accumulation": self.accumulation,
+        }
+
+
+@keras.saving.register_keras_serializable("zoo")
+class DenseAdam(keras.optimizers.Adam):
+    """Adam that adds up the gradients of an embedding's row before it squares them.
+
+    On TensorFlow the gradient of an embedding is a list of rows, in which a token that occurs twice
+    stands twice. Keras's Adam, and its clipping, square each of them: the sum of the squares takes
+    the place of the square of the sum, and common tokens get steps that are too long.
+    """
+
+    def apply(self, grads, trainable_variables=None):
+        grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        super().apply(grads, trainable_variables)
+
+
+def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None, accumulation=1):
+    """Adam as translation Transformers are trained with it: Vaswani et al. 2017, section 5.3.
+
+    Args:
+        embed_dim: width of the model.
+        warmup_steps: updates over which the learning rate rises.
+        scale: factor of the learning rate; see `WarmupInverseSquareRoot`.
+        clip_norm: largest norm of all gradients together; none by default.
+        accumulation: batches whose gradients are averaged to make one update.
+
+    Returns:
+        `DenseAdam`, a `keras.optimizers.Adam`.
+    """
+    return DenseAdam(
+        WarmupInverseSquareRoot(embed_dim, warmup_steps, scale, accumulation),
+        beta_1=0.9,
+        beta_2=0.98,
+        epsilon=1e-9,
+        global_clipnorm=clip_norm,
+        gradient_accumulation_steps=accumulation if accumulation > 1 else None,
+    )

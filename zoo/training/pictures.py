@@ -1,11 +1,25 @@
 """Pictures of a run, for people who would rather look than read.
 
-Axes: B images, H image height, W image width, C channels, L layers, T tokens, N patches.
+Axes: B images, H image height, W image width, C channels, L layers, T tokens, N patches; of a
+translation, T target and S source tokens.
 """
 
+import contextlib
+import warnings
+
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from matplotlib.ticker import MaxNLocator
+
+# Fonts of scripts that matplotlib's own lacks, one or the other of which a machine may have.
+_MORE_FONTS = (
+    ("Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Thai", "WenQuanYi Zen Hei", "Unifont")
+    + ("Microsoft YaHei", "Malgun Gothic", "Nirmala UI", "Leelawadee UI")
+    + ("Arial Unicode MS", "Hiragino Sans", "Apple SD Gothic Neo")
+)
+_LONGEST_LABEL = 24  # characters
 
 
 def learning_curves(history, path):
@@ -16,16 +30,33 @@ def learning_curves(history, path):
             "val_accuracy" and "learning_rate".
         path: of the PNG to write.
     """
+    _draw_curves(history, path, "accuracy", "training (augmented)", "test")
+
+
+def translation_curves(history, path):
+    """Draws loss, accuracy of tokens and learning rate over the epochs.
+
+    Args:
+        history: as for `learning_curves`; "accuracy" is the share of the target tokens that the
+            model takes for the likeliest when it is given the ones before.
+        path: of the PNG to write.
+    """
+    _draw_curves(history, path, "token accuracy", "training (with dropout)", "validation")
+
+
+def _draw_curves(history, path, accuracy_title, training, held_out):
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     loss, accuracy, rate = figure.subplots(1, 3)
     epochs = np.asarray(history["epoch"]) + 1
+    look = {"marker": "."} if len(epochs) <= 30 else {}  # a line through one point shows nothing
     for axes, name in ((loss, "loss"), (accuracy, "accuracy")):
-        axes.plot(epochs, history[name], label="training (augmented)")
-        axes.plot(epochs, history[f"val_{name}"], label="test")
+        axes.plot(epochs, history[name], label=training, **look)
+        axes.plot(epochs, history[f"val_{name}"], label=held_out, **look)
         axes.set(title=name, xlabel="epoch")
         axes.legend()
-    accuracy.set_title(f"accuracy (test, last epoch: {history['val_accuracy'][-1]:.2%})")
-    rate.plot(epochs, history["learning_rate"])
+    last = f"{history['val_accuracy'][-1]:.2%}"
+    accuracy.set_title(f"{accuracy_title} ({held_out}, last epoch: {last})")
+    rate.plot(epochs, history["learning_rate"], **look)
     rate.set(title="learning rate at the end of the epoch", xlabel="epoch")
     for axes in (loss, accuracy, rate):
         axes.grid(alpha=0.3)
@@ -116,3 +147,66 @@ def attention_rollout(maps, grid, has_class_token):
     patches = slice(first, first + grid[0] * grid[1])
     reaching = flow[:, 0, patches] if has_class_token else flow[:, patches, patches].mean(axis=1)
     return reaching.reshape(-1, *grid)
+
+
+def cross_attention(weights, source_pieces, target_pieces, path, title=None):
+    """Draws where in the source the model looked for each target token.
+
+    Args:
+        weights: float [T, S]; a row is the attention for one target token.
+        source_pieces: the S tokens of the source as text, of any script.
+        target_pieces: the T tokens of the target.
+        path: of the PNG to write.
+        title: above the picture.
+
+    Raises:
+        ValueError: if `weights` is not [T, S].
+    """
+    weights = np.asarray(weights, np.float32)
+    rows, columns = len(target_pieces), len(source_pieces)
+    if weights.shape != (rows, columns):
+        raise ValueError(
+            f"weights must be [{rows} target pieces, {columns} source pieces]. "
+            f"Received shape: {weights.shape}."
+        )
+    sources, targets = _labels(source_pieces), _labels(target_pieces)
+    most = max(rows, columns)
+    cell, fontsize = (0.7, 11) if most <= 8 else (0.42, 11) if most <= 20 else (0.24, 9)  # inches
+    lies = 0.1 * max(map(len, sources), default=0) <= cell  # a character is a tenth of an inch
+    size = (2.6 + cell * max(columns, 6), 1.8 + cell * max(rows, 4))
+    with _any_script():
+        figure = Figure(figsize=size, layout="compressed")
+        axes = figure.subplots()
+        image = axes.imshow(weights, cmap="Blues", vmin=0.0)
+        text = {"fontsize": fontsize, "parse_math": False}
+        axes.set_xticks(range(columns), sources, rotation=0 if lies else 90, **text)
+        axes.set_yticks(range(rows), targets, **text)
+        axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=2)
+        axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="gainsboro", linewidth=0.5)
+        axes.tick_params(which="minor", length=0)
+        axes.set(xlabel="source", ylabel="target")
+        axes.xaxis.set_label_position("top")
+        figure.colorbar(image, ax=axes, label="attention", aspect=30)
+        if title is not None:
+            figure.suptitle(title, parse_math=False)
+        figure.savefig(path, dpi=120, bbox_inches="tight")
+
+
+@contextlib.contextmanager
+def _any_script():
+    """Draws with more fonts where there are some; a sign that none has becomes a box, quietly."""
+    installed = {font.name for font in fontManager.ttflist}
+    families = ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
+    with matplotlib.rc_context({"font.family": families}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def _labels(pieces):
+    """Pieces as one short line each; bytes and control characters show as a question mark."""
+    shown = (
+        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in p) for p in pieces
+    )
+    return [p if len(p) <= _LONGEST_LABEL else p[: _LONGEST_LABEL - 1] + "…" for p in shown]
