@@ -21,3 +21,20 @@ def digits_run(tmp_path_factory):
         cwd=ROOT,
     )
     return process, folder
+
+
+@pytest.fixture(scope="session")
+def phrasebook_run(tmp_path_factory):
+    """The phrasebook recipe, shrunk, as a user starts it: (completed process, run folder)."""
+    folder = tmp_path_factory.mktemp("runs") / "translate_phrasebook"
+    flags = (
+        "--dataset phrasebook --epochs 2 --embed-dim 32 --num-heads 2 --num-layers 1 --ff-dim 32 "
+        "--tokens-per-batch 16384 --warmup-steps 20 --beam-size 2"
+    )
+    process = subprocess.run(
+        [sys.executable, "recipes/translate.py", *flags.split(), "--out", str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    return process, folder

@@ -313,13 +313,14 @@ class Translator:
 
 
 def _batches(lengths, limit):
-    """Groups the indices of sources by length, the longest first, into batches."""
-    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    while order:
-        width = _padded(lengths[order[0]], limit)
+    """Groups the indices of sources by padded length, so that none depends on its neighbours."""
+    by_width = {}
+    for index, length in sorted(enumerate(lengths), key=lambda item: item[1]):
+        by_width.setdefault(_padded(length, limit), []).append(index)
+    for width, indices in sorted(by_width.items()):
         rows = max(n for n in _BATCHES if n == 1 or n * width <= _TOKENS_IN_BATCH)
-        yield order[:rows]
-        order = order[rows:]
+        for start in range(0, len(indices), rows):
+            yield indices[start : start + rows]
 
 
 def _batch(sources, limit):

@@ -1,0 +1,206 @@
+"""The translation recipe, shrunk: what it prints and leaves, going on, and bad input."""
+
+import csv
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import zoo
+from tests.test_recipes import recipe, rows_of
+from zoo.errors import UserError
+from zoo.training.callbacks import CHECKPOINT_FILE, Checkpoint
+from zoo.training.translation_report import scores
+
+translate = recipe("translate")
+CONFIG = dataclasses.replace(
+    translate.GENERAL,
+    vocab_size=400,
+    embed_dim=16,
+    num_heads=2,
+    num_layers=1,
+    ff_dim=16,
+    epochs=3,
+    tokens_per_batch=512,
+    warmup_steps=10,
+    average_last=2,
+    beam_size=1,
+)
+
+
+@pytest.fixture(autouse=True)
+def same_policy():
+    """A recipe sets the precision of the process; other tests want it back."""
+    policy = keras.config.dtype_policy()
+    yield
+    keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A file of 400 pairs: numbers in words and in figures."""
+    names = "zero one two three four five six seven eight nine".split()
+    path = tmp_path_factory.mktemp("corpus") / "numbers.tsv"
+    random = np.random.default_rng(0)
+    with open(path, "w", encoding="utf-8") as file:
+        for _ in range(400):
+            digits = random.integers(0, 10, random.integers(1, 6))
+            words = " ".join(names[digit] for digit in digits)
+            file.write(f"{words}\t{' '.join(map(str, digits))}\tsome source\n")
+        file.write("a line without a tab\n")
+    return path
+
+
+def test_a_run_ends_well_and_says_where_things_are(phrasebook_run):
+    process, folder = phrasebook_run
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == str(folder)
+    for text in ("BLEU", "chrF", "nrefs:1|case:mixed", "exact matches", "reference"):
+        assert text in process.stdout
+    for noise in ("oneDNN", "cuda", "absl", "Warning"):
+        assert noise not in process.stderr
+
+
+def test_the_run_folder_has_everything(phrasebook_run):
+    folder = phrasebook_run[1]
+    assert {path.name for path in folder.iterdir()} == {
+        "attention.png",
+        "config.json",
+        "history.csv",
+        "learning_curves.png",
+        "metrics.json",
+        "model.keras",
+        "source_tokenizer.json",
+        "target_tokenizer.json",
+        "tensorboard",
+        "translations.tsv",
+        "translator.json",
+    }
+    for picture in folder.glob("*.png"):
+        pixels = np.asarray(Image.open(picture).convert("L"))
+        assert pixels.std() > 10, f"{picture} is blank"
+    config = json.loads((folder / "config.json").read_text())
+    assert config["config"]["dataset"] == "phrasebook"
+    columns = rows_of(folder / "history.csv")[-1].keys()
+    assert {"loss", "val_loss", "val_accuracy", "tokens_per_second", "learning_rate"} <= columns
+
+
+def test_the_metrics_are_those_of_the_saved_model(phrasebook_run):
+    folder = phrasebook_run[1]
+    metrics = json.loads((folder / "metrics.json").read_text())
+    with open(folder / "translations.tsv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    assert len(rows) == metrics["test_sentences"] > 1000
+    sources, references, translations = (
+        [row[name] for row in rows] for name in ("source", "reference", "translation")
+    )
+    found = scores(translations, references)
+    assert {name: metrics[name] for name in found} == found
+    assert zoo.load(folder)(sources[:40]) == translations[:40]
+    # two epochs of a tiny model: it has learned something
+    assert 0.1 < metrics["val_accuracy"] < 1
+
+
+def test_scores():
+    report = scores(["a b c d e", "x"], ["a b c d e", "y"])
+    assert report["exact_match"] == 0.5 and 50 < report["bleu"] < 100
+    assert scores(["la casa roja de Ana"], ["la casa roja de Ana"])["bleu"] == pytest.approx(100)
+
+
+def test_resumed_is_uninterrupted(corpus, tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, tsv=str(corpus), accumulation=2)
+    whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
+    translate.main(whole)
+    parts = dataclasses.replace(config, out=str(tmp_path / "parts"))
+    written = Checkpoint.on_epoch_end
+
+    def interrupted(self, epoch, logs=None):
+        written(self, epoch, logs)
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "on_epoch_end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            translate.main(parts)
+    assert (tmp_path / "parts" / CHECKPOINT_FILE).is_file()
+    translate.main(dataclasses.replace(parts, resume=True))
+    expected, found = (zoo.load(tmp_path / name).model for name in ("whole", "parts"))
+    for mine, other in zip(expected.weights, found.weights):
+        # two cores add in another order each time; a step of Adam is about 1e-2
+        np.testing.assert_allclose(other, mine, atol=2e-3, err_msg=mine.path)
+    names = [{p.name for p in (tmp_path / run).iterdir()} for run in ("whole", "parts")]
+    assert names[0] == names[1] and "tokens" not in names[0]
+
+
+def test_a_file_of_pairs_with_other_settings(corpus, tmp_path, capsys):
+    config = dataclasses.replace(
+        CONFIG,
+        tsv=str(corpus),
+        tokenizer="character",
+        vocabulary="separate",
+        positions="relative",
+        norm="post",
+        num_decoder_layers=2,
+        precision="mixed_bfloat16",
+        epochs=1,
+        out=str(tmp_path / "run"),
+    )
+    translate.main(config)
+    assert "lines without a tab" in capsys.readouterr().out
+    translator = zoo.load(tmp_path / "run")
+    assert len(translator.model.decoder_blocks) == 2
+    assert translator.source_tokenizer.kind == "character"
+    assert translator.model.shared == "target" and translator.model.norm == "post"
+
+
+def test_two_files(corpus, tmp_path):
+    pairs = [line.split("\t")[:2] for line in corpus.read_text().splitlines() if "\t" in line]
+    files = {}
+    for part, chosen in (("train", pairs[:300]), ("valid", pairs[300:350]), ("test", pairs[350:])):
+        for side, texts in zip(("source", "target"), zip(*chosen)):
+            path = tmp_path / f"{part}.{side}"
+            path.write_text("\n".join(texts) + "\n")
+            files[side if part == "train" else f"{part}_{side}"] = str(path)
+    config = dataclasses.replace(CONFIG, **files, epochs=1, out=str(tmp_path / "run"))
+    translate.main(config)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (metrics["train_pairs"], metrics["valid_pairs"], metrics["test_sentences"]) == (
+        300,
+        50,
+        50,
+    )
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({}, "--dataset phrasebook"),
+        ({"dataset": "phrasebook", "tsv": "a.tsv"}, "by one of these"),
+        ({"tsv": "nowhere.tsv"}, "nowhere.tsv"),
+        ({"source": "only.en"}, "target"),
+        ({"dataset": "phrasebook", "num_heads": 3}, "embed_dim=16, num_heads=3"),
+        ({"dataset": "phrasebook", "vocab_size": 10}, "vocab_size"),
+    ],
+)
+def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
+    config = dataclasses.replace(CONFIG, out=str(tmp_path / "run"), **settings)
+    with pytest.raises(UserError, match=message):
+        translate.main(config)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"epochs": 0}, "--epochs must be at least 1"),
+        ({"label_smoothing": 1.0}, "--label-smoothing must be below 1"),
+        ({"max_length": 1}, "--max-length must be at least 2"),
+    ],
+)
+def test_a_config_checks_itself(settings, message):
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(CONFIG, **settings)
