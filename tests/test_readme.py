@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,9 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+
+from tests.test_recipes import recipe
+from zoo.training.command import parse
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -19,9 +23,11 @@ def blocks(language):
 
 
 @pytest.fixture
-def home(digits_run, tmp_path, monkeypatch):
-    """A folder such as README speaks of: a trained run and an image."""
+def home(digits_run, phrasebook_run, tmp_path, monkeypatch):
+    """A folder such as README speaks of: trained runs, an image and a text."""
     shutil.copytree(digits_run[1], tmp_path / "runs" / "vit_digits")
+    shutil.copytree(phrasebook_run[1], tmp_path / "runs" / "translate_phrasebook")
+    (tmp_path / "letter.txt").write_text("The dog is in the park.\nHow are you?\n")
     Image.fromarray(np.zeros((20, 20, 3), np.uint8)).save(tmp_path / "seven.png")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -36,7 +42,7 @@ def test_python_blocks_run_in_order(home):
 
 def test_zoo_commands_run(home):
     commands = [
-        line.partition("#")[0].split()
+        shlex.split(line.partition("#")[0])
         for block in blocks("bash")
         for line in block.splitlines()
         if line.startswith("python -m zoo ")
@@ -47,19 +53,15 @@ def test_zoo_commands_run(home):
         assert process.returncode == 0, process.stderr
 
 
-def test_recipe_flags_exist():
-    sys.path.insert(0, str(ROOT / "recipes"))
-    import vit_cifar10
-
-    from zoo.training.command import parse
-
-    commands = re.findall(r"python recipes/vit_cifar10\.py(.*)", README)
+@pytest.mark.parametrize("name", ["vit_cifar10", "translate"])
+def test_recipe_flags_exist(name):
+    module = recipe(name)
+    commands = re.findall(rf"python recipes/{name}\.py(.*)", README)
     assert len(commands) >= 3
-    presets = {"digits": vit_cifar10.DIGITS}
     for command in commands:
-        flags = command.partition("#")[0].strip("` ").split()
+        flags = re.split("[#`]", command)[0].split()
         if flags != ["--help"]:
-            assert parse(flags, vit_cifar10.Config, presets, "")
+            assert parse(flags, module.Config, {}, "")
 
 
 def test_continuous_integration_runs_the_test_command():

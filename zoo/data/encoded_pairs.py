@@ -95,7 +95,7 @@ def encode_pairs(pairs, source_tokenizer, target_tokenizer, folder, max_length, 
     with (
         _IdWriter(partial, "source") as sources,
         _IdWriter(partial, "target") as targets,
-        tqdm(desc=f"encoding {name}", unit="pair", leave=False) as progress,
+        tqdm(desc=f"encoding {name}", unit="pair", leave=False, disable=None) as progress,
     ):
         pairs = iter(pairs)
         while block := list(itertools.islice(pairs, _BLOCK)):

@@ -221,7 +221,8 @@ def _from_split(builder, split, read):
     count = builder.info.splits[split].num_examples
     pixels = np.empty((count, *read.image_size, read.channels), np.uint8)
     labels = np.empty(count, np.int32)
-    progress = tqdm(total=count, desc=f"reading {builder.name}/{split}", unit="image", leave=False)
+    label = f"reading {builder.name}/{split}"
+    progress = tqdm(total=count, desc=label, unit="image", leave=False, disable=None)
     done = 0
     with progress:
         for batch in examples.batch(500).prefetch(2).as_numpy_iterator():
@@ -277,7 +278,8 @@ def _from_files(files_by_class, names, read, skipped):
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         results = pool.map(attempt, paths)
-        for index, result in enumerate(tqdm(results, "reading images", len(paths), leave=False)):
+        results = tqdm(results, "reading images", len(paths), leave=False, disable=None)
+        for index, result in enumerate(results):
             if isinstance(result, ImageError):
                 skipped.append(str(result))
             else:
