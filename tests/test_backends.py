@@ -1,4 +1,4 @@
-"""The bricks and the models on the other backends of Keras: their tests pass there as well."""
+"""Bricks, models and decoding on the other backends of Keras: their tests pass there as well."""
 
 import importlib.util
 import os
@@ -8,13 +8,15 @@ import sys
 
 import pytest
 
+PARTS = ("tests/layers", "tests/models", "tests/test_decoding.py")
+
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_layers_and_models(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     process = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/layers", "tests/models"],
+        [sys.executable, "-m", "pytest", "-q", *PARTS],
         capture_output=True,
         text=True,
         cwd=pathlib.Path(__file__).parents[1],

@@ -97,6 +97,7 @@ def sample(
     Returns:
         `Hypotheses`, in the order of the draws; their scores are those of the whole distribution.
     """
+    uniforms = ops.convert_to_tensor(uniforms)
 
     def draw(logits, position):
         return _draw(logits / temperature, uniforms[:, :, position], top_k, top_p)
