@@ -1,0 +1,145 @@
+"""The decoder block: parity with keras-hub, causality, and steps with a cache."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.layers.test_encoder import normal, numpy, shaken
+from zoo.layers import RelativePositions, TokenEmbedding, TransformerDecoder, causal_mask
+
+# Sums of some dozen float32 numbers of the order of 10, in another order.
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
+
+
+def copy_heads(mine, theirs):
+    """Kernels side by side, as ours are, to keras-hub's, one for each of query, key and value."""
+    fused = [mine.qkv] if hasattr(mine, "qkv") else [mine.query, mine.key_value]
+    kernels, biases = (
+        np.concatenate([numpy(dense.weights[i]) for dense in fused], axis=-1) for i in (0, 1)
+    )
+    denses = (theirs._query_dense, theirs._key_dense, theirs._value_dense)
+    for index, dense in enumerate(denses):
+        dense.kernel.assign(np.split(kernels, 3, axis=-1)[index].reshape(dense.kernel.shape))
+        dense.bias.assign(np.split(biases, 3)[index].reshape(dense.bias.shape))
+    kernel, bias = mine.output_projection.weights
+    theirs._output_dense.kernel.assign(numpy(kernel).reshape(theirs._output_dense.kernel.shape))
+    theirs._output_dense.bias.assign(bias)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_equals_keras_hub(norm):
+    keras_hub = pytest.importorskip("keras_hub")
+    ours = TransformerDecoder(12, 3, 20, norm=norm, activation="relu", epsilon=1e-5)
+    theirs = keras_hub.layers.TransformerDecoder(
+        intermediate_dim=20, num_heads=3, layer_norm_epsilon=1e-5, normalize_first=norm == "pre"
+    )
+    x, memory = normal(4, 6, 12), normal(4, 5, 12, seed=1)
+    ours(x, memory)
+    theirs(x, memory)
+    shaken(ours)
+    copy_heads(ours.self_attention.layer, theirs._self_attention_layer)
+    copy_heads(ours.cross_attention.layer, theirs._cross_attention_layer)
+    for mine, other in (
+        (ours.self_attention.normalization, theirs._self_attention_layer_norm),
+        (ours.cross_attention.normalization, theirs._cross_attention_layer_norm),
+        (ours.feed_forward.normalization, theirs._feedforward_layer_norm),
+        (ours.feed_forward.layer.hidden, theirs._feedforward_intermediate_dense),
+        (ours.feed_forward.layer.output_projection, theirs._feedforward_output_dense),
+    ):
+        other.set_weights(mine.get_weights())
+    valid = np.arange(5) < np.array([[5], [3], [1], [4]])
+    expected = theirs(x, memory, encoder_padding_mask=valid)
+    np.testing.assert_allclose(ours(x, memory, memory_mask=valid), expected, **TOLERANCE)
+
+
+def decoder_with_inputs(**settings):
+    layer = TransformerDecoder(12, 3, 20, **settings)
+    x, memory = normal(2, 6, 12), normal(2, 5, 8, seed=1)
+    layer(x, memory)
+    return shaken(layer), x, memory
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1, 1), (3, 2, 1), (6,)])
+def test_steps_equal_the_whole(norm, sizes):
+    """Positions may come one by one, or several at once."""
+    layer, x, memory = decoder_with_inputs(norm=norm)
+    valid = np.arange(5) < np.array([[5], [3]])
+    expected = numpy(layer(x, memory, memory_mask=valid))
+    cache, position = layer.start(memory, 8), 0
+    for size in sizes:
+        mask = ops.arange(8)[None, :] <= position + ops.arange(size)[:, None]
+        part = x[:, position : position + size]
+        found, cache = layer.step(part, cache, position, mask[None, None], valid)
+        np.testing.assert_allclose(found, expected[:, position : position + size], **TOLERANCE)
+        position += size
+
+
+def test_the_past_alone_is_seen():
+    layer, x, memory = decoder_with_inputs()
+    before = numpy(layer(x, memory))
+    x[:, 3] *= -1.0  # a constant added would be normalized away
+    after = numpy(layer(x, memory))
+    np.testing.assert_array_equal(after[:, :3], before[:, :3])
+    assert (np.abs(after - before)[:, 3:].max(axis=-1) > 1e-3).all()
+
+
+def test_a_mask_is_obeyed_besides_causality():
+    layer, x, memory = decoder_with_inputs()
+    valid = np.array([[True] * 6, [False, True, True, True, True, True]])
+    before = numpy(layer(x, memory, mask=valid))
+    x[1, 0] *= -1.0
+    after = numpy(layer(x, memory, mask=valid))
+    np.testing.assert_array_equal(after[0], before[0])
+    np.testing.assert_array_equal(after[1, 1:], before[1, 1:])
+    causal = numpy(layer(x, memory, mask=causal_mask(6)))
+    np.testing.assert_allclose(causal, layer(x, memory), **TOLERANCE)
+
+
+def test_cross_attention_weights_are_those_of_the_call():
+    layer, x, memory = decoder_with_inputs()
+    valid = np.arange(5) < np.array([[5], [3]])
+    weights = numpy(layer.cross_attention_weights(x, memory, memory_mask=valid))
+    assert weights.shape == (2, 3, 6, 5)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1.0, atol=1e-6)
+    assert (weights[1, ..., 3:] == 0).all() and (weights[0] > 0).all()
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("num_buckets, max_distance", [(32, 128), (8, 20)])
+def test_relative_positions_have_t5s_buckets(bidirectional, num_buckets, max_distance):
+    t5 = pytest.importorskip("keras_hub.src.models.t5.t5_multi_head_attention")
+    distances = np.arange(-300, 301, dtype="int32")
+    expected = t5.T5MultiHeadAttention._relative_position_bucket(
+        ops.convert_to_tensor(distances), bidirectional, num_buckets, max_distance
+    )
+    layer = RelativePositions(1, num_buckets, max_distance, bidirectional)
+    layer.build((None, None), (None, None))
+    layer.embeddings.assign(np.arange(num_buckets, dtype="float32")[:, None])
+    found = numpy(layer(np.array([[300]]), 300 + distances[None]))[0, 0, 0]
+    np.testing.assert_array_equal(found, numpy(expected))
+
+
+def test_relative_positions_bias_the_scores():
+    layer, x, memory = decoder_with_inputs()
+    none = numpy(layer(x, memory))
+    far = ops.where(ops.arange(6)[None, :] == ops.arange(6)[:, None], 0.0, -1e9)[None, None]
+    alone = numpy(layer(x, memory, bias=far))
+    np.testing.assert_allclose(alone[:, 0], none[:, 0], **TOLERANCE)
+    # each position now attends to itself alone, as a sequence of one does
+    for position in range(6):
+        one = numpy(layer(x[:, position : position + 1], memory))
+        np.testing.assert_allclose(alone[:, position], one[:, 0], **TOLERANCE)
+
+
+def test_token_embedding_scales_and_scores():
+    layer = TokenEmbedding(7, 16)
+    ids = np.array([[1, 6, 0]])
+    table = numpy(layer(ids)) / 4.0  # √16
+    np.testing.assert_allclose(table[0], numpy(layer.embeddings)[[1, 6, 0]], rtol=1e-6)
+    x = normal(2, 3, 16)
+    expected = x @ numpy(layer.embeddings).T
+    np.testing.assert_allclose(layer.logits(x), expected, rtol=1e-5, atol=1e-5)
+    assert np.std(numpy(TokenEmbedding(500, 64)(np.arange(500)[None]))) == pytest.approx(
+        1, abs=0.02
+    )
