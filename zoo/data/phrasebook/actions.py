@@ -1,28 +1,21 @@
 """Constructions of verbs: what people do, did, will do, want to do and are doing.
 
-Each function gives a `Union` of sets of (English, Spanish); its docstring shows some of them.
+What follows a verb is one set for all moods and tenses, `deeds`: an object, then perhaps with whom,
+where and when. Each construction gives a `Union` of sets of (English, Spanish); its docstring shows
+some of them.
 """
 
 import itertools
 from functools import cache, partial
 
 from zoo.data.phrasebook import clauses, spanish
-from zoo.data.phrasebook.clauses import NOTHING, Rest, complement
-from zoo.data.phrasebook.phrases import (
-    PRONOUNS,
-    common_phrases,
-    described,
-    join,
-    noun_phrase,
-    people,
-)
+from zoo.data.phrasebook.clauses import Rest, complement
+from zoo.data.phrasebook.phrases import PRONOUNS, find, join, noun_phrases, people
 from zoo.data.phrasebook.spaces import Product, Union
-from zoo.data.phrasebook.words import MODALS, NOUNS, TIMES, VERBS, find_nouns
+from zoo.data.phrasebook.words import ANIMAL_VERBS, MODALS, SURROUNDINGS, TIMES, VERBS
 
 SPEAKER, YOU, HE, SHE, WE, THEY = PRONOUNS
 MOODS = ("says", "denies", "asks")
-# Nobody is asked what he himself does.
-SPOKEN = [(who, mood) for who in PRONOUNS for mood in MOODS if (who, mood) != (SPEAKER, "asks")]
 
 # Verbs that have no progressive of plain meaning: arriving, leaving.
 _MOMENTS = ("go to", "come to", "return to", "arrive at", "leave", "lose", "find", "break")
@@ -35,6 +28,14 @@ _OBJECT_PRONOUNS = [
     ("us", "nos", (YOU, HE, SHE, THEY)),
     ("them", "los", (SPEAKER, YOU, HE, SHE, WE)),
 ]
+# The same persons after "to" and "with": clitic, and text after the preposition.
+_TO_PRONOUNS = {"me": ("me", ""), "you": ("te", ""), "us": ("nos", "")} | {
+    "him": ("le", "a él"),
+    "her": ("le", "a ella"),
+    "them": ("les", "a ellos"),
+}
+_WITH_PRONOUNS = [("him", "él"), ("her", "ella"), ("them", "ellos")]
+_WITH_US = [("with me", "conmigo"), ("with us", "con nosotros")]
 _TO_BE = [  # why somebody does something
     ("tired", "estar", "cansado"),
     ("sick", "estar", "enfermo"),
@@ -46,214 +47,249 @@ _TO_BE = [  # why somebody does something
 
 
 @cache
-def rests(verb):
-    """Everything that may follow a verb."""
-    nouns = find_nouns(verb.objects)
+def persons(mood):
+    """Subjects by person: (set, weight); a noun is the subject as often as a pronoun.
+
+    The pronouns that Spanish drops leave the verb first, after ¿ and within: each is needed often
+    enough. Nobody is asked what he himself does.
+    """
+    role = "definite" if mood == "asks" else "subject"
+    singular = Union([[HE, SHE], people(False, role)], [3, 5])
+    plural = Union([[THEY], people(True, role)], [2, 5])
+    spoken = [[YOU], [WE]] if mood == "asks" else [[SPEAKER], [YOU], [WE]]
+    third = {"says": (2.0, 1.2), "denies": (0.8, 0.6), "asks": (0.8, 0.6)}[mood]
+    return [*((who, 1) for who in spoken), (singular, third[0]), (plural, third[1])]
+
+
+@cache
+def anyone(mood):
+    """All subjects of `persons` as one set."""
+    spaces, weights = zip(*persons(mood))
+    return Union(spaces, [w / 3 for w in weights[:-2]] + list(weights[-2:]))
+
+
+@cache
+def complements(verb):
+    """The object of a verb, or a place with its preposition; "-" among `objects` is nothing."""
+    kinds = verb.objects.split()
+    nothing = [Rest("", "")] if "-" in kinds else []
+    nouns = find(" ".join(kind for kind in kinds if kind != "-"))
+    if not nouns:
+        return nothing
+    role = "place" if verb.preposition and verb.english != "play" else "object"
+    objects = noun_phrases(nouns, role)
     if verb.receiver:
-        objects = [noun_phrase(noun, word) for noun in nouns for word in ("a", "the")]
-        return [complement(verb, thing, who) for thing in objects for who in _receivers()]
-    found = [complement(verb, phrase) for phrase in common_phrases(nouns)]
-    if verb.english in ("speak", "study"):
-        languages = common_phrases(NOUNS["languages"])
-        found += [
-            Rest(f"{a.english} and {b.english}", f"{a.spanish} {spanish.and_(b.spanish)}")
-            for a, b in itertools.permutations(languages, 2)
-        ]
-    if verb.english == "play":
-        company = common_phrases(NOUNS["relatives"])[::4]
-        found += [
-            Rest(f"{rest.english} with {who.english}", f"{rest.spanish} con {who.spanish}")
-            for rest in found
-            for who in company
-        ]
-    return found
+        return Product(clauses.gift, objects, people())
+    parts = [nothing, Product(partial(complement, verb), objects)]
+    if verb.english == "speak":
+        pairs = itertools.permutations(find("languages"), 2)
+        parts.append([Rest(*_two(a, b)) for a, b in pairs])
+    return Union(parts, [1, 6, 2][: len(parts)])
 
 
-def _receivers():
-    family = [noun_phrase(noun, "my") for noun in NOUNS["relatives"][:5]]
-    pupils = [noun_phrase(noun, "the", True) for noun in find_nouns("boy girl teacher student")]
-    trades = [noun_phrase(noun, "the") for noun in find_nouns("doctor teacher")]
-    return [*family, *pupils, *trades, *(noun_phrase(noun) for noun in find_nouns("Ana Juan"))]
+def _two(first, second):
+    names = f"{first.english} and {second.english}"
+    return names, f"{first.spanish} {spanish.and_(second.spanish)}"
 
 
-def _times(verb, tense):
-    if tense != "present":
-        return TIMES[tense]
-    return TIMES["habit"] if verb.habit else []
+def _surroundings(verb):
+    """Whether one does it with somebody, and the nouns of the places."""
+    for verbs, together, places in SURROUNDINGS:
+        if verb.english in verbs.split(","):
+            return together, places
+    return False, ""
 
 
-def spread(items, count):
-    """Up to `count` of the items, evenly spaced."""
-    return items[:: -(-len(items) // count)]
+@cache
+def _company():
+    return Product(_with, Union([_WITH_PRONOUNS, Product(_texts, people())], [1, 5]))
 
 
-def _single(verb):
-    """What may follow a verb that is denied; of two things, Spanish would deny by *ni*."""
-    return [rest for rest in rests(verb) if " and " not in rest.english]
+def _texts(phrase):
+    return phrase.english, phrase.spanish
 
 
-def _deeds(count=7, verbs=VERBS):
-    """For each verb that says what one means to do, up to `count` of (verb, what follows)."""
-    return [
-        [(verb, rest) for rest in spread(_single(verb), 2 * count if verb.receiver else count)]
-        for verb in verbs
-        if "past" in verb.tenses and verb.english not in ("understand", "lose", "break")
+def _with(who):
+    return f"with {who[0]}", f"con {who[1]}"
+
+
+def _inside(place):
+    return f"in {place.english}", f"en {place.spanish}"
+
+
+def _joined(*texts):
+    return tuple(join(*side) for side in zip(*texts))
+
+
+@cache
+def deeds(verb, when="", without=""):
+    """What may follow a verb: the cake, the cake with Ana, the cake in the park tomorrow.
+
+    Args:
+        when: key of `TIMES`, or "".
+        without: "object", "place" or "" for what a question asks for.
+    """
+    objects = [Rest("", "")] if without == "object" else complements(verb)
+    together, places = _surroundings(verb)
+    nowhere = not places or without == "place"
+    company = _company() if together else []
+    place = [] if nowhere else Product(_inside, noun_phrases(places, "place"))
+    times = TIMES[when] if when else []
+    alone = objects == [Rest("", "")]
+    extras = Union(
+        [
+            [("", "")],
+            company,
+            place,
+            times,
+            Product(_joined, company, place),
+            Product(_joined, company, times),
+            Product(_joined, place, times),
+        ],
+        [4 if alone else 12, 3, 5 if alone else 3, 2, 0.7, 0.7, 0.7],
+    )
+    return Product(_extend, objects, extras)
+
+
+def _extend(rest, extra):
+    return Rest(join(rest.english, extra[0]), join(rest.spanish, extra[1]), rest.clitic)
+
+
+def _when(verb, tense):
+    return tense if tense != "present" else "habit" if verb.habit else ""
+
+
+def _clauses(clause, after):
+    """The cells of a clause: by mood and person. `clause` takes mood, subject, what follows."""
+    found = [
+        (Product(partial(clause, mood), who, after), weight)
+        for mood in MOODS
+        for who, weight in persons(mood)
     ]
+    return Union(*map(list, zip(*found)))
 
 
-def _flat(lists):
-    return list(itertools.chain.from_iterable(lists))
+def _simple(verb, tense, mood, who, rest):
+    build = {"says": clauses.says, "denies": clauses.denies, "asks": clauses.asks}[mood]
+    return build(who, verb, tense, rest)
+
+
+def _modal(modal, tense, verb, mood, who, rest):
+    return clauses.with_modal(who, modal, tense, verb, rest, mood)
+
+
+def _plan(verb, mood, who, rest):
+    return clauses.going_to(who, verb, rest, mood)
+
+
+def _happens(verb, mood, who, rest):
+    return clauses.progressive(who, verb, rest, mood)
+
+
+def _meant(verbs=VERBS):
+    """Verbs of what one means to do."""
+    never = ("understand", "lose", "break")
+    return [v for v in verbs if ("past" in v.tenses or v.english == "live in") and v.english not in never]
 
 
 def verbs():
-    """I ate bread. Yesterday she ate bread. He doesn't eat bread. Will you eat bread?"""
-    cells, weights = [], []
-    for verb in VERBS:
-        for tense, who in itertools.product(verb.tenses, PRONOUNS):
-            after, times = rests(verb), _times(verb, tense)
-            says, when, denies, asks = (
-                partial(build, who, verb, tense)
-                for build in (clauses.says, clauses.says_when, clauses.denies, clauses.asks)
-            )
-            dated = spread(after, 80)
-            moods = [
-                Union([Product(says, after, [NOTHING]), Product(says, dated, times)]),
-                Union([Product(denies, _single(verb)), Product(when, dated, times)]),
-            ]
-            if who is not SPEAKER:
-                moods.append(Product(asks, after))
-            cells.append(Union(moods))
-            # Without its pronoun a verb comes first, after ¿ and within: three kinds of token.
-            if who.spanish or verb.receiver:
-                weights.append(3 if who.spanish else 4)
-            else:
-                weights.append(4 * len(moods))
-    return Union(cells, weights)
-
-
-def with_noun_subjects():
-    """My mother ate bread. Maria and Pedro eat bread."""
-    single, pairs = people()
-    family = [noun_phrase(noun, "my", True) for noun in NOUNS["relatives"][2:]]  # not two mothers
-    several = [who for who in single if who.plural] + family + pairs[::13]
-    alone = [who for who in single if not who.plural][::4]
+    """I ate bread. My sister doesn't drink cold water. Will you eat with us in the park?"""
     return Union(
-        Product(partial(_noun_says, verb, tense), group, rests(verb)[::7])
+        _clauses(partial(_simple, verb, tense), deeds(verb, _when(verb, tense)))
         for verb in VERBS
         for tense in verb.tenses
-        for group in (alone, several)
     )
 
 
-def _noun_says(verb, tense, who, rest):
-    return clauses.says(who, verb, tense, rest, NOTHING)
-
-
-def with_described_objects():
-    """She bought a red dress. We need the new cars."""
-    chosen = "buy sell need want have wear".split()
-    cells = []
-    for verb in (verb for verb in VERBS if verb.english in chosen):
-        suited = set(find_nouns(verb.objects))
-        for adjective, nouns in described().items():
-            objects = _described_objects(adjective, [noun for noun in nouns if noun in suited])
-            if objects:
-                after = [complement(verb, phrase) for phrase in objects]
-                build = partial(_describes, verb)
-                cells.append(Product(build, PRONOUNS, verb.tenses, after))
-    return Union(cells)
-
-
-def _describes(verb, who, tense, rest):
-    return clauses.says(who, verb, tense, rest, NOTHING)
-
-
-def _described_objects(adjective, nouns):
-    frames = [("the", False), ("the", True)]
-    if adjective.english not in ("first", "last"):  # of these there is one
-        frames += [("a", False), ("some", True)]
-    return [
-        noun_phrase(noun, word, several, adjective)
-        for noun in nouns
-        for word, several in frames
-        if noun.style == "count" or (word, several) == ("the", False)
-    ]
-
-
-def object_pronouns():
-    """She sees me. We didn't help them. Will you call him?"""
-    cells = []
-    for verb in (verb for verb in VERBS if "people" in verb.objects):
-        for name, clitic, subjects in _OBJECT_PRONOUNS:
-            rest = [Rest(name, "", clitic)]
-            for tense, build in itertools.product(
-                verb.tenses, (_now, clauses.denies, clauses.asks)
-            ):
-                who = [s for s in subjects if s is not SPEAKER or build is not clauses.asks]
-                cells.append(Product(build, who, [verb], [tense], rest))
-    return Union(cells)
-
-
-def _now(who, verb, tense, rest):
-    return clauses.says(who, verb, tense, rest, NOTHING)
+def dated():
+    """Yesterday I ate bread. Tomorrow my brothers will visit the museum."""
+    return Union(
+        Product(
+            partial(clauses.says_when, time), anyone("says"), [verb], [tense], deeds(verb, "")
+        )
+        for verb in VERBS
+        for tense in verb.tenses
+        if _when(verb, tense)
+        for time in TIMES[_when(verb, tense)]
+    )
 
 
 def modals():
-    """She can't sleep in the house. Do you want to eat bread? I started to work in Madrid."""
-    deeds = _flat(_deeds())
-    builds = {
-        "says": clauses.modal_says,
-        "denies": clauses.modal_denies,
-        "asks": clauses.modal_asks,
-    }
-    cells, weights = [], []
+    """She can't sleep in the house. Does your brother want to eat fish with Ana?"""
+    cells = []
     for modal in MODALS:
-        for tense, (who, mood) in itertools.product(modal.tenses, SPOKEN):
-            build = partial(_modal, builds[mood], who, modal, tense)
-            cells.append(Product(build, deeds))
-            weights.append(1 if who.spanish else 2)
-    return Union(cells, weights)
-
-
-def _modal(build, who, modal, tense, deed):
-    return build(who, modal, tense, *deed)
+        when = "" if modal.english == "start to" else "future"
+        for tense in modal.tenses:
+            clause = [
+                _clauses(partial(_modal, modal, tense, verb), deeds(verb, when))
+                for verb in _meant()
+            ]
+            cells.append(Union(clause))
+    return Union(cells)
 
 
 def plans():
-    """We are going to visit Madrid. Is he going to call the doctor?"""
-    return Union(Product(partial(_plan, who, mood), _flat(_deeds(12))) for who, mood in SPOKEN)
-
-
-def _plan(who, mood, deed):
-    return clauses.going_to(who, *deed, mood)
+    """We are going to visit Madrid. Is my sister going to call the doctor tomorrow?"""
+    return Union(_clauses(partial(_plan, verb), deeds(verb, "future")) for verb in _meant())
 
 
 def happenings():
-    """I am looking for my keys. She is not sleeping."""
-    lasting = [verb for verb in VERBS if verb.english not in _MOMENTS]
-    return Union(Product(_happens, SPOKEN, deeds) for deeds in _deeds(20, lasting))
+    """I am looking for my keys. My small dog is not sleeping in the kitchen."""
+    lasting = [verb for verb in VERBS if "past" in verb.tenses and verb.english not in _MOMENTS]
+    return Union(_clauses(partial(_happens, verb), deeds(verb, "now")) for verb in lasting)
 
 
-def _happens(spoken, deed):
-    who, mood = spoken
-    return clauses.progressive(who, *deed, mood)
+def animals():
+    """My dog ate the meat. The black cat wants to sleep. Are the horses drinking water?"""
+    cells = []
+    for verb in ANIMAL_VERBS:
+        ways = [(partial(_simple, verb, tense), _when(verb, tense)) for tense in verb.tenses]
+        ways += [(partial(_modal, m, "present", verb), "future") for m in MODALS[:2]]
+        ways.append((partial(_plan, verb), "future"))
+        ways += [(partial(_happens, verb), "now")] * (verb.english not in _MOMENTS)
+        for clause, when in ways:
+            for mood in MOODS:
+                who = noun_phrases("animals", "definite" if mood == "asks" else "subject")
+                cells.append(Product(partial(clause, mood), who, deeds(verb, when)))
+    return Union(cells)
+
+
+def object_pronouns():
+    """She sees me. We didn't help them. Will you call him? He gave the book to me."""
+    cells = []
+    for verb in (verb for verb in VERBS if "people" in verb.objects or verb.receiver):
+        for name, clitic, subjects in _OBJECT_PRONOUNS:
+            after = [Rest(name, "", clitic)]
+            if verb.receiver:
+                after = Product(partial(_gives, name), noun_phrases(verb.objects, "object"))
+            for tense, mood in itertools.product(verb.tenses, MOODS):
+                who = [s for s in subjects if s is not SPEAKER or mood != "asks"]
+                cells.append(Product(partial(_simple, verb, tense, mood), who, after))
+    return Union(cells)
+
+
+def _gives(name, thing):
+    clitic, text = _TO_PRONOUNS[name]
+    return Rest(f"{thing.english} to {name}", join(thing.spanish, text), clitic)
 
 
 def commands():
-    """Open the door, please. Come to the park."""
+    """Open the door, please. Come to the park with me."""
     chosen = (
-        "buy,open,close,wash,make,help,visit,call,wait for,study,write,"
+        "buy,open,close,wash,make,help,visit,call,wait for,study,write,eat,drink,"
         "ask for,play,go to,come to,return to,look for"
     ).split(",")
     cells = []
-    for verb in VERBS:
-        if verb.english in chosen:
-            cells.append(Product(partial(_command, verb), rests(verb), ("", "please")))
+    for verb in (verb for verb in VERBS if verb.english in chosen):
+        after = deeds(verb)
+        if _surroundings(verb)[0]:
+            after = Union([after, Product(_extend, complements(verb), _WITH_US)], [4, 1])
+        cells.append(Product(partial(_command, verb), after, ("", "please")))
     return Union(cells)
 
 
 def _command(verb, rest, polite):
-    tail = (", please", ", por favor") if polite else NOTHING
+    tail = (", please", ", por favor") if polite else ("", "")
     return clauses.statement(
         join(verb.english, rest.english) + tail[0],
         join(spanish.imperative(verb.spanish), rest.spanish) + tail[1],
@@ -261,106 +297,105 @@ def _command(verb, rest, polite):
 
 
 def question_words():
-    """What did you eat? Where does she work? Why do they study English? Who broke the cup?"""
-    asked = [who for who in PRONOUNS if who is not SPEAKER] + _names()[::2]
-    named = {verb.english: verb for verb in VERBS}
-    cells = []
-    for word in (
-        "eat",
-        "drink",
-        "buy",
-        "sell",
-        "need",
-        "want",
-        "write",
-        "look for",
-        "find",
-        "wear",
-    ):
-        verb = named[word]
-        build = partial(_asks_for, ("what", "qué"), verb, Rest("", ""))
-        cells.append(Product(build, asked, _dated(verb)))
-    wheres = {"buy": None, "eat": None, "study": None, "play": None, "sleep in": "dormir"}
-    for word, only in wheres.items():
-        verb = named[word]
-        if only:
-            verb, after = verb._replace(english="sleep", past="slept"), [Rest("", "")]
-        else:
-            after = rests(verb)[:12]
-        for rest in after:
-            for words in (("where", "dónde"), ("when", "cuándo")):
-                cells.append(Product(partial(_asks_for, words, verb, rest), asked, _dated(verb)))
-    for deeds in _deeds(4):
-        for verb, rest in deeds:
-            why = partial(_asks_for, ("why", "por qué"), verb, rest)
-            cells.append(Product(why, asked, _dated(verb)))
-            cells.append(Product(partial(_asks_who, verb, rest), verb.tenses))
-    return Union(cells)
+    """What did your sister eat? Where does she work? Who is sleeping in my bed?"""
+    whats = "eat,drink,buy,sell,need,want,write,look for,find,wear".split(",")
+    cells, weights = [], []
+    for verb in VERBS:
+        # Word in both languages, what it asks for, weight.
+        asked = [(("why", "por qué"), "", 1)] if verb in _meant() else []
+        if verb in _meant() and verb.english != "live in":
+            asked.append((("when", "cuándo"), "", 0.7))
+        if _surroundings(verb)[1]:
+            asked.append((("where", "dónde"), "place", 2))
+        if verb.english in whats:
+            asked.append((("what", "qué"), "object", 4))
+        elif "people" in verb.objects:
+            asked.append((("who", "a quién"), "object", 2))
+        for words, without, weight in asked:
+            for tense in verb.tenses:
+                after = deeds(verb, "", without)
+                cells.append(Product(partial(_asks_for, words, verb, tense), anyone("asks"), after))
+                weights.append(weight)
+        who = HE._replace(english="who", spanish="quién")
+        for tense in verb.tenses:
+            after = deeds(verb, _when(verb, tense))
+            cells.append(Product(partial(_asks_who, who, verb, tense), after))
+            weights.append(0.7)
+        if verb in _meant() and verb.english not in _MOMENTS:
+            cells.append(Product(partial(_who_is_doing, who, verb), deeds(verb, "now")))
+            weights.append(0.7)
+    doing = [noun for noun in (HE, SHE, WE, THEY)]
+    doing = Product(_is_doing, Union([doing, people(None, "definite")]))
+    return Union([Union(cells, weights), doing], [20, 1])
 
 
-def _names():
-    return [noun_phrase(noun) for noun in NOUNS["names"]]
+def _asks_for(words, verb, tense, who, rest):
+    return clauses.asks_for(words, who, verb, tense, rest)
 
 
-def _dated(verb):
-    return [(tense, NOTHING) for tense in verb.tenses]
+def _asks_who(who, verb, tense, rest):
+    return clauses.question(*clauses.plain_parts(who, verb, tense, rest))
 
 
-def _asks_for(words, verb, rest, who, dated):
-    return clauses.asks_for(words, who, verb, dated[0], rest)
+def _who_is_doing(who, verb, rest):
+    texts = clauses.progressive(who, verb, rest, "says")
+    return clauses.question(*(text.rstrip(".").replace("Q", "q") for text in texts))
 
 
-def _asks_who(verb, rest, tense):
-    english_text, spanish_text = clauses.plain_parts(
-        HE._replace(english="who", spanish="quién"), verb, tense, rest
+def _is_doing(who):
+    helper = clauses.english.be(who, "present")
+    estar = clauses.conjugated(who, "estar", "present")
+    return clauses.question(
+        f"what {helper} {who.english} doing", join("qué", estar, "haciendo", who.spanish)
     )
-    return clauses.question(english_text, spanish_text)
 
 
 def joined():
-    """I can't work because I am sick. She drank coffee and I ate bread."""
-    named = {verb.english: verb for verb in VERBS}
+    """My brother can't work because he is sick. She drank coffee and I ate bread."""
     because = [
-        Product(partial(_because, modal, denied), PRONOUNS, _flat(_deeds(3)), _TO_BE)
+        Product(partial(_because, modal, denied, verb), anyone("says"), complements(verb), _TO_BE)
         for modal, denied in ((MODALS[1], True), (MODALS[0], False), (MODALS[0], True))
+        for verb in _meant()
+        if not verb.receiver
     ]
-    deeds = [
-        (verb, rest)
-        for verb in map(
-            named.get, ("eat", "drink", "buy", "write", "open", "wash", "study", "call")
-        )
-        for rest in rests(verb)[1:20:8]
-    ]
-    different = [(a, b) for a in deeds for b in deeds if a[0] is not b[0]]
-    others = [(a, b) for a in PRONOUNS for b in PRONOUNS if a is not b]
+    named = {verb.english: verb for verb in VERBS}
+    chosen = [named[name] for name in "eat drink buy write open wash study call".split()]
     both = [
-        Product(partial(_both, words, tense), others, different)
-        for words in ("and", "but")
+        Product(partial(_both, word, tense, *verbs), who, complements(verbs[0]), other, after)
+        for word in ("and", "but")
         for tense in ("present", "past")
+        for verbs in itertools.permutations(chosen, 2)
+        for after in [complements(verbs[1])]
+        for who, other in (
+            (PRONOUNS, people(False, "definite")),
+            (people(False, "definite"), PRONOUNS),
+            ([SPEAKER, YOU, HE], [SHE, WE, THEY]),
+        )
     ]
     return Union([Union(because), Union(both)])
 
 
-def _because(modal, denied, who, deed, cause):
-    first = clauses.modal_texts(who, modal, "present", *deed, denied=denied)
-    name, verb, state = cause
-    if verb == "estar":
+def _because(modal, denied, verb, who, rest, cause):
+    first = clauses.modal_texts(who, modal, "present", verb, rest, denied=denied)
+    name, copula, state = cause
+    if copula == "estar":
         state = spanish.agree(state, who.gender, who.plural)
+    again = who._replace(spanish="")  # named already
+    if who.person == 4:
+        again = again._replace(english="they")
+    elif who.person == 2:
+        again = again._replace(english="she" if who.gender == "f" else "he")
     english_text, spanish_text = clauses.being_texts(
-        who._replace(spanish=""),  # named already
-        "present",
-        (name, state),
-        clauses.conjugated(who, verb, "present"),
+        again, "present", (name, state), clauses.conjugated(who, copula, "present")
     )
     return clauses.statement(
         f"{first[0]} because {english_text}", f"{first[1]} porque {spanish_text}"
     )
 
 
-def _both(word, tense, subjects, deeds):
-    first, second = deeds
-    a = clauses.plain_parts(subjects[0], first[0], tense, first[1])
-    b = clauses.plain_parts(subjects[1], second[0], tense, second[1])
+def _both(word, tense, verb, other_verb, who, rest, other, other_rest):
+    a = clauses.plain_parts(who, verb, tense, rest)
+    b = clauses.plain_parts(other, other_verb, tense, other_rest)
     if word == "but":
         return clauses.statement(f"{a[0]}, but {b[0]}", f"{a[1]}, pero {b[1]}")
     return clauses.statement(f"{a[0]} and {b[0]}", f"{a[1]} {spanish.and_(b[1])}")

@@ -53,13 +53,12 @@ def plain_parts(subject, verb, tense, rest):
     )
 
 
-def says(subject, verb, tense, rest, time):
-    """I ate bread yesterday."""
-    texts = plain_parts(subject, verb, tense, rest)
-    return statement(*(join(*both) for both in zip(texts, time)))
+def says(subject, verb, tense, rest):
+    """I ate bread."""
+    return statement(*plain_parts(subject, verb, tense, rest))
 
 
-def says_when(subject, verb, tense, rest, time):
+def says_when(time, subject, verb, tense, rest):
     """Yesterday I ate bread."""
     texts = plain_parts(subject, verb, tense, rest)
     return statement(*(join(*both) for both in zip(time, texts)))
@@ -127,18 +126,10 @@ def modal_texts(subject, modal, tense, verb, rest, denied=False):
     )
 
 
-def modal_says(subject, modal, tense, verb, rest):
-    """She can eat bread."""
-    return statement(*modal_texts(subject, modal, tense, verb, rest))
-
-
-def modal_denies(subject, modal, tense, verb, rest):
-    """She can't eat bread."""
-    return statement(*modal_texts(subject, modal, tense, verb, rest, denied=True))
-
-
-def modal_asks(subject, modal, tense, verb, rest):
-    """Can she eat bread?"""
+def with_modal(subject, modal, tense, verb, rest, mood):
+    """She can eat bread. She can't eat bread. Can she eat bread?"""
+    if mood != "asks":
+        return statement(*modal_texts(subject, modal, tense, verb, rest, mood == "denies"))
     spanish_text = modal_texts(subject, modal, tense, verb, rest)[1]
     if modal.english in ("can", "must"):
         texts = (modal.english, subject.english, verb.english, rest.english)
@@ -154,7 +145,7 @@ def going_to(subject, verb, rest, mood):
     return being(
         subject,
         "present",
-        (f"going to {verb.english} {rest.english}", rest.spanish),
+        (join("going to", verb.english, rest.english), rest.spanish),
         spanish_verb,
         mood,
     )
@@ -165,7 +156,7 @@ def progressive(subject, verb, rest, mood):
     spanish_verb = join(
         rest.clitic, conjugated(subject, "estar", "present"), spanish.gerund(verb.spanish)
     )
-    ending = (f"{english.gerund(verb.english)} {rest.english}", rest.spanish)
+    ending = (join(english.gerund(verb.english), rest.english), rest.spanish)
     return being(subject, "present", ending, spanish_verb, mood)
 
 
@@ -275,17 +266,20 @@ def likes(person, pleasure, mood):
     return statement(join(person.english, verb, pleasure[0]), text)
 
 
-def complement(verb, phrase, receiver=None):
+def complement(verb, phrase):
     """What follows `verb`, with the Spanish preposition or the personal *a*."""
     text = phrase.spanish
     if verb.preposition:
         text = contract(verb.preposition, text)
     elif phrase.human and verb.spanish != "tener":
         text = contract("a", text)
-    if receiver is None:
-        return Rest(phrase.english, text)
+    return Rest(phrase.english, text)
+
+
+def gift(thing, receiver):
+    """What follows a verb of giving: the book to my mother."""
     return Rest(
-        f"{phrase.english} to {receiver.english}",
-        f"{text} {contract('a', receiver.spanish)}",
+        f"{thing.english} to {receiver.english}",
+        f"{thing.spanish} {contract('a', receiver.spanish)}",
         "les" if receiver.plural else "le",
     )

@@ -4,59 +4,46 @@ Each function gives a `Union` of sets of (English, Spanish); its docstring shows
 """
 
 import itertools
-from functools import partial
+from functools import cache, partial
 
 from zoo.data.phrasebook import clauses, english, spanish
-from zoo.data.phrasebook.actions import MOODS, SPOKEN
+from zoo.data.phrasebook.actions import MOODS, anyone, persons
 from zoo.data.phrasebook.clauses import question, statement
 from zoo.data.phrasebook.phrases import (
     DETERMINERS,
     PRONOUNS,
     Phrase,
+    belongings,
     counted,
     described,
-    fits,
+    find,
+    join,
+    names,
     noun_phrase,
+    noun_phrases,
     people,
-    possessed,
+    phrases_with,
 )
 from zoo.data.phrasebook.spaces import Product, Union
-from zoo.data.phrasebook.words import ADJECTIVES, JOBS, NOUNS, PLACEMENTS, VERBS, find_nouns
+from zoo.data.phrasebook.words import ADJECTIVES, CLASHES, JOBS, NOUNS, PLACEMENTS, VERBS, find_nouns
 
 TENSES = ("present", "past", "future")
-_TONES = [("says", ""), ("says", "very"), ("denies", ""), ("asks", "")]
 _ABSOLUTE = ("broken", "open", "closed", "delicious", "Spanish", "English")  # never "very"
-_COLOURS = ("red", "blue", "green", "white", "black", "yellow", "gray", "brown")
-_FRAMES = [
-    (word, several)
-    for word, (singular, plural, _) in DETERMINERS.items()
-    for several, text in ((False, singular), (True, plural))
-    if text
-]
-_DEFINITE = [frame for frame in _FRAMES if frame[0] not in ("a", "some", "many")]
-_PRESENT_HAVE = next(verb for verb in VERBS if verb.english == "have")
+_COLOURS = CLASHES[0].split()
+_HAVE = next(verb for verb in VERBS if verb.english == "have")
 _GOOD = [adjective for adjective in ADJECTIVES if adjective.english in ("good", "bad", "great")]
-
-
-def _definite(noun):
-    """The definite phrases of a noun, with those determiners that suit it."""
-    if noun.style == "name":
-        return [noun_phrase(noun)]
-    if noun.style == "mass":
-        return [noun_phrase(noun, word) for word in ("the", "this", "my", "your", "our")]
-    if noun.kind == "relatives":
-        words = ("my", "your", "his", "her", "our", "their")
-        several = (False,) if noun.english in ("mother", "father") else (False, True)
-        return [noun_phrase(noun, word, plural) for plural in several for word in words]
-    return [noun_phrase(noun, *frame) for frame in _DEFINITE if fits(noun, frame[0])]
-
-
-def _tones(adjective):
-    return [tone for tone in _TONES if not tone[1] or _gradable(adjective)]
+_OWNED = "things clothes vehicles house dog cat horse"
+_WHO = Phrase("who", "quién")
 
 
 def _gradable(adjective):
-    return adjective.english not in _ABSOLUTE + _COLOURS
+    return adjective.english not in (*_ABSOLUTE, *_COLOURS)
+
+
+def _tones(adjective):
+    """Mood and degree of what is said of something."""
+    degrees = [("says", ""), ("says", "very"), ("denies", ""), ("asks", "")]
+    return [tone for tone in degrees if not tone[1] or _gradable(adjective)]
 
 
 def _is_like(adjective, who, tense, tone):
@@ -64,46 +51,79 @@ def _is_like(adjective, who, tense, tone):
     return clauses.is_like(who, adjective, tense, degree, mood)
 
 
+def _tenses():
+    return Union([["present"], ["past"], ["future"]], [3, 1.5, 1])
+
+
 def qualities():
-    """The house is big. These shoes are very expensive. Was your mother tired?"""
+    """The house is big. These shoes are very expensive. Was my sister's red dress new?"""
     cells = []
-    for adjective, nouns in described().items():
+    for adjective in described():
         if adjective.copula:
-            subjects = [phrase for noun in nouns for phrase in _definite(noun)]
             for gender, several in itertools.product("mf", (False, True)):
-                alike = [w for w in subjects if (w.gender, w.plural) == (gender, several)]
+                nouns = find(adjective.nouns, gender)
+                owned = tuple(noun for noun in nouns if noun in find(_OWNED))
+                who = Union(
+                    [
+                        noun_phrases(nouns, "definite", several, 2, adjective),
+                        belongings(owned, several, adjective) if owned else [],
+                    ],
+                    [6, 1],
+                )
                 build = partial(_is_like, adjective)
-                cells.append(Product(build, alike, TENSES, _tones(adjective)))
+                cells.append(Product(build, who, _tenses(), _tones(adjective)))
     return Union(cells)
 
 
+def placed_qualities():
+    """The book on the table is red. Was the small cup in the kitchen dirty?"""
+    return Union(
+        Product(_placed_is_like, things, where, [adjective], ("present", "past"), MOODS)
+        for adjective in described()
+        if adjective.copula
+        for nouns, where in _placements()
+        for things in [
+            [
+                noun_phrase(noun, "the", several)
+                for noun in nouns
+                if noun in find(adjective.nouns) and noun.style == "count"
+                for several in (False, True)
+            ]
+        ]
+        if things
+    )
+
+
+def _placed_is_like(thing, where, adjective, tense, mood):
+    who = thing._replace(
+        english=f"{thing.english} {where[0]}", spanish=f"{thing.spanish} {where[1]}"
+    )
+    return clauses.is_like(who, adjective, tense, "", mood)
+
+
 def states_of_people():
-    """I am tired. She was very happy. Maria and Pedro are not Spanish."""
-    pairs = people()[1][::17]
+    """I am tired. She was very happy. My sister and my mother are not Spanish."""
+    human = {c: [a for a in described(c) if "people" in a.nouns] for c in ("ser", "estar")}
     cells, weights = [], []
-    for copula in ("ser", "estar"):
-        human = [a for a in described(copula) if "people" in a.nouns]
-        for tense, (who, mood) in itertools.product(TENSES, SPOKEN):
-            degrees = [(a, mood, d) for a in human for d in _degrees(a, mood)]
-            cells.append(Product(partial(_is_so, who, tense), degrees))
-            weights.append(1)
-        degrees = [(a, mood, d) for a in human for mood in MOODS for d in _degrees(a, mood)]
-        cells += [Product(partial(_is_so, who, "present"), degrees) for who in pairs]
-        weights += [1] * len(pairs)
+    for copula, tense, mood in itertools.product(human, TENSES, MOODS):
+        degrees = [(a, d) for a in human[copula] for d in ("", "very")]
+        degrees = [(a, d) for a, d in degrees if not d or (mood == "says" and _gradable(a))]
+        for who, weight in persons(mood):
+            if who is persons(mood)[-2][0]:  # nouns of one are among the qualities
+                who = [*PRONOUNS[2:4], *names()]
+            elif who is persons(mood)[-1][0]:
+                who = Union([PRONOUNS[5:], who.parts[1].parts[1]])
+            cells.append(Product(partial(_is_so, tense, mood), who, degrees))
+            weights.append(weight)
     return Union(cells, weights)
 
 
-def _degrees(adjective, mood):
-    return ("", "very") if mood == "says" and _gradable(adjective) else ("",)
-
-
-def _is_so(who, tense, degree):
-    adjective, mood, word = degree
-    return clauses.is_like(who, adjective, tense, word, mood)
+def _is_so(tense, mood, who, degree):
+    return clauses.is_like(who, degree[0], tense, degree[1], mood)
 
 
 def comparisons():
-    """Ana is taller than Juan. The book is as interesting as the letter."""
+    """Ana is taller than Juan. My book is as interesting as the letter."""
     cells = []
     for adjective, nouns in described("ser").items():
         if not _gradable(adjective):
@@ -114,16 +134,22 @@ def comparisons():
         # An older person is *mayor*: age is compared of things alone.
         nouns = [noun for noun in nouns if not (adjective.english == "old" and noun.human)]
         alike = [
-            (_named(a), _named(b))
+            (first, second)
             for a, b in itertools.permutations(nouns, 2)
-            if a.kind == b.kind and a.kind != "relatives"
+            if a.kind == b.kind
+            for first in _definite(a)
+            for second in _definite(b)
         ]
         cells.append(Product(partial(_compares, adjective), alike, degrees))
     return Union(cells)
 
 
-def _named(noun):
-    return noun_phrase(noun, "" if noun.style == "name" else "the")
+def _definite(noun):
+    """A few definite phrases of a noun."""
+    if noun.style == "name":
+        return [noun_phrase(noun)]
+    words = {"relatives": ("my", "your"), "things": ("the", "this", "my"), "clothes": ("the", "my")}
+    return [noun_phrase(noun, word) for word in words.get(noun.kind, ("the", "this"))]
 
 
 def _compares(adjective, pair, degree):
@@ -131,21 +157,19 @@ def _compares(adjective, pair, degree):
 
 
 def jobs():
-    """She is a doctor. They are teachers. Was Pedro a good lawyer?"""
-    names = [noun_phrase(noun) for noun in NOUNS["names"]]
-    women = [pair for pair in people()[1] if pair.gender == "f"][::9]
-    men = [pair for pair in people()[1] if pair.gender == "m"][::19]
-    groups = (names, men, women)
-    kinds = [None, *_GOOD]
-    theirs = [
-        Product(_has_job, group, [job], kinds, TENSES, MOODS) for job in JOBS for group in groups
+    """She is a doctor. My sisters are teachers. Was Pedro a good lawyer?"""
+    family = [phrase for phrase in noun_phrases("relatives", "definite", plain=1)]
+    groups = [
+        [who for who in (*names(), *family) if (who.gender, who.plural) == (gender, several)]
+        for gender, several in itertools.product("mf", (False, True))
     ]
-    own = [
-        Product(_has_job, [who], JOBS, kinds, [tense], [mood])
-        for tense in TENSES
-        for who, mood in SPOKEN
-    ]
-    return Union([Union(theirs), Union(own)], [3, 2])
+    cells, weights = [], []
+    for job, mood in itertools.product(JOBS, MOODS):
+        spoken = [group for group, _ in persons(mood)[:-2]]
+        for group in [*groups, *spoken, PRONOUNS[2:3], PRONOUNS[3:4], PRONOUNS[5:]]:
+            cells.append(Product(_has_job, group, [job], [None, *_GOOD], _tenses(), [mood]))
+            weights.append(2 if group in groups else 1)
+    return Union(cells, weights)
 
 
 def _has_job(who, job, adjective, tense, mood):
@@ -156,123 +180,135 @@ def _has_job(who, job, adjective, tense, mood):
     if adjective:  # then one person takes an article
         one = "" if who.plural else {"m": "un", "f": "una"}[who.gender]
         form = spanish.shorten(adjective.spanish, who.gender, who.plural)
-        text = clauses.join(one, form, text)
+        text = join(one, form, text)
     return clauses.being(who, tense, (name, text), clauses.link(who, "ser", tense), mood)
 
 
-def placements():
-    """The book is on the table. Where are my keys? The hotel was near the beach."""
-    cells = []
+@cache
+def _placements():
+    """(nouns, where they may be); nothing is next to itself."""
+    found = []
     for names, words, places in PLACEMENTS:
-        nouns = find_nouns(names)
-        frames = [("the", False), ("our", True), ("our", False), ("this", False)]
-        subjects = [noun_phrase(noun, *f) for noun in nouns for f in frames if fits(noun, f[0])]
-        for place in find_nouns(places):
-            where = _where(words, place)
-            others = [who for who in subjects if place.english not in who.english.split(" ")]
-            cells.append(Product(partial(_is_at, where), others, TENSES, MOODS))
-    people_at = [
-        _where(words, place)
+        for place in find(places):
+            nouns = tuple(noun for noun in find(names) if noun != place)
+            found.append((nouns, _where(words, (place,))))
+    return found
+
+
+def _where(words, places):
+    """Where something is, in both languages: "under my bed", "debajo de mi cama"."""
+    return Product(partial(_at, *words), noun_phrases(places, "definite", False))
+
+
+def _at(preposition, spanish_preposition, place):
+    text = spanish.contract(spanish_preposition, place.spanish)
+    return f"{preposition} {place.english}", text
+
+
+def placements():
+    """The book is on the table. Where is the red house? Who is in my kitchen?"""
+    cells = [
+        Product(_is_at, noun_phrases(nouns, "definite"), where, _tenses(), [mood])
+        for nouns, where in _placements()
+        for mood in MOODS
+    ]
+    anywhere = Union(
+        _where(words, "places")
         for words in (("in", "en"), ("near", "cerca de"), ("behind", "detrás de"))
-        for place in NOUNS["places"]
-    ]
-    cells = [Union(cells)]
-    cells.append(
-        Union(
-            [
-                Product(_is_at, people_at, [who], [tense], [mood])
-                for tense in TENSES
-                for who, mood in SPOKEN
-            ]
-        )
     )
-    things = [
-        phrase
-        for kind in ("things", "clothes", "animals", "places", "people")
-        for noun in NOUNS[kind]
-        for phrase in _definite(noun)
+    spoken = [
+        Product(_is_at, anyone(mood), anywhere, [tense], [mood])
+        for tense in TENSES
+        for mood in MOODS
     ]
-    cells.append(Product(_where_is, things, TENSES))
-    return Union(cells, [4, 4, 1])
+    everything = "things clothes animals vehicles furniture places"
+    things = [
+        noun_phrases(everything, "definite", plain=1),
+        people(None, "definite"),
+        belongings(_OWNED),
+        PRONOUNS[1:],
+    ]
+    where = [Product(_where_is, thing, _tenses()) for thing in things]
+    inside = _where(("in", "en"), "box bottle glass house kitchen office car garden")
+    what = [Product(_what_is, inside, TENSES[:2]), Product(_who_is, anywhere, TENSES)]
+    return Union(
+        [Union(cells), Union(spoken), Union(where, [5, 2, 1, 1]), Union(what)], [6, 4, 5, 1]
+    )
 
 
-def _where(words, place):
-    preposition, spanish_preposition = words
-    phrase = noun_phrase(place, "the")
-    text = spanish.contract(spanish_preposition, phrase.spanish)
-    return f"{preposition} {phrase.english}", text
-
-
-def _is_at(where, who, tense, mood):
+def _is_at(who, where, tense, mood):
     return clauses.is_at(who, where, tense, mood)
 
 
 def _where_is(who, tense):
     helper, _, be = english.be(who, tense).partition(" ")
     verb = clauses.link(who, "estar", tense)
-    return question(clauses.join("where", helper, who.english, be), f"dónde {verb} {who.spanish}")
+    return question(
+        join("where", helper, who.english, be), join("dónde", verb, who.spanish)
+    )
+
+
+def _what_is(where, tense):
+    verb = {"present": ("is", "hay"), "past": ("was", "había")}[tense]
+    return question(f"what {verb[0]} {where[0]}", f"qué {verb[1]} {where[1]}")
+
+
+def _who_is(where, tense):
+    return question(*clauses.being_texts(_WHO, tense, where, clauses.link(_WHO, "estar", tense)))
 
 
 def existence():
-    """There is a book on the table. Were there many dogs in the park?"""
-    cells = []
-    for names, words, places in PLACEMENTS:
-        for place in find_nouns(places):
-            nouns = [noun for noun in find_nouns(names) if noun != place]
-            things = [
-                phrase
-                for noun in nouns
-                for phrase in (
-                    noun_phrase(noun, "a"),
-                    noun_phrase(noun, "some", True),
-                    noun_phrase(noun, "many", True),
-                    *(counted(n, noun) for n in (2, 3, 5)),
-                )
-            ]
-            cells.append(Product(partial(_exists, _where(words, place)), things, TENSES, (0, 1)))
-    return Union(cells)
+    """There is a red book on the table. Were there many dogs in the park?"""
+    cells, how_many = [], []
+    for nouns, where in _placements():
+        nouns = tuple(noun for noun in nouns if noun.kind != "relatives")
+        things = noun_phrases(nouns, "indefinite")
+        cells.append(Product(_exists, things, where, _tenses(), (0, 1)))
+        if nouns[0].style == "count":
+            how_many.append(Product(_how_many_exist, _how_many_of(nouns), where, TENSES[:2]))
+    things = noun_phrases("things animals people", "indefinite")
+    bare = Product(_exists, things, [("", "")], _tenses(), (0, 1))
+    return Union([Union(cells), bare, Union(how_many)], [5, 1, 1])
 
 
-def _exists(where, thing, tense, asked):
-    verb = {"present": "hay", "past": "había", "future": "habrá"}[tense]
-    text = f"{verb} {thing.spanish} {where[1]}"
+def _exists(thing, where, tense, asked):
+    text = join({"present": "hay", "past": "había", "future": "habrá"}[tense], thing.spanish)
     helper, _, be = english.be(thing, tense).partition(" ")
     if asked:
-        return question(clauses.join(helper, "there", be, thing.english, where[0]), text)
-    return statement(clauses.join("there", helper, be, thing.english, where[0]), text)
+        return question(
+            join(helper, "there", be, thing.english, where[0]), join(text, where[1])
+        )
+    return statement(join("there", helper, be, thing.english, where[0]), join(text, where[1]))
 
 
-def possessions():
-    """Maria's house is big. This is the teacher's book. Are these your keys?"""
-    owners = [noun_phrase(noun) for noun in NOUNS["names"][::2]]
-    owners += [noun_phrase(noun, "my") for noun in NOUNS["relatives"][::2]]
-    owners += [noun_phrase(noun, "the") for noun in NOUNS["people"][::2]]
-    owned = find_nouns("things clothes vehicles house dog cat horse")
-    like = [
-        (adjective, noun)
-        for adjective, nouns in described().items()
-        for noun in nouns
-        if noun in owned and adjective.copula
-    ]
-    hers = [Product(_owned_is_like, [owner], like) for owner in owners]
-    this = [
-        Product(_this_is, ("this", "that"), Product(possessed, [owner], owned), MOODS)
-        for owner in owners
-    ]
-    frames = [frame for frame in _DEFINITE if frame[0] not in ("this", "that", "the")]
-    things = [noun_phrase(noun, *frame) for noun in owned for frame in frames]
-    ours = [
-        Product(_this_is, [word], [t for t in things if t[2:4] == (gender, several)], [mood])
-        for word in ("this", "that")
+def _how_many_of(nouns):
+    """How many red pens, cuántos bolígrafos rojos: of all nouns and adjectives."""
+    return Product(_asked_number, noun_phrases(nouns, "bare"))
+
+
+def _asked_number(phrase):
+    word = spanish.agree("cuánto", phrase.gender, True)
+    return f"how many {phrase.english}", f"{word} {phrase.spanish}"
+
+
+def _how_many_exist(things, where, tense):
+    verb = {"present": ("are", "hay"), "past": ("were", "había")}[tense]
+    return question(f"{things[0]} {verb[0]} there {where[0]}", f"{things[1]} {verb[1]} {where[1]}")
+
+
+def identities():
+    """This is the teacher's book. Are these your new keys? That is not our house."""
+    things = [
+        noun_phrases(find(_OWNED, gender), "identity", several)
         for gender, several in itertools.product("mf", (False, True))
-        for mood in MOODS
     ]
-    return Union([Union(hers), Union(this), Union(ours)], [2, 2, 3])
-
-
-def _owned_is_like(owner, quality):
-    adjective, noun = quality
-    return clauses.is_like(possessed(owner, noun), adjective, "present", "", "says")
+    theirs = [belongings(_OWNED, several) for several in (False, True)]
+    family = [noun_phrases("relatives friend", "identity", several) for several in (False, True)]
+    return Union(
+        Product(_this_is, ("this", "that"), thing, [mood])
+        for thing in (*things, *theirs, *family)
+        for mood in MOODS
+    )
 
 
 def _this_is(word, thing, mood):
@@ -289,14 +325,9 @@ def _this_is(word, thing, mood):
 
 
 def counts():
-    """three dogs; two hundred and one houses; I have twenty-one books."""
-    things = [
-        noun
-        for noun in find_nouns(
-            "animals snacks things clothes furniture parts vehicles places people"
-        )
-        if not spanish.begins_with_stressed_a(noun.spanish)
-    ]
+    """three dogs; two hundred and one houses; I have twenty-one books; How many red pens ...?"""
+    things = find("animals snacks things clothes furniture parts vehicles places people")
+    things = [noun for noun in things if not spanish.begins_with_stressed_a(noun.spanish)]
     by_gender = [[noun for noun in things if noun.gender == gender] for gender in "mf"]
     small = [
         Product(_fragment, Product(counted, [n], nouns))
@@ -311,9 +342,17 @@ def counts():
         for nouns in by_gender
     ]
     owned = find_nouns("book pen key letter photo shirt dog cow apple egg")
-    has = [Product(_has, PRONOUNS, Product(counted, [n], owned)) for n in range(2, 101)]
-    how_many = Product(_how_many, PRONOUNS[1:], things, _PRESENT_HAVE.tenses)
-    return Union([Union(small), Union(middle), Union(large), Union(has), how_many], [5, 3, 4, 4, 1])
+    has = [Product(_has, anyone("says"), Product(counted, [n], owned)) for n in range(11, 101)]
+    family = find_nouns("brother sister son daughter uncle aunt friend cat house")
+    has.append(Product(_has, anyone("says"), Product(counted, range(1, 8), family)))
+    how_many = Union(
+        Product(_how_many, things, anyone("asks"), [verb], verb.tenses)
+        for verb in VERBS
+        if verb.english in ("have", "buy", "need", "eat", "find")
+        for things in [_how_many_of(verb.objects)]
+    )
+    groups = [Union(small), Union(middle), Union(large), Union(has, [1] * 90 + [15]), how_many]
+    return Union(groups, [5, 3, 4, 4, 3])
 
 
 def _fragment(phrase):
@@ -321,51 +360,32 @@ def _fragment(phrase):
 
 
 def _has(who, thing):
-    rest = clauses.complement(_PRESENT_HAVE, thing)
-    return clauses.says(who, _PRESENT_HAVE, "present", rest, clauses.NOTHING)
+    return clauses.says(who, _HAVE, "present", clauses.complement(_HAVE, thing))
 
 
-def _how_many(who, noun, tense):
-    several = noun_phrase(noun, "", True)
-    words = (
-        f"how many {several.english}",
-        f"{spanish.agree('cuánto', noun.gender, True)} {several.spanish}",
-    )
-    return clauses.asks_for(words, who, _PRESENT_HAVE, tense, clauses.Rest("", ""))
+def _how_many(things, who, verb, tense):
+    return clauses.asks_for(things, who, verb, tense, clauses.Rest("", ""))
 
 
 def fragments():
-    """the red house; an eagle; our good friends; that old church"""
+    """the red house; an eagle; our good friends; Maria's old dog"""
     cells, weights = [], []
-    for adjective, nouns in described().items():
-        frames = [f for f in _DEFINITE if f[0] not in ("this", "that")]
-        if adjective.english not in ("first", "last"):
-            frames = _FRAMES
-        nouns = [noun for noun in nouns if noun.style == "count" and noun.kind != "relatives"]
-        if nouns:
-            for gender, several in itertools.product("mf", (False, True)):
-                alike = [
-                    (frame, noun)
-                    for frame in frames
-                    for noun in nouns
-                    if frame[1] == several and noun.gender == gender and fits(noun, frame[0])
-                ]
-                cells.append(Product(_noun_fragment, [adjective], alike))
-                weights.append(4 if adjective.before else 1)  # their order is the exception
-    things = [noun for nouns in NOUNS.values() for noun in nouns]
+    for adjective in described():
+        for gender, several in itertools.product("mf", (False, True)):
+            alike = [
+                phrase
+                for noun in find(adjective.nouns, gender)
+                if noun.style == "count" and noun.kind != "relatives"
+                for phrase in phrases_with(noun, adjective, several)
+            ]
+            cells.append(Product(_fragment, alike))
+            weights.append(4 if adjective.before else 1)  # their order is the exception
+    things = [n for nouns in NOUNS.values() for n in nouns if n.style == "count"]
+    things = [noun for noun in things if noun.kind != "relatives"]
     plain = [
-        Product(
-            _noun_fragment,
-            [None],
-            [(f, noun) for f in _FRAMES if f[1] == several and fits(noun, f[0])],
-        )
+        Product(_fragment, phrases_with(noun, None, several))
         for noun in things
         for several in (False, True)
-        if noun.style == "count" and noun.kind != "relatives"
     ]
-    return Union([Union(cells, weights), Union(plain)], [1, 1])
-
-
-def _noun_fragment(adjective, framed):
-    frame, noun = framed
-    return _fragment(noun_phrase(noun, *frame, adjective))
+    owned = Product(_fragment, belongings(_OWNED))
+    return Union([Union(cells, weights), Union(plain), owned], [6, 6, 1])

@@ -7,9 +7,9 @@ import itertools
 from functools import partial
 
 from zoo.data.phrasebook import clauses, english, spanish
-from zoo.data.phrasebook.actions import SPOKEN, rests, spread
+from zoo.data.phrasebook.actions import MOODS, anyone, complements, persons
 from zoo.data.phrasebook.clauses import Rest, question, statement
-from zoo.data.phrasebook.phrases import PRONOUNS, Phrase, join, noun_phrase
+from zoo.data.phrasebook.phrases import Phrase, find, join, names, noun_phrase, noun_phrases
 from zoo.data.phrasebook.spaces import Product, Union
 from zoo.data.phrasebook.words import (
     COST,
@@ -26,77 +26,24 @@ from zoo.data.phrasebook.words import (
     find_nouns,
 )
 
-_MOODS = ("says", "denies", "asks")
 _VERB = {verb.english: verb for verb in VERBS}
 
 
-def _folk():
-    names = [noun_phrase(noun) for noun in NOUNS["names"]]
-    family = [noun_phrase(noun, word) for noun in NOUNS["relatives"] for word in ("my", "your")]
-    trades = [noun_phrase(noun, "the") for noun in NOUNS["people"]]
-    return [*names, *family, *trades]
-
-
 def likings():
-    """I like dogs. My mother doesn't like coffee. Does he like to drink wine?"""
-    pleasures = []
-    for noun in find_nouns("foods drinks subjects languages sports"):
-        article = {"m": "el", "f": "la"}[noun.gender]
-        if spanish.begins_with_stressed_a(noun.spanish):
-            article = "el"
-        pleasures.append((noun.english, f"{article} {noun.spanish}", False))
-    for noun in find_nouns("animals snacks vehicles places clothes"):
-        several = noun_phrase(noun, "the", True)
-        pleasures.append((noun.english_plural, several.spanish, True))
-        this = noun_phrase(noun, "this")
-        pleasures.append((this.english, this.spanish, False))
-    for name in ("eat", "drink", "write", "play", "study", "speak", "wear", "visit"):
-        verb = _VERB[name]
-        for rest in spread(rests(verb), 6):
-            pleasures.append((f"to {name} {rest.english}", join(verb.spanish, rest.spanish), False))
-    cells = [Product(partial(_likes, mood), [who], pleasures) for who, mood in SPOKEN]
-    trades = [noun_phrase(noun, "the") for noun in NOUNS["people"]]
-    for group in (_folk()[: -len(trades) : 3], [who for who in trades if who.gender == "m"]):
-        cells += [Product(partial(_likes, mood), group, pleasures) for mood in _MOODS]
-    return Union(cells)
-
-
-def _likes(mood, who, pleasure):
-    return clauses.likes(who, pleasure, mood)
-
-
-def needs():
-    """I am hungry. My father is very thirsty. Are you afraid?"""
-    own = [Product(_needs, [state], SPOKEN, ("", "very")) for state in NEEDS]
-    folk = [(who, mood) for who in _folk() for mood in _MOODS]
-    others = [Product(_needs, [state], folk, ("", "very")) for state in NEEDS]
-    return Union([Union(own), Union(others)])
-
-
-def _needs(state, spoken, degree):
-    (name, noun, gender), (who, mood) = state, spoken
-    if degree and name == "in a hurry":
-        name = "in a big hurry"
-    elif degree:
-        name = f"very {name}"
-    much = spanish.agree("mucho", gender, False) if degree else ""
-    verb = clauses.conjugated(who, "tener", "present")
-    return clauses.being(who, "present", (name, join(much, noun)), verb, mood)
-
-
-def ages():
-    """I am twenty-one years old. Maria is nine years old. Is he thirty years old?"""
-    people = [*SPOKEN, *((who, mood) for who in _folk()[::4] for mood in _MOODS)]
-    return Union([Product(_age, [years], people) for years in range(2, 101)])
-
-
-def _age(years, spoken):
-    who, mood = spoken
-    texts = f"{english.number(years)} years old", f"{spanish.number(years, 'm')} años"
-    verb = clauses.conjugated(who, "tener", "present")
-    return clauses.being(who, "present", texts, verb, mood)
-
-
+    """I like big dogs. My mother doesn't like coffee. Does he like to drink wine?"""
+    kinds = "animals snacks vehicles places clothes"
+    mass = find("foods drinks subjects languages sports")
+    pleasures = [
+        [_pleasure(noun_phrase(noun), noun_phrase(noun, "the")) for noun in mass],
+        Product(_in_general, noun_phrases(kinds, "generic")),
+        Product(_pleasure, noun_phrases(kinds + " things foods", "identity")),
+    ]
+    verbs = "eat drink write play study speak wear visit buy work sleep".split() + ["go to"]
+    doing = [
+        Product(partial(_doing, _VERB[name]), complements(_VERB[name])) for name in verbs
+    ]
+    pleasures = Union([*pleasures, Union(doing)], [3, 3, 3, 2])
+    return _of_anyone(lambda mood: partial(_likes, mood), pleasures)
 # Before and after the hour in English, after the hour in Spanish.
 _MINUTES = [
     ("", " o'clock", ""),

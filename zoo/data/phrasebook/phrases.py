@@ -1,9 +1,16 @@
-"""Noun phrases in both languages: determiner, adjective and noun, in agreement and order."""
+"""Noun phrases in both languages: determiner, adjective and noun, in agreement and order.
 
+`noun_phrases` is the set of all phrases of some nouns in a role; every construction takes its noun
+phrases from it, so that each kind of phrase occurs wherever a noun phrase may stand.
+"""
+
+import functools
+import itertools
 from typing import NamedTuple
 
 from zoo.data.phrasebook import english, spanish
-from zoo.data.phrasebook.words import ADJECTIVES, NOUNS, find_nouns
+from zoo.data.phrasebook.spaces import Product, Union
+from zoo.data.phrasebook.words import ADJECTIVES, CLASHES, NOUNS, PRIVATE_PLACES, find_nouns
 
 
 class Phrase(NamedTuple):
@@ -55,34 +62,78 @@ DETERMINERS = {
     "our": ("our", "our", ("nuestro", "nuestra", "nuestros", "nuestras")),
     "their": ("their", "their", ("su", "su", "sus", "sus")),
 }
-# What may stand before a noun, as (determiner, plural), for each kind.
-_THINGS = [("a", False), ("the", False), ("my", False), ("the", True), ("", True)]
-_PLACES = [("a", False), ("the", False), ("this", False), ("that", False)]
-_FRAMES = {
-    "people": [("the", False), ("my", False), ("your", False), ("the", True), ("our", True)],
-    "relatives": [("my", False), ("your", False), ("her", False), ("his", False)],
-    "animals": [("a", False), ("the", False), ("that", False), ("the", True)],
-    "vehicles": [*_PLACES, ("the", True)],
-    "places": _PLACES,
-    "foods": [("", False), ("the", False), ("my", False)],
-    "drinks": [("", False), ("the", False), ("my", False)],
-    "instruments": [("the", False), ("my", False), ("this", False), ("that", False)],
+_NUMBERS = [english.number(n) for n in range(2, 11)]
+DETERMINERS |= {
+    word: (None, word, (None, None, *[spanish.number(n, "m")] * 2))
+    for n, word in enumerate(_NUMBERS, 2)
 }
-_BARE = [("", False)]
-# "My woman" would be a wife.
-_OWNED_BY_NOBODY = ("man", "woman")
-_OWNERLESS = ("the", "a", "some", "many", "this", "that")
+
+# How often each is drawn, relative to the others.
+_WEIGHTS = {"": 4, "the": 7, "a": 6, "my": 3, "your": 2, "some": 1, "many": 1}
+_WEIGHTS |= dict.fromkeys(("this", "that", "his", "her", "our", "their"), 1.2)
+_WEIGHTS |= dict.fromkeys(_NUMBERS, 0.3)
+_OWNERS = ("my", "your", "his", "her", "our", "their")
+_DEFINITE = ("the", "this", "that", *_OWNERS)
+_INDEFINITE = ("a", "some", "many", *_NUMBERS)
+# A Spanish subject is never bare; a question is about something definite.
+_ROLES = {
+    "definite": _DEFINITE,
+    "indefinite": (*_INDEFINITE, ""),
+    "subject": (*_DEFINITE, *_INDEFINITE),
+    "object": (*_DEFINITE, *_INDEFINITE, ""),
+    "place": (*_DEFINITE, "a"),
+    "identity": ("the", *_OWNERS),
+    "bare": ("",),
+}
+_BARE = ("names", "countries", "languages", "subjects", "sports")
+_UNIQUE = ("first", "last")  # of these there is one
 
 
+def _frames(noun, role, unique=False):
+    """Which (determiner, plural) a noun may have in a role.
+
+    Args:
+        unique: whether an adjective says that there is one.
+    """
+    words = _ROLES[role]
+    if noun.kind in _BARE:
+        return (("", False),)
+    if noun.style == "mass":
+        if role == "bare":
+            return ()
+        fit = ("the", "this", "my", "your", "our", "") if noun.kind != "instruments" else _DEFINITE
+        return tuple((word, False) for word in words if word in fit)
+    if noun.kind == "relatives":
+        words = [word for word in words if word in _OWNERS]
+    elif noun.english in ("man", "woman"):  # "my woman" would be a wife
+        words = [word for word in words if word not in _OWNERS]
+    elif noun.kind == "places" and noun.english not in PRIVATE_PLACES:
+        words = [word for word in words if word not in _OWNERS]
+    if unique:
+        words = [word for word in words if word == "the"]
+    bare_plural = role == "bare" or (role == "object" and not noun.human)
+    numbers = (False,) if noun.english in ("mother", "father") else (False, True)
+    return tuple(
+        (word, several)
+        for word in words
+        for several in numbers
+        if DETERMINERS[word][several] is not None
+        and (word or (several and bare_plural))
+        and not (several and role == "place" and word in _OWNERS)
+    )
+
+
+@functools.cache
 def noun_phrase(noun, determiner="", several=False, adjective=None):
     """A noun with a determiner of `DETERMINERS` and, if given, an adjective.
 
     Example: the noun of "house", "the" and "red" give "the red house", "la casa roja".
     """
+    if noun.kind == "sports":  # Spanish has the article where English has none: al fútbol
+        return Phrase(noun.english, f"el {noun.spanish}")
     singular, plural, forms = DETERMINERS[determiner]
     article = forms[2 * several + (noun.gender == "f")]
-    word = noun.spanish_plural if several else noun.spanish
-    words = [word]
+    words = [noun.spanish_plural if several else noun.spanish]
     if adjective and adjective.before:
         words.insert(0, spanish.shorten(adjective.spanish, noun.gender, several))
     elif adjective:
@@ -104,6 +155,76 @@ def noun_phrase(noun, determiner="", several=False, adjective=None):
     )
 
 
+def _phrase(described, frame):
+    noun, adjective = described
+    return noun_phrase(noun, *frame, adjective)
+
+
+def find(names, gender=None):
+    """A hashable choice of nouns, for `noun_phrases`: those of `find_nouns`, of one gender."""
+    return tuple(noun for noun in find_nouns(names) if gender in (None, noun.gender))
+
+
+@functools.cache
+def noun_phrases(nouns, role, several=None, plain=3, besides=None):
+    """All phrases of some nouns in a role, with and without one adjective.
+
+    Args:
+        nouns: a tuple of nouns, or a text for `find_nouns`.
+        role: a key of `_ROLES`: what the phrase is in its sentence.
+        several: True for plural phrases alone, False for singular ones; None for both.
+        plain: how many phrases come without an adjective for one with.
+        besides: an adjective that is said of the noun elsewhere; none that clashes with it is
+            taken.
+    """
+    nouns = find(nouns) if isinstance(nouns, str) else nouns
+    cells, weights = [], []
+    for with_adjective in (False, True):
+        classes = {}
+        for noun in nouns:
+            for adjective in _suiting(noun, besides) if with_adjective else [None]:
+                unique = adjective is not None and adjective.english in _UNIQUE
+                frames = _frames(noun, role, unique)
+                frames = tuple(f for f in frames if several in (None, f[1]))
+                classes.setdefault(frames, []).append((noun, adjective))
+        total = sum(map(len, classes.values()))
+        for frames, described in classes.items():
+            cells.append(Product(_phrase, described, _weighted(frames, role)))
+            weights.append((1 if with_adjective else plain) * len(described) / total)
+    return Union(cells, weights)
+
+
+def phrases_with(noun, adjective, several):
+    """All phrases of one noun and adjective (or None) that are not bare."""
+    frames = _frames(noun, "subject", adjective is not None and adjective.english in _UNIQUE)
+    if adjective is None:  # numbers are counted elsewhere
+        frames = [frame for frame in frames if frame[0] not in _NUMBERS]
+    return [noun_phrase(noun, *frame, adjective) for frame in frames if frame[1] == several]
+
+
+@functools.cache
+def _weighted(frames, role):
+    rare = 8 if role == "place" else 2  # plurals: one is in a house, seldom in houses
+    return Union(
+        [[frame] for frame in frames],
+        [_WEIGHTS[word] / (rare if several else 1) for word, several in frames],
+    )
+
+
+@functools.cache
+def _suiting(noun, besides):
+    if noun.kind in _BARE:
+        return ()
+    return tuple(a for a in ADJECTIVES if noun in find(a.nouns) and not _clash(a, besides))
+
+
+def _clash(adjective, other):
+    if other is None:
+        return False
+    both = {adjective.english, other.english}
+    return adjective == other or any(both <= set(group.split()) for group in CLASHES)
+
+
 def counted(count, noun):
     """A noun and how many there are: "two hundred houses", "doscientas casas"."""
     several = count > 1
@@ -114,24 +235,6 @@ def counted(count, noun):
         several,
         4 if several else 2,
     )
-
-
-def common_phrases(nouns):
-    """Phrases without adjectives, with the determiners that suit the kind of each noun."""
-    phrases = []
-    for noun in nouns:
-        if noun.kind == "sports":  # Spanish has the article where English has none: al fútbol
-            phrases.append(Phrase(noun.english, f"el {noun.spanish}"))
-            continue
-        bare = noun.style == "name" or noun.kind in ("languages", "subjects")
-        frames = _BARE if bare else _FRAMES.get(noun.kind, _THINGS)
-        phrases += [noun_phrase(noun, *frame) for frame in frames if fits(noun, frame[0])]
-    return phrases
-
-
-def fits(noun, determiner):
-    """Whether a noun may have a determiner, by its meaning."""
-    return noun.english not in _OWNED_BY_NOBODY or determiner in _OWNERLESS
 
 
 def both(first, second):
@@ -155,21 +258,59 @@ def described(copula=None):
     }
 
 
-def possessed(owner, noun):
-    """What belongs to somebody: "Maria's house", "la casa de María"."""
-    thing = noun_phrase(noun, "the")
+def possessed(owner, thing):
+    """What belongs to somebody: "Maria's red house", "la casa roja de María".
+
+    Args:
+        owner: a `Phrase` in the singular.
+        thing: a `Phrase` with "the".
+    """
     return thing._replace(
-        english=f"{owner.english}'s {noun.english}",
+        english=f"{owner.english}'s {thing.english.removeprefix('the ')}",
         spanish=f"{thing.spanish} {spanish.contract('de', owner.spanish)}",
     )
 
 
-def people():
-    """Human subjects, singular and plural, with names and pairs among them."""
-    single = common_phrases([*NOUNS["relatives"], *NOUNS["people"], *NOUNS["names"]])
-    names = [noun_phrase(noun) for noun in NOUNS["names"]]
-    pairs = [both(first, second) for first in names for second in names if first != second]
-    return single, pairs
+@functools.cache
+def belongings(nouns, several=None, besides=None):
+    """Maria's house, my brother's old shoes, the teacher's book.
+
+    Args:
+        nouns, several, besides: as in `noun_phrases`.
+    """
+    nouns = find(nouns) if isinstance(nouns, str) else nouns
+    pairs = [(noun, adjective) for noun in nouns for adjective in (None, *_suiting(noun, besides))]
+    frames = [("the", number) for number in (False, True) if several in (None, number)]
+    return Product(possessed, _owners(), Product(_phrase, pairs, frames))
+
+
+@functools.cache
+def _owners():
+    family = [noun_phrase(noun, word) for noun in NOUNS["relatives"] for word in ("my", "your")]
+    return [*names(), *family, *(noun_phrase(noun, "the") for noun in NOUNS["people"])]
+
+
+@functools.cache
+def names():
+    """Maria, Juan."""
+    return [noun_phrase(noun) for noun in NOUNS["names"]]
+
+
+@functools.cache
+def couples():
+    """Maria and Pedro, my mother and my father."""
+    family = [noun_phrase(noun, "my") for noun in NOUNS["relatives"]]
+    return [
+        both(*pair) for group in (names(), family) for pair in itertools.permutations(group, 2)
+    ]
+
+
+@functools.cache
+def people(several=None, role="subject"):
+    """Human phrases, such as Ana, my tall brother, the doctors, Maria and Pedro."""
+    kinds = "people relatives" if several else "people relatives names"
+    phrases = noun_phrases(kinds, role, several)
+    return Union([phrases, couples()], [4, 1]) if several else phrases
 
 
 def join(*words):

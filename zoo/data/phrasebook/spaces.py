@@ -1,69 +1,109 @@
 """Finite sets that are counted, indexed and drawn from without being listed.
 
-A grammar of half a million sentences is a product of short lists. A set here knows its size and
-makes its i-th item when asked: the enumeration by sizes of Duregård, Jansson and Wang 2012, "Feat:
-functional enumeration of algebraic types".
+A grammar of a thousand billion sentences is a product of short lists. A set here knows its size
+and makes its i-th item when asked: the enumeration by sizes of Duregård, Jansson and Wang 2012,
+"Feat: functional enumeration of algebraic types". It also draws items by weights at every level,
+so that what is short and plain stays common among many long ones.
 """
 
 import bisect
 import itertools
 import math
-from collections.abc import Sequence
 
 
-class Product(Sequence):
-    """All of ``build(a, b, ...)`` for a in the first part, b in the second and so on."""
+class Space:
+    """What sets have in common; `size` may exceed what `len` can say."""
+
+    def __iter__(self):
+        return (self[index] for index in range(self.size))
+
+    def draw(self, count, random):
+        """`count` different items, as `one` draws them."""
+        if 2 * count > self.size:
+            return [self[index] for index in random.sample(range(self.size), count)]
+        found, tries = {}, 0
+        while len(found) < count:
+            tries += 1
+            # What has great weight may be used up: then any item will do.
+            by_weight = tries <= 4 * count
+            found[self.one(random) if by_weight else self[random.randrange(self.size)]] = None
+        return list(found)
+
+
+class Product(Space):
+    """All of ``build(a, b, ...)`` for a in the first part, b in the second and so on.
+
+    Args:
+        build: gives different items for different arguments.
+        parts: sets or lists.
+    """
 
     def __init__(self, build, *parts):
         self.build = build
         self.parts = parts
-        self._size = math.prod(len(part) for part in parts)
-
-    def __len__(self):
-        return self._size
+        self.size = math.prod(map(size, parts))
 
     def __getitem__(self, index):
-        if not 0 <= index < self._size:
+        if not 0 <= index < self.size:
             raise IndexError(index)
         chosen = []
         for part in reversed(self.parts):
-            index, digit = divmod(index, len(part))
+            index, digit = divmod(index, size(part))
             chosen.append(part[digit])
         return self.build(*reversed(chosen))
 
-    def draw(self, count, random):
-        """`count` different items, each as likely as the others."""
-        return [self[index] for index in random.sample(range(self._size), count)]
+    def one(self, random):
+        """An item of one drawn item of each part."""
+        return self.build(*[one(part, random) for part in self.parts])
 
 
-class Union(Sequence):
+class Union(Space):
     """All items of some disjoint sets, drawn in shares that do not depend on their sizes.
 
     Args:
-        parts: sets; lists are allowed.
+        parts: sets or lists; empty ones are left out.
         weights: the share of each, relative to the others; equal by default.
     """
 
     def __init__(self, parts, weights=None):
-        self.parts = [part if hasattr(part, "draw") else Product(_same, part) for part in parts]
-        self.weights = weights or [1] * len(self.parts)
-        self._ends = list(itertools.accumulate(len(part) for part in self.parts))
-
-    def __len__(self):
-        return self._ends[-1]
+        pairs = [pair for pair in zip(parts, weights or [1] * len(parts)) if size(pair[0])]
+        self.parts = [part for part, _ in pairs]
+        self.weights = [weight for _, weight in pairs]
+        self._ends = list(itertools.accumulate(map(size, self.parts)))
+        self._marks = list(itertools.accumulate(self.weights))
+        self.size = self._ends[-1] if pairs else 0
 
     def __getitem__(self, index):
-        if not 0 <= index < len(self):
+        if not 0 <= index < self.size:
             raise IndexError(index)
         part = bisect.bisect_right(self._ends, index)
         return self.parts[part][index - (self._ends[part - 1] if part else 0)]
 
+    def one(self, random):
+        """An item of a part that is drawn by its weight."""
+        mark = random.random() * self._marks[-1]
+        return one(self.parts[bisect.bisect_right(self._marks, mark)], random)
+
     def draw(self, count, random):
         """`count` different items: each part gives its share, or all that it has."""
-        counts = shares([len(part) for part in self.parts], self.weights, count, random)
+        counts = shares([size(part) for part in self.parts], self.weights, count, random)
         return [
-            item for part, share in zip(self.parts, counts) for item in part.draw(share, random)
+            item
+            for part, share in zip(self.parts, counts)
+            for item in (part if isinstance(part, Space) else Product(_same, part)).draw(
+                share, random
+            )
         ]
+
+
+def size(part):
+    """The number of items of a set or a list."""
+    return part.size if isinstance(part, Space) else len(part)
+
+
+def one(part, random):
+    """A drawn item of a set or a list."""
+    return part.one(random) if isinstance(part, Space) else part[int(random.random() * len(part))]
 
 
 def shares(sizes, weights, count, random):
@@ -91,7 +131,7 @@ def shares(sizes, weights, count, random):
     if left:
         total = sum(weights[i] for i in open_)
         for i in open_:
-            taken[i] = left * weights[i] // total
+            taken[i] = int(left * weights[i] / total)
         rest = left - sum(taken[i] for i in open_)
         room = [i for i in open_ if taken[i] < sizes[i]]
         for i in random.sample(room, rest):

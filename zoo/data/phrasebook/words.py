@@ -105,7 +105,7 @@ _COUNT = {
 }
 _MASS = {
     "foods": "bread pan m, rice arroz m, meat carne f, cheese queso m, soup sopa f, fruit fruta f, "
-    "chicken pollo m",
+    "chicken pollo m, fish pescado m",
     "drinks": "water agua f, coffee café m, milk leche f, tea té m, wine vino m, juice zumo m, "
     "beer cerveza f",
     "subjects": "music música f, history historia f, art arte m",
@@ -195,8 +195,8 @@ ADJECTIVES = [
         "estar",
         "door window box bottle library museum office hotel restaurant",
     ),
-    Adjective("hot", "caliente", "estar", "bread rice meat soup chicken water coffee milk tea"),
-    Adjective("cold", "frío", "estar", "rice meat soup chicken drinks"),
+    Adjective("hot", "caliente", "estar", "bread rice meat soup chicken fish water coffee milk tea"),
+    Adjective("cold", "frío", "estar", "rice meat soup chicken fish drinks"),
     Adjective("delicious", "delicioso", "estar", "foods snacks coffee wine juice tea"),
     Adjective("tall", "alto", "ser", _HUMAN + " tree"),
     Adjective("young", "joven", "ser", _HUMAN),
@@ -226,6 +226,25 @@ ADJECTIVES = [
     Adjective("first", "primero", "", "train bus plane letter book song house street", True),
 ]
 
+# No noun has two adjectives of one group.
+CLASHES = [
+    "red blue green white black yellow gray brown",
+    "big small tall long",
+    "new old young",
+    "beautiful ugly",
+    "expensive cheap rich good",
+    "clean dirty new broken",
+    "open closed broken",
+    "hot cold",
+    "easy difficult",
+    "strong tired sick happy sad busy worried nervous",
+    "good bad great delicious beautiful hardworking",
+    "Spanish English",
+    "first last",
+]
+# What may be called mine.
+PRIVATE_PLACES = "house school city kitchen garden church street hotel office town classroom".split()
+
 _STATE = ("present", "future")
 _PEOPLE = "people relatives names"
 _AT_HAND = "things clothes"
@@ -233,7 +252,7 @@ _BUILDINGS = "house school station church hospital restaurant library hotel muse
 _GIFTS = "book pen letter photo map flower shirt"
 
 VERBS = [
-    Verb("eat", "ate", "comer", "foods snacks"),
+    Verb("eat", "ate", "comer", "- foods snacks"),
     Verb("drink", "drank", "beber", "drinks"),
     Verb("buy", "bought", "comprar", "foods snacks clothes things vehicles", habit=False),
     Verb("sell", "sold", "vender", "clothes things vehicles house", habit=False),
@@ -262,22 +281,54 @@ VERBS = [
     Verb("call", "called", "llamar", _PEOPLE),
     Verb("wait for", "waited for", "esperar", _PEOPLE + " bus train plane letter"),
     Verb("understand", "understood", "entender", _PEOPLE + " languages song book", habit=False),
-    Verb("study", "studied", "estudiar", "subjects languages"),
+    Verb("study", "studied", "estudiar", "- subjects languages"),
     Verb("speak", "spoke", "hablar", "languages"),
     Verb("ask for", "asked for", "pedir", "foods drinks snacks"),
     Verb("play", "played", "tocar", "instruments"),
-    Verb("play", "played", "jugar", "sports", "a"),
+    Verb("play", "played", "jugar", "- sports", "a"),
     Verb("go to", "went to", "ir", "places countries", "a"),
     Verb("come to", "came to", "venir", "places countries", "a"),
     Verb("return to", "returned to", "volver", "places countries", "a"),
     Verb("arrive at", "arrived at", "llegar", "school park market station church hotel", "a"),
     Verb("leave", "left", "salir", "house school park market hotel office city", "de"),
-    Verb("work in", "worked in", "trabajar", _BUILDINGS + " city kitchen garden countries", "en"),
-    Verb("sleep in", "slept in", "dormir", "bed house garden hotel car train boat", "en"),
+    Verb("work", "worked", "trabajar", "-"),
+    Verb("sleep", "slept", "dormir", "-"),
     Verb("live in", "lived in", "vivir", "house city town hotel countries", "en", _STATE, False),
     Verb("give", "gave", "dar", _GIFTS, receiver=True, habit=False),
     Verb("send", "sent", "enviar", _GIFTS, receiver=True, habit=False),
     Verb("bring", "brought", "traer", _GIFTS, receiver=True, habit=False),
+]
+
+# What an animal does, and to what.
+ANIMAL_VERBS = [
+    Verb("eat", "ate", "comer", "- bread meat cheese chicken fish apple cookie"),
+    Verb("drink", "drank", "beber", "water milk"),
+    Verb("sleep", "slept", "dormir", "-"),
+    Verb("play", "played", "jugar", "-"),
+    Verb("see", "saw", "ver", "animals people relatives"),
+    Verb("wait for", "waited for", "esperar", _PEOPLE),
+    Verb("find", "found", "encontrar", "key shoe sock hat bread meat"),
+    Verb("break", "broke", "romper", "cup glass plate bottle window clock"),
+]
+
+# Verbs, whether one does it with somebody, and where.
+SURROUNDINGS = [
+    ("eat,drink", True, "house kitchen garden park restaurant hotel"),
+    ("buy", True, "market city town street hotel countries"),
+    ("sell", False, "market city town street countries"),
+    ("see", True, "park city street market garden museum beach countries"),
+    ("look for,find,lose", False, "house kitchen office car garden school park"),
+    ("write", True, "house library office garden classroom kitchen"),
+    ("wash,make", True, "house kitchen"),
+    ("wear", False, "house office school city"),
+    ("break", False, "house kitchen"),
+    ("wait for", True, "station park street house school hotel"),
+    ("study", True, "house library school classroom garden countries"),
+    ("speak", True, "house school office classroom countries"),
+    ("play", True, "house garden park street beach school"),
+    ("work", True, _BUILDINGS + " city kitchen garden countries"),
+    ("sleep", False, "bed house garden hotel car train boat kitchen"),
+    ("go to,come to,return to,arrive at,live in,visit", True, ""),
 ]
 
 # Verbs before an infinitive; the preposition stands for what links the two in Spanish.
@@ -295,6 +346,7 @@ COST = Verb("cost", "", "costar", "")
 TIMES = {
     "habit": [("every day", "todos los días"), ("on Sundays", "los domingos")],
     "past": [("yesterday", "ayer"), ("last night", "anoche"), ("last week", "la semana pasada")],
+    "now": [("now", "ahora"), ("today", "hoy")],
     "future": [
         ("tomorrow", "mañana"),
         ("next week", "la semana que viene"),
@@ -375,7 +427,7 @@ QUESTIONS = [
     ("Where are you from{}?", "¿De dónde eres{}?"),
     ("Where do you live{}?", "¿Dónde vives{}?"),
     ("How old are you{}?", "¿Cuántos años tienes{}?"),
-    ("What are you doing{}?", "¿Qué haces{}?"),
+    ("What are you doing{}?", "¿Qué estás haciendo{}?"),
 ]
 FAMILIAR = [(noun.english, noun.spanish) for noun in NOUNS["names"]] + [
     ("my friend", "amigo mío"),
@@ -398,6 +450,7 @@ WORLD = ("world", "mundo")  # spoken to in greetings alone
 # Which nouns are where: (what, preposition in both languages, where).
 _SMALL = "book pen pencil letter newspaper key phone cup glass plate bottle photo map umbrella hat"
 PLACEMENTS = [
+    ("water milk juice wine", ("in", "en"), "bottle glass kitchen"),
     (_SMALL, ("on", "sobre"), "furniture"),
     (_SMALL, ("in", "en"), "box kitchen house office classroom car"),
     (_SMALL, ("under", "debajo de"), "furniture newspaper"),
@@ -407,7 +460,7 @@ PLACEMENTS = [
     ("animals", ("behind", "detrás de"), "house tree door church"),
     ("people vehicles", ("in front of", "delante de"), _BUILDINGS),
     ("people vehicles", ("behind", "detrás de"), _BUILDINGS),
-    ("people", ("in", "en"), "places"),
+    ("people relatives", ("in", "en"), "places"),
     ("people", ("next to", "al lado de"), "people window door"),
     (_BUILDINGS, ("near", "cerca de"), "park river beach bridge street"),
     (_BUILDINGS, ("far from", "lejos de"), "park river beach bridge town"),
