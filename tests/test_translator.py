@@ -120,7 +120,9 @@ def test_the_number_of_traces_is_bounded(translator):
     for count in (2, 5, 9, 30):
         searches(given[:count])
     # lengths 16 and 32, batches of 1, 8 and 32
-    assert searches._search.experimental_get_tracing_count() <= 6
+    assert len(searches._compiled) <= 6
+    traces = [graph.experimental_get_tracing_count() for graph in searches._compiled.values()]
+    assert set(traces) == {1}
 
 
 def test_batches_hold_each_source_once_and_few_tokens():

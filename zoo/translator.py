@@ -77,8 +77,7 @@ class Translator:
         self.target_tokenizer = target_tokenizer
         self.beam_size = beam_size
         self.length_penalty = length_penalty
-        self._search = tf.function(self._search_graph, jit_compile=True)
-        self._sample = tf.function(self._sample_graph, jit_compile=True)
+        self._compiled = {}  # (graph, shapes, settings): what `_run` compiled
 
     def __call__(self, texts, **options):
         """Translates.
@@ -125,10 +124,10 @@ class Translator:
         _check_range("beam_size", beam_size, 1)
         if not 1 <= n <= beam_size:
             raise TranslationError(f"n must be from 1 to beam_size={beam_size}. Received: n={n}.")
-        alpha = tf.constant(float(alpha))
+        alpha = np.float32(alpha)
 
         def search(source, indices, length):
-            return self._search(source, alpha, length, beam_size)
+            return self._run(self._search_graph, [source, alpha], length, beam_size)
 
         found = self._each(texts, search, max_length, too_long)
         return [hypotheses[:n] for hypotheses in found]
@@ -172,8 +171,8 @@ class Translator:
             uniforms = [stream.random((length, n), np.float32).T for stream in streams]
             empty = np.zeros((len(source) - len(indices), n, length), np.float32)
             uniforms = np.concatenate([np.stack(uniforms), empty])
-            settings = tf.constant(temperature, tf.float32), tf.constant(top_p or 1.0, tf.float32)
-            return self._sample(source, uniforms, *settings, top_k)
+            numbers = [source, uniforms, np.float32(temperature), np.float32(top_p or 1.0)]
+            return self._run(self._sample_graph, numbers, top_k)
 
         return self._each(texts, search, max_length, too_long)
 
@@ -238,6 +237,15 @@ class Translator:
             Tokenizer.load(folder / TARGET_FILE),
             **json.loads((folder / DESCRIPTION_FILE).read_text())["search"],
         )
+
+    def _run(self, graph, tensors, *settings):
+        """`graph(*tensors, *settings)`, compiled once for the shapes of the tensors."""
+        key = (graph.__name__, *(np.shape(tensor) for tensor in tensors), *settings)
+        if key not in self._compiled:
+            self._compiled[key] = tf.function(
+                lambda *tensors: graph(*tensors, *settings), autograph=False, jit_compile=True
+            )
+        return self._compiled[key](*map(tf.constant, tensors))
 
     def _search_graph(self, source, alpha, length, beam_size):
         """int [B, S] -> `Hypotheses` of up to `length` tokens; compiled for each shape."""
