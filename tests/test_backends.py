@@ -1,4 +1,4 @@
-"""Bricks, models and decoding on the other backends of Keras: their tests pass there as well."""
+"""Bricks, models and searches on the other backends of Keras: their tests pass there as well."""
 
 import importlib.util
 import os
@@ -8,7 +8,13 @@ import sys
 
 import pytest
 
-PARTS = ("tests/layers", "tests/models", "tests/test_decoding.py")
+PARTS = (
+    "tests/layers",
+    "tests/models",
+    "tests/test_decoding.py::test_a_beam_of_one_is_greedy",
+    "tests/test_decoding.py::test_a_draw_depends_on_its_random_numbers_alone",
+    "tests/test_decoding.py::test_the_widest_beam_finds_what_trying_everything_finds",
+)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
