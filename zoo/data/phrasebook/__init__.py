@@ -29,7 +29,7 @@ def phrasebook_pairs(count=60_000, seed=0):
         UserError: if `count` is not positive or more than the grammar has.
     """
     fixed, sentences = fixed_phrases(), grammar()
-    most = len(fixed) + len(sentences)
+    most = len(fixed) + sentences.size
     if not 1 <= count <= most:
         raise UserError(
             f"The phrasebook has {most:,} different pairs: ask for a count from 1 to that. "

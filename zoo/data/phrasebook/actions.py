@@ -10,15 +10,15 @@ from functools import cache, partial
 
 from zoo.data.phrasebook import clauses, spanish
 from zoo.data.phrasebook.clauses import Rest, complement
-from zoo.data.phrasebook.phrases import PRONOUNS, find, join, noun_phrases, people
+from zoo.data.phrasebook.phrases import PRONOUNS, Phrase, find, join, noun_phrases, people
 from zoo.data.phrasebook.spaces import Product, Union
 from zoo.data.phrasebook.words import ANIMAL_VERBS, MODALS, SURROUNDINGS, TIMES, VERBS
 
 SPEAKER, YOU, HE, SHE, WE, THEY = PRONOUNS
 MOODS = ("says", "denies", "asks")
 
-# Verbs that have no progressive of plain meaning: arriving, leaving.
-_MOMENTS = ("go to", "come to", "return to", "arrive at", "leave", "lose", "find", "break")
+# Verbs that have no progressive of plain meaning: arriving, seeing.
+_MOMENTS = "go to,come to,return to,arrive at,leave,lose,find,break,see,live in".split(",")
 # English and Spanish of a person as an object, and whose object it may be.
 _OBJECT_PRONOUNS = [
     ("me", "me", (YOU, HE, SHE, THEY)),
@@ -34,7 +34,7 @@ _TO_PRONOUNS = {"me": ("me", ""), "you": ("te", ""), "us": ("nos", "")} | {
     "her": ("le", "a ella"),
     "them": ("les", "a ellos"),
 }
-_WITH_PRONOUNS = [("him", "él"), ("her", "ella"), ("them", "ellos")]
+_WITH_PRONOUNS = [Phrase("him", "él"), Phrase("her", "ella"), Phrase("them", "ellos")]
 _WITH_US = [("with me", "conmigo"), ("with us", "con nosotros")]
 _TO_BE = [  # why somebody does something
     ("tired", "estar", "cansado"),
@@ -47,18 +47,23 @@ _TO_BE = [  # why somebody does something
 
 
 @cache
-def persons(mood):
+def persons(mood, role="subject", others=1):
     """Subjects by person: (set, weight); a noun is the subject as often as a pronoun.
 
     The pronouns that Spanish drops leave the verb first, after ¿ and within: each is needed often
     enough. Nobody is asked what he himself does.
+
+    Args:
+        mood: one of `MOODS`.
+        role: of a noun phrase that is no question's subject.
+        others: weight of the third persons.
     """
-    role = "definite" if mood == "asks" else "subject"
-    singular = Union([[HE, SHE], people(False, role)], [3, 5])
-    plural = Union([[THEY], people(True, role)], [2, 5])
+    role = "definite" if mood == "asks" else role
+    singular = Union([[HE, SHE], people(False, role)], [1, 4])
+    plural = Union([[THEY], people(True, role)], [1, 4])
     spoken = [[YOU], [WE]] if mood == "asks" else [[SPEAKER], [YOU], [WE]]
     third = {"says": (2.0, 1.2), "denies": (0.8, 0.6), "asks": (0.8, 0.6)}[mood]
-    return [*((who, 1) for who in spoken), (singular, third[0]), (plural, third[1])]
+    return [*((w, 1) for w in spoken), (singular, others * third[0]), (plural, others * third[1])]
 
 
 @cache
@@ -100,17 +105,8 @@ def _surroundings(verb):
     return False, ""
 
 
-@cache
-def _company():
-    return Product(_with, Union([_WITH_PRONOUNS, Product(_texts, people())], [1, 5]))
-
-
-def _texts(phrase):
-    return phrase.english, phrase.spanish
-
-
 def _with(who):
-    return f"with {who[0]}", f"con {who[1]}"
+    return f"with {who.english}", f"con {who.spanish}"
 
 
 def _inside(place):
@@ -132,8 +128,11 @@ def deeds(verb, when="", without=""):
     objects = [Rest("", "")] if without == "object" else complements(verb)
     together, places = _surroundings(verb)
     nowhere = not places or without == "place"
-    company = _company() if together else []
+    company = Product(_with, Union([_WITH_PRONOUNS, people()], [1, 5])) if together else []
+    short_company = Product(_with, noun_phrases("names relatives", "definite", plain=None))
+    short_company = short_company if together else []
     place = [] if nowhere else Product(_inside, noun_phrases(places, "place"))
+    short_place = [] if nowhere else Product(_inside, noun_phrases(places, "place", plain=None))
     times = TIMES[when] if when else []
     alone = objects == [Rest("", "")]
     extras = Union(
@@ -142,9 +141,9 @@ def deeds(verb, when="", without=""):
             company,
             place,
             times,
-            Product(_joined, company, place),
-            Product(_joined, company, times),
-            Product(_joined, place, times),
+            Product(_joined, short_company, short_place),
+            Product(_joined, short_company, times),
+            Product(_joined, short_place, times),
         ],
         [4 if alone else 12, 3, 5 if alone else 3, 2, 0.7, 0.7, 0.7],
     )
@@ -159,12 +158,12 @@ def _when(verb, tense):
     return tense if tense != "present" else "habit" if verb.habit else ""
 
 
-def _clauses(clause, after):
+def _clauses(clause, after, others=1):
     """The cells of a clause: by mood and person. `clause` takes mood, subject, what follows."""
     found = [
         (Product(partial(clause, mood), who, after), weight)
         for mood in MOODS
-        for who, weight in persons(mood)
+        for who, weight in persons(mood, others=others)
     ]
     return Union(*map(list, zip(*found)))
 
@@ -174,28 +173,28 @@ def _simple(verb, tense, mood, who, rest):
     return build(who, verb, tense, rest)
 
 
-def _modal(modal, tense, verb, mood, who, rest):
-    return clauses.with_modal(who, modal, tense, verb, rest, mood)
+def _modal(modal, tense, mood, who, deed):
+    return clauses.with_modal(who, modal, tense, *deed, mood)
 
 
-def _plan(verb, mood, who, rest):
-    return clauses.going_to(who, verb, rest, mood)
+def _plan(mood, who, deed):
+    return clauses.going_to(who, *deed, mood)
 
 
 def _happens(verb, mood, who, rest):
     return clauses.progressive(who, verb, rest, mood)
 
 
-def _meant(verbs=VERBS):
+def _meant():
     """Verbs of what one means to do."""
-    never = ("understand", "lose", "break")
-    return [v for v in verbs if ("past" in v.tenses or v.english == "live in") and v.english not in never]
+    never = "understand lose break need want have know love".split()
+    return [verb for verb in VERBS if verb.english not in never]
 
 
 def verbs():
     """I ate bread. My sister doesn't drink cold water. Will you eat with us in the park?"""
     return Union(
-        _clauses(partial(_simple, verb, tense), deeds(verb, _when(verb, tense)))
+        _clauses(partial(_simple, verb, tense), deeds(verb, _when(verb, tense)), 0.75)
         for verb in VERBS
         for tense in verb.tenses
     )
@@ -204,9 +203,7 @@ def verbs():
 def dated():
     """Yesterday I ate bread. Tomorrow my brothers will visit the museum."""
     return Union(
-        Product(
-            partial(clauses.says_when, time), anyone("says"), [verb], [tense], deeds(verb, "")
-        )
+        Product(partial(clauses.says_when, time), anyone("says"), [verb], [tense], deeds(verb, ""))
         for verb in VERBS
         for tense in verb.tenses
         if _when(verb, tense)
@@ -216,41 +213,48 @@ def dated():
 
 def modals():
     """She can't sleep in the house. Does your brother want to eat fish with Ana?"""
-    cells = []
-    for modal in MODALS:
-        when = "" if modal.english == "start to" else "future"
-        for tense in modal.tenses:
-            clause = [
-                _clauses(partial(_modal, modal, tense, verb), deeds(verb, when))
-                for verb in _meant()
-            ]
-            cells.append(Union(clause))
-    return Union(cells)
+    return Union(
+        _clauses(partial(_modal, modal, tense), _intentions(when))
+        for modal in MODALS
+        for tense in modal.tenses
+        for when in ["" if modal.english == "start to" else "future"]
+    )
+
+
+@cache
+def _intentions(when):
+    """(verb, what follows it)"""
+    return Union(Product(partial(_deed, verb), deeds(verb, when)) for verb in _meant())
+
+
+def _deed(verb, rest):
+    return verb, rest
 
 
 def plans():
     """We are going to visit Madrid. Is my sister going to call the doctor tomorrow?"""
-    return Union(_clauses(partial(_plan, verb), deeds(verb, "future")) for verb in _meant())
+    return _clauses(_plan, _intentions("future"), 2)
 
 
 def happenings():
     """I am looking for my keys. My small dog is not sleeping in the kitchen."""
     lasting = [verb for verb in VERBS if "past" in verb.tenses and verb.english not in _MOMENTS]
-    return Union(_clauses(partial(_happens, verb), deeds(verb, "now")) for verb in lasting)
+    return Union(_clauses(partial(_happens, verb), deeds(verb, "now"), 2) for verb in lasting)
 
 
 def animals():
     """My dog ate the meat. The black cat wants to sleep. Are the horses drinking water?"""
     cells = []
     for verb in ANIMAL_VERBS:
-        ways = [(partial(_simple, verb, tense), _when(verb, tense)) for tense in verb.tenses]
-        ways += [(partial(_modal, m, "present", verb), "future") for m in MODALS[:2]]
-        ways.append((partial(_plan, verb), "future"))
-        ways += [(partial(_happens, verb), "now")] * (verb.english not in _MOMENTS)
-        for clause, when in ways:
-            for mood in MOODS:
-                who = noun_phrases("animals", "definite" if mood == "asks" else "subject")
-                cells.append(Product(partial(clause, mood), who, deeds(verb, when)))
+        meant = Product(partial(_deed, verb), deeds(verb, "future"))
+        ways = [(partial(_simple, verb, t), deeds(verb, _when(verb, t))) for t in verb.tenses]
+        ways += [(partial(_modal, modal, "present"), meant) for modal in MODALS[:2]]
+        ways.append((_plan, meant))
+        if verb.english not in _MOMENTS:
+            ways.append((partial(_happens, verb), deeds(verb, "now")))
+        for mood in MOODS:
+            who = noun_phrases("animals", "definite" if mood == "asks" else "subject")
+            cells += [Product(partial(clause, mood), who, after) for clause, after in ways]
     return Union(cells)
 
 
@@ -264,6 +268,7 @@ def object_pronouns():
                 after = Product(partial(_gives, name), noun_phrases(verb.objects, "object"))
             for tense, mood in itertools.product(verb.tenses, MOODS):
                 who = [s for s in subjects if s is not SPEAKER or mood != "asks"]
+                who = Union([who, people(None, "definite")], [3, 1])
                 cells.append(Product(partial(_simple, verb, tense, mood), who, after))
     return Union(cells)
 
@@ -324,8 +329,7 @@ def question_words():
         if verb in _meant() and verb.english not in _MOMENTS:
             cells.append(Product(partial(_who_is_doing, who, verb), deeds(verb, "now")))
             weights.append(0.7)
-    doing = [noun for noun in (HE, SHE, WE, THEY)]
-    doing = Product(_is_doing, Union([doing, people(None, "definite")]))
+    doing = Product(_is_doing, Union([[HE, SHE, WE, THEY], people(None, "definite")]))
     return Union([Union(cells, weights), doing], [20, 1])
 
 

@@ -9,8 +9,6 @@ from zoo.data.phrasebook import english, spanish
 from zoo.data.phrasebook.phrases import join
 from zoo.data.phrasebook.spanish import contract
 
-NOTHING = ("", "")
-
 
 class Rest(NamedTuple):
     """What follows a verb.

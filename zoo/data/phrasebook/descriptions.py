@@ -15,6 +15,7 @@ from zoo.data.phrasebook.phrases import (
     Phrase,
     belongings,
     counted,
+    couples,
     described,
     find,
     join,
@@ -25,7 +26,16 @@ from zoo.data.phrasebook.phrases import (
     phrases_with,
 )
 from zoo.data.phrasebook.spaces import Product, Union
-from zoo.data.phrasebook.words import ADJECTIVES, CLASHES, JOBS, NOUNS, PLACEMENTS, VERBS, find_nouns
+from zoo.data.phrasebook.words import (
+    ADJECTIVES,
+    CLASHES,
+    JOBS,
+    NOUNS,
+    PLACEMENTS,
+    ROOMS,
+    VERBS,
+    find_nouns,
+)
 
 TENSES = ("present", "past", "future")
 _ABSOLUTE = ("broken", "open", "closed", "delicious", "Spanish", "English")  # never "very"
@@ -41,13 +51,13 @@ def _gradable(adjective):
 
 
 def _tones(adjective):
-    """Mood and degree of what is said of something."""
-    degrees = [("says", ""), ("says", "very"), ("denies", ""), ("asks", "")]
-    return [tone for tone in degrees if not tone[1] or _gradable(adjective)]
+    """Degree and mood of what is said of something."""
+    tones = [("", "says"), ("very", "says"), ("", "denies"), ("", "asks")]
+    return [tone for tone in tones if not tone[0] or _gradable(adjective)]
 
 
 def _is_like(adjective, who, tense, tone):
-    mood, degree = tone
+    degree, mood = tone
     return clauses.is_like(who, adjective, tense, degree, mood)
 
 
@@ -86,7 +96,9 @@ def placed_qualities():
             [
                 noun_phrase(noun, "the", several)
                 for noun in nouns
-                if noun in find(adjective.nouns) and noun.style == "count"
+                if noun in find(adjective.nouns)
+                and noun.style == "count"
+                and noun.kind != "relatives"
                 for several in (False, True)
             ]
         ]
@@ -95,9 +107,8 @@ def placed_qualities():
 
 
 def _placed_is_like(thing, where, adjective, tense, mood):
-    who = thing._replace(
-        english=f"{thing.english} {where[0]}", spanish=f"{thing.spanish} {where[1]}"
-    )
+    which = f"{thing.spanish} que {clauses.link(thing, 'estar', tense)} {where[1]}"
+    who = thing._replace(english=f"{thing.english} {where[0]}", spanish=which)
     return clauses.is_like(who, adjective, tense, "", mood)
 
 
@@ -108,11 +119,12 @@ def states_of_people():
     for copula, tense, mood in itertools.product(human, TENSES, MOODS):
         degrees = [(a, d) for a in human[copula] for d in ("", "very")]
         degrees = [(a, d) for a, d in degrees if not d or (mood == "says" and _gradable(a))]
-        for who, weight in persons(mood):
-            if who is persons(mood)[-2][0]:  # nouns of one are among the qualities
-                who = [*PRONOUNS[2:4], *names()]
-            elif who is persons(mood)[-1][0]:
-                who = Union([PRONOUNS[5:], who.parts[1].parts[1]])
+        subjects = persons(mood, others=0.5)
+        for who, weight in subjects:
+            if who is subjects[-2][0]:  # nouns and names are among the qualities
+                who = PRONOUNS[2:4]
+            elif who is subjects[-1][0]:
+                who = Union([PRONOUNS[5:], couples()])
             cells.append(Product(partial(_is_so, tense, mood), who, degrees))
             weights.append(weight)
     return Union(cells, weights)
@@ -148,6 +160,8 @@ def _definite(noun):
     """A few definite phrases of a noun."""
     if noun.style == "name":
         return [noun_phrase(noun)]
+    if noun.kind in ("languages", "subjects"):
+        return [noun_phrase(noun, "all")]
     words = {"relatives": ("my", "your"), "things": ("the", "this", "my"), "clothes": ("the", "my")}
     return [noun_phrase(noun, word) for word in words.get(noun.kind, ("the", "this"))]
 
@@ -158,7 +172,7 @@ def _compares(adjective, pair, degree):
 
 def jobs():
     """She is a doctor. My sisters are teachers. Was Pedro a good lawyer?"""
-    family = [phrase for phrase in noun_phrases("relatives", "definite", plain=1)]
+    family = list(noun_phrases("relatives", "definite", plain=1))
     groups = [
         [who for who in (*names(), *family) if (who.gender, who.plural) == (gender, several)]
         for gender, several in itertools.product("mf", (False, True))
@@ -188,9 +202,9 @@ def _has_job(who, job, adjective, tense, mood):
 def _placements():
     """(nouns, where they may be); nothing is next to itself."""
     found = []
-    for names, words, places in PLACEMENTS:
+    for kinds, words, places in PLACEMENTS:
         for place in find(places):
-            nouns = tuple(noun for noun in find(names) if noun != place)
+            nouns = tuple(noun for noun in find(kinds) if noun != place)
             found.append((nouns, _where(words, (place,))))
     return found
 
@@ -213,13 +227,14 @@ def placements():
         for mood in MOODS
     ]
     anywhere = Union(
-        _where(words, "places")
+        _where(words, ROOMS)
         for words in (("in", "en"), ("near", "cerca de"), ("behind", "detrás de"))
     )
     spoken = [
-        Product(_is_at, anyone(mood), anywhere, [tense], [mood])
+        (Product(_is_at, who, anywhere, [tense], [mood]), weight)
         for tense in TENSES
         for mood in MOODS
+        for who, weight in persons(mood, others=0.7)
     ]
     everything = "things clothes animals vehicles furniture places"
     things = [
@@ -232,7 +247,8 @@ def placements():
     inside = _where(("in", "en"), "box bottle glass house kitchen office car garden")
     what = [Product(_what_is, inside, TENSES[:2]), Product(_who_is, anywhere, TENSES)]
     return Union(
-        [Union(cells), Union(spoken), Union(where, [5, 2, 1, 1]), Union(what)], [6, 4, 5, 1]
+        [Union(cells), Union(*map(list, zip(*spoken))), Union(where, [5, 2, 1, 1]), Union(what)],
+        [6, 4, 5, 1],
     )
 
 
@@ -243,9 +259,7 @@ def _is_at(who, where, tense, mood):
 def _where_is(who, tense):
     helper, _, be = english.be(who, tense).partition(" ")
     verb = clauses.link(who, "estar", tense)
-    return question(
-        join("where", helper, who.english, be), join("dónde", verb, who.spanish)
-    )
+    return question(join("where", helper, who.english, be), join("dónde", verb, who.spanish))
 
 
 def _what_is(where, tense):
@@ -275,15 +289,13 @@ def _exists(thing, where, tense, asked):
     text = join({"present": "hay", "past": "había", "future": "habrá"}[tense], thing.spanish)
     helper, _, be = english.be(thing, tense).partition(" ")
     if asked:
-        return question(
-            join(helper, "there", be, thing.english, where[0]), join(text, where[1])
-        )
+        return question(join(helper, "there", be, thing.english, where[0]), join(text, where[1]))
     return statement(join("there", helper, be, thing.english, where[0]), join(text, where[1]))
 
 
 def _how_many_of(nouns):
     """How many red pens, cuántos bolígrafos rojos: of all nouns and adjectives."""
-    return Product(_asked_number, noun_phrases(nouns, "bare"))
+    return Product(_asked_number, noun_phrases(nouns, "bare", True))
 
 
 def _asked_number(phrase):
@@ -349,7 +361,7 @@ def counts():
         Product(_how_many, things, anyone("asks"), [verb], verb.tenses)
         for verb in VERBS
         if verb.english in ("have", "buy", "need", "eat", "find")
-        for things in [_how_many_of(verb.objects)]
+        for things in [_how_many_of(verb.objects.removeprefix("- "))]
     )
     groups = [Union(small), Union(middle), Union(large), Union(has, [1] * 90 + [15]), how_many]
     return Union(groups, [5, 3, 4, 4, 3])
@@ -388,4 +400,4 @@ def fragments():
         for several in (False, True)
     ]
     owned = Product(_fragment, belongings(_OWNED))
-    return Union([Union(cells, weights), Union(plain), owned], [6, 6, 1])
+    return Union([Union(cells, weights), Union(plain), owned], [6, 6, 3])

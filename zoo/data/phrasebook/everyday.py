@@ -9,14 +9,20 @@ from functools import partial
 from zoo.data.phrasebook import clauses, english, spanish
 from zoo.data.phrasebook.actions import MOODS, anyone, complements, persons
 from zoo.data.phrasebook.clauses import Rest, question, statement
-from zoo.data.phrasebook.phrases import Phrase, find, join, names, noun_phrase, noun_phrases
+from zoo.data.phrasebook.phrases import (
+    Phrase,
+    belongings,
+    join,
+    names,
+    noun_phrase,
+    noun_phrases,
+)
 from zoo.data.phrasebook.spaces import Product, Union
 from zoo.data.phrasebook.words import (
     COST,
     FAMILIAR,
     GREETINGS,
     NEEDS,
-    NOUNS,
     OTHERS,
     PHRASES,
     QUESTIONS,
@@ -26,24 +32,76 @@ from zoo.data.phrasebook.words import (
     find_nouns,
 )
 
+_PLEASANT = "eat,drink,write,play,study,speak,wear,visit,buy,work,sleep,go to"
 _VERB = {verb.english: verb for verb in VERBS}
 
 
 def likings():
-    """I like big dogs. My mother doesn't like coffee. Does he like to drink wine?"""
+    """I like big dogs. My mother doesn't like this city. Does he like to drink wine?"""
     kinds = "animals snacks vehicles places clothes"
-    mass = find("foods drinks subjects languages sports")
-    pleasures = [
-        [_pleasure(noun_phrase(noun), noun_phrase(noun, "the")) for noun in mass],
-        Product(_in_general, noun_phrases(kinds, "generic")),
-        Product(_pleasure, noun_phrases(kinds + " things foods", "identity")),
+    general = noun_phrases(f"{kinds} foods drinks subjects languages sports", "generic")
+    verbs = [_VERB[name] for name in _PLEASANT.split(",")]
+    pleasures = Union(
+        [
+            Product(_this_one, general),
+            Product(_this_one, noun_phrases(f"{kinds} things", "definite")),
+            Union(Product(partial(_doing, verb), complements(verb)) for verb in verbs),
+        ],
+        [2, 1, 1],
+    )
+    return _of_anyone(_likes, pleasures, 3)
+
+
+def _this_one(phrase):
+    return phrase.english, phrase.spanish, phrase.plural
+
+
+def _doing(verb, rest):
+    return join("to", verb.english, rest.english), join(verb.spanish, rest.spanish), False
+
+
+def _likes(mood, who, pleasure):
+    return clauses.likes(who, pleasure, mood)
+
+
+def _of_anyone(clause, what, others=1):
+    """Cells by mood and person; `clause` takes mood, subject and what is said."""
+    cells = [
+        (Product(partial(clause, mood), who, what), weight)
+        for mood in MOODS
+        for who, weight in persons(mood, "definite", others)
     ]
-    verbs = "eat drink write play study speak wear visit buy work sleep".split() + ["go to"]
-    doing = [
-        Product(partial(_doing, _VERB[name]), complements(_VERB[name])) for name in verbs
-    ]
-    pleasures = Union([*pleasures, Union(doing)], [3, 3, 3, 2])
-    return _of_anyone(lambda mood: partial(_likes, mood), pleasures)
+    return Union(*map(list, zip(*cells)))
+
+
+def needs():
+    """I am hungry. My father is very thirsty. Are you afraid?"""
+    states = list(itertools.product(NEEDS, ("", "very")))
+    return _of_anyone(_needs, states)
+
+
+def _needs(mood, who, degree):
+    (name, noun, gender), degree = degree
+    if degree and name == "in a hurry":
+        name = "in a big hurry"
+    elif degree:
+        name = f"very {name}"
+    much = spanish.agree("mucho", gender, False) if degree else ""
+    verb = clauses.conjugated(who, "tener", "present")
+    return clauses.being(who, "present", (name, join(much, noun)), verb, mood)
+
+
+def ages():
+    """I am twenty-one years old. Maria is nine years old. Is he thirty years old?"""
+    return _of_anyone(_age, range(2, 101))
+
+
+def _age(mood, who, years):
+    texts = f"{english.number(years)} years old", f"{spanish.number(years, 'm')} años"
+    verb = clauses.conjugated(who, "tener", "present")
+    return clauses.being(who, "present", texts, verb, mood)
+
+
 # Before and after the hour in English, after the hour in Spanish.
 _MINUTES = [
     ("", " o'clock", ""),
@@ -115,20 +173,21 @@ def choices():
         for noun in find_nouns("animals snacks things clothes")
         if not spanish.begins_with_stressed_a(noun.spanish)
     ]
-    numbers = [Product(_either_number, PRONOUNS, [(n, n + 1)], things[::2]) for n in range(2, 13)]
-    names = [noun_phrase(noun) for noun in NOUNS["names"]]
-    pairs = list(itertools.permutations(names, 2))
+    numbers = [
+        Product(_either_number, anyone("says"), [(n, n + 1)], things[::2]) for n in range(2, 13)
+    ]
+    pairs = list(itertools.permutations(names(), 2))
     foods = [noun_phrase(noun) for noun in find_nouns("foods drinks")]
     wishes = [(a, b) for kind in (foods[:7], foods[7:]) for a, b in itertools.permutations(kind, 2)]
     either = Product(_either_name, pairs, ("or", "and"), (0, 1))
-    return Union([Union(numbers), either, Product(_either_food, PRONOUNS[1:], wishes)])
+    return Union([Union(numbers), either, Product(_either_food, anyone("asks"), wishes)])
 
 
 def _either_number(who, pair, noun):
     low, high = (spanish.number(n, noun.gender) for n in pair)
     name = f"{english.number(pair[0])} or {english.number(pair[1])} {noun.english_plural}"
     rest = Rest(name, f"{low} {spanish.or_(high)} {noun.spanish_plural}")
-    return clauses.says(who, _VERB["need"], "present", rest, clauses.NOTHING)
+    return clauses.says(who, _VERB["need"], "present", rest)
 
 
 def _either_name(pair, word, asked):
@@ -152,17 +211,10 @@ def _either_food(who, pair):
 
 def prices_and_colours():
     """How much do these shoes cost? What color is the car?"""
-    goods = find_nouns("clothes things vehicles snacks")
-    frames = [("the", False), ("the", True), ("this", False), ("this", True), ("that", False)]
-    things = [noun_phrase(noun, *frame) for noun in goods for frame in frames]
-    coloured = find_nouns("clothes vehicles furniture parts umbrella flower house box")
-    shown = [
-        noun_phrase(n, word, several)
-        for n in coloured
-        for word in ("the", "your", "my")
-        for several in (False, True)
-    ]
-    return Union([Product(_price, things), Product(_colour, shown)])
+    goods = "clothes things vehicles snacks"
+    coloured = "clothes vehicles furniture parts umbrella flower house box"
+    shown = Union([noun_phrases(coloured, "definite"), belongings(coloured)], [5, 1])
+    return Union([Product(_price, noun_phrases(goods, "definite")), Product(_colour, shown)])
 
 
 def _price(thing):
@@ -179,9 +231,8 @@ def _colour(thing):
 
 def weather():
     """It is cold in Madrid. It is raining in the city."""
-    places = [noun_phrase(noun, "the") for noun in find_nouns("city park street garden beach town")]
-    places += [noun_phrase(noun) for noun in NOUNS["countries"]]
-    return Product(_weather, WEATHER, [Phrase("", ""), *places], (0, 1))
+    places = noun_phrases("city park street garden beach town countries", "place", False)
+    return Product(_weather, WEATHER, Union([[Phrase("", "")], places], [1, 4]), (0, 1))
 
 
 def _weather(state, place, asked):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from zoo.data.phrasebook import english, spanish
 from zoo.data.phrasebook.spaces import Product, Union
-from zoo.data.phrasebook.words import ADJECTIVES, CLASHES, NOUNS, PRIVATE_PLACES, find_nouns
+from zoo.data.phrasebook.words import ADJECTIVES, CLASHES, NOUNS, OWNERLESS, find_nouns
 
 
 class Phrase(NamedTuple):
@@ -49,6 +49,8 @@ PRONOUNS = [
 # English singular and plural, Spanish by gender and number; None where it is not used.
 DETERMINERS = {
     "": ("", "", ("", "", "", "")),
+    # What is meant in general: "dogs are intelligent", "los perros son inteligentes".
+    "all": ("", "", ("el", "la", "los", "las")),
     "the": ("the", "the", ("el", "la", "los", "las")),
     "a": ("a", None, ("un", "una", None, None)),
     "some": (None, "some", (None, None, "unos", "unas")),
@@ -69,10 +71,11 @@ DETERMINERS |= {
 }
 
 # How often each is drawn, relative to the others.
-_WEIGHTS = {"": 4, "the": 7, "a": 6, "my": 3, "your": 2, "some": 1, "many": 1}
+_WEIGHTS = {"": 4, "all": 4, "the": 7, "a": 6, "my": 3, "your": 2, "some": 1, "many": 1}
 _WEIGHTS |= dict.fromkeys(("this", "that", "his", "her", "our", "their"), 1.2)
-_WEIGHTS |= dict.fromkeys(_NUMBERS, 0.3)
-_OWNERS = ("my", "your", "his", "her", "our", "their")
+_WEIGHTS |= dict.fromkeys(_NUMBERS, 0.35)
+_OURS = ("my", "your", "our")
+_OWNERS = (*_OURS, "his", "her", "their")
 _DEFINITE = ("the", "this", "that", *_OWNERS)
 _INDEFINITE = ("a", "some", "many", *_NUMBERS)
 # A Spanish subject is never bare; a question is about something definite.
@@ -84,42 +87,45 @@ _ROLES = {
     "place": (*_DEFINITE, "a"),
     "identity": ("the", *_OWNERS),
     "bare": ("",),
+    "generic": ("all",),
 }
 _BARE = ("names", "countries", "languages", "subjects", "sports")
 _UNIQUE = ("first", "last")  # of these there is one
 
 
-def _frames(noun, role, unique=False):
+@functools.cache
+def _frames(noun, role, unique=False, number=None):
     """Which (determiner, plural) a noun may have in a role.
 
     Args:
         unique: whether an adjective says that there is one.
+        number: True for the plural alone, False for the singular; None for both.
     """
     words = _ROLES[role]
-    if noun.kind in _BARE:
-        return (("", False),)
-    if noun.style == "mass":
-        if role == "bare":
-            return ()
-        fit = ("the", "this", "my", "your", "our", "") if noun.kind != "instruments" else _DEFINITE
-        return tuple((word, False) for word in words if word in fit)
+    numbers = [several for several in (False, True) if number in (None, several)]
+    if noun.kind in _BARE or noun.style == "mass":
+        if noun.kind in _BARE:
+            bare = noun.style == "name" or role in ("object", "bare")
+            words = [""] if bare and noun.kind != "sports" else ["all"]
+        else:
+            fit = ("the", "this", *_OURS, *(("", "all") if noun.kind != "instruments" else ()))
+            words = [word for word in words if word in fit]
+        return tuple((word, False) for word in words if False in numbers)
     if noun.kind == "relatives":
         words = [word for word in words if word in _OWNERS]
-    elif noun.english in ("man", "woman"):  # "my woman" would be a wife
-        words = [word for word in words if word not in _OWNERS]
-    elif noun.kind == "places" and noun.english not in PRIVATE_PLACES:
+    elif noun.english in OWNERLESS:
         words = [word for word in words if word not in _OWNERS]
     if unique:
         words = [word for word in words if word == "the"]
-    bare_plural = role == "bare" or (role == "object" and not noun.human)
-    numbers = (False,) if noun.english in ("mother", "father") else (False, True)
+    bare_plural = role in ("bare", "generic") or (role == "object" and not noun.human)
     return tuple(
         (word, several)
         for word in words
         for several in numbers
         if DETERMINERS[word][several] is not None
-        and (word or (several and bare_plural))
+        and (word not in ("", "all") or (several and bare_plural))
         and not (several and role == "place" and word in _OWNERS)
+        and not (several and noun.english in ("mother", "father"))  # one has one
     )
 
 
@@ -129,8 +135,6 @@ def noun_phrase(noun, determiner="", several=False, adjective=None):
 
     Example: the noun of "house", "the" and "red" give "the red house", "la casa roja".
     """
-    if noun.kind == "sports":  # Spanish has the article where English has none: al fútbol
-        return Phrase(noun.english, f"el {noun.spanish}")
     singular, plural, forms = DETERMINERS[determiner]
     article = forms[2 * several + (noun.gender == "f")]
     words = [noun.spanish_plural if several else noun.spanish]
@@ -160,6 +164,7 @@ def _phrase(described, frame):
     return noun_phrase(noun, *frame, adjective)
 
 
+@functools.cache
 def find(names, gender=None):
     """A hashable choice of nouns, for `noun_phrases`: those of `find_nouns`, of one gender."""
     return tuple(noun for noun in find_nouns(names) if gender in (None, noun.gender))
@@ -173,24 +178,23 @@ def noun_phrases(nouns, role, several=None, plain=3, besides=None):
         nouns: a tuple of nouns, or a text for `find_nouns`.
         role: a key of `_ROLES`: what the phrase is in its sentence.
         several: True for plural phrases alone, False for singular ones; None for both.
-        plain: how many phrases come without an adjective for one with.
+        plain: how many phrases come without an adjective for one with; None for all.
         besides: an adjective that is said of the noun elsewhere; none that clashes with it is
             taken.
     """
     nouns = find(nouns) if isinstance(nouns, str) else nouns
     cells, weights = [], []
-    for with_adjective in (False, True):
+    for with_adjective in (False, True) if plain else (False,):
         classes = {}
         for noun in nouns:
             for adjective in _suiting(noun, besides) if with_adjective else [None]:
                 unique = adjective is not None and adjective.english in _UNIQUE
-                frames = _frames(noun, role, unique)
-                frames = tuple(f for f in frames if several in (None, f[1]))
+                frames = _frames(noun, role, unique, several)
                 classes.setdefault(frames, []).append((noun, adjective))
         total = sum(map(len, classes.values()))
         for frames, described in classes.items():
             cells.append(Product(_phrase, described, _weighted(frames, role)))
-            weights.append((1 if with_adjective else plain) * len(described) / total)
+            weights.append((1 if with_adjective else plain or 1) * len(described) / total)
     return Union(cells, weights)
 
 
@@ -204,10 +208,11 @@ def phrases_with(noun, adjective, several):
 
 @functools.cache
 def _weighted(frames, role):
-    rare = 8 if role == "place" else 2  # plurals: one is in a house, seldom in houses
+    # One is in the house rather than in a house, and seldom in houses.
+    rare = {"a": 3, "plural": 8} if role == "place" else {"plural": 2}
     return Union(
         [[frame] for frame in frames],
-        [_WEIGHTS[word] / (rare if several else 1) for word, several in frames],
+        [_WEIGHTS[word] / rare.get("plural" if several else word, 1) for word, several in frames],
     )
 
 
@@ -287,7 +292,8 @@ def belongings(nouns, several=None, besides=None):
 @functools.cache
 def _owners():
     family = [noun_phrase(noun, word) for noun in NOUNS["relatives"] for word in ("my", "your")]
-    return [*names(), *family, *(noun_phrase(noun, "the") for noun in NOUNS["people"])]
+    trades = [noun_phrase(noun, "the") for noun in NOUNS["people"]]
+    return Union([names(), family, trades], [3, 2, 2])
 
 
 @functools.cache
@@ -300,17 +306,15 @@ def names():
 def couples():
     """Maria and Pedro, my mother and my father."""
     family = [noun_phrase(noun, "my") for noun in NOUNS["relatives"]]
-    return [
-        both(*pair) for group in (names(), family) for pair in itertools.permutations(group, 2)
-    ]
+    return [both(*pair) for group in (names(), family) for pair in itertools.permutations(group, 2)]
 
 
 @functools.cache
 def people(several=None, role="subject"):
-    """Human phrases, such as Ana, my tall brother, the doctors, Maria and Pedro."""
-    kinds = "people relatives" if several else "people relatives names"
-    phrases = noun_phrases(kinds, role, several)
-    return Union([phrases, couples()], [4, 1]) if several else phrases
+    """Ana, my tall brother, the doctors, Maria and Pedro; singular, plural or (None) both."""
+    kinds = [noun_phrases(kind, role, several) for kind in ("people", "relatives")]
+    single = [] if several else names()
+    return Union([*kinds, single, [] if several is False else couples()], [5, 4, 3, 2])
 
 
 def join(*words):

@@ -66,6 +66,7 @@ class Union(Space):
     """
 
     def __init__(self, parts, weights=None):
+        parts = list(parts)
         pairs = [pair for pair in zip(parts, weights or [1] * len(parts)) if size(pair[0])]
         self.parts = [part for part, _ in pairs]
         self.weights = [weight for _, weight in pairs]

@@ -156,7 +156,7 @@ def find_nouns(names):
 
 
 _HUMAN = "people relatives names"
-_COLOURED = "clothes vehicles furniture parts box pen pencil umbrella flower house"
+_COLOURED = "clothes vehicles furniture parts box book pen pencil umbrella flower house"
 _THINGS = "clothes things furniture vehicles parts"
 _THOUGHTS = "book letter song poem newspaper"
 
@@ -171,7 +171,9 @@ ADJECTIVES = [
     Adjective("brown", "marrón", "ser", _COLOURED + " animals"),
     Adjective("big", "grande", "ser", _THINGS + " animals places snacks"),
     Adjective("small", "pequeño", "ser", _THINGS + " animals places snacks"),
-    Adjective("new", "nuevo", "ser", _THINGS + " school station hospital hotel bridge church"),
+    Adjective(
+        "new", "nuevo", "ser", _THINGS + " house school station hospital hotel bridge church"
+    ),
     Adjective("old", "viejo", "ser", _THINGS + " animals places people"),
     Adjective("beautiful", "hermoso", "ser", "animals places clothes flower song photo woman girl"),
     Adjective("ugly", "feo", "ser", "animals clothes furniture house city street hotel car"),
@@ -195,7 +197,7 @@ ADJECTIVES = [
         "estar",
         "door window box bottle library museum office hotel restaurant",
     ),
-    Adjective("hot", "caliente", "estar", "bread rice meat soup chicken fish water coffee milk tea"),
+    Adjective("hot", "caliente", "estar", "rice meat soup chicken fish water coffee milk tea"),
     Adjective("cold", "frío", "estar", "rice meat soup chicken fish drinks"),
     Adjective("delicious", "delicioso", "estar", "foods snacks coffee wine juice tea"),
     Adjective("tall", "alto", "ser", _HUMAN + " tree"),
@@ -214,7 +216,7 @@ ADJECTIVES = [
     Adjective("busy", "ocupado", "estar", _HUMAN),
     Adjective("worried", "preocupado", "estar", _HUMAN),
     Adjective("nervous", "nervioso", "estar", _HUMAN),
-    Adjective("interesting", "interesante", "ser", _THOUGHTS + " photo museum city history"),
+    Adjective("interesting", "interesante", "ser", _THOUGHTS + " photo museum city"),
     Adjective("important", "importante", "ser", _THOUGHTS + " photo city station key"),
     Adjective("easy", "fácil", "ser", "book song languages"),
     Adjective("difficult", "difícil", "ser", "book song languages"),
@@ -242,13 +244,17 @@ CLASHES = [
     "Spanish English",
     "first last",
 ]
-# What may be called mine.
-PRIVATE_PLACES = "house school city kitchen garden church street hotel office town classroom".split()
+# What is not called mine; "my woman" would be a wife.
+OWNERLESS = (
+    "man woman boy girl bear lion eagle mouse tree park market station beach river hospital "
+    "restaurant library museum bridge"
+).split()
 
 _STATE = ("present", "future")
 _PEOPLE = "people relatives names"
 _AT_HAND = "things clothes"
 _BUILDINGS = "house school station church hospital restaurant library hotel museum market"
+ROOMS = _BUILDINGS + " park city kitchen garden beach street office town classroom"
 _GIFTS = "book pen letter photo map flower shirt"
 
 VERBS = [
@@ -460,7 +466,8 @@ PLACEMENTS = [
     ("animals", ("behind", "detrás de"), "house tree door church"),
     ("people vehicles", ("in front of", "delante de"), _BUILDINGS),
     ("people vehicles", ("behind", "detrás de"), _BUILDINGS),
-    ("people relatives", ("in", "en"), "places"),
+    ("people relatives", ("in", "en"), ROOMS),
+    ("bird", ("in", "en"), "tree"),
     ("people", ("next to", "al lado de"), "people window door"),
     (_BUILDINGS, ("near", "cerca de"), "park river beach bridge street"),
     (_BUILDINGS, ("far from", "lejos de"), "park river beach bridge town"),
