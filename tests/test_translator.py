@@ -165,7 +165,7 @@ def test_where_texts_are_split(text, expected):
         (lambda t: t("a text"), "list of str"),
         (lambda t: t([1]), "list of str"),
         (lambda t: t(["a"], beam_size=0), "beam_size must be from 1"),
-        (lambda t: t(["a"], n=3), "n must be from 1 to beam_size=2"),
+        (lambda t: t(["a"], n=3, beam_size=2), "n must be from 1 to beam_size=2"),
         (lambda t: t(["a"], max_length=33), "max_length must be from 1 to 32"),
         (lambda t: t(["a"], too_long="cut"), 'too_long must be "error" or "split"'),
         (lambda t: t.sample(["a"], temperature=0), "temperature must be"),

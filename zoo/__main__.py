@@ -52,7 +52,7 @@ def translate(args):
         raise UserError(f"--attention takes one text. Received: {len(lines)}.")
     options = {
         "n": args.n_best,
-        "beam_size": args.beam_size or max(args.n_best, translator.beam_size),
+        "beam_size": args.beam_size,
         "too_long": args.too_long,
     }
     for translations in translator.n_best(lines, **options):

@@ -16,7 +16,7 @@ _NEVER = -math.inf
 
 
 class Hypotheses(NamedTuple):
-    """What a search found, the best of each sentence first.
+    """What a search found, the best of each sentence first, those that were cut off last.
 
     Fields:
         tokens: int32 [B, K, T], without the start token, the end token included, then padding. A

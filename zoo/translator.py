@@ -107,8 +107,9 @@ class Translator:
 
         Args:
             texts: list of str.
-            n: number of translations, at most `beam_size`; a text that is empty or split gets one.
-            beam_size, length_penalty: those of the translator by default.
+            n: number of translations; a text that is empty or split gets one.
+            beam_size: at least `n`; that of the translator by default, if it is.
+            length_penalty: that of the translator by default.
             max_length: the largest number of target tokens; about twice the source's by default.
             too_long: "error"; or "split", which translates a text that is too long for the model
                 in parts.
@@ -119,7 +120,7 @@ class Translator:
         Raises:
             TranslationError: if a text is too long, or an option is wrong.
         """
-        beam_size = self.beam_size if beam_size is None else beam_size
+        beam_size = max(n, self.beam_size) if beam_size is None else beam_size
         alpha = self.length_penalty if length_penalty is None else length_penalty
         _check_range("beam_size", beam_size, 1)
         if not 1 <= n <= beam_size:

@@ -31,6 +31,7 @@ each_kind = pytest.mark.parametrize(
 
 
 def model_of(**settings):
+    keras.utils.set_random_seed(0)
     model = zoo.transformer(**{**SIZES, **settings})
     random = np.random.default_rng(0)
     for variable in model.trainable_variables:

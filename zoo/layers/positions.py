@@ -165,7 +165,7 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
             )
         if isinstance(start, int):
             return self.embeddings[start : start + length]
-        return ops.slice(self.embeddings, (start, 0), (length, self.embeddings.shape[-1]))
+        return ops.take(self.embeddings, start + ops.arange(length), axis=0)
 
 
 @keras.saving.register_keras_serializable("zoo")
