@@ -233,6 +233,20 @@ def test_bad_settings(size, settings, message):
         zoo.transformer(size, **{"source_vocab_size": 8, "target_vocab_size": 8, **settings})
 
 
+def test_dropout_acts_in_training_alone():
+    """With a learning rate of zero, losses differ by dropout only."""
+    for rates in ({"dropout": 0.5}, {"dropout": 0.0, "attention_dropout": 0.5}):
+        model = model_of(**rates)
+        inputs = {"source": ids(8, 5), "target": ids(8, 4, seed=1)}
+        model.compile(
+            keras.optimizers.SGD(0.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        )
+        trained = [model.fit(inputs, ids(8, 4), verbose=0).history["loss"][0] for _ in range(2)]
+        tested = [model.evaluate(inputs, ids(8, 4), verbose=0) for _ in range(2)]
+        assert abs(tested[0] - tested[1]) < TOLERANCE
+        assert len({round(loss, 4) for loss in (*trained, tested[0])}) == 3
+
+
 def test_more_tokens_than_learned_positions():
     model = zoo.transformer(**SIZES, positions="learned")
     with pytest.raises(ValueError, match="positions for 20 tokens"):

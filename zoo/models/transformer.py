@@ -214,7 +214,8 @@ class Transformer(ConfigMixin, keras.Model):
             self.decoder_normalization.build(sequence)
         self.built = True
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
+        # `training` reaches the layers by itself, but Keras sets it only for a model that takes it
         (x, bias), memory, mask = self._decoder_inputs(inputs)
         for block in self.decoder_blocks:
             x = block(x, memory, memory_mask=mask, bias=bias)

@@ -199,7 +199,8 @@ class ViT(ConfigMixin, keras.Model):
             self.normalization.build(shape)
         self.head.build((None, self.embed_dim))
 
-    def call(self, images):
+    def call(self, images, training=None):
+        # `training` reaches the layers by itself, but Keras sets it only for a model that takes it
         if self.pool == "mean":
             return self.head(ops.mean(self.features(images), axis=1))
         x = self._tokens(images)
