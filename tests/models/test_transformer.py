@@ -233,7 +233,7 @@ def test_bad_settings(size, settings, message):
         zoo.transformer(size, **{"source_vocab_size": 8, "target_vocab_size": 8, **settings})
 
 
-# Training is TensorFlow's: on JAX, `fit` calls a model in a way that tells its layers nothing of it.
+# Training is TensorFlow's: on JAX, `fit` tells the layers of a model nothing of it.
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="trained on TensorFlow alone")
 def test_dropout_acts_in_training_alone():
     """With a learning rate of zero, losses differ by dropout only."""

@@ -158,7 +158,7 @@ def test_stochastic_depth_grows_to_the_last_block():
     np.testing.assert_allclose(rates, [0.0, 0.15, 0.3])
 
 
-# Training is TensorFlow's: on JAX, `fit` calls a model in a way that tells its layers nothing of it.
+# Training is TensorFlow's: on JAX, `fit` tells the layers of a model nothing of it.
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="trained on TensorFlow alone")
 @pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "stochastic_depth"])
 def test_dropout_acts_in_training_alone(rate):
