@@ -126,11 +126,8 @@ def test_a_finished_run_is_kept(digits_run):
     assert (folder / "model.keras").read_bytes() == before
 
 
-def test_resumed_is_uninterrupted(tmp_path, monkeypatch):
-    config = dataclasses.replace(CONFIG, dropout=0.1)
-    whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
-    vit_cifar10.main(whole)
-    parts = dataclasses.replace(config, out=str(tmp_path / "parts"))
+def interrupt_after_two_epochs(module, config, monkeypatch):
+    """Runs a recipe until its second checkpoint is written."""
     written = Checkpoint.on_epoch_end
 
     def interrupted(self, epoch, logs=None):
@@ -141,8 +138,16 @@ def test_resumed_is_uninterrupted(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "on_epoch_end", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            vit_cifar10.main(parts)
-    assert (tmp_path / "parts" / CHECKPOINT_FILE).is_file()
+            module.main(config)
+    assert pathlib.Path(config.out, CHECKPOINT_FILE).is_file()
+
+
+def test_resumed_is_uninterrupted(tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, dropout=0.1)
+    whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
+    vit_cifar10.main(whole)
+    parts = dataclasses.replace(config, out=str(tmp_path / "parts"))
+    interrupt_after_two_epochs(vit_cifar10, parts, monkeypatch)
     vit_cifar10.main(dataclasses.replace(parts, resume=True))
     expected, found = (zoo.load(tmp_path / name).model for name in ("whole", "parts"))
     for mine, other in zip(expected.weights, found.weights):

@@ -10,9 +10,8 @@ import pytest
 from PIL import Image
 
 import zoo
-from tests.test_recipes import recipe, rows_of
+from tests.test_recipes import interrupt_after_two_epochs, recipe, rows_of
 from zoo.errors import UserError
-from zoo.training.callbacks import CHECKPOINT_FILE, Checkpoint
 from zoo.training.translation_report import scores
 
 translate = recipe("translate")
@@ -115,18 +114,7 @@ def test_resumed_is_uninterrupted(corpus, tmp_path, monkeypatch):
     whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
     translate.main(whole)
     parts = dataclasses.replace(config, out=str(tmp_path / "parts"))
-    written = Checkpoint.on_epoch_end
-
-    def interrupted(self, epoch, logs=None):
-        written(self, epoch, logs)
-        if epoch == 1:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "on_epoch_end", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            translate.main(parts)
-    assert (tmp_path / "parts" / CHECKPOINT_FILE).is_file()
+    interrupt_after_two_epochs(translate, parts, monkeypatch)
     translate.main(dataclasses.replace(parts, resume=True))
     expected, found = (zoo.load(tmp_path / name).model for name in ("whole", "parts"))
     for mine, other in zip(expected.weights, found.weights):

@@ -266,11 +266,12 @@ class Translator:
     def _each(self, texts, search, max_length, too_long):
         """Translations of each text, in order; `search(source [B, S], indices, length)`."""
         _check_range("max_length", max_length or 1, 1, self.model.max_length)
-        parts, owners = self._parts(texts, too_long)
-        sources = self._encode(parts)
-        found = [None] * len(parts)
+        sources, owners = self._sources(texts, too_long)
+        found = [None] * len(sources)
         # A bar is shown on a terminal, for work that takes longer than a moment.
-        with tqdm(total=len(parts), unit="text", delay=1.0, leave=False, disable=None) as progress:
+        with tqdm(
+            total=len(sources), unit="text", delay=1.0, leave=False, disable=None
+        ) as progress:
             for indices in _batches([len(source) for source in sources], self.max_source_length):
                 batch = _batch([sources[index] for index in indices], self.max_source_length)
                 length = max_length or min(2 * batch.shape[1], self.model.max_length)
@@ -297,28 +298,28 @@ class Translator:
         """Source tokens of each text, the end token included."""
         return [[*ids, EOS_ID] for ids in self.source_tokenizer.encode(texts)]
 
-    def _parts(self, texts, too_long):
-        """Texts that fit into the model, and for each the number of the text it is of."""
+    def _sources(self, texts, too_long):
+        """Source tokens that fit into the model, and for each the number of the text it is of."""
         if too_long not in ("error", "split"):
             raise TranslationError(
                 f'too_long must be "error" or "split". Received: too_long={too_long!r}.'
             )
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise TranslationError(f"Texts are given as a list of str: [{texts!r}].")
-        parts, owners, limit = [], [], self.max_source_length
-        for owner, (text, ids) in enumerate(zip(texts, self.source_tokenizer.encode(texts))):
-            if len(ids) < limit:
-                pieces = [text] if text.strip() else []
+        sources, owners, limit = [], [], self.max_source_length
+        for owner, (text, ids) in enumerate(zip(texts, self._encode(texts))):
+            if len(ids) <= limit:
+                parts = [ids] if text.strip() else []
             elif too_long == "split":
-                pieces = _split(text, lambda t: len(self.source_tokenizer.encode([t])[0]) < limit)
+                parts = self._encode(_split(text, lambda t: len(self._encode([t])[0]) <= limit))
             else:
                 raise TranslationError(
-                    f"Text {owner} is too long: {len(ids) + 1} tokens, and the model takes "
+                    f"Text {owner} is too long: {len(ids)} tokens, and the model takes "
                     f'{limit}. Shorten it, or say too_long="split". It begins: {text[:60]!r}.'
                 )
-            parts.extend(pieces)
-            owners.extend([owner] * len(pieces))
-        return parts, owners
+            sources.extend(parts)
+            owners.extend([owner] * len(parts))
+        return sources, owners
 
 
 def _batches(lengths, limit):
