@@ -254,3 +254,18 @@ def test_the_command_line_on_bad_input(folder, tmp_path, capsys, arguments, mess
     (tmp_path / "latin1.txt").write_bytes("ni\xf1o".encode("latin-1"))
     assert main(arguments.format(run=folder, here=tmp_path).split()) == 2
     assert message in capsys.readouterr().err
+
+
+def test_scores_of_given_translations_are_those_of_the_search(translator):
+    texts = ["hello world", "the dog is here", "a"]
+    best = [translations[0] for translations in translator.n_best(texts, length_penalty=0.0)]
+    scores = translator.score(texts, [translation.text for translation in best])
+    # sums of float32 log-probabilities, step by step and all at once
+    np.testing.assert_allclose(scores, [translation.score for translation in best], atol=1e-4)
+    alone = [translator.score([text], [best.text])[0] for text, best in zip(texts, best)]
+    np.testing.assert_allclose(scores, alone, atol=1e-4)
+    assert translator.score([], []) == []
+    with pytest.raises(TranslationError, match="1 texts and 2 translations"):
+        translator.score(["a"], ["a", "b"])
+    with pytest.raises(TranslationError, match="Text 1 or its translation is too long"):
+        translator.score(["a", "b"], ["a", "b " * 600])

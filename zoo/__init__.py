@@ -9,6 +9,7 @@ _HOMES = {
     "vit": "zoo.models.vit",
     "transformer": "zoo.models.transformer",
     "load": "zoo.loading",
+    "export": "zoo.deploy.export",
     "layers": "zoo",
     "models": "zoo",
 }

@@ -1,4 +1,4 @@
-"""The command line: ``python -m zoo classify|translate|info RUN ...``."""
+"""The command line: ``python -m zoo classify|translate|info|export RUN ...`` and ``serve``."""
 
 import argparse
 import json
@@ -64,6 +64,32 @@ def translate(args):
         found = translator.alignment(lines[0])
         cross_attention(found.weights, found.source, found.target, args.attention)
     return 0
+
+
+def export(args):
+    """Writes what a run trained for serving, and says what was written."""
+    import zoo
+    from zoo.deploy.export import DESCRIPTION_FILE
+
+    names = ("format", "int8", "top_k", "n_best", "beam_size", "length_penalty", "overwrite")
+    thing = zoo.load(args.run_folder)
+    print("Exporting, loading again and comparing ...", file=sys.stderr)
+    folder = zoo.export(thing, args.folder, **{name: getattr(args, name) for name in names})
+    description = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
+    print(f"{description['kind']}, {description['format']}, {description['bytes'] / 1e6:.1f} MB")
+    print(f"answers as the zoo does: {json.dumps(description['checked'])}")
+    print(f"how to call it: {folder / 'README.md'}")
+    print(folder)
+    return 0
+
+
+def serve(args):
+    """Answers requests until it is told to stop."""
+    from zoo.server import serve
+
+    options = vars(args).copy()
+    del options["run"]
+    return serve(options.pop("folders"), **options)
 
 
 def info(args):
@@ -141,6 +167,26 @@ def _parser():
     )
     command.add_argument("--attention", metavar="PNG", help="draw where the model looked")
     command.set_defaults(run=translate)
+    command = commands.add_parser("export", help="write a trained model for serving")
+    command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
+    command.add_argument(
+        "folder", metavar="FOLDER", help="new folder, such as serving/vit/1: a name and a version"
+    )
+    command.add_argument(
+        "--format",
+        choices=("saved_model", "onnx", "litert"),
+        default="saved_model",
+        help="saved_model takes bytes or text as they come (saved_model)",
+    )
+    command.add_argument(
+        "--int8", action="store_true", help="round matrices to 8 bits; for onnx and litert"
+    )
+    command.add_argument("--top-k", type=int, help="classes that a classifier names (5)")
+    command.add_argument("--n-best", type=int, help="translations of each text (1)")
+    command.add_argument("--beam-size", type=int, help="of the search (the run's)")
+    command.add_argument("--length-penalty", type=float, help="of the search (the run's)")
+    command.add_argument("--overwrite", action="store_true", help="replace an export in FOLDER")
+    command.set_defaults(run=export)
     command = commands.add_parser("info", help="print what a run folder holds, as JSON")
     command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
     command.set_defaults(run=info)

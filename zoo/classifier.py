@@ -34,6 +34,7 @@ class ImageClassifier:
         self.model = model
         self.preprocessing = preprocessing
         self.class_names = list(class_names)
+        self.run_folder = None  # where it was loaded from
 
     def __call__(self, images, top_k=1):
         """Classifies images.
@@ -94,8 +95,10 @@ class ImageClassifier:
 
         folder = pathlib.Path(folder)
         description = json.loads((folder / DESCRIPTION_FILE).read_text())
-        return cls(
+        classifier = cls(
             keras.saving.load_model(folder / MODEL_FILE, compile=False),
             ImagePreprocessing.from_dict(description["preprocessing"]),
             description["class_names"],
         )
+        classifier.run_folder = folder
+        return classifier

@@ -25,9 +25,9 @@ SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
 _SPECIAL = decoding.SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 # Every search runs at one of a few shapes, for each of which it is compiled once: sources are
 # padded to the next of these lengths, and batches to the next of these numbers of sentences.
-_LENGTHS = tuple(16 * 2**n for n in range(16))
-_BATCHES = (1, 8, 32)
-_TOKENS_IN_BATCH = 4096  # padded source tokens; longer sentences come in smaller batches
+LENGTHS = tuple(16 * 2**n for n in range(16))
+BATCHES = (1, 8, 32)
+TOKENS_IN_BATCH = 4096  # padded source tokens; longer sentences come in smaller batches
 
 
 class TranslationError(UserError):
@@ -77,6 +77,7 @@ class Translator:
         self.target_tokenizer = target_tokenizer
         self.beam_size = beam_size
         self.length_penalty = length_penalty
+        self.run_folder = None  # where it was loaded from
         self._compiled = {}  # (graph, shapes, settings): what `_run` compiled
 
     def __call__(self, texts, **options):
@@ -128,7 +129,7 @@ class Translator:
         alpha = np.float32(alpha)
 
         def search(source, indices, length):
-            return self._run(self._search_graph, [source, alpha], length, beam_size)
+            return self._run(self.search, [source, alpha], length, beam_size)
 
         found = self._each(texts, search, max_length, too_long)
         return [hypotheses[:n] for hypotheses in found]
@@ -200,6 +201,66 @@ class Translator:
             self.target_tokenizer.pieces([*target, EOS_ID]),
         )
 
+    def score(self, texts, translations):
+        """How likely the model finds given translations.
+
+        Args:
+            texts: list of str.
+            translations: list of str, one for each text.
+
+        Returns:
+            For each text the log-probability of its translation, the end of it included: float.
+
+        Raises:
+            TranslationError: if there are not as many translations as texts, or one is too long.
+        """
+        sources, targets = self._encode(texts), self._encode(translations, "target")
+        if len(sources) != len(targets):
+            raise TranslationError(
+                f"Each text has one translation. Received: {len(sources)} texts and "
+                f"{len(targets)} translations."
+            )
+        limit, found = self.model.max_length, []
+        for index, pair in enumerate(zip(sources, targets)):
+            if max(map(len, pair)) > limit:
+                raise TranslationError(
+                    f"Text {index} or its translation is too long: {max(map(len, pair))} tokens, "
+                    f"and the model takes {limit}."
+                )
+        for start in range(0, len(sources), BATCHES[-1]):
+            rows = slice(start, start + BATCHES[-1])
+            batch = [_batch(side[rows], limit) for side in (sources, targets)]
+            found.extend(self._run(self.log_probs, batch).numpy()[: len(sources[rows])].tolist())
+        return found
+
+    def search(self, source, alpha, length, beam_size):
+        """The search as a graph: int [B, S] -> `zoo.decoding.Hypotheses` of up to `length` tokens.
+
+        Args:
+            source: tokens, each row ending with EOS_ID, then PAD_ID.
+            alpha: of the length penalty, a scalar tensor.
+            length: T, an int or a scalar tensor.
+            beam_size: K; 1 is greedy search.
+        """
+        cache = self.model.start(source, length, beam_size)
+        settings = (self.model.step, cache, keras.ops.shape(source)[0], _SPECIAL, length)
+        if beam_size == 1:
+            return decoding.greedy_search(*settings, alpha)
+        return decoding.beam_search(*settings, beam_size, alpha)
+
+    def log_probs(self, source, target):
+        """The log-probability of each target as a graph: float32 [B].
+
+        Args:
+            source, target: tokens [B, S] and [B, T], each row ending with EOS_ID, then PAD_ID.
+        """
+        before = tf.concat([tf.fill([tf.shape(target)[0], 1], BOS_ID), target[:, :-1]], axis=1)
+        logits = self.model({"source": source, "target": before}, training=False)
+        of_tokens = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            target, tf.cast(logits, tf.float32)
+        )
+        return -tf.reduce_sum(tf.where(target == PAD_ID, 0.0, of_tokens), axis=1)
+
     @property
     def max_source_length(self):
         """The largest number of source tokens, the end token included."""
@@ -232,12 +293,14 @@ class Translator:
         import zoo.models  # noqa: F401  Keras finds our classes once they are imported
 
         folder = pathlib.Path(folder)
-        return cls(
+        translator = cls(
             keras.saving.load_model(folder / MODEL_FILE, compile=False),
             Tokenizer.load(folder / SOURCE_FILE),
             Tokenizer.load(folder / TARGET_FILE),
             **json.loads((folder / DESCRIPTION_FILE).read_text())["search"],
         )
+        translator.run_folder = folder
+        return translator
 
     def _run(self, graph, tensors, *settings):
         """`graph(*tensors, *settings)`, compiled once for the shapes of the tensors."""
@@ -247,14 +310,6 @@ class Translator:
                 lambda *tensors: graph(*tensors, *settings), autograph=False, jit_compile=True
             )
         return self._compiled[key](*map(tf.constant, tensors))
-
-    def _search_graph(self, source, alpha, length, beam_size):
-        """int [B, S] -> `Hypotheses` of up to `length` tokens; compiled for each shape."""
-        cache = self.model.start(source, length, beam_size)
-        settings = (self.model.step, cache, source.shape[0], _SPECIAL, length)
-        if beam_size == 1:
-            return decoding.greedy_search(*settings, alpha)
-        return decoding.beam_search(*settings, beam_size, alpha)
 
     def _sample_graph(self, source, uniforms, temperature, top_p, top_k):
         count, length = uniforms.shape[1:]
@@ -294,9 +349,10 @@ class Translator:
             for row in scores
         ]
 
-    def _encode(self, texts):
-        """Source tokens of each text, the end token included."""
-        return [[*ids, EOS_ID] for ids in self.source_tokenizer.encode(texts)]
+    def _encode(self, texts, side="source"):
+        """Tokens of each text, the end token included."""
+        tokenizer = self.source_tokenizer if side == "source" else self.target_tokenizer
+        return [[*ids, EOS_ID] for ids in tokenizer.encode(texts)]
 
     def _sources(self, texts, too_long):
         """Source tokens that fit into the model, and for each the number of the text it is of."""
@@ -328,14 +384,14 @@ def _batches(lengths, limit):
     for index, length in sorted(enumerate(lengths), key=lambda item: item[1]):
         by_width.setdefault(_padded(length, limit), []).append(index)
     for width, indices in sorted(by_width.items()):
-        rows = max(n for n in _BATCHES if n == 1 or n * width <= _TOKENS_IN_BATCH)
+        rows = max(n for n in BATCHES if n == 1 or n * width <= TOKENS_IN_BATCH)
         for start in range(0, len(indices), rows):
             yield indices[start : start + rows]
 
 
 def _batch(sources, limit):
     """Lists of ids -> int32 [B, S], filled up to one of the shapes that searches run at."""
-    rows = next(n for n in _BATCHES if n >= len(sources))
+    rows = next(n for n in BATCHES if n >= len(sources))
     batch = np.full((rows, _padded(max(map(len, sources)), limit)), PAD_ID, np.int32)
     batch[:, 0] = EOS_ID  # a row without a sentence translates nothing, and soon
     for row, source in zip(batch, sources):
@@ -344,7 +400,7 @@ def _batch(sources, limit):
 
 
 def _padded(length, limit):
-    return min(limit, next(n for n in _LENGTHS if n >= length))
+    return min(limit, next(n for n in LENGTHS if n >= length))
 
 
 def _joined(found, owners, count):

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import zoo
-from zoo.training import pictures
 from zoo.training.callbacks import Checkpoint, EpochFigures
 from zoo.training.optimizers import adamw
 from zoo.training.run_folder import RunFolder, RunFolderError
@@ -154,17 +153,3 @@ def test_an_epoch_that_was_run_twice_counts_once(tmp_path):
     run = RunFolder(tmp_path / "run", {})
     (run / "history.csv").write_text("epoch,loss\n0,3.0\n1,2.5\n1,2.0\n2,1.0\n")
     assert run.history() == {"epoch": [0.0, 1.0, 2.0], "loss": [3.0, 2.0, 1.0]}
-
-
-def test_rollout_follows_attention_through_the_layers():
-    # CLS looks at patch 3 only, which in the layer before took everything from patch 1
-    maps = np.broadcast_to(np.eye(5), (1, 2, 1, 5, 5)).copy()
-    maps[0, 1, 0, 0] = [0, 0, 0, 1, 0]
-    maps[0, 0, 0, 3] = [0, 1, 0, 0, 0]
-    shares = pictures.attention_rollout(maps, (2, 2), has_class_token=True)
-    assert shares.shape == (1, 2, 2)
-    # half of every step stays where it is: the residual connection
-    np.testing.assert_allclose(shares[0], [[0.25, 0.0], [0.25, 0.0]])
-    uniform = np.full((1, 3, 2, 4, 4), 0.25)
-    mean = pictures.attention_rollout(uniform, (2, 2), has_class_token=False)
-    np.testing.assert_allclose(mean, 0.25)

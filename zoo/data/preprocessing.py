@@ -9,6 +9,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from zoo.data.image_header import refusal
 from zoo.errors import UserError
 
 
@@ -59,9 +60,16 @@ class ImagePreprocessing:
         return self.fit(tf.convert_to_tensor(pixels)).numpy()
 
     def decode(self, data):
-        """Bytes of an encoded image (string tensor) -> uint8 [its height, its width, C]."""
-        pixels = tf.io.decode_image(data, channels=self.channels, expand_animations=False)
-        return tf.ensure_shape(pixels, (None, None, self.channels))
+        """Bytes of an encoded image (string tensor) -> uint8 [its height, its width, C].
+
+        Raises InvalidArgumentError if they are no image, or one that is too large to be decoded.
+        """
+        reason = refusal(data)
+        check = tf.debugging.Assert(reason == "", [reason])
+        with tf.control_dependencies([] if check is None else [check]):
+            # Not all formats have a decoder that makes grey of colour: all are decoded in colour.
+            pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
+        return _with_channels(tf.ensure_shape(pixels, (None, None, 3)), self.channels)
 
     def fit(self, pixels):
         """uint8 [any height, any width, 1, 3 or 4] -> uint8 [H, W, C]."""
@@ -69,11 +77,17 @@ class ImagePreprocessing:
         size = tf.constant(self.image_size)
         if not tf.executing_eagerly() or tuple(pixels.shape[:2]) != tuple(self.image_size):
             own = tf.cast(tf.shape(pixels)[:2], tf.float64)
-            scale = tf.reduce_max(tf.cast(size, tf.float64) / own)
-            resized = tf.maximum(size, tf.cast(tf.round(own * scale), tf.int32))
-            pixels = tf.image.resize(tf.cast(pixels, tf.float32), resized, antialias=True)
-            top, left = tf.unstack((resized - size) // 2)
-            pixels = tf.image.crop_to_bounding_box(pixels, top, left, *self.image_size)
+            resized = tf.round(own * tf.reduce_max(tf.cast(size, tf.float64) / own))
+            resized = tf.maximum(size, tf.cast(resized, tf.int32))
+            # `tf.image.resize` with antialiasing, but only of what the crop leaves
+            pixels = tf.raw_ops.ScaleAndTranslate(
+                images=pixels[None],
+                size=size,
+                scale=tf.cast(resized, tf.float32) / tf.cast(own, tf.float32),
+                translation=-tf.cast((resized - size) // 2, tf.float32),
+                kernel_type="triangle",
+                antialias=True,
+            )[0]
             pixels = tf.cast(tf.clip_by_value(tf.round(pixels), 0.0, 255.0), tf.uint8)
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))
 
@@ -95,12 +109,14 @@ class ImagePreprocessing:
         if not os.path.exists(path):
             raise FileNotFoundError(f"There is no image {path}.")
         try:
-            return self.decode(tf.io.read_file(path)).numpy()
+            data = tf.io.read_file(path)
+            reason = refusal(data).numpy().decode()
+            if not reason:
+                return self.decode(data).numpy()
         except tf.errors.OpError as error:
-            raise ImageError(
-                f"{path} cannot be read as an image (JPEG, PNG, BMP, GIF and WebP can): "
-                f"{error.message.splitlines()[0]}"
-            ) from None
+            what = error.message.splitlines()[0].split("}} ")[-1].split(" [Op:")[0]
+            reason = f"It is damaged, or of an unusual kind: {what}."
+        raise ImageError(f"{path} cannot be read as an image: {reason}")
 
 
 def _checked(pixels):

@@ -193,6 +193,14 @@ class MultiHeadSelfAttention(_Attention):
         shape = (batch_size, self.num_heads, length)
         return KeyValue(*(ops.zeros((*shape, width), self.compute_dtype) for width in widths))
 
+    @staticmethod
+    def write(room, heads, position):
+        """`room` [B, H, S, D] with `heads` [B, H, T, D] in it, from `position` on.
+
+        Export sets another function here, of operations that the format has.
+        """
+        return ops.slice_update(room, (0, 0, position, 0), heads)
+
     def step(self, x, cache, position, mask, bias=None):
         """Takes in further positions, which attend to those of the cache as `mask` says.
 
@@ -207,9 +215,7 @@ class MultiHeadSelfAttention(_Attention):
             ([B, T, E], the cache with the keys and values of `x` in it).
         """
         query, *new = self._project(x)
-        cache = KeyValue(
-            *(ops.slice_update(old, (0, 0, position, 0), heads) for old, heads in zip(cache, new))
-        )
+        cache = KeyValue(*(self.write(old, heads, position) for old, heads in zip(cache, new)))
         return self._attend(query, *cache, as_attention_mask(mask), bias), cache
 
     def attention_weights(self, x, mask=None, bias=None):

@@ -231,6 +231,11 @@ class ViT(ConfigMixin, keras.Model):
             x = block(x)
         return ops.stack(maps, axis=1)
 
+    def attention_rollout(self, images):
+        """How much of each patch reaches the output: [B, rows, columns]; see `rollout`."""
+        grid = patch_grid(images.shape[1:3], self.patch_size)
+        return rollout(self.attention_maps(images), grid, self.pool == "cls")
+
     def _tokens(self, images):
         """What the first block sees."""
         if None in images.shape[1:3]:
@@ -265,3 +270,30 @@ class ViT(ConfigMixin, keras.Model):
             dtype=self.dtype_policy,
             name=f"block_{index}",
         )
+
+
+def rollout(maps, grid, has_class_token):
+    """How much of each patch reaches the output, attention being followed through all layers.
+
+    Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
+
+    Args:
+        maps: [B, L, heads, T, T], from `ViT.attention_maps`.
+        grid: (rows, columns) of the patches.
+        has_class_token: whether the first token is the one the head reads; else it reads the mean.
+
+    Returns:
+        float32 [B, rows, columns].
+    """
+    layers = ops.mean(ops.cast(maps, "float32"), axis=2)
+    layers = 0.5 * layers + 0.5 * ops.eye(layers.shape[-1], dtype="float32")
+    flow = layers[:, 0]
+    for layer in range(1, layers.shape[1]):
+        flow = ops.matmul(layers[:, layer], flow)
+    first = 1 if has_class_token else 0
+    patches = slice(first, first + grid[0] * grid[1])
+    if has_class_token:
+        reaching = flow[:, 0, patches]
+    else:
+        reaching = ops.mean(flow[:, patches, patches], axis=1)
+    return ops.reshape(reaching, (-1, *grid))

@@ -95,7 +95,8 @@ def attention(pixels, shares, answers, class_names, path):
 
     Args:
         pixels: uint8 [B, H, W, C].
-        shares: [B, rows, columns], the attention to each patch; see `attention_rollout`.
+        shares: [B, rows, columns], the attention to each patch; see
+            `zoo.models.ViT.attention_rollout`.
         answers: the (class name, probability) that each was taken for.
         class_names: what each really shows.
         path: of the PNG to write.
@@ -123,30 +124,6 @@ def attention(pixels, shares, answers, class_names, path):
             axes.set_axis_off()
     figure.suptitle("Attention from the output to the patches, through all layers (rollout)")
     figure.savefig(path, dpi=120)
-
-
-def attention_rollout(maps, grid, has_class_token):
-    """How much of each patch reaches the output, attention being followed through all layers.
-
-    Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
-
-    Args:
-        maps: [B, L, heads, T, T], from `zoo.models.ViT.attention_maps`.
-        grid: (rows, columns) of the patches.
-        has_class_token: whether the first token is the one the head reads; else it reads the mean.
-
-    Returns:
-        [B, rows, columns].
-    """
-    layers = np.asarray(maps, np.float32).mean(axis=2)
-    layers = 0.5 * layers + 0.5 * np.eye(layers.shape[-1], dtype=np.float32)
-    flow = layers[:, 0]
-    for layer in range(1, layers.shape[1]):
-        flow = layers[:, layer] @ flow
-    first = 1 if has_class_token else 0
-    patches = slice(first, first + grid[0] * grid[1])
-    reaching = flow[:, 0, patches] if has_class_token else flow[:, patches, patches].mean(axis=1)
-    return reaching.reshape(-1, *grid)
 
 
 def cross_attention(weights, source_pieces, target_pieces, path, title=None):

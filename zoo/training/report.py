@@ -50,10 +50,7 @@ def _cross_entropy(logits, labels):
 
 def _draw_attention(classifier, images, path):
     pixels, labels = images.sample(_PICTURED)
-    model = classifier.model
-    maps = model.attention_maps(classifier.preprocess(list(pixels)))
-    grid = tuple(side // model.patch_size for side in pixels.shape[1:3])
-    shares = pictures.attention_rollout(maps, grid, has_class_token=model.pool == "cls")
+    shares = classifier.model.attention_rollout(classifier.preprocess(list(pixels)))
     answers = [answer for [answer] in classifier(list(pixels))]
     truth = [classifier.class_names[label] for label in labels]
     pictures.attention(pixels, shares, answers, truth, path)

@@ -1,0 +1,224 @@
+"""`zoo.export`: the folder that explains itself, options, and what is refused."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import zoo
+from zoo.__main__ import main
+from zoo.classifier import ImageClassifier
+from zoo.data.preprocessing import ImagePreprocessing
+from zoo.deploy.classifier_signatures import ClassifierSignatures
+from zoo.deploy.errors import ExportError
+
+
+@pytest.fixture(scope="module")
+def classifier(digits_run):
+    return zoo.load(digits_run[1])
+
+
+@pytest.fixture(scope="module")
+def translator(phrasebook_run):
+    return zoo.load(phrasebook_run[1])
+
+
+def small_classifier(**settings):
+    settings = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, **settings}
+    model = zoo.vit(input_shape=(12, 8, 3), num_classes=3, patch_size=4, **settings)
+    preprocessing = ImagePreprocessing((12, 8), 3, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    return ImageClassifier(model, preprocessing, ["cat", "dog", "n\u00fc"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"pool": "mean"}, {"num_registers": 2, "norm": "post"}, {"dtype": "mixed_bfloat16"}],
+    ids=str,
+)
+def test_every_kind_of_vit_is_exported(settings, tmp_path):
+    classifier = small_classifier(**settings)
+    folder = zoo.export(classifier, tmp_path / "vit" / "1")
+    loaded = tf.saved_model.load(str(folder))
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 30, 40, 3), np.uint8)
+    found = loaded.signatures["pixels"](tf.constant(pixels))
+    # bfloat16 has 3 digits, and is rounded elsewhere in another graph
+    tolerance = 5e-2 if "dtype" in settings else 1e-4
+    expected = np.sort(classifier.probabilities(list(pixels)))[:, ::-1]
+    np.testing.assert_allclose(found["probabilities"], expected, atol=tolerance)
+    files = tf.constant([tf.io.encode_png(image).numpy() for image in pixels])
+    features = loaded.signatures["features"](files)["features"]
+    tokens = np.asarray(classifier.model.features(classifier.preprocess(list(pixels))))
+    pooled = tokens.mean(axis=1) if classifier.model.pool == "mean" else tokens[:, 0]
+    # features are not bounded by 1 as probabilities are
+    np.testing.assert_allclose(features, pooled, atol=1e-4 if tolerance < 1e-3 else 0.2)
+
+
+def test_the_folder_says_what_it_is(classifier, digits_run, digits_export):
+    description = json.loads((digits_export / "export.json").read_text())
+    assert description["kind"] == "classifier" and description["format"] == "saved_model"
+    assert description["class_names"] == classifier.class_names and description["top_k"] == 3
+    assert description["preprocessing"] == json.loads(
+        json.dumps(classifier.preprocessing.to_dict())
+    )
+    assert description["parameters"] == classifier.model.count_params()
+    assert description["checked"]["largest_difference"] <= description["checked"]["tolerance"]
+    metrics = json.loads((digits_run[1] / "metrics.json").read_text())
+    assert description["source"]["metrics"] == metrics
+    assert description["source"]["config"]["config"]["dataset"] == "digits"
+    assert description["versions"]["tensorflow"] == tf.__version__
+    size = sum(
+        path.stat().st_size
+        for path in digits_export.rglob("*")
+        if path.is_file() and path.name not in ("export.json", "README.md")
+    )
+    assert description["bytes"] == size
+    readme = (digits_export / "README.md").read_text()
+    for part in ("tf.saved_model.load", "saved_model_cli run", "/v1/models/", "test_accuracy"):
+        assert part in readme
+
+
+def test_the_signatures_are_described_as_they_are(phrasebook_export):
+    description = json.loads((phrasebook_export / "export.json").read_text())
+    loaded = tf.saved_model.load(str(phrasebook_export))
+    assert description["signatures"].keys() == loaded.signatures.keys()
+    for name, described in description["signatures"].items():
+        function = loaded.signatures[name]
+        for side, specs in (
+            ("inputs", function.structured_input_signature[1]),
+            ("outputs", function.structured_outputs),
+        ):
+            assert described[side] == {
+                tensor: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+                for tensor, spec in specs.items()
+            }
+    assert description["search"]["n_best"] == 2 == description["search"]["beam_size"]
+    assert description["tokenizers"]["source"]["kind"] == "word"
+
+
+def run(folder, *command):
+    """What a command prints, with the environment of these tests active."""
+    programs = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    process = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PATH": programs}
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def commands(folder):
+    """The commands and programs of its README: (language, text)."""
+    return re.findall(r"```(\w+)\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_readme_of_a_classifier_is_true(digits_export):
+    image = tf.io.encode_jpeg(np.full((20, 20, 1), 90, np.uint8)).numpy()
+    (digits_export / "image.jpg").write_bytes(image)
+    python, cli, _ = [text for _, text in commands(digits_export)]
+    expected = tf.saved_model.load(str(digits_export)).signatures["serving_default"](
+        image_bytes=tf.constant([image])
+    )
+    [best] = expected["labels"].numpy()[:, 0]
+    assert f"[[b'{best.decode()}'" in run(digits_export, "python", "-c", python)
+    shown = run(digits_export, "bash", "-e", "-c", cli)
+    assert "signature_def['pixels']" in shown and f"[[b'{best.decode()}'" in shown
+
+
+def test_the_readme_of_a_translator_is_true(translator, phrasebook_export):
+    python, cli, _ = [text for _, text in commands(phrasebook_export)]
+    [expected] = translator(["hello world"])
+    assert expected in run(phrasebook_export, "python", "-c", python)
+    assert repr(expected.encode()) in run(phrasebook_export, "bash", "-e", "-c", cli)
+
+
+def test_search_options_are_those_of_the_export(translator, tmp_path):
+    options = {"n_best": 3, "beam_size": 3, "length_penalty": 1.5}
+    folder = zoo.export(translator, tmp_path / "1", **options)
+    texts = tf.constant(["hello world", "the dog"])
+    found = tf.saved_model.load(str(folder)).signatures["serving_default"](texts)
+    expected = translator.n_best(["hello world", "the dog"], 3, 3, 1.5)
+    for row, answers in zip(found["translations"].numpy(), expected):
+        assert [text.decode() for text in row] == [answer.text for answer in answers]
+    search = json.loads((folder / "export.json").read_text())["search"]
+    assert search == {**options, "max_length": translator.max_source_length}
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"format": "pickle"}, "format must be one of"),
+        ({"int8": True}, "not for a SavedModel"),
+        ({"top_k": 0}, "top_k must be from 1 to 10. Received: 0"),
+        ({"top_k": 11}, "top_k must be from 1 to 10"),
+        ({"beam_size": 2}, "has no option beam_size"),
+    ],
+)
+def test_wrong_options_are_named(classifier, tmp_path, options, message):
+    with pytest.raises(ExportError, match=message):
+        zoo.export(classifier, tmp_path / "1", **options)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_wrong_options_of_a_translator_are_named(translator, tmp_path):
+    with pytest.raises(ExportError, match="beam_size must be from 3"):
+        zoo.export(translator, tmp_path / "1", n_best=3, beam_size=2)
+    with pytest.raises(ExportError, match="has no option top_k"):
+        zoo.export(translator, tmp_path / "1", top_k=2)
+    with pytest.raises(ExportError, match="what zoo.load returns.*Transformer"):
+        zoo.export(translator.model, tmp_path / "1")
+
+
+def test_a_taken_folder_is_left_alone(classifier, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ExportError, match="holds no export"):
+        zoo.export(classifier, tmp_path, overwrite=True)
+    with pytest.raises(ExportError, match="is a file"):
+        zoo.export(classifier, tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_an_export_is_replaced_only_on_request(tmp_path):
+    folder = zoo.export(small_classifier(), tmp_path / "1", top_k=1)
+    with pytest.raises(ExportError, match="already holds an export"):
+        zoo.export(small_classifier(), folder, top_k=2)
+    assert json.loads((folder / "export.json").read_text())["top_k"] == 1
+    zoo.export(small_classifier(), folder, top_k=2, overwrite=True)
+    assert json.loads((folder / "export.json").read_text())["top_k"] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_an_export_that_answers_otherwise_is_not_left(tmp_path, monkeypatch):
+    right = ClassifierSignatures._logits_of
+    monkeypatch.setattr(ClassifierSignatures, "_logits_of", lambda *args: right(*args) * 1.1)
+    with pytest.raises(ExportError, match="gives other answers than the zoo"):
+        zoo.export(small_classifier(), tmp_path / "vit" / "1")
+    assert not [*(tmp_path / "vit").iterdir()]
+
+
+def test_a_folder_that_cannot_be_written_is_named(classifier, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError, match="cannot be written to: Not a directory"):
+        zoo.export(classifier, tmp_path / "file" / "vit" / "1")
+
+
+def test_the_command_line_exports(digits_run, tmp_path, capsys):
+    folder = tmp_path / "digits" / "1"
+    assert main(["export", str(digits_run[1]), str(folder), "--top-k", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(folder)
+    assert json.loads((folder / "export.json").read_text())["top_k"] == 2
+    assert main(["export", str(digits_run[1]), str(folder)]) == 2
+    assert "already holds an export" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_vit_b_is_hardly_larger_than_its_weights(tmp_path):
+    names = [f"class {index}" for index in range(1000)]
+    preprocessing = ImagePreprocessing((224, 224), 3, (0.5,) * 3, (0.5,) * 3)
+    folder = zoo.export(ImageClassifier(zoo.vit("B/16"), preprocessing, names), tmp_path / "1")
+    description = json.loads((folder / "export.json").read_text())
+    assert description["bytes"] <= 1.05 * 4 * description["parameters"]

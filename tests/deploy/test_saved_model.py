@@ -1,0 +1,287 @@
+"""Exported SavedModels beside what they were exported from.
+
+Tolerance: 1e-4 on probabilities, scores and states, for the same float32 operations in another
+graph; they differ by about 1e-6.
+"""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+import zoo
+from zoo.data.images import digits
+from zoo.data.phrasebook import phrasebook_pairs
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def classifier(digits_run):
+    return zoo.load(digits_run[1])
+
+
+@pytest.fixture(scope="module")
+def translator(phrasebook_run):
+    return zoo.load(phrasebook_run[1])
+
+
+@pytest.fixture(scope="module")
+def classify(digits_export):
+    """Function (images, signature) -> dict of arrays."""
+    loaded = tf.saved_model.load(str(digits_export))
+    return lambda images, signature="serving_default": {
+        name: tensor.numpy()
+        for name, tensor in loaded.signatures[signature](tf.constant(images)).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def translate(phrasebook_export):
+    """Function (signature, **inputs) -> dict of arrays."""
+    loaded = tf.saved_model.load(str(phrasebook_export))
+
+    def call(signature, **inputs):
+        tensors = {name: tf.constant(texts, tf.string) for name, texts in inputs.items()}
+        return {n: tensor.numpy() for n, tensor in loaded.signatures[signature](**tensors).items()}
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return [source for source, _ in phrasebook_pairs(40, seed=1)]
+
+
+def encoded(kind="PNG", mode="RGB", size=(30, 20), **options):
+    coarse = Image.fromarray(RANDOM.integers(0, 256, (3, 4, 3), dtype=np.uint8))
+    file = io.BytesIO()
+    coarse.resize(size).convert(mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+def sixteen_bit():
+    file = io.BytesIO()
+    Image.fromarray(np.linspace(0, 65535, 600).reshape(20, 30).astype("uint16")).save(file, "PNG")
+    return file.getvalue()
+
+
+GOOD = {
+    "digit.png": encoded("PNG", "L", (8, 8)),
+    "one pixel.png": encoded("PNG", "L", (1, 1)),
+    "wide.jpg": encoded("JPEG", "RGB", (400, 9)),
+    "transparent.png": encoded("PNG", "RGBA"),
+    "palette.png": encoded("PNG", "P"),
+    "print.jpg": encoded("JPEG", "CMYK"),
+    "16 bit.png": sixteen_bit(),
+    "moving.gif": encoded(
+        "GIF", "P", save_all=True, append_images=[Image.new("P", (30, 20), 7)], duration=50
+    ),
+    "web.webp": encoded("WebP"),
+    "old.bmp": encoded("BMP"),
+}
+BAD = [b"", b"no image", encoded()[:60], encoded("JPEG")[:100], b"\x89PNG\r\n\x1a\n", b"GIF89a"]
+
+
+def test_files_are_classified_as_the_zoo_does(classifier, classify, tmp_path):
+    for name, data in GOOD.items():
+        (tmp_path / name).write_bytes(data)
+    expected = classifier([tmp_path / name for name in GOOD], top_k=3)
+    found = classify([*GOOD.values()])
+    assert found["error"].tolist() == [b""] * len(GOOD)
+    for row, labels, probabilities in zip(expected, found["labels"], found["probabilities"]):
+        assert [label.decode() for label in labels] == [label for label, _ in row]
+        np.testing.assert_allclose(probabilities, [p for _, p in row], atol=1e-4)
+
+
+def test_bad_images_harm_no_others(classify):
+    good = [*GOOD.values()]
+    mixed = [data for pair in zip(BAD, good) for data in pair]
+    found, alone = classify(mixed), classify(good[: len(BAD)])
+    assert all(found["error"][::2] != b"")
+    assert not found["probabilities"][::2].any() and set(found["labels"][::2].flat) == {b""}
+    assert found["labels"][1::2].tolist() == alone["labels"].tolist()
+    np.testing.assert_allclose(found["probabilities"][1::2], alone["probabilities"], atol=1e-6)
+    for signature, name in (("features", "features"), ("attention", "attention")):
+        numbers = classify(mixed, signature)[name]
+        assert not numbers[::2].any() and numbers[1::2].any(axis=-1).all()
+
+
+@pytest.mark.parametrize("signature", ["serving_default", "features", "attention"])
+def test_an_empty_batch_has_empty_answers(classify, signature):
+    found = classify(np.asarray([], object), signature)
+    assert {len(values) for values in found.values()} == {0}
+
+
+@pytest.mark.parametrize("size", [(8, 8), (1, 1), (5, 40), (100, 30)])
+def test_pixels_of_any_size_are_classified_as_the_zoo_does(classifier, classify, size):
+    pixels = RANDOM.integers(0, 256, (3, *size, 1), dtype=np.uint8)
+    pixels[:, 0] = 255  # an image of zeros and ones alone is taken for a mistake
+    expected = classifier.probabilities(list(pixels))
+    for found in (classify(pixels, "pixels"), classify(pixels.astype("float32"), "pixels_float")):
+        np.testing.assert_allclose(found["probabilities"], np.sort(expected)[:, :-4:-1], atol=1e-4)
+        best = [classifier.class_names[index] for index in expected.argmax(axis=1)]
+        assert [label.decode() for label in found["labels"][:, 0]] == best
+
+
+def test_pixels_out_of_range_are_named(classify):
+    pixels = np.full((4, 9, 9, 1), 100, "float32")
+    pixels[1, 0], pixels[2, 3, 3] = 256, np.nan
+    found = classify(pixels, "pixels_float")
+    assert [bool(error) for error in found["error"]] == [False, True, True, False]
+    assert found["labels"][0].tolist() == found["labels"][3].tolist()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have pixels"):
+        classify(pixels[:, :0], "pixels_float")
+
+
+def test_features_and_attention_are_those_of_the_model(classifier, classify, tmp_path):
+    (tmp_path / "wide.jpg").write_bytes(GOOD["wide.jpg"])
+    inputs = classifier.preprocess([tmp_path / "wide.jpg"])
+    features = classify([GOOD["wide.jpg"]], "features")["features"]
+    np.testing.assert_allclose(features, classifier.model.features(inputs)[:, 0], atol=1e-4)
+    found = classify([GOOD["wide.jpg"]], "attention")
+    np.testing.assert_allclose(
+        found["attention"], classifier.model.attention_rollout(inputs), atol=1e-4
+    )
+    seen = classifier.preprocessing.normalise(found["pixels"])
+    np.testing.assert_allclose(seen, inputs, atol=1e-6)
+
+
+ODD = [
+    "",
+    " \t\u3000\n",
+    "HELLO   world!!",
+    "e\u0301le\u0300ve",
+    "\U0001f600 \u4f60\u597d",
+    "\u05e9\u05dc\u05d5\u05dd \u202eabc",
+    "a\0b\x07\x1b[31m",
+    "\ufffd\ufffe",
+    "#" * 40,
+]
+
+
+def assert_translated(found, expected):
+    assert set(found["error"]) <= {b""}
+    for texts, scores, answers in zip(found["translations"], found["scores"], expected):
+        assert [text.decode() for text in texts[: len(answers)]] == [a.text for a in answers]
+        np.testing.assert_allclose(scores[: len(answers)], [a.score for a in answers], atol=1e-4)
+        assert not any(texts[len(answers) :])
+
+
+@pytest.mark.parametrize("signature", ["serving_default", "uncompiled"])
+def test_texts_are_translated_as_the_zoo_does(translator, translate, signature, sentences):
+    texts = [*sentences, *ODD]
+    expected = translator.n_best(texts, n=2)
+    assert_translated(translate(signature, texts=texts), expected)
+    if signature == "uncompiled":
+        assert_translated(translate(signature, texts=texts[:1]), expected[:1])
+
+
+def test_a_text_that_is_too_long_harms_no_other(translator, translate, sentences):
+    limit = translator.max_source_length
+    texts = [sentences[0], "the dog " * limit, "x" * 100_000, sentences[1], "the dog\n" * 10**5]
+    for signature in ("serving_default", "uncompiled", "encode"):
+        found = translate(signature, texts=texts)
+        assert [bool(error) for error in found["error"]] == [False, True, True, False, True]
+        assert all(b"too long" in error for error in found["error"] if error)
+    expected = translator.n_best([texts[0], texts[3]], n=2)
+    found = translate("serving_default", texts=texts)
+    assert not found["scores"][[1, 2, 4]].any() and set(found["translations"][1]) == {b""}
+    assert_translated({name: values[[0, 3]] for name, values in found.items()}, expected)
+
+
+def test_bytes_that_are_not_utf8_are_read_as_replacement_characters(translator, translate):
+    broken = [b"the \xff dog", b"\xe2\x82", b"\xc3\x28 man", b"\xf0\x9f\x98"]
+    expected = translator.n_best([text.decode(errors="replace") for text in broken], n=2)
+    assert_translated(translate("serving_default", texts=broken), expected)
+
+
+def test_states_scores_and_attention_are_those_of_the_model(translator, translate, sentences):
+    texts = sentences[:5]
+    answers = translator(texts)
+    found = translate("encode", texts=texts)
+    for text, states, tokens in zip(texts, found["states"], found["tokens"]):
+        count = np.count_nonzero(tokens)
+        assert not states[count:].any()
+        expected = translator.model.encode(tokens[None, :count])
+        np.testing.assert_allclose(states[:count], expected[0], atol=1e-4)
+        assert tokens[: count - 1].tolist() == translator.source_tokenizer.encode([text])[0]
+    found = translate("score", texts=texts, translations=answers)
+    np.testing.assert_allclose(found["log_probs"], translator.score(texts, answers), atol=1e-4)
+    lengths = [len(ids) + 1 for ids in translator.target_tokenizer.encode(answers)]
+    assert found["tokens"].tolist() == lengths
+    found = translate("attention", texts=texts, translations=answers)
+    for index, (text, answer) in enumerate(zip(texts, answers)):
+        expected = translator.alignment(text, answer)
+        rows, columns = expected.weights.shape
+        weights = found["attention"][index]
+        np.testing.assert_allclose(weights[:rows, :columns], expected.weights, atol=1e-4)
+        assert not weights[rows:].any() and not weights[:, columns:].any()
+        for side, shown in (("source", expected.source), ("target", expected.target)):
+            labels = [label.decode() for label in found[f"{side}_tokens"][index]]
+            assert labels == shown + [""] * (len(labels) - len(shown))
+
+
+@pytest.mark.parametrize("signature", ["serving_default", "uncompiled", "encode"])
+def test_no_texts_have_no_translations(translate, signature):
+    assert {len(values) for values in translate(signature, texts=[]).values()} == {0}
+
+
+def test_pairs_must_be_pairs(translate):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one translation"):
+        translate("score", texts=["a", "b"], translations=["a"])
+
+
+# Only what TensorFlow itself imports may be there.
+ALONE = """
+import json, sys
+for name in ("zoo", "keras", "keras_hub", "tokenizers", "tensorflow_text", "PIL", "sklearn"):
+    sys.modules[name] = None
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+inputs = {name: tf.constant([bytes.fromhex(item) for item in items])
+          for name, items in json.load(sys.stdin).items()}
+found = model.signatures["serving_default"](**inputs)
+text = lambda item: item.decode() if isinstance(item, bytes) else item
+print(json.dumps({name: [text(item) for item in tensor.numpy().reshape(-1).tolist()]
+                  for name, tensor in found.items()}))
+"""
+
+
+def answers_alone(folder, inputs, tmp_path):
+    """What a copy of the folder answers in a process that has TensorFlow alone."""
+    shutil.copytree(folder, tmp_path / "copy")
+    process = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path / "copy")],
+        input=json.dumps({name: [item.hex() for item in items] for name, items in inputs.items()}),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def test_the_classifier_needs_tensorflow_alone(classifier, digits_export, tmp_path):
+    pixels, _ = digits().test.sample(20)
+    files = [tf.io.encode_png(image).numpy() for image in pixels]
+    found = answers_alone(digits_export, {"image_bytes": files}, tmp_path)
+    expected = classifier(list(pixels), top_k=3)
+    assert found["labels"] == [label for row in expected for label, _ in row]
+    flat = [probability for row in expected for _, probability in row]
+    np.testing.assert_allclose(found["probabilities"], flat, atol=1e-4)
+
+
+def test_the_translator_needs_tensorflow_alone(translator, phrasebook_export, sentences, tmp_path):
+    texts = [*sentences[:8], *ODD[:4]]
+    found = answers_alone(phrasebook_export, {"texts": [text.encode() for text in texts]}, tmp_path)
+    expected = translator(texts)
+    assert found["translations"][::2] == expected

@@ -1,0 +1,131 @@
+"""What an exported image classifier answers: bytes or pixels in, names of classes out.
+
+Axes: B images, H image height, W image width, C channels, K classes that are named, E model width.
+"""
+
+import tensorflow as tf
+
+from zoo.data.image_header import refusal
+
+_TOGETHER = 4  # images of a batch that are decoded at the same time
+
+
+class ClassifierSignatures:
+    """Functions for a SavedModel that needs nothing but TensorFlow.
+
+    An image that cannot be used harms no other of its batch: its `error` says why, its labels are
+    empty and its numbers are 0.
+
+    Args:
+        classifier: `zoo.classifier.ImageClassifier`.
+        top_k: K.
+    """
+
+    def __init__(self, classifier, top_k):
+        self.tracked = tf.Module()
+        self.tracked.weights = [variable.value for variable in classifier.model.weights]
+        self._model = classifier.model
+        self._preprocessing = classifier.preprocessing
+        self._labels = classifier.class_names
+        self._top_k = top_k
+        self._logits = tf.function(self._logits_of, autograph=False)
+
+    def functions(self):
+        """{signature: (function, the `TensorSpec` of each input, what it does)}."""
+        size = (None, None, None, self._preprocessing.channels)
+        encoded = [tf.TensorSpec([None], tf.string, "image_bytes")]
+        pixels, floats = (tf.TensorSpec(size, dtype, "pixels") for dtype in ("uint8", "float32"))
+        return {
+            "serving_default": (self.classify, encoded, "encoded images to labels"),
+            "pixels": (self.classify_pixels, [pixels], "pixels of any size to labels"),
+            "pixels_float": (self.classify_floats, [floats], "the same, for pixels as floats"),
+            "features": (self.features, encoded, "encoded images to what the head sees"),
+            "attention": (self.attention, encoded, "encoded images to where the model looks"),
+        }
+
+    def classify(self, image_bytes):
+        """string [B]: JPEG, PNG, GIF (first frame), BMP or WebP."""
+        return self._answers(*self._read(image_bytes))
+
+    def classify_pixels(self, pixels):
+        """uint8 [B, any height, any width, C]."""
+        return self._answers(self._fit(pixels), tf.fill(tf.shape(pixels)[:1], ""))
+
+    def classify_floats(self, pixels):
+        """float32 [B, any height, any width, C], from 0 to 255."""
+        inside = tf.reduce_all((pixels >= 0.0) & (pixels <= 255.0), axis=(1, 2, 3))
+        error = tf.where(inside, "", "It has values that are not from 0 to 255.")
+        pixels = tf.where(inside[:, None, None, None], pixels, 0.0)
+        return self._answers(self._fit(tf.cast(tf.round(pixels), tf.uint8)), error)
+
+    def features(self, image_bytes):
+        """What the head sees: the class token, or the mean of the patches, float32 [B, E]."""
+        pixels, error = self._read(image_bytes)
+        tokens = tf.cast(self._model.features(self._preprocessing.normalise(pixels)), tf.float32)
+        pooled = tokens[:, 0] if self._model.pool == "cls" else tf.reduce_mean(tokens, axis=1)
+        return {"features": _of_good(pooled, error), "error": error}
+
+    def attention(self, image_bytes):
+        """How much of each patch reaches the output, and the pixels the model saw."""
+        pixels, error = self._read(image_bytes)
+        shares = self._model.attention_rollout(self._preprocessing.normalise(pixels))
+        return {"attention": _of_good(shares, error), "pixels": pixels, "error": error}
+
+    def _answers(self, pixels, error):
+        probabilities = tf.nn.softmax(self._logits(pixels))
+        probabilities, order = tf.math.top_k(probabilities, self._top_k)
+        labels = tf.where((error == "")[:, None], tf.gather(self._labels, order), "")
+        return {
+            "labels": labels,
+            "probabilities": _of_good(probabilities, error),
+            "error": error,
+        }
+
+    def _logits_of(self, pixels):
+        inputs = self._preprocessing.normalise(pixels)
+        return tf.cast(self._model(inputs, training=False), tf.float32)
+
+    def _fit(self, pixels):
+        """Brings a batch of images of one size to the model's."""
+        shape = (*self._preprocessing.image_size, self._preprocessing.channels)
+        check = tf.debugging.Assert(
+            tf.reduce_all(tf.shape(pixels)[1:] > 0), ["Images must have pixels:", tf.shape(pixels)]
+        )
+        with tf.control_dependencies([check]):
+            return tf.map_fn(
+                self._preprocessing.fit, pixels, fn_output_signature=tf.TensorSpec(shape, tf.uint8)
+            )
+
+    def _read(self, image_bytes):
+        """Encoded images -> (uint8 [B, H, W, C], error string [B])."""
+        count = tf.shape(image_bytes, out_type=tf.int64)[0]
+        shape = (*self._preprocessing.image_size, self._preprocessing.channels)
+        empty = tf.zeros(shape, tf.uint8)
+
+        def read(index, data):
+            reason = refusal(data)
+            pixels = tf.cond(
+                reason == "",
+                lambda: self._preprocessing.fit(self._preprocessing.decode(data)),
+                lambda: empty,
+            )
+            return index, pixels, reason
+
+        # A data set can go on after an error, which would end any other part of the graph.
+        images = tf.data.Dataset.from_tensor_slices((tf.range(count), image_bytes))
+        images = images.map(read, num_parallel_calls=_TOGETHER).ignore_errors()
+        end = tf.data.Dataset.from_tensors((count, empty, ""))  # there is always one to be batched
+        images = images.concatenate(end).batch(count + 1)
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        places, pixels, reasons = images.with_options(options).get_single_element()
+        pixels = tf.scatter_nd(places[:, None], pixels, (count + 1, *shape))
+        error = tf.fill([count + 1], "It is damaged, or of an unusual kind.")
+        error = tf.tensor_scatter_nd_update(error, places[:, None], reasons)
+        return pixels[:-1], error[:-1]
+
+
+def _of_good(values, error):
+    """Zeros for those that have an error."""
+    good = tf.reshape(error == "", [-1, *[1] * (len(values.shape) - 1)])
+    return tf.where(good, values, 0.0)

@@ -1,0 +1,154 @@
+"""SavedModels: bytes or strings in, names or strings out, with nothing but TensorFlow.
+
+Axes: B images or texts.
+"""
+
+import pathlib
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.deploy.classifier_signatures import ClassifierSignatures
+from zoo.deploy.errors import ExportError
+from zoo.deploy.translator_signatures import TranslatorSignatures
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.tokenizer import BYTE_ALPHABET
+
+# The same operations in another graph; a model of half precision rounds its steps to 3 digits.
+_TOLERANCE, _HALF_TOLERANCE = 1e-4, 5e-2
+_FILES = {
+    "saved_model.pb": "the graph",
+    "variables/": "the weights",
+    "assets/": "empty: tables are part of the graph",
+}
+
+
+def write_classifier(classifier, folder, top_k):
+    """Writes a classifier and compares what it answers to the files of a few images.
+
+    Args:
+        classifier: `zoo.classifier.ImageClassifier`.
+        folder: an existing folder.
+        top_k: number of classes that are named.
+
+    Returns:
+        dict for export.json: "files", "signatures", "checked".
+
+    Raises:
+        ExportError: if the SavedModel does not answer as the classifier does.
+    """
+    signatures = ClassifierSignatures(classifier, top_k)
+    loaded = _write(signatures, folder)
+    with tempfile.TemporaryDirectory() as images:
+        paths = _images(pathlib.Path(images), classifier.preprocessing.image_size)
+        data = tf.constant([path.read_bytes() for path in paths])
+        expected = classifier.probabilities(paths)
+    found = loaded.signatures["serving_default"](data)
+    labels, error = (_strings(found[name]) for name in ("labels", "error"))
+    probabilities, names = found["probabilities"].numpy(), np.asarray(classifier.class_names)
+    difference = np.abs(probabilities - np.sort(expected)[:, ::-1][:, :top_k]).max()
+    # classes that are equally likely may change places
+    of_labels = [np.where(names == label, row, 0).max() for row, label in _each(expected, labels)]
+    difference = max(difference, np.abs(probabilities.reshape(-1) - of_labels).max())
+    if any(error):
+        raise ExportError(f"The SavedModel cannot read an image: {error.max()}")
+    return _report(signatures, loaded, difference, classifier.model)
+
+
+def write_translator(translator, folder, n_best, beam_size, length_penalty):
+    """Writes a translator and compares its translations of a few texts, and their scores.
+
+    Args:
+        translator: `zoo.translator.Translator`.
+        folder: an existing folder.
+        n_best, beam_size, length_penalty: of every search; see `Translator.n_best`.
+
+    Returns, raises: see `write_classifier`.
+    """
+    signatures = TranslatorSignatures(translator, n_best, beam_size, length_penalty)
+    loaded = _write(signatures, folder)
+    texts = _texts(translator.source_tokenizer)
+    expected = translator.n_best(texts, n_best, beam_size, length_penalty)
+    found = loaded.signatures["serving_default"](tf.constant(texts))
+    exact = translator.model.compute_dtype == "float32"
+    difference = 0.0
+    for text, strings, scores, answer in zip(
+        texts, _strings(found["translations"]), found["scores"].numpy(), expected
+    ):
+        if exact and [*strings[: len(answer)]] != [translation.text for translation in answer]:
+            raise ExportError(
+                f"The SavedModel translates {text!r} as {strings[0]!r}, "
+                f"and the zoo as {answer[0].text!r}. The export is not to be used."
+            )
+        for score, translation in zip(scores, answer):
+            difference = max(difference, abs(score - translation.score))
+    return _report(signatures, loaded, difference, translator.model)
+
+
+def _write(signatures, folder):
+    """Saves, loads again and returns what is loaded."""
+    functions = {
+        name: tf.function(function, input_signature=inputs, autograph=False)
+        for name, (function, inputs, _) in signatures.functions().items()
+    }
+    tf.saved_model.save(signatures.tracked, str(folder), functions)
+    return tf.saved_model.load(str(folder))
+
+
+def _report(signatures, loaded, difference, model):
+    tolerance = _TOLERANCE if model.compute_dtype == "float32" else _HALF_TOLERANCE
+    if not difference <= tolerance:  # NaN is no answer either
+        raise ExportError(
+            f"The SavedModel gives other answers than the zoo: they differ by {difference:.2g}, "
+            f"and {tolerance:g} is allowed. The export is not to be used."
+        )
+    described = {}
+    for name, (_, inputs, what) in signatures.functions().items():
+        outputs = loaded.signatures[name].structured_outputs.items()
+        described[name] = {
+            "what": what,
+            "inputs": {spec.name: _described(spec) for spec in inputs},
+            "outputs": {name: _described(spec) for name, spec in sorted(outputs)},
+        }
+    checked = {
+        "with": f"tensorflow {tf.__version__}",
+        "largest_difference": float(difference),
+        "tolerance": tolerance,
+    }
+    return {"files": _FILES, "signatures": described, "checked": checked}
+
+
+def _described(spec):
+    return {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+
+
+def _images(folder, size):
+    """Files of a few images: smaller, larger, wider and higher than the model's."""
+    random, paths = np.random.default_rng(0), []
+    for index, (height, width) in enumerate(((1.0, 1.0), (0.4, 0.7), (3.0, 1.7), (1.2, 4.0))):
+        shape = (max(1, int(size[0] * height)), max(1, int(size[1] * width)))
+        coarse = random.integers(0, 256, (4, 4, 3)).astype("float32")
+        pixels = tf.cast(tf.image.resize(coarse, shape, "bicubic"), tf.uint8)
+        encode = tf.io.encode_png if index % 2 else tf.io.encode_jpeg
+        paths.append(folder / f"{index}.{'png' if index % 2 else 'jpg'}")
+        paths[-1].write_bytes(encode(pixels).numpy())
+    return paths
+
+
+def _texts(tokenizer):
+    """Texts of a few of the tokenizer's own tokens, an empty one and one of other characters."""
+    first = max(PAD_ID, BOS_ID, EOS_ID) + 1
+    learned = first + len(BYTE_ALPHABET) if tokenizer.tokens else first
+    random = np.random.default_rng(0)
+    ids = [random.integers(learned, tokenizer.vocab_size, length) for length in (1, 3, 5, 8)]
+    return [*tokenizer.decode(ids), "", "e\u0301 \u4f60 5."]
+
+
+def _strings(tensor):
+    return np.vectorize(lambda item: item.decode(errors="replace"), otypes=[object])(tensor.numpy())
+
+
+def _each(rows, labels):
+    """Each row with each of its labels."""
+    return [(row, label) for row, of_row in zip(rows, labels) for label in of_row]
