@@ -40,7 +40,7 @@ def main(args):
     images = preprocessing.normalise(data.train.pixels[:count]).numpy()
     labels = np.eye(10, dtype="float32")[data.train.labels[:count]]
     batches = pipeline.training_batches(
-        data.train, preprocessing, 10, size, epochs=1000, augment=augment, repeats=config.repeats
+        data.train, preprocessing, 10, size, augment=augment, repeats=config.repeats
     )
     turns = {
         "bare": lambda: model.fit(images, labels, batch_size=size, verbose=0),

@@ -47,6 +47,16 @@ class Config:
     """Go on with the run that the folder holds, begun by the same command."""
     seed: int = 0
     """Seed of weights, order, dropout and of what is held out."""
+    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
+    """Train on one device, on all of this machine, or on those of many workers; auto: on all."""
+    devices: int | None = None
+    """Devices of this machine to use, all GPUs by default; without GPUs, parts of the CPU."""
+    checkpoint_minutes: float = 10.0
+    """Minutes after which a checkpoint is written; there is one at the end of each epoch, too."""
+    checkpoint_steps: int = 0
+    """Steps after which one is written, besides; 0 for none."""
+    checkpoints_kept: int = 3
+    """How many are kept; the best one is, too."""
 
     tokenizer: Literal["subword", "word", "character"] = "subword"
     """What a token is; what is not in the vocabulary is spelled in bytes."""
@@ -108,7 +118,8 @@ class Config:
         least = {
             **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim"), 1),
             **dict.fromkeys(("epochs", "patience", "tokens_per_batch", "accumulation"), 1),
-            **dict.fromkeys(("warmup_steps", "average_last", "beam_size"), 1),
+            **dict.fromkeys(("warmup_steps", "average_last", "beam_size", "checkpoints_kept"), 1),
+            **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps"), 0),
             **dict.fromkeys(("seed", "learning_rate_scale", "label_smoothing"), 0),
             "max_length": 2,
         }
@@ -137,6 +148,11 @@ PHRASEBOOK = dataclasses.replace(
 )
 
 
+UNRELATED = (  # to what comes out of a run
+    *("out", "overwrite", "resume", "strategy", "devices"),
+    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
+)
+
 # Imports stand in the functions that need them: TensorFlow takes seconds, --help should not.
 
 
@@ -144,79 +160,90 @@ def main(config):
     import keras
 
     from zoo.data import translation_batches as batches
-    from zoo.training.callbacks import (
-        AverageCheckpoints,
-        Checkpoint,
-        early_stopping,
-        standard_callbacks,
-    )
+    from zoo.training import distribution
+    from zoo.training.callbacks import AverageCheckpoints, early_stopping, standard_callbacks
+    from zoo.training.checkpoint import Checkpoint
+    from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import transformer_adam
     from zoo.training.run_folder import RunFolder
+    from zoo.training.trainer import Trainer
     from zoo.training.translation_report import finish_translator
     from zoo.translator import Translator
 
+    strategy = distribution.choose(config.strategy, config.devices)
+    is_chief = distribution.is_chief(strategy)
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.precision)
     data, name = load_data(config)
-    for line in data.skipped:
+    for line in data.skipped if is_chief else ():
         print(f"left out: {line}")
     tokenizers = train_tokenizers(config, data.train)
-    model = build(config, *tokenizers)
-    settings = {k: v for k, v in vars(config).items() if k not in ("out", "overwrite", "resume")}
+    with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
+        trainer = Trainer(build(config, *tokenizers))
+        trainer.compile(
+            transformer_adam(
+                config.embed_dim, config.warmup_steps, config.learning_rate_scale, config.clip_norm
+            ),
+            SmoothedCrossEntropy(config.label_smoothing),
+            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        )
+    settings = {k: v for k, v in vars(config).items() if k not in UNRELATED}
     run = RunFolder(
-        config.out or f"runs/translate_{name}", settings, config.overwrite, config.resume
+        config.out or f"runs/translate_{name}",
+        settings,
+        config.overwrite,
+        config.resume,
+        is_chief,
     )
-    if run.is_finished:
+    exit_on_sigterm(run.go_on_by_itself)
+    if distribution.from_chief(strategy, run.is_finished):
         print(f"This run is finished: {run.path}")
         return
-    train, valid = encode(config, data, tokenizers, run / "tokens")
-    steps = batches.steps_per_epoch(train, config.tokens_per_batch, config.accumulation)
-    model.compile(
-        transformer_adam(
-            config.embed_dim,
-            config.warmup_steps,
-            config.learning_rate_scale,
-            config.clip_norm,
-            config.accumulation,
-        ),
-        SmoothedCrossEntropy(config.label_smoothing),
-        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-    )
-    checkpoint, average = (
-        Checkpoint(run.path, steps),
-        AverageCheckpoints(run.path, config.average_last),
-    )
-    stopping = early_stopping(run.path, config.patience)
-    epochs_done = checkpoint.restore(model)
-    if not stopping.has_stopped(epochs_done):
-        model.fit(
-            batches.training_batches(
-                train,
-                config.tokens_per_batch,
-                config.epochs,
-                config.seed,
-                epochs_done,
-                config.accumulation,
-            ),
-            epochs=config.epochs,
-            initial_epoch=epochs_done,
-            steps_per_epoch=steps,
-            shuffle=False,  # the batches are shuffled
-            validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
-            callbacks=[
-                *standard_callbacks(run.path, tokens_per_epoch=train.num_tokens),
-                average,
-                checkpoint,
-                stopping,
-            ],
-            verbose=1 if sys.stdout.isatty() else 2,
+    with distribution.private_folder(strategy, run / "tokens") as folder:
+        train, valid = encode(config, data, tokenizers, folder)
+        steps = batches.steps_per_epoch(train, config.tokens_per_batch, config.accumulation)
+        checkpoint = Checkpoint(
+            run.path,
+            steps,
+            config.checkpoint_minutes,
+            config.checkpoint_steps,
+            config.checkpoints_kept,
         )
-    average.average(model)
-    translator = Translator(model, *tokenizers, config.beam_size, config.length_penalty)
-    finish_translator(run, translator, data.test, train, valid)
-    checkpoint.remove()
-    average.remove()
+        average = AverageCheckpoints(run.path, config.average_last, is_chief)
+        stopping = early_stopping(run.path, config.patience)
+        steps_done, tokens = checkpoint.restore(trainer), train.num_tokens
+        if not stopping.has_stopped(checkpoint.epoch):
+            with distribution.exit_if_a_worker_is_lost(strategy, run / "checkpoints"):
+                trainer.fit(
+                    batches.training_batches(
+                        train,
+                        config.tokens_per_batch,
+                        config.seed,
+                        steps_done,
+                        config.accumulation,
+                    ),
+                    epochs=config.epochs,
+                    initial_epoch=checkpoint.epoch,
+                    steps_per_epoch=steps,
+                    validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
+                    callbacks=[
+                        *standard_callbacks(
+                            run.path, steps, steps_done, is_chief, tokens_per_epoch=tokens
+                        ),
+                        average,
+                        checkpoint,
+                        stopping,
+                    ],
+                    verbose=1 if sys.stdout.isatty() else 2,
+                )
+    if is_chief:
+        model = trainer.trained_model()
+        average.average(model)
+        translator = Translator(model, *tokenizers, config.beam_size, config.length_penalty)
+        finish_translator(run, translator, data.test, train, valid)
+        checkpoint.remove()
+        average.remove()
 
 
 def load_data(config):

@@ -34,6 +34,16 @@ class Config:
     """Go on with the run that the folder holds, begun by the same command."""
     seed: int = 0
     """Seed of weights, order, augmentation and dropout."""
+    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
+    """Train on one device, on all of this machine, or on those of many workers; auto: on all."""
+    devices: int | None = None
+    """Devices of this machine to use, all GPUs by default; without GPUs, parts of the CPU."""
+    checkpoint_minutes: float = 10.0
+    """Minutes after which a checkpoint is written; there is one at the end of each epoch, too."""
+    checkpoint_steps: int = 0
+    """Steps after which one is written, besides; 0 for none."""
+    checkpoints_kept: int = 3
+    """How many are kept; the best one is, too."""
 
     patch_size: int = 4
     """Side of a patch in pixels."""
@@ -93,9 +103,10 @@ class Config:
     def __post_init__(self):
         least = {
             **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim", "patch_size"), 1),
-            **dict.fromkeys(("epochs", "batch_size", "repeats"), 1),
+            **dict.fromkeys(("epochs", "batch_size", "repeats", "checkpoints_kept"), 1),
             **dict.fromkeys(("seed", "warmup_fraction", "weight_decay", "label_smoothing"), 0),
             **dict.fromkeys(("learning_rate", "clip_norm", "ema_momentum"), 0),
+            **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps"), 0),
         }
         most = {"label_smoothing": 1, "ema_momentum": 1, "warmup_fraction": 1}
         for name, low in least.items():
@@ -126,6 +137,11 @@ DIGITS = dataclasses.replace(
 )
 
 
+UNRELATED = (  # to what comes out of a run
+    *("out", "overwrite", "resume", "strategy", "devices"),
+    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
+)
+
 # Imports stand in the functions that need them: TensorFlow takes seconds, --help should not.
 
 
@@ -134,68 +150,86 @@ def main(config):
 
     import zoo.data.pipeline as pipeline
     from zoo.classifier import ImageClassifier
-    from zoo.training.callbacks import Checkpoint, standard_callbacks
+    from zoo.training import distribution
+    from zoo.training.callbacks import standard_callbacks
+    from zoo.training.checkpoint import Checkpoint
+    from zoo.training.interruption import exit_on_sigterm
     from zoo.training.optimizers import adamw
     from zoo.training.report import finish_classifier
     from zoo.training.run_folder import RunFolder
+    from zoo.training.trainer import Trainer
 
+    strategy = distribution.choose(config.strategy, config.devices)
+    is_chief = distribution.is_chief(strategy)
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.precision)
     data = load_data(config)
-    for line in data.skipped:
+    for line in data.skipped if is_chief else ():
         print(f"left out: {line}")
     preprocessing = data.preprocessing()
-    model, augment = build(config, data)
     steps = pipeline.steps_per_epoch(data.train, config.batch_size)
-    settings = {k: v for k, v in vars(config).items() if k not in ("out", "overwrite", "resume")}
+    with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
+        model, augment = build(config, data)
+        trainer = Trainer(model)
+        trainer.compile(
+            adamw(
+                model,
+                config.learning_rate,
+                config.weight_decay,
+                total_steps=config.epochs * steps,
+                warmup_steps=round(config.warmup_fraction * config.epochs * steps),
+                clip_norm=config.clip_norm,
+                ema_momentum=config.ema_momentum,
+            ),
+            keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
+            [keras.metrics.CategoricalAccuracy(name="accuracy")],
+        )
+    settings = {k: v for k, v in vars(config).items() if k not in UNRELATED}
     name = pathlib.Path(config.data_dir).name if is_image_folder(config) else config.dataset
-    run = RunFolder(config.out or f"runs/vit_{name}", settings, config.overwrite, config.resume)
-    if run.is_finished:
+    run = RunFolder(
+        config.out or f"runs/vit_{name}", settings, config.overwrite, config.resume, is_chief
+    )
+    exit_on_sigterm(run.go_on_by_itself)
+    if distribution.from_chief(strategy, run.is_finished):
         print(f"This run is finished: {run.path}")
         return
-    model.compile(
-        adamw(
-            model,
-            config.learning_rate,
-            config.weight_decay,
-            total_steps=config.epochs * steps,
-            warmup_steps=round(config.warmup_fraction * config.epochs * steps),
-            clip_norm=config.clip_norm,
-            ema_momentum=config.ema_momentum,
-        ),
-        keras.losses.CategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+    checkpoint = Checkpoint(
+        run.path,
+        steps,
+        config.checkpoint_minutes,
+        config.checkpoint_steps,
+        config.checkpoints_kept,
     )
-    checkpoint = Checkpoint(run.path, steps)
-    epochs_done = checkpoint.restore(model)
-    classes = len(data.class_names)
-    model.fit(
-        pipeline.training_batches(
-            data.train,
-            preprocessing,
-            classes,
-            config.batch_size,
-            config.epochs,
-            augment=augment,
-            label_smoothing=config.label_smoothing,
-            repeats=config.repeats,
-            seed=config.seed,
-            first_epoch=epochs_done,
-        ),
-        epochs=config.epochs,
-        initial_epoch=epochs_done,
-        steps_per_epoch=steps,
-        shuffle=False,  # the batches are shuffled
-        validation_data=pipeline.test_batches(data.test, preprocessing, classes, 256),
-        callbacks=[
-            keras.callbacks.SwapEMAWeights(),  # what is tested is the average
-            *standard_callbacks(run.path, images_per_epoch=steps * config.batch_size),
-            checkpoint,
-        ],
-        verbose=1 if sys.stdout.isatty() else 2,
-    )
-    finish_classifier(run, ImageClassifier(model, preprocessing, data.class_names), data)
-    checkpoint.remove()
+    steps_done = checkpoint.restore(trainer)
+    classes, images = len(data.class_names), steps * config.batch_size
+    with distribution.exit_if_a_worker_is_lost(strategy, run / "checkpoints"):
+        trainer.fit(
+            pipeline.training_batches(
+                data.train,
+                preprocessing,
+                classes,
+                config.batch_size,
+                augment=augment,
+                label_smoothing=config.label_smoothing,
+                repeats=config.repeats,
+                seed=config.seed,
+                first_step=steps_done,
+            ),
+            epochs=config.epochs,
+            initial_epoch=checkpoint.epoch,
+            steps_per_epoch=steps,
+            validation_data=pipeline.test_batches(data.test, preprocessing, classes, 256),
+            callbacks=[
+                keras.callbacks.SwapEMAWeights(),  # what is tested is the average
+                *standard_callbacks(run.path, steps, steps_done, is_chief, images_per_epoch=images),
+                checkpoint,
+            ],
+            verbose=1 if sys.stdout.isatty() else 2,
+        )
+    if is_chief:
+        model = trainer.trained_model()
+        finish_classifier(run, ImageClassifier(model, preprocessing, data.class_names), data)
+        checkpoint.remove()
 
 
 def load_data(config):

@@ -1,4 +1,4 @@
-"""The command line: ``python -m zoo classify|translate|info|export RUN ...`` and ``serve``."""
+"""The command line: ``python -m zoo classify|translate|info|export RUN ...``, serve, launch."""
 
 import argparse
 import json
@@ -12,7 +12,8 @@ from zoo.startup import import_tensorflow_quietly
 def main(arguments=None):
     """Runs a command; returns the exit status: 1 if some images failed, 2 if nothing worked."""
     args = _parser().parse_args(arguments)
-    import_tensorflow_quietly()
+    if args.run is not launch:  # which computes nothing itself
+        import_tensorflow_quietly()
     try:
         return args.run(args)
     except (UserError, FileNotFoundError) as error:
@@ -90,6 +91,14 @@ def serve(args):
     options = vars(args).copy()
     del options["run"]
     return serve(options.pop("folders"), **options)
+
+
+def launch(args):
+    """Runs a command in several processes that train together."""
+    from zoo.launch import launch
+
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    return launch(command, args.workers)
 
 
 def info(args):
@@ -190,6 +199,12 @@ def _parser():
     command = commands.add_parser("info", help="print what a run folder holds, as JSON")
     command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
     command.set_defaults(run=info)
+    command = commands.add_parser("launch", help="run a recipe as several workers on this machine")
+    command.add_argument("--workers", type=int, default=2, help="number of processes (2)")
+    command.add_argument(
+        "command", metavar="...", nargs=argparse.REMAINDER, help="-- python recipes/NAME.py FLAGS"
+    )
+    command.set_defaults(run=launch)
     return parser
 
 

@@ -19,10 +19,10 @@ IMAGES = Images(
 )
 
 
-def batches(**options):
-    options = {"batch_size": 10, "epochs": 2, **options}
-    dataset = pipeline.training_batches(IMAGES, PREPROCESSING, CLASSES, **options)
-    return [(x.numpy(), y.numpy()) for x, y in dataset]
+def batches(count=10, batch_size=10, **options):
+    """The first `count` batches; five of 10 images are an epoch."""
+    dataset = pipeline.training_batches(IMAGES, PREPROCESSING, CLASSES, batch_size, **options)
+    return [tuple(t.numpy() for t in batch) for batch in dataset.take(count)]
 
 
 def numbers(batch):
@@ -42,20 +42,21 @@ def test_labels_go_with_their_images():
         np.testing.assert_array_equal(batch[1].max(axis=1), 1.0)
 
 
-def test_a_later_start_continues_the_run():
+@pytest.mark.parametrize("first_step", [3, 5, 12])
+def test_a_later_start_continues_the_run(first_step):
+    """In the middle of an epoch or at its beginning."""
     augment = Augmentation()
-    whole = batches(epochs=3, augment=augment, seed=7)
-    rest = batches(epochs=3, augment=augment, seed=7, first_epoch=1)
-    assert len(rest) == 10
-    for expected, found in zip(whole[5:], rest):
-        np.testing.assert_array_equal(found[0], expected[0])
-        np.testing.assert_array_equal(found[1], expected[1])
-    other = batches(epochs=3, augment=augment, seed=8)
+    whole = batches(15, augment=augment, seed=7)
+    rest = batches(15 - first_step, augment=augment, seed=7, first_step=first_step)
+    for expected, found in zip(whole[first_step:], rest, strict=True):
+        for mine, other in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(other, mine)
+    other = batches(15, augment=augment, seed=8)
     assert any((a[0] != b[0]).any() for a, b in zip(whole, other))
 
 
 def test_repeats_stand_in_one_batch():
-    found = np.array([numbers(batch) for batch in batches(batch_size=6, repeats=3, epochs=1)])
+    found = np.array([numbers(batch) for batch in batches(8, batch_size=6, repeats=3)])
     assert found.shape == (8, 6)
     for batch in found:
         values, counts = np.unique(batch, return_counts=True)
@@ -64,23 +65,34 @@ def test_repeats_stand_in_one_batch():
 
 
 def test_label_smoothing():
-    for _, labels in batches(label_smoothing=0.1):
+    for _, labels, _ in batches(label_smoothing=0.1):
         np.testing.assert_allclose(labels.sum(axis=1), 1.0, atol=1e-6)
         np.testing.assert_allclose(labels.max(axis=1), 0.9 + 0.1 / CLASSES, atol=1e-6)
 
 
 def test_shapes_are_known_to_the_model():
-    dataset = pipeline.training_batches(IMAGES, PREPROCESSING, CLASSES, 10, 1)
-    images, labels = dataset.element_spec
+    dataset = pipeline.training_batches(IMAGES, PREPROCESSING, CLASSES, 10)
+    images, labels, weights = dataset.element_spec
     assert images.shape[1:] == (4, 4, 1)
     assert labels.shape[1:] == (CLASSES,)
-    assert images.dtype == labels.dtype == tf.float32
+    assert weights.shape[1:] == ()
+    assert images.dtype == labels.dtype == weights.dtype == tf.float32
 
 
 def test_test_batches_are_all_images_in_order():
     dataset = pipeline.test_batches(IMAGES, PREPROCESSING, CLASSES, 16)
-    found = np.concatenate([numbers((x.numpy(), y)) for x, y in dataset])
+    found = np.concatenate([numbers((batch[0].numpy(),)) for batch in dataset])
     np.testing.assert_array_equal(found, np.arange(COUNT))
+    assert len(dataset) == 4
+
+
+def test_weights_make_means_of_sums():
+    """Over a batch in training; over all images, on the mean of the batches, in a test."""
+    for _, _, weights in batches(batch_size=7, count=2):
+        np.testing.assert_allclose(weights, np.full(7, 1 / 7), rtol=1e-6)
+    tested = [w.numpy() for _, _, w in pipeline.test_batches(IMAGES, PREPROCESSING, CLASSES, 16)]
+    assert [len(w) for w in tested] == [16, 16, 16, 2]
+    np.testing.assert_allclose(np.concatenate(tested) / len(tested), 1 / COUNT, rtol=1e-6)
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, 51])

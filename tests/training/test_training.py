@@ -1,13 +1,15 @@
-"""Optimizer, run folder, checkpoint and pictures."""
+"""Optimizer, run folder, figures and history."""
+
+import json
 
 import keras
 import numpy as np
 import pytest
 
 import zoo
-from zoo.training.callbacks import Checkpoint, EpochFigures
+from zoo.training.callbacks import EpochFigures, HistoryFiles
 from zoo.training.optimizers import adamw
-from zoo.training.run_folder import RunFolder, RunFolderError
+from zoo.training.run_folder import RunFolder, RunFolderError, end
 
 SMALL = {
     "input_shape": (8, 8, 3),
@@ -82,50 +84,62 @@ def test_the_model_ends_with_averaged_weights():
     np.testing.assert_allclose(model.head.kernel.numpy(), average, atol=1e-6)
 
 
-def test_a_checkpoint_restores_everything(tmp_path):
-    model = compiled(ema_momentum=0.9)
-    checkpoint = Checkpoint(tmp_path, steps_per_epoch=4)
-    assert checkpoint.restore(model) == 0
-    model.fit(IMAGES, LABELS, batch_size=2, epochs=3, callbacks=[checkpoint], verbose=0)
-    saved = [v.numpy() for v in model.optimizer.variables]
-    other = compiled(ema_momentum=0.9)
-    assert checkpoint.restore(other) == 3
-    for mine, theirs in zip(saved, other.optimizer.variables):
-        np.testing.assert_array_equal(theirs.numpy(), mine, err_msg=theirs.path)
-    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.path.name]
-    checkpoint.remove()
-    assert not any(tmp_path.iterdir())
-
-
-def test_a_checkpoint_is_replaced_as_a_whole(tmp_path, monkeypatch):
-    model = compiled()
-    checkpoint = Checkpoint(tmp_path, steps_per_epoch=4)
-    checkpoint.set_model(model)
-    checkpoint.restore(model)
-    checkpoint.on_epoch_end(0)
-    before = checkpoint.path.read_bytes()
-
-    def killed(path):
-        path.write_bytes(before[:100])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(model, "save_weights", killed)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoint.on_epoch_end(1)
-    assert checkpoint.path.read_bytes() == before
-
-
-def test_speed_is_that_of_training_alone(monkeypatch):
+@pytest.mark.parametrize("first_step,expected", [(0, 2.0), (7, 0.5), (4, 2.0)])
+def test_speed_is_that_of_training_alone(monkeypatch, first_step, expected):
+    """Of what was trained on in this process, in an epoch that it began or went on with."""
     now = iter([10.0, 14.0, 99.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
-    figures = EpochFigures(images_per_epoch=8)
+    figures = EpochFigures(steps_per_epoch=4, first_step=first_step, images_per_epoch=8)
     figures.set_model(compiled(learning_rate=0.2))
     logs = {}
-    figures.on_epoch_begin(0)
+    figures.on_epoch_begin(1)
     figures.on_test_begin()
-    figures.on_epoch_end(0, logs)
-    assert logs["images_per_second"] == 2.0
+    figures.on_epoch_end(1, logs)
+    assert logs["images_per_second"] == logs["images_per_second_per_device"] == expected
     assert abs(logs["learning_rate"] - 0.2) < 1e-6
+
+
+def test_the_history_is_written_whole_and_once(tmp_path):
+    """An epoch that is run again takes the place of itself and of those after it."""
+    files = HistoryFiles(tmp_path)
+    for epoch, loss in ((0, 3.0), (1, float("nan")), (2, 1.0)):
+        files.on_epoch_end(epoch, {"loss": np.float32(loss)})
+    rows = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert rows == [
+        {"epoch": 0, "loss": 3.0},
+        {"epoch": 1, "loss": None},
+        {"epoch": 2, "loss": 1.0},
+    ]
+    assert (tmp_path / "history.csv").read_text().split() == [
+        "epoch,loss",
+        "0,3.0",
+        "1,nan",
+        "2,1.0",
+    ]
+    HistoryFiles(tmp_path).on_epoch_end(1, {"loss": 2.0, "val_loss": 4.0})
+    assert (tmp_path / "history.csv").read_text().split() == [
+        "epoch,loss,val_loss",
+        "0,3.0,nan",
+        "1,2.0,4.0",
+    ]
+
+
+def test_a_run_that_was_told_to_end_goes_on_by_itself(tmp_path):
+    run = RunFolder(tmp_path / "run", {"epochs": 3})
+    run.go_on_by_itself()
+    RunFolder(tmp_path / "run", {"epochs": 3})
+    with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
+        RunFolder(tmp_path / "run", {"epochs": 4})
+    end(run.path)
+    with pytest.raises(RunFolderError, match="--resume"):
+        RunFolder(tmp_path / "run", {"epochs": 3})
+
+
+def test_a_run_killed_while_its_folder_was_made_can_begin(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "partial.config.json").write_text('{"conf')
+    RunFolder(tmp_path / "run", {})
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"] == {}
 
 
 def test_a_run_folder_guards_what_it_holds(tmp_path):

@@ -1,10 +1,9 @@
-"""Loss, learning rate, accumulation, averaged weights, early stopping and pictures of translation.
+"""Loss, learning rate, optimizer, averaged weights, early stopping and pictures of translation.
 
 Axes: B batch, T tokens, V vocabulary.
 """
 
 import csv
-import itertools
 import warnings
 
 import keras
@@ -15,7 +14,6 @@ import tensorflow as tf
 from zoo.training import pictures
 from zoo.training.callbacks import (
     AverageCheckpoints,
-    Checkpoint,
     EpochFigures,
     early_stopping,
     standard_callbacks,
@@ -120,7 +118,7 @@ def test_the_loss_is_saved_whole():
             SmoothedCrossEntropy(value)
 
 
-# --- learning rate and accumulation --------------------------------------------------------------
+# --- learning rate and optimizer -----------------------------------------------------------------
 
 
 def test_the_learning_rate_is_that_of_the_paper():
@@ -130,17 +128,14 @@ def test_the_learning_rate_is_that_of_the_paper():
     found = [float(schedule(step)) for step in range(199)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert int(np.argmax(found)) + 1 == 40
-    slow = WarmupInverseSquareRoot(512, warmup_steps=40, scale=2.0, accumulation=3)
-    found = [float(slow(batch)) for batch in range(3 * 199)]
-    np.testing.assert_allclose(found, np.repeat(expected, 3), rtol=1e-6)
-    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(slow))
-    assert copy.get_config() == slow.get_config()
-    assert float(copy(50)) == float(slow(50))
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
+    assert copy.get_config() == schedule.get_config()
+    assert float(copy(50)) == float(schedule(50))
     with pytest.raises(ValueError, match="warmup_steps=0"):
         WarmupInverseSquareRoot(512, warmup_steps=0)
 
 
-def language_model(accumulation=1, clip_norm=None, warmup_steps=4, dropout=0.0):
+def language_model(clip_norm=None, warmup_steps=4, dropout=0.0):
     """Guesses a token from another; its embedding is not shared, so its gradient is of rows."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
@@ -151,54 +146,20 @@ def language_model(accumulation=1, clip_norm=None, warmup_steps=4, dropout=0.0):
             keras.layers.Dense(VOCABULARY),
         ]
     )
-    optimizer = transformer_adam(
-        4, warmup_steps, scale=0.2, clip_norm=clip_norm, accumulation=accumulation
-    )
+    optimizer = transformer_adam(4, warmup_steps, scale=0.2, clip_norm=clip_norm)
     model.compile(optimizer, SmoothedCrossEntropy(0.1), weighted_metrics=["accuracy"])
     return model
 
 
 def batches(count, rows, accumulation):
-    """Batches with padding, whose weights sum to `accumulation` in each group of so many."""
+    """Batches with padding, whose weights sum to one in each group of `accumulation`."""
     random = np.random.default_rng(3)
     source = random.integers(0, VOCABULARY, (count, rows, 6)).astype("int32")
     target = random.integers(0, VOCABULARY, (count, rows, 6)).astype("int32")
     real = (np.arange(6) < random.integers(1, 7, (count, rows, 1))).astype("float32")
     groups = real.reshape(-1, accumulation, rows, 6)
-    weights = accumulation * groups / groups.sum(axis=(1, 2, 3), keepdims=True)
+    weights = groups / groups.sum(axis=(1, 2, 3), keepdims=True)
     return source, target, weights.reshape(real.shape)
-
-
-@pytest.mark.parametrize("clip_norm", [None, 0.05])
-def test_accumulated_batches_are_one_larger_batch(clip_norm):
-    source, target, weights = batches(12, 2, accumulation=3)
-    small, large = language_model(3, clip_norm), language_model(1, clip_norm)
-    start = [w.copy() for w in large.get_weights()]
-    for batch in zip(source, target, weights):
-        small.train_on_batch(*batch)
-    for batch in zip(*(a.reshape(4, 6, 6) for a in (source, target, weights / 3))):
-        large.train_on_batch(*batch)
-    for mine, theirs, first in zip(small.get_weights(), large.get_weights(), start):
-        # Weights move by about 0.1; what is left is the order of additions in float32.
-        np.testing.assert_allclose(mine, theirs, atol=2e-6)
-        assert abs(theirs - first).max() > 0.05
-    assert int(small.optimizer.iterations) == int(large.optimizer.iterations) == 4
-    assert float(small.optimizer.learning_rate) == float(large.optimizer.learning_rate)
-
-
-def test_only_a_whole_group_changes_the_weights_and_at_its_learning_rate():
-    model, rates = language_model(accumulation=3), []
-    schedule = model.optimizer._learning_rate
-    before = model.get_weights()
-    for number, batch in enumerate(zip(*batches(6, 2, accumulation=3))):
-        rates.append(float(model.optimizer.learning_rate))
-        model.train_on_batch(*batch)
-        changed = any((a != b).any() for a, b in zip(before, model.get_weights()))
-        assert changed == (number % 3 == 2)
-        before = model.get_weights()
-    peak = 0.2 * 4**-0.5
-    expected = np.repeat(peak * np.array([1, 2]) * schedule.warmup_steps**-1.5, 3)
-    np.testing.assert_allclose(rates, expected, rtol=1e-6)
 
 
 def test_a_token_that_occurs_twice_is_added_up_before_it_is_squared():
@@ -229,79 +190,33 @@ def test_the_optimizer_is_that_of_the_paper():
     assert found == [0.9, 0.98, 1e-9]
     assert optimizer.global_clipnorm == 1.5
     copy = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(transformer_adam(512, 100, 2.0, accumulation=4))
+        keras.saving.serialize_keras_object(transformer_adam(512, 100, 2.0))
     )
-    assert isinstance(copy, DenseAdam) and copy.gradient_accumulation_steps == 4
+    assert isinstance(copy, DenseAdam)
     assert copy._learning_rate.get_config() == {
         "embed_dim": 512,
         "warmup_steps": 100,
         "scale": 2.0,
-        "accumulation": 4,
     }
 
 
-# --- going on ------------------------------------------------------------------------------------
-
-
-def train(model, folder, epochs, steps, accumulation, callbacks=()):
-    """Trains on as the recipes do; returns how many epochs were done before."""
-    data = tf.data.Dataset.from_tensor_slices(batches(12, 2, accumulation)).repeat()
-    checkpoint = Checkpoint(folder, steps)
-    done = checkpoint.restore(model)
-    model.fit(
-        data.skip(done * steps),
-        epochs=epochs,
-        initial_epoch=done,
-        steps_per_epoch=steps,
-        callbacks=[*callbacks, checkpoint],
-        shuffle=False,  # Keras cannot
-        verbose=0,
-    )
-    return done
-
-
-@pytest.mark.parametrize("steps,accumulation", [(4, 2), (3, 2), (1, 3)])
-def test_a_run_with_accumulation_resumes_where_it_was(tmp_path, steps, accumulation):
-    """Also where an epoch ends within a group, or is shorter than one."""
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "parts").mkdir()
-    model = language_model(accumulation, dropout=0.3)
-    assert train(model, tmp_path / "whole", 7, steps, accumulation) == 0
-    for begun, epochs in itertools.pairwise((0, 2, 5, 7)):
-        resumed = language_model(accumulation, dropout=0.3)
-        assert train(resumed, tmp_path / "parts", epochs, steps, accumulation) == begun
-    for mine, theirs in zip(model.get_weights(), resumed.get_weights()):
-        np.testing.assert_array_equal(theirs, mine)
-
-
-def test_a_checkpoint_in_mixed_precision_counts_skipped_batches(tmp_path):
-    def compiled():
-        model = language_model()
-        inner = transformer_adam(4, accumulation=2)
-        model.compile(keras.optimizers.LossScaleOptimizer(inner), SmoothedCrossEntropy())
-        return model
-
-    model, checkpoint = compiled(), Checkpoint(tmp_path, steps_per_epoch=5)
-    checkpoint.set_model(model)
-    assert checkpoint.restore(model) == 0
-    model.optimizer.inner_optimizer.variables[0].assign(13)  # of 15, two overflowed
-    checkpoint.on_epoch_end(2)
-    assert checkpoint.restore(compiled()) == 3
+# --- figures ------------------------------------------------------------------------------------
 
 
 def test_figures_are_named_after_what_is_counted(tmp_path):
     callbacks = standard_callbacks(tmp_path, tokens_per_epoch=100)
     assert not any(isinstance(c, keras.callbacks.SwapEMAWeights) for c in callbacks)
     [figures] = [c for c in callbacks if isinstance(c, EpochFigures)]
-    model = language_model(accumulation=2)
-    source, target, weights = (a[:4].reshape(8, 6) for a in batches(12, 2, 2))
+    model = language_model()
+    source, target, weights = (a[:4].reshape(8, 6) for a in batches(12, 2, 1))
     model.fit(source, target, 2, 2, 0, callbacks, sample_weight=weights)
     with open(tmp_path / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    names = {"epoch", "loss", "accuracy", "tokens_per_second", "learning_rate"}
+    names = {"epoch", "loss", "accuracy", "learning_rate"}
+    names |= {"tokens_per_second", "tokens_per_second_per_device"}
     assert len(rows) == 2 and names <= set(rows[0])
     rates = [float(row["learning_rate"]) for row in rows]
-    np.testing.assert_allclose(rates, 0.1 * np.array([3 * 4**-1.5, 5**-0.5]), rtol=1e-6)
+    np.testing.assert_allclose(rates, 0.1 * np.array([5**-0.5, 9**-0.5]), rtol=1e-6)
     assert any((tmp_path / "tensorboard").rglob("events*"))
     assert figures.counts == {"tokens": 100}
 

@@ -27,24 +27,22 @@ def training_batches(
     preprocessing,
     num_classes,
     batch_size,
-    epochs,
     augment=None,
     label_smoothing=0.0,
     repeats=1,
     seed=0,
-    first_epoch=0,
+    first_step=0,
 ):
-    """Shuffled, augmented, normalised batches of the epochs `first_epoch` to `epochs`.
+    """Shuffled, augmented, normalised batches of one epoch after the other, without end.
 
-    Every epoch has ``len(images) // batch_size`` batches, each drawn from `seed` and its number
-    alone: a run that starts again at an epoch sees what it would have seen.
+    Every epoch has ``len(images) // batch_size`` batches. Each follows from `seed` and its number
+    alone: a run that starts again at a step sees what it would have seen.
 
     Args:
         images: `zoo.data.images.Images`.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
         num_classes: K.
         batch_size: B.
-        epochs: number of epochs of the whole run.
         augment: function of (images float32 [B, H, W, C] in 0..255, one-hot labels, seed [2]), such
             as `zoo.training.augmentation.Augmentation`; none by default.
         label_smoothing: share of each label that is spread over all classes (Szegedy et al. 2015,
@@ -52,10 +50,11 @@ def training_batches(
         repeats: how often an image occurs in its batch, each time augmented anew; an epoch then
             sees fewer images (Hoffer et al. 2020, "Augment your batch", section 3).
         seed: of order and augmentation.
-        first_epoch: epochs that are done already.
+        first_step: number of the first batch, counted from the beginning of the run.
 
     Returns:
-        `tf.data.Dataset` of (images float32 [B, H, W, C], soft labels float32 [B, K]).
+        `tf.data.Dataset` of (images float32 [B, H, W, C], soft labels float32 [B, K], weights
+        float32 [B]). The weights are 1 / B: a summed loss is the mean over the batch.
     """
     read, count, steps = images.reader(), len(images), steps_per_epoch(images, batch_size)
 
@@ -73,21 +72,27 @@ def training_batches(
         if augment is not None:
             pixels, labels = augment(pixels, labels, tf.stack([seed, tf.cast(step, tf.int32)]))
         labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
-        return preprocessing.normalise(pixels), labels
+        return preprocessing.normalise(pixels), labels, tf.fill([batch_size], 1.0 / batch_size)
 
-    indices = tf.data.Dataset.range(first_epoch, epochs).flat_map(order)
-    batches = indices.batch(batch_size, drop_remainder=True).enumerate(first_epoch * steps)
+    indices = tf.data.Dataset.counter(first_step // steps).flat_map(order)
+    indices = indices.batch(batch_size, drop_remainder=True).skip(first_step % steps)
+    batches = indices.enumerate(first_step)
     return batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
 def test_batches(images, preprocessing, num_classes, batch_size):
-    """Batches of all images in their order, normalised, with one-hot labels; see above."""
+    """Batches of all images in their order, normalised, with one-hot labels; see above.
 
+    The weights are number of batches / number of images: with a summed loss, the mean over the
+    batches, which is what is reported, is the mean over all images.
+    """
     read = images.reader()
+    weight = -(-len(images) // batch_size) / len(images)
 
     def batch(indices):
         pixels, labels = read(indices)
-        return preprocessing.normalise(pixels), tf.one_hot(labels, num_classes)
+        weights = tf.fill(tf.shape(indices), tf.constant(weight, tf.float32))
+        return preprocessing.normalise(pixels), tf.one_hot(labels, num_classes), weights
 
     indices = tf.data.Dataset.range(len(images)).batch(batch_size)
     return indices.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

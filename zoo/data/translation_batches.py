@@ -3,6 +3,7 @@
 Axes: B rows of a batch, S source positions, T target positions, n pairs.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -14,58 +15,58 @@ from zoo.errors import UserError
 def training_batches(
     pairs,
     tokens_per_batch,
-    epochs,
     seed=0,
-    first_epoch=0,
+    first_step=0,
     accumulation=1,
     num_shapes=12,
 ):
-    """Shuffled batches of about as many tokens each, of the epochs `first_epoch` to `epochs`.
+    """Shuffled batches of about as many tokens each, of one epoch after the other, without end.
 
     A batch holds pairs of similar length. There are at most `num_shapes` lengths to which batches
     are padded, chosen so that `pairs` are padded least; each has one number of rows. What does not
     fill a batch goes with the next longer pairs, so every pair occurs once in every epoch; empty
     rows fill the last batch. If the number of batches is no multiple of `accumulation`, the
-    fullest ones are dealt out to two. So every epoch has the same number of batches and ends with
-    an update of the weights. Its order follows from `seed` and its number alone: a run that starts
-    again at an epoch sees what it would have seen.
+    fullest ones are dealt out to two. So every epoch has the same number of updates. Its order
+    follows from `seed` and its number alone: a run that starts again at a step sees what it would
+    have seen.
 
-    The weights of the labels make a summed loss exact: of each `accumulation` batches, whose
-    gradients Keras averages into one update, they are `accumulation` / number of their labels.
-    The update then follows the mean over these labels.
+    The weights of the labels of an update, of `accumulation` batches, sum to one: the sum of the
+    weighted losses is the mean over these labels.
 
     Args:
         pairs: `EncodedPairs`.
         tokens_per_batch: largest number of rows times padded length, of source and of target each.
-        epochs: number of epochs of the whole run.
         seed: of the order.
-        first_epoch: epochs that are done already.
+        first_step: number of the first update, counted from the beginning of the run.
         accumulation: number of batches to an update of the weights.
         num_shapes: largest number of shapes (B, S), for each of which a compiled model compiles.
 
     Returns:
-        `tf.data.Dataset` of what `EncodedPairs.batch` returns.
+        `tf.data.Dataset` of what `EncodedPairs.batch` returns; with more than one to an update, of
+        tuples of as many of these.
 
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
     plan = _plan(pairs, tokens_per_batch, accumulation, num_shapes)
+    first_epoch, skipped = divmod(first_step, len(plan.spans) // accumulation)
 
-    def batches():
-        for epoch in range(first_epoch, epochs):
+    def updates():
+        for epoch in itertools.count(first_epoch):
             random = np.random.default_rng([seed, epoch])
             order = random.permutation(len(pairs))
             # Radix sort, in which pairs of one length stay shuffled.
             order = order[np.argsort(plan.bucket[order], kind="stable")]
-            spans = plan.spans[random.permutation(len(plan.spans))]
+            groups = plan.spans[random.permutation(len(plan.spans))].reshape(-1, accumulation, 3)
             labels = np.concatenate([[0], np.cumsum(pairs.target_lengths[order])])
-            labels = labels[spans[:, 1]] - labels[spans[:, 0]]
-            groups = np.maximum(labels.reshape(-1, accumulation).sum(axis=1), 1)
-            weights = np.repeat(accumulation / groups, accumulation)
-            for (start, end, bucket), weight in zip(spans, weights):
-                yield pairs.batch(order[start:end], plan.shapes[bucket], weight)
+            for group in groups[skipped if epoch == first_epoch else 0 :]:
+                weight = 1.0 / max((labels[group[:, 1]] - labels[group[:, 0]]).sum(), 1)
+                yield tuple(
+                    pairs.batch(order[start:end], plan.shapes[bucket], weight)
+                    for start, end, bucket in group
+                )
 
-    return _dataset(batches, len(plan.spans) * max(epochs - first_epoch, 0))
+    return _dataset(updates, accumulation)
 
 
 def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
@@ -86,18 +87,18 @@ def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
         for start in range(0, len(pairs), rows):
             length = ladder[np.searchsorted(ladder, lengths[order[start]])]
             chosen = order[start : start + rows]
-            yield pairs.batch(chosen, (rows, length), count / pairs.num_tokens)
+            yield (pairs.batch(chosen, (rows, length), count / pairs.num_tokens),)
 
-    return _dataset(batches, count)
+    return _dataset(batches).apply(tf.data.experimental.assert_cardinality(count))
 
 
 def steps_per_epoch(pairs, tokens_per_batch, accumulation=1, num_shapes=12):
-    """Number of training batches in an epoch, a multiple of `accumulation`.
+    """Number of updates of the weights in an epoch, each by `accumulation` batches.
 
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    return len(_plan(pairs, tokens_per_batch, accumulation, num_shapes).spans)
+    return len(_plan(pairs, tokens_per_batch, accumulation, num_shapes).spans) // accumulation
 
 
 class _Plan(NamedTuple):
@@ -177,8 +178,11 @@ def _ladder(lengths, count):
     return rungs[chosen[::-1]]
 
 
-def _dataset(batches, count):
+def _dataset(updates, accumulation=1):
+    """Data set of what the generator yields: tuples of batches; a single one is unpacked."""
     ids, weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
-    signature = ({"source": ids, "target": ids}, ids, weights)
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(tf.data.AUTOTUNE)
+    signature = (({"source": ids, "target": ids}, ids, weights),) * accumulation
+    dataset = tf.data.Dataset.from_generator(updates, output_signature=signature)
+    if accumulation == 1:
+        dataset = dataset.map(lambda batch: batch)
+    return dataset.prefetch(tf.data.AUTOTUNE)

@@ -1,102 +1,94 @@
-"""Callbacks that Keras has not: going on after an interruption, and figures of each epoch."""
+"""Callbacks that Keras has not: figures of each epoch, and epochs across interruptions."""
 
 import csv
-import os
+import io
+import json
+import math
 import pathlib
 import time
 
-import h5py
 import keras
 import numpy as np
 
-CHECKPOINT_FILE = "checkpoint.weights.h5"
+from zoo.training.whole_file import write_whole
 
 
-def standard_callbacks(folder, **counts):
-    """Speed, learning rate, ``history.csv`` and TensorBoard logs in `folder`.
+def standard_callbacks(folder, steps_per_epoch=1, first_step=0, is_chief=True, **counts):
+    """Speed, learning rate, ``history.csv``, ``history.jsonl`` and TensorBoard logs in `folder`.
 
     Args:
-        folder: of the run; what it holds already is appended to.
+        folder: of the run; what it holds already is added to.
+        steps_per_epoch: of `fit`.
+        first_step: steps that were done before.
+        is_chief: whether this worker writes.
         **counts: of what is trained on in an epoch; see `EpochFigures`.
     """
     folder = pathlib.Path(folder)
-    return [
-        EpochFigures(**counts),
-        keras.callbacks.CSVLogger(folder / "history.csv", append=True),
-        keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False),
-    ]
+    figures = EpochFigures(steps_per_epoch, first_step, **counts)
+    if not is_chief:
+        return [figures]
+    board = keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)
+    return [figures, HistoryFiles(folder), board]
 
 
-class Checkpoint(keras.callbacks.Callback):
-    """Writes weights, optimizer and random states after each epoch, and restores them.
+class HistoryFiles(keras.callbacks.Callback):
+    """Writes the logs of each epoch to ``history.jsonl``, an object in each line, and a table,
+    ``history.csv``.
 
-    `keras.callbacks.BackupAndRestore` overwrites its files in place and keeps the epoch in another
-    one: a run that is killed while it writes loses its work or repeats an epoch. Here one file is
-    replaced as a whole, and the epoch follows from the optimizer's own count of batches. The file
-    holds what gradients have been accumulated, too.
+    Both are replaced as a whole. An epoch that is run again after an interruption, and those after
+    it, take the place of what was written of them before.
 
     Args:
         folder: of the run.
-        steps_per_epoch: number of batches in an epoch.
     """
 
-    def __init__(self, folder, steps_per_epoch):
+    def __init__(self, folder):
         super().__init__()
-        self.path = pathlib.Path(folder) / CHECKPOINT_FILE
-        self.steps_per_epoch = steps_per_epoch
-
-    def restore(self, model):
-        """Restores a compiled model if there is a checkpoint; returns the number of epochs done."""
-        model.optimizer.build(model.trainable_variables)
-        if self.path.is_file():
-            model.load_weights(self.path)
-            with h5py.File(self.path) as file:
-                for variable, state in zip(_random_states(model), file["random_states"]):
-                    variable.assign(state)
-        # A batch that overflowed in 16 bits is not counted, so that the last epoch may seem short.
-        return -(-_batches_done(model.optimizer) // self.steps_per_epoch)
+        self.folder = pathlib.Path(folder)
 
     def on_epoch_end(self, epoch, logs=None):
-        def write(path):
-            self.model.save_weights(path)
-            with h5py.File(path, "a") as file:
-                # Keras leaves them out: dropout would begin again with the masks of the first step.
-                file["random_states"] = [state.numpy() for state in _random_states(self.model)]
+        values = {name: float(value) for name, value in sorted((logs or {}).items())}
+        rows = [row for row in self._rows() if row["epoch"] < epoch] + [{"epoch": epoch, **values}]
+        # JSON knows no NaN.
+        lines = [
+            json.dumps({name: v if math.isfinite(v) else None for name, v in row.items()})
+            for row in rows
+        ]
+        table = io.StringIO(newline="")
+        names = dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(table, names, restval="nan")
+        writer.writeheader()
+        writer.writerows(rows)
+        for path, text in (
+            ("history.jsonl", "\n".join(lines) + "\n"),
+            ("history.csv", table.getvalue()),
+        ):
+            write_whole(self.folder / path, lambda file, text=text: file.write(text.encode()))
 
-        _write_whole(self.path, write)
-
-    def remove(self):
-        """Deletes the checkpoint of a run that has ended."""
-        self.path.unlink(missing_ok=True)
-
-
-def _batches_done(optimizer):
-    # `iterations` counts updates, which are fewer where gradients are accumulated.
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    return int(next(v for v in optimizer.variables if v.name == "iteration"))
-
-
-def _random_states(model):
-    return [v for v in model.variables if v.name == "seed_generator_state"]
-
-
-def _write_whole(path, write):
-    """Has `write` make a file beside `path` that then takes its place: whole or not at all."""
-    partial = path.with_name(f"partial.{path.name}")
-    write(partial)
-    os.replace(partial, path)
+    def _rows(self):
+        try:
+            lines = (self.folder / "history.jsonl").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        rows = map(json.loads, lines)
+        return [{k: math.nan if v is None else v for k, v in row.items()} for row in rows]
 
 
 class EpochFigures(keras.callbacks.Callback):
     """Adds `learning_rate` and the speed of training alone to each epoch's logs.
 
     Args:
+        steps_per_epoch: of `fit`.
+        first_step: steps that were done before: they are not part of an epoch's speed.
         **counts: how many of something are trained on in an epoch: ``images_per_epoch=50_000`` is
-            logged as `images_per_second`, ``tokens_per_epoch`` as `tokens_per_second`.
+            logged as `images_per_second`, ``tokens_per_epoch`` as `tokens_per_second`, and
+            `images_per_second_per_device` likewise.
     """
 
-    def __init__(self, **counts):
+    def __init__(self, steps_per_epoch=1, first_step=0, **counts):
         super().__init__()
+        self.steps_per_epoch = steps_per_epoch
+        self.first_step = first_step
         self.counts = {name.removesuffix("_per_epoch"): count for name, count in counts.items()}
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -107,9 +99,14 @@ class EpochFigures(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         seconds = (self._end or time.perf_counter()) - self._start
+        done_before = max(0, self.first_step - epoch * self.steps_per_epoch)
+        share = 1 - done_before / self.steps_per_epoch
+        devices = self.model.distribute_strategy.num_replicas_in_sync
         for name, count in self.counts.items():
-            logs[f"{name}_per_second"] = count / seconds
-        logs["learning_rate"] = float(self.model.optimizer.learning_rate)
+            logs[f"{name}_per_second"] = share * count / seconds
+            logs[f"{name}_per_second_per_device"] = share * count / seconds / devices
+        rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
+        logs["learning_rate"] = float(rate)
 
 
 class AverageCheckpoints(keras.callbacks.Callback):
@@ -122,23 +119,26 @@ class AverageCheckpoints(keras.callbacks.Callback):
     Args:
         folder: of the run; a file for each epoch lies in it until `remove`.
         count: number of epochs whose weights are kept, at least 1.
+        is_chief: whether this worker writes.
     """
 
-    def __init__(self, folder, count):
+    def __init__(self, folder, count, is_chief=True):
         super().__init__()
         if count < 1:
             raise ValueError(f"count must be at least 1. Received: count={count}.")
         self.folder = pathlib.Path(folder)
         self.count = count
+        self.is_chief = is_chief
 
     def on_epoch_end(self, epoch, logs=None):
+        if not self.is_chief:
+            return
         weights = self.model.get_weights()
 
-        def write(path):
-            with open(path, "wb") as file:
-                np.savez(file, *(_widened(array, np.float32) for array in weights))
+        def write(file):
+            np.savez(file, *(_widened(array, np.float32) for array in weights))
 
-        _write_whole(self._path(epoch), write)
+        write_whole(self._path(epoch), write)
         kept = {self._path(number) for number in range(max(0, epoch - self.count + 1), epoch + 1)}
         for path in self._files():
             if path not in kept:

@@ -8,6 +8,9 @@ import tyro
 
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
+from zoo.training.interruption import exit_on_sigterm
+
+_DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 
 
 def run_recipe(main, config_class, presets, description):
@@ -20,9 +23,10 @@ def run_recipe(main, config_class, presets, description):
         presets: {data set: config whose values are the defaults for it}.
         description: shown by ``--help``.
 
-    Exits with status 2 and one message if a flag, a file or the data are wrong, and with status
-    130 if interrupted.
+    Exits with status 2 and one message if a flag, a file or the data are wrong or the disk is full,
+    with status 130 if interrupted by Ctrl-C and 143 if by SIGTERM.
     """
+    exit_on_sigterm()
     try:
         config = parse(sys.argv[1:], config_class, presets, description)
         import_tensorflow_quietly()
@@ -31,8 +35,14 @@ def run_recipe(main, config_class, presets, description):
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("\nInterrupted. The same command with --resume goes on after the last whole epoch.")
+        print("\nInterrupted. The same command with --resume goes on from the last checkpoint.")
         sys.exit(130)
+    except Exception as error:
+        # TensorFlow's writer of logs raises errors of its own kinds.
+        if not any(reason in str(error) for reason in _DISK):
+            raise
+        print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
+        sys.exit(2)
 
 
 def parse(arguments, config_class, presets, description):

@@ -61,24 +61,21 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         embed_dim: width of the model.
         warmup_steps: updates over which the learning rate rises.
         scale: factor of the learning rate.
-        accumulation: batches whose gradients make one update. Keras asks a schedule for its value
-            at a batch, whatever the accumulation.
     """
 
-    def __init__(self, embed_dim, warmup_steps=4000, scale=1.0, accumulation=1):
+    def __init__(self, embed_dim, warmup_steps=4000, scale=1.0):
         super().__init__()
-        if embed_dim < 1 or warmup_steps < 1 or accumulation < 1:
+        if embed_dim < 1 or warmup_steps < 1:
             raise ValueError(
-                "embed_dim, warmup_steps and accumulation must be at least 1. Received: "
-                f"embed_dim={embed_dim}, warmup_steps={warmup_steps}, accumulation={accumulation}."
+                "embed_dim and warmup_steps must be at least 1. Received: "
+                f"embed_dim={embed_dim}, warmup_steps={warmup_steps}."
             )
         self.embed_dim = embed_dim
         self.warmup_steps = warmup_steps
         self.scale = scale
-        self.accumulation = accumulation
 
     def __call__(self, step):
-        update = keras.ops.cast(step // self.accumulation + 1, "float32")
+        update = keras.ops.cast(step + 1, "float32")
         factor = self.scale * self.embed_dim**-0.5
         return factor * keras.ops.minimum(update**-0.5, update * self.warmup_steps**-1.5)
 
@@ -87,7 +84,6 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
             "embed_dim": self.embed_dim,
             "warmup_steps": self.warmup_steps,
             "scale": self.scale,
-            "accumulation": self.accumulation,
         }
 
 
@@ -105,7 +101,7 @@ class DenseAdam(keras.optimizers.Adam):
         super().apply(grads, trainable_variables)
 
 
-def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None, accumulation=1):
+def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
     """Adam as translation Transformers are trained with it: Vaswani et al. 2017, section 5.3.
 
     Args:
@@ -113,16 +109,14 @@ def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None, ac
         warmup_steps: updates over which the learning rate rises.
         scale: factor of the learning rate; see `WarmupInverseSquareRoot`.
         clip_norm: largest norm of all gradients together; none by default.
-        accumulation: batches whose gradients are averaged to make one update.
 
     Returns:
         `DenseAdam`, a `keras.optimizers.Adam`.
     """
     return DenseAdam(
-        WarmupInverseSquareRoot(embed_dim, warmup_steps, scale, accumulation),
+        WarmupInverseSquareRoot(embed_dim, warmup_steps, scale),
         beta_1=0.9,
         beta_2=0.98,
         epsilon=1e-9,
         global_clipnorm=clip_norm,
-        gradient_accumulation_steps=accumulation if accumulation > 1 else None,
     )

@@ -9,6 +9,10 @@ import shutil
 import sys
 
 from zoo.errors import UserError
+from zoo.training.whole_file import PARTIAL, write_whole
+
+CHECKPOINTS = "checkpoints"  # folder of the run's checkpoints
+_GOES_ON = "goes_on"  # file in it: the same command goes on with the run without being asked to
 
 
 class RunFolderError(UserError):
@@ -23,19 +27,25 @@ class RunFolder:
         config: dict of the run's settings, as JSON can hold them.
         overwrite: whether a run that the folder already holds is deleted.
         resume: whether a run that the folder already holds is gone on with.
+        writable: False for a worker that is not the chief: nothing is checked or written here.
 
     Raises:
         RunFolderError: if the folder holds a run (without `overwrite` or `resume`), other files,
             or, with `resume`, a run of other settings.
     """
 
-    def __init__(self, path, config, overwrite=False, resume=False):
+    def __init__(self, path, config, overwrite=False, resume=False, writable=True):
         self.path = pathlib.Path(path)
+        self.writable = writable
+        if not writable:
+            return
         if overwrite and resume:
             raise RunFolderError("--overwrite and --resume exclude each other.")
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file; a run needs a folder.")
-        if self.path.is_dir() and any(self.path.iterdir()):
+        if self.path.is_dir() and any(
+            not path.name.startswith(PARTIAL) for path in self.path.iterdir()
+        ):
             self._open_begun(config, overwrite, resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -53,9 +63,8 @@ class RunFolder:
 
     def write_json(self, name, values):
         """Writes a file of the folder as a whole or not at all."""
-        partial = self.path / f"{name}.partial"
-        partial.write_text(json.dumps(values, indent=2) + "\n")
-        os.replace(partial, self.path / name)
+        text = json.dumps(values, indent=2) + "\n"
+        write_whole(self.path / name, lambda file: file.write(text.encode()))
 
     def read_json(self, name):
         return json.loads((self.path / name).read_text())
@@ -68,6 +77,11 @@ class RunFolder:
         ordered = [rows[epoch] for epoch in sorted(rows)]
         return {name: [float(row[name]) for row in ordered] for name in ordered[0]} if rows else {}
 
+    def go_on_by_itself(self):
+        """Has the same command go on with this run without ``--resume``."""
+        if self.writable:
+            go_on_by_itself(self.path)
+
     def _open_begun(self, config, overwrite, resume):
         holds_run = (self.path / "config.json").is_file()
         if not holds_run:
@@ -76,7 +90,7 @@ class RunFolder:
             )
         if overwrite:
             shutil.rmtree(self.path)
-        elif not resume:
+        elif not resume and not (self.path / CHECKPOINTS / _GOES_ON).is_file():
             raise RunFolderError(
                 f"{self.path} already holds a run. Go on with it by --resume, delete it by "
                 "--overwrite, or choose another --out folder."
@@ -92,6 +106,17 @@ class RunFolder:
             raise RunFolderError(
                 f"The run in {self.path} was begun with other settings:\n" + "\n".join(lines)
             )
+
+
+def go_on_by_itself(folder):
+    """Has the same command go on with the run in a folder without ``--resume``."""
+    path = pathlib.Path(folder) / CHECKPOINTS / _GOES_ON
+    write_whole(path, lambda file: file.write(b"The same command goes on with this run.\n"))
+
+
+def end(folder):
+    """Takes back `go_on_by_itself`."""
+    (pathlib.Path(folder) / CHECKPOINTS / _GOES_ON).unlink(missing_ok=True)
 
 
 def _environment():

@@ -1,0 +1,125 @@
+"""Recipes in processes that can be killed, forked from one that has imported TensorFlow."""
+
+import contextlib
+import csv
+import multiprocessing
+import os
+import pathlib
+import runpy
+import sys
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[1]
+_TRANSLATE = (
+    "--epochs 2 --embed-dim 16 --num-heads 2 --num-layers 1 --ff-dim 16 --dropout 0.1 "
+    "--warmup-steps 20 --beam-size 1 --average-last 2 --accumulation 2 --checkpoint-steps 1"
+)
+_DIGITS = (
+    "--dataset digits --epochs 2 --embed-dim 16 --num-heads 2 --num-layers 2 --ff-dim 16 "
+    "--dropout 0.1 --batch-size 128 --checkpoint-steps 1"
+)
+# name: recipe and flags
+RUNS = {
+    "digits": ("vit_cifar10", _DIGITS),
+    "mirrored": ("vit_cifar10", f"{_DIGITS} --strategy mirrored --devices 2"),
+    "phrasebook": (
+        "translate",
+        f"--dataset phrasebook {_TRANSLATE} --tokens-per-batch 16384",
+    ),
+    "numbers": ("translate", f"--tsv {{numbers}} {_TRANSLATE} --tokens-per-batch 256"),
+}
+
+
+def start(run, folder, *flags):
+    """Starts a shrunk recipe; what it prints is added to ``<folder>.log``."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tensorflow", "keras", "matplotlib.figure", "sklearn"])
+    recipe, settings = RUNS[run]
+    settings = settings.format(numbers=_numbers(folder.parent / "numbers.tsv"))
+    arguments = [*settings.split(), "--out", str(folder), *flags]
+    process = context.Process(target=_run, args=(recipe, arguments, f"{folder}.log"))
+    process.start()
+    return process
+
+
+def _run(recipe, arguments, log):
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    path = str(ROOT / "recipes" / f"{recipe}.py")
+    sys.argv = [path, *arguments]
+    runpy.run_path(path, run_name="__main__")
+
+
+def _numbers(path):
+    """A file of 300 pairs: numbers in words and in figures."""
+    names = "zero one two three four five six seven eight nine".split()
+    random = np.random.default_rng(0)
+    digits = [random.integers(0, 10, random.integers(1, 5)) for _ in range(300)]
+    lines = [f"{' '.join(names[d] for d in row)}\t{' '.join(map(str, row))}\n" for row in digits]
+    path.write_text("".join(lines))
+    return path
+
+
+def finish(process, seconds=300):
+    """Waits for a process; returns its exit status."""
+    process.join(seconds)
+    assert process.exitcode is not None, "it hangs"
+    return process.exitcode
+
+
+def wait_until(condition, process, seconds=120):
+    """Waits until the condition holds or the process has ended."""
+    end = time.monotonic() + seconds
+    while not condition() and process.is_alive():
+        assert time.monotonic() < end, "it hangs"
+        time.sleep(0.001)
+
+
+def newest_step(folder):
+    """The step of the newest checkpoint; 0 without one."""
+    names = [path.stem for path in pathlib.Path(folder).glob("checkpoints/step_*.npz")]
+    return max((int(name.removeprefix("step_")) for name in names), default=0)
+
+
+def is_writing(folder):
+    """Whether a checkpoint is being written."""
+    return any(pathlib.Path(folder).glob("checkpoints/partial.*"))
+
+
+def log_of(folder):
+    path = pathlib.Path(f"{folder}.log")
+    return path.read_text() if path.exists() else ""
+
+
+def outcome(folder):
+    """What a run leaves, but for what depends on the clock: weights, history, names of files."""
+    import zoo
+
+    weights = {v.path: np.asarray(v) for v in zoo.load(folder).model.weights}
+    with open(folder / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows = [{k: v for k, v in row.items() if "_per_second" not in k} for row in rows]
+    return weights, rows, {path.name for path in folder.iterdir()}
+
+
+def assert_same(found, expected):
+    """To the last bit."""
+    for (path, mine), (other_path, theirs) in zip(
+        found[0].items(), expected[0].items(), strict=True
+    ):
+        assert path == other_path
+        np.testing.assert_array_equal(mine, theirs, err_msg=path)
+    assert found[1:] == expected[1:]
+
+
+@contextlib.contextmanager
+def ended(process):
+    """Kills the process if a test fails."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()

@@ -1,0 +1,210 @@
+"""Local clusters: what workers get to know, what is passed on, and how all of them end."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from zoo import launch as launching
+from zoo.errors import UserError
+
+ROOT = pathlib.Path(__file__).parents[1]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def command(workers, *worker):
+    return [sys.executable, "-m", "zoo", "launch", "--workers", str(workers), "--", *worker]
+
+
+def run(workers, code, *arguments):
+    """Runs Python code in some workers."""
+    line = command(workers, sys.executable, "-c", code, *arguments)
+    return subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT)
+
+
+def test_each_worker_gets_to_know_the_others():
+    code = "import os, sys; print(os.environ['TF_CONFIG']); print(sys.argv[1:], file=sys.stderr)"
+    done = run(3, code, "--flag", "a b")
+    assert done.returncode == 0
+    lines = sorted(done.stdout.splitlines())
+    assert len(lines) == 6, "standard error is passed on as well"
+    clusters = []
+    for index in range(3):
+        of_worker = [line[4:] for line in lines if line.startswith(f"[{index}] ")]
+        assert "['--flag', 'a b']" in of_worker
+        config = json.loads(next(line for line in of_worker if line.startswith("{")))
+        assert config["task"] == {"type": "worker", "index": index}
+        clusters.append(config["cluster"]["worker"])
+    assert clusters[0] == clusters[1] == clusters[2] and len(set(clusters[0])) == 3
+
+
+FAIL = """
+import json, os, signal, sys, time
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+if index == 1:
+    os.kill(os.getpid(), signal.SIGKILL) if sys.argv[1] == "kill" else sys.exit(3)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how, status", [("exit", 3), ("kill", 128 + signal.SIGKILL)])
+def test_when_one_dies_all_end(monkeypatch, how, status):
+    monkeypatch.setattr(launching, "GRACE", 0.5)
+    start = time.monotonic()
+    assert launching.launch([sys.executable, "-c", FAIL, how], 3) == status
+    assert time.monotonic() - start < 15
+
+
+def test_a_worker_that_ends_well_does_not_end_the_others():
+    code = (
+        "import json, os, time; index = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
+        "time.sleep(1 - index); print('done')"
+    )
+    done = run(2, code)
+    assert done.returncode == 0 and sorted(done.stdout.split("\n")[:2]) == ["[0] done", "[1] done"]
+
+
+WAIT = """
+import signal, sys, time
+def leave(number, frame):
+    print("got", number)
+    sys.exit(143 if number == signal.SIGTERM else 130)
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, leave)
+print("ready")
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_are_passed_on(number, status):
+    line = command(2, sys.executable, "-c", WAIT)
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=ENVIRONMENT)
+    assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] ready\n", "[1] ready\n"]
+    process.send_signal(number)
+    output = process.communicate(timeout=30)[0]
+    assert sorted(output.splitlines()) == [f"[{i}] got {int(number)}" for i in range(2)]
+    assert process.returncode == status
+
+
+def test_what_cannot_be_started_is_refused():
+    with pytest.raises(UserError, match="Say what to run"):
+        launching.launch([], 2)
+    with pytest.raises(UserError, match="--workers must be at least 1. Received: 0"):
+        launching.launch(["true"], 0)
+    with pytest.raises(UserError, match="no-such-program cannot be started: No such file"):
+        launching.launch(["no-such-program"], 2)
+
+
+def test_gpus_are_shared_out(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,3,5,7")
+    shares = [share["CUDA_VISIBLE_DEVICES"] for share in launching._shares_of_gpus(2)]
+    assert shares == ["0,1", "3,5"]
+    with pytest.raises(UserError, match="6 workers cannot share 5 GPUs"):
+        launching._shares_of_gpus(6)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert launching._shares_of_gpus(2) == [{}, {}]
+
+
+# --- recipes -------------------------------------------------------------------------------------
+
+SMALL = (
+    "--dataset digits --embed-dim 16 --num-heads 2 --num-layers 1 --ff-dim 16 "
+    "--checkpoint-steps 5 --strategy multiworker"
+)
+
+
+@contextlib.contextmanager
+def started(workers, folder, flags):
+    """The digits recipe, shrunk, as several workers; ended when it is left."""
+    flags = [*SMALL.split(), *flags.split(), "--out", str(folder)]
+    line = command(workers, sys.executable, "recipes/vit_cifar10.py", *flags)
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(line, **both, cwd=ROOT, env=ENVIRONMENT) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def wait_for(process, text, log):
+    for line in process.stdout:
+        log.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(log))
+
+
+def children(process):
+    """Process ids by the number of the worker."""
+    pids = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    found = {}
+    for pid in pids:
+        variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        [config] = [v.partition(b"=")[2] for v in variables if v.startswith(b"TF_CONFIG=")]
+        found[json.loads(config)["task"]["index"]] = int(pid)
+    return found
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc").is_dir(), reason="reads /proc")
+@pytest.mark.parametrize("lost", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_when_a_worker_is_lost_the_others_say_so(tmp_path, lost):
+    log, folder = [], tmp_path / "run"
+    with started(2, folder, "--epochs 500") as process:
+        wait_for(process, "Epoch 2/500", log)
+        start = time.monotonic()
+        os.kill(children(process)[lost], signal.SIGKILL)
+        log += process.stdout.readlines()
+        assert process.wait() == 128 + signal.SIGKILL
+        assert time.monotonic() - start < 40
+    said = [line for line in log if line.startswith(f"[{1 - lost}] ")]
+    assert any("error: a worker is lost" in line for line in said), "".join(log)
+    newest = max((folder / "checkpoints").glob("step_*.npz"))
+    assert any(str(newest) in line and "--resume" in line for line in said)
+    assert not any("Traceback" in line for line in log)
+
+
+@pytest.mark.slow
+def test_more_workers_or_fewer_go_on_with_a_run(tmp_path):
+    """Killed at once, as a machine that fails, with two, three and one; it comes to its end."""
+    for workers, epoch in ((2, 2), (3, 4), (1, 6)):
+        log = []
+        with started(
+            workers, tmp_path / "run", "--epochs 8" + " --resume" * (epoch > 2)
+        ) as process:
+            if epoch > 2:
+                wait_for(process, "Going on after", log)
+            wait_for(process, f"Epoch {epoch}/8", log)
+            for pid in children(process).values():
+                os.kill(pid, signal.SIGKILL)
+    with started(2, tmp_path / "run", "--epochs 8 --resume") as process:
+        assert process.communicate()[0].splitlines()[-1] == f"[0] {tmp_path / 'run'}"
+        assert process.returncode == 0
+    rows = (tmp_path / "run" / "history.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["epoch", *map(str, range(8))]
+
+
+@pytest.mark.slow
+def test_keras_still_needs_its_trainer_replaced(tmp_path):
+    """Once plain `fit` of Keras trains under two workers, parts of `Trainer` are not needed."""
+    (tmp_path / "plain.py").write_text(
+        "import keras, numpy as np, tensorflow as tf\n"
+        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+        "with strategy.scope():\n"
+        "    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])\n"
+        "    model.compile('sgd', 'mse')\n"
+        "model.fit(np.ones((64, 4)), np.ones((64, 1)), batch_size=8, verbose=0)\n"
+    )
+    line = command(2, sys.executable, str(tmp_path / "plain.py"))
+    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT)
+    assert done.returncode != 0, (
+        "Keras fits under several workers by itself now. See whether Trainer can do without "
+        "_maybe_symbolic_build and without returning metrics of rank 1."
+    )
+    assert "PerReplica" in done.stdout, done.stdout

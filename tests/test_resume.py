@@ -1,0 +1,194 @@
+"""The real recipes, shrunk, killed and told to end at any moment: they go on as if they had not."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.interrupted import (
+    ROOT,
+    RUNS,
+    assert_same,
+    ended,
+    finish,
+    is_writing,
+    log_of,
+    newest_step,
+    outcome,
+    start,
+    wait_until,
+)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(made_once):
+    """Function of a run's name -> what a run that nobody disturbs leaves."""
+
+    def found(run):
+        name = f"uninterrupted_{run}"
+        status, folder = made_once(name, lambda folder: finish(start(run, folder)))
+        assert status == 0, log_of(folder)
+        return outcome(folder)
+
+    return found
+
+
+def killed(run, folder, moment):
+    """Goes on with a run and kills it; says whether a checkpoint was being written.
+
+    Args:
+        moment: "writing" for one in which a checkpoint is being written, after the first step of
+            this part, or a number of seconds after that step; negative ones count from the start
+            of the process.
+    """
+    before = newest_step(folder)
+    with ended(start(run, folder, "--resume")) as process:
+        if moment == "writing":
+            wait_until(lambda: newest_step(folder) > before and is_writing(folder), process)
+        elif moment >= 0:
+            wait_until(lambda: newest_step(folder) > before, process)
+            process.join(moment)
+        else:
+            process.join(-moment)
+        process.kill()
+        process.join()
+    return is_writing(folder)
+
+
+def check_kills(run, folder, moments, expected):
+    written = [killed(run, folder, moment) for moment in moments]
+    process = start(run, folder, "--resume")
+    assert finish(process) == 0, log_of(folder)
+    assert_same(outcome(folder), expected)
+    return written
+
+
+@pytest.mark.parametrize("run", ["digits", "numbers"])
+def test_killed_runs_go_on_bit_for_bit(run, tmp_path, uninterrupted):
+    expected = uninterrupted(run)
+    check_kills(run, tmp_path / "run", ["writing", 0.1], expected)
+
+
+@pytest.mark.slow
+def test_replicas_go_on_bit_for_bit(tmp_path, uninterrupted):
+    """Each with dropout of its own."""
+    check_kills("mirrored", tmp_path / "run", ["writing", 0.1, 0.3], uninterrupted("mirrored"))
+
+
+@pytest.mark.slow
+def test_another_number_of_workers_goes_on(tmp_path):
+    """SIGTERM to one of two workers ends both; three go on, one is killed; one goes on alone."""
+    flags = f"{RUNS['digits'][1]} --dropout 0 --stochastic-depth 0 --checkpoint-steps 7".split()
+    command = [sys.executable, str(ROOT / "recipes" / "vit_cifar10.py"), *flags]
+
+    def launch(folder, workers, flags, number=None, after=None):
+        """Runs workers, one of which gets a signal once the log says so; returns status and log."""
+        log = f"{folder}.{workers}.log"
+        own = [*command, "--out", str(folder), *flags]
+        with open(log, "w") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "zoo", "launch", "--workers", str(workers), "--", *own],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+            )
+        if number:
+            while after not in pathlib.Path(log).read_text() and process.poll() is None:
+                time.sleep(0.05)
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            os.kill(int(children.read_text().split()[-1]), number)
+        return process.wait(200), pathlib.Path(log).read_text()
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    subprocess.run([*command, "--out", str(whole)], check=True, capture_output=True)
+    status, log = launch(parts, 2, [], signal.SIGTERM, "Epoch 1/")
+    assert status == 143, log
+    assert "the same command goes on" in log
+    status, log = launch(parts, 3, [], signal.SIGKILL, "Epoch 2/")
+    assert status != 0 and "a worker is lost" in log, log
+    subprocess.run([*command, "--out", str(parts), "--resume"], check=True, capture_output=True)
+    found, expected = outcome(parts), outcome(whole)
+    for path, weights in expected[0].items():
+        # sums over replicas are in another order; a step of Adam is 1e-3
+        np.testing.assert_allclose(found[0][path], weights, atol=1e-5, err_msg=path)
+    assert found[2] == expected[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["digits", "phrasebook"])
+def test_twenty_kills(run, tmp_path, uninterrupted):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    moments = [
+        draw.choice(["writing", draw.uniform(0, 0.3), draw.uniform(0, 2), -draw.uniform(0, 12)])
+        for _ in range(20)
+    ]
+    written = check_kills(run, tmp_path / "run", moments, uninterrupted(run))
+    assert any(written), "no kill fell into the writing of a checkpoint"
+
+
+@pytest.mark.parametrize("run", ["digits", "numbers"])
+def test_sigterm_saves_and_the_same_command_goes_on(run, tmp_path, uninterrupted):
+    expected, folder = uninterrupted(run), tmp_path / "run"
+    flags = ("--checkpoint-steps", "0")  # the only checkpoint within an epoch is that of the signal
+    with ended(start(run, folder, *flags)) as process:
+        wait_until(
+            lambda: os.path.exists(f"{folder}.log") and "Epoch 1/" in log_of(folder), process
+        )
+        time.sleep(0.2)  # in the first step, which takes seconds
+        os.kill(process.pid, signal.SIGTERM)
+        assert finish(process) == 143, log_of(folder)
+    assert "is saved, and the same command goes on" in log_of(folder)
+    assert "Traceback" not in log_of(folder)
+    assert newest_step(folder) >= 1
+    process = start(run, folder, *flags)
+    assert finish(process) == 0, log_of(folder)
+    assert "Going on after" in log_of(folder)
+    assert_same(outcome(folder), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["digits", "phrasebook"])
+def test_sigterm_at_any_moment(run, tmp_path, uninterrupted):
+    """Also while data are read, and while the report is written."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw, folder = random.Random(seed), tmp_path / "run"
+    folder.mkdir()
+    for _ in range(8):
+        with ended(start(run, folder)) as process:
+            process.join(draw.uniform(0, 12))
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGTERM)
+            status = finish(process)
+            # before the recipe is reached, and can say how to end, SIGTERM ends a process itself
+            assert status in (143, -signal.SIGTERM, 0), log_of(folder)
+        if status == 0:
+            break
+    else:
+        assert finish(start(run, folder)) == 0, log_of(folder)
+    assert_same(outcome(folder), uninterrupted(run))
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_named(tmp_path):
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting is not allowed here")
+    try:
+        assert finish(start("digits", folder)) == 2
+        log = log_of(folder)
+        assert "error: " in log and "No space left on device" in log and "Traceback" not in log
+    finally:
+        subprocess.run(["umount", str(folder)], check=False)

@@ -1,0 +1,205 @@
+"""Trains small models in a process of its own, by as many replicas as it is told.
+
+    python tests/training/replica_runs.py OUT.npz STRATEGY DEVICES CASE ...
+
+Writes the loss and accuracy of every step, the validation after each epoch and the final weights of
+each case: ``vit/losses``, ``vit/accuracy``, ``vit/validation``, ``vit/weights/PATH`` ...
+"""
+
+import sys
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from zoo.data import pipeline, translation_batches
+from zoo.data.encoded_pairs import encode_pairs
+from zoo.data.images import digits
+from zoo.data.parallel_text import phrasebook
+from zoo.models import Transformer, ViT
+from zoo.text.tokenizer import train_tokenizer
+from zoo.training import distribution
+from zoo.training.augmentation import Augmentation
+from zoo.training.losses import SmoothedCrossEntropy
+from zoo.training.optimizers import adamw, transformer_adam
+from zoo.training.trainer import Trainer
+
+STEPS_PER_EPOCH, EPOCHS = 10, 2
+
+
+class Recorder(keras.callbacks.Callback):
+    """The loss and accuracy of each step, where Keras has their means since the epoch began."""
+
+    def __init__(self):
+        super().__init__()
+        self.values, self.validation = [], []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.reset_metrics()
+
+    def on_train_batch_end(self, batch, logs=None):
+        logs = self.model.get_metrics_result()  # of all replicas together
+        self.values.append([float(logs[name]) for name in ("loss", "accuracy")])
+        self.model.reset_metrics()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.validation.append((logs["val_loss"], logs["val_accuracy"]))
+
+
+class OverflowOnce(keras.losses.CategoricalCrossentropy):
+    """A loss whose gradient is infinite for the items whose label is written as `MARK` or more."""
+
+    MARK = 2.0
+
+    def call(self, labels, outputs):
+        marked = tf.reduce_max(labels, axis=-1) >= self.MARK
+        factor = tf.where(marked, np.float32(np.inf), np.float32(1.0))
+
+        @tf.custom_gradient
+        def overflow(losses):
+            return losses, lambda upstream: upstream * factor
+
+        labels = labels / tf.reduce_sum(labels, -1, keepdims=True)
+        return overflow(super().call(labels, outputs))
+
+
+def vit(
+    strategy,
+    batch_size=31,
+    dropout=0.0,
+    policy="float32",
+    halves=False,
+    overflow=False,
+    jit_compile=False,
+):
+    """(trainer, training batches, validation batches) of a ViT on the digits."""
+    data = digits()
+    preprocessing = data.preprocessing()
+    loss = OverflowOnce if overflow else keras.losses.CategoricalCrossentropy
+    with strategy.scope():
+        model = ViT(
+            data.input_shape, 10, 2, 32, 4, 2, 32, dropout=dropout, dtype=policy, name="vit"
+        )
+        model.build((None, *data.input_shape))
+        trainer = Trainer(model)
+        trainer.compile(
+            adamw(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
+            loss(from_logits=True, reduction="sum"),
+            [keras.metrics.CategoricalAccuracy(name="accuracy")],
+            jit_compile,
+        )
+    # mixing shares images within the batch: it has to be the whole batch
+    augment = Augmentation(crop_padding=1, flip_probability=0.0, randaugment_num_ops=0)
+    train = pipeline.training_batches(
+        data.train, preprocessing, 10, batch_size, augment, label_smoothing=0.1, seed=3
+    )
+    if halves:
+        half = batch_size // 2 + 1  # of two sizes, which differ
+        train = train.map(
+            lambda *batch: (tuple(t[:half] for t in batch), tuple(t[half:] for t in batch))
+        )
+    if overflow:
+        train = train.enumerate().map(lambda step, batch: _mark(step, *batch))
+    # 360 images: the last batch is of 9
+    return trainer, train, pipeline.test_batches(data.test, preprocessing, 10, 27)
+
+
+def _mark(step, images, labels, weights):
+    """In step 4 the last row overflows: it is the last replica's."""
+    last = tf.one_hot(tf.shape(labels)[0] - 1, tf.shape(labels)[0])[:, None]
+    return images, tf.where((step == 4) & (last > 0), 2.0 * labels + 2.0, labels), weights
+
+
+def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0):
+    """The same of a translation Transformer on the phrasebook."""
+    data = phrasebook()
+    pairs = list(data.train)[:3000]
+    tokenizer = train_tokenizer((text for pair in pairs for text in pair), "subword", 400)
+    with tempfile.TemporaryDirectory() as folder:
+        train, valid = (
+            encode_pairs(part, tokenizer, tokenizer, folder, 64, name)
+            for name, part in (("train", pairs), ("valid", list(data.valid)[:211]))
+        )
+        # the last batch of an epoch has empty rows, and rows are no multiple of three
+        train_batches = translation_batches.training_batches(
+            train, 700, seed=1, accumulation=accumulation, num_shapes=4
+        )
+        valid_batches = translation_batches.evaluation_batches(valid, 500, num_shapes=3)
+    with strategy.scope():
+        vocab_size = tokenizer.vocab_size
+        model = Transformer(
+            vocab_size, vocab_size, 32, 4, 1, ff_dim=32, dropout=dropout, norm="pre", shared="all",
+            name="transformer",
+        )  # fmt: skip
+        model.build()
+        trainer = Trainer(model)
+        trainer.compile(
+            transformer_adam(32, 50, 0.5, clip_norm),
+            SmoothedCrossEntropy(0.1),
+            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        )
+    return trainer, train_batches, valid_batches
+
+
+CASES = {
+    "vit": (vit, {}),
+    "vit_fewer_rows_than_replicas": (vit, {"batch_size": 2}),
+    "vit_halves": (vit, {"halves": True}),
+    "vit_dropout": (vit, {"dropout": 0.3}),
+    "vit_dropout_again": (vit, {"dropout": 0.3}),
+    "vit_bfloat16": (vit, {"policy": "mixed_bfloat16"}),
+    "vit_float16": (vit, {"policy": "mixed_float16", "overflow": True}),
+    "vit_compiled": (vit, {"jit_compile": True}),
+    "translation": (translation, {}),
+    "translation_not_accumulated": (translation, {"accumulation": 1}),
+    "translation_dropout": (translation, {"dropout": 0.3}),
+}
+
+
+def run(name, strategy):
+    """Everything that the case leaves, by name."""
+    keras.utils.set_random_seed(0)
+    make, settings = CASES[name]
+    trainer, train, valid = make(strategy, **settings)
+    recorder = Recorder()
+    ema = [keras.callbacks.SwapEMAWeights()] if make is vit else []
+    trainer.fit(
+        train,
+        validation_data=valid,
+        epochs=EPOCHS,
+        steps_per_epoch=STEPS_PER_EPOCH,
+        callbacks=[*ema, recorder],
+        verbose=0,
+    )
+    losses, accuracy = np.array(recorder.values).T
+    found = {"losses": losses, "accuracy": accuracy, "validation": np.array(recorder.validation)}
+    found["iterations"] = trainer.optimizer.iterations.numpy()
+    for weight in trainer.trained_model().weights:
+        found[f"weights/{weight.path}"] = weight.numpy().astype("float32")
+    return {f"{name}/{key}": value for key, value in found.items()}
+
+
+def masks(strategy, draws=50):
+    """What dropout drops on each replica of this worker: ``masks/values``, [replicas, draws, n]."""
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((100,)), keras.layers.Dropout(0.5)])
+        trainer = Trainer(model)
+
+    @tf.function
+    def draw():
+        return strategy.run(lambda: trainer(tf.ones((1, 100)), training=True)[0])
+
+    drawn = [strategy.experimental_local_results(draw()) for _ in range(draws)]
+    return {"masks/values": np.swapaxes(np.array(drawn) > 0, 0, 1)}
+
+
+if __name__ == "__main__":
+    out, strategy_name, devices, *cases = sys.argv[1:]
+    strategy = distribution.choose(strategy_name, int(devices) or None)
+    results = {}
+    for case in cases:
+        results |= masks(strategy) if case == "masks" else run(case, strategy)
+    if distribution.is_chief(strategy):
+        np.savez(out, **results)

@@ -1,0 +1,484 @@
+"""Checkpoints: what they hold, when they are written, and what happens to bad ones."""
+
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.training import checkpoint_file as files
+from zoo.training.callbacks import standard_callbacks
+from zoo.training.checkpoint import Checkpoint
+from zoo.training.checkpoint_file import CheckpointError, Damaged, load_weights
+from zoo.training.divergence import DivergedError
+from zoo.training.interruption import Interruption
+from zoo.training.run_folder import RunFolder
+from zoo.training.trainer import Trainer
+from zoo.training.whole_file import WriteError
+
+STEPS, EPOCHS = 4, 3
+
+
+def make_trainer(width=6, policy="float32", seed=0):
+    keras.utils.set_random_seed(seed)
+    layers = [
+        keras.layers.Dense(width, activation="gelu", dtype=policy),
+        keras.layers.BatchNormalization(dtype=policy),
+        keras.layers.Dropout(0.5, dtype=policy),
+        keras.layers.Dense(3, dtype=policy),
+    ]
+    trainer = Trainer(keras.Sequential([keras.Input((5,)), *layers]))
+    optimizer = keras.optimizers.AdamW(0.05, use_ema=True, ema_momentum=0.9)
+    if policy == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=2.0**20)
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
+    trainer.compile(optimizer, loss, [keras.metrics.CategoricalAccuracy(name="accuracy")])
+    return trainer
+
+
+def batches(first_step=0, bad_step=None):
+    """Random batches, each a function of the number of its step, which counts from 1."""
+
+    def batch(step):
+        x = tf.random.stateless_normal((8, 5), tf.stack([step, 0]))
+        y = tf.one_hot(tf.argmax(x[:, :3], axis=1), 3)
+        x = tf.where(step + 1 == (bad_step or -1), np.float32(np.nan), x)
+        return x, y, tf.fill([8], 1 / 8)
+
+    return tf.data.Dataset.range(first_step, np.iinfo(np.int64).max).map(batch)
+
+
+class Killed(Exception):
+    pass
+
+
+class KillAfter(keras.callbacks.Callback):
+    """Stands in for a power cut after a step."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.left = step
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+def train(folder, trainer=None, kill_after=None, bad_step=None, validate=True, **settings):
+    """Trains on from what the folder holds, as the recipes do; returns trainer and steps done."""
+    trainer = trainer or make_trainer()
+    checkpoint = Checkpoint(folder, STEPS, **{"steps": 1, **settings})
+    done = checkpoint.restore(trainer)
+    kill = [KillAfter(kill_after)] if kill_after else []
+    try:
+        trainer.fit(
+            batches(done, bad_step),
+            epochs=EPOCHS,
+            initial_epoch=checkpoint.epoch,
+            steps_per_epoch=STEPS,
+            validation_data=batches(1000).take(2) if validate else None,
+            callbacks=[
+                keras.callbacks.SwapEMAWeights(),
+                *standard_callbacks(folder, STEPS, done, rows_per_epoch=8 * STEPS),
+                checkpoint,
+                *kill,
+            ],
+            verbose=0,
+        )
+    finally:
+        checkpoint._interruption.unwatch()
+    return trainer, done
+
+
+def everything(trainer):
+    groups = (trainer.variables, trainer.optimizer.variables)
+    return [np.asarray(v.numpy(), "float64") for group in groups for v in group]
+
+
+def history(folder):
+    with open(folder / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if "per_second" not in k} for row in rows]
+
+
+def assert_equal(found, expected):
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run: (trainer, folder)."""
+    folder = tmp_path_factory.mktemp("whole")
+    return train(folder)[0], folder
+
+
+def interrupted_run(folder, steps=5):
+    with pytest.raises(Killed):
+        train(folder, kill_after=steps)
+    return folder / "checkpoints"
+
+
+# --- going on ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kills", [(1,), (3, 2, 4), (4, 4, 3)])
+def test_resumed_is_uninterrupted(whole, tmp_path, kills):
+    """To the last bit, within epochs and at their ends: weights, optimizer, dropout, history."""
+    done = 0
+    for kill in kills:
+        with pytest.raises(Killed):
+            # the steps of its epoch that were done are counted again, though not done again
+            train(tmp_path, kill_after=kill + (done and (done - 1) % STEPS + 1))
+        done += kill
+        assert files.step_paths(tmp_path / "checkpoints")[-1].name == f"step_{done:08d}.npz"
+    trainer, begun = train(tmp_path)
+    assert begun == done
+    assert_equal(everything(trainer), everything(whole[0]))
+    assert history(tmp_path) == history(whole[1])
+    assert [row["epoch"] for row in history(tmp_path)] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+def test_in_16_bits_too(tmp_path, policy):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    expected, _ = train(tmp_path / "whole", make_trainer(policy=policy))
+    with pytest.raises(Killed):
+        train(tmp_path / "parts", make_trainer(policy=policy), kill_after=6)
+    found, done = train(tmp_path / "parts", make_trainer(policy=policy))
+    assert done == 6
+    assert_equal(everything(found), everything(expected))
+
+
+def test_a_run_that_has_ended_goes_on_to_its_end(whole, tmp_path):
+    train(tmp_path)
+    trainer, done = train(tmp_path)
+    assert done == STEPS * EPOCHS
+    assert_equal(everything(trainer), everything(whole[0]))
+
+
+def test_the_history_says_how_fast_each_device_was(whole):
+    lines = (whole[1] / "history.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["epoch"] for row in rows] == [0, 1, 2]
+    for row in rows:
+        assert row["rows_per_second"] == row["rows_per_second_per_device"] > 0
+        assert {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"} <= set(row)
+
+
+# --- which are written ---------------------------------------------------------------------------
+
+
+def test_the_last_ones_and_the_best_are_kept(tmp_path):
+    train(tmp_path, keep=2, steps=3)
+    folder = tmp_path / "checkpoints"
+    assert {path.name for path in folder.iterdir()} == {
+        "best.npz",
+        "goes_on",
+        "step_00000011.npz",
+        "step_00000012.npz",
+    }
+    losses = [float(row["val_loss"]) for row in history(tmp_path)]
+    about, _ = files.read(folder / "best.npz")
+    assert about["val_loss"] == min(losses)
+    assert about["step"] == STEPS * (1 + int(np.argmin(losses)))
+    checkpoint = Checkpoint(tmp_path, STEPS)
+    checkpoint.remove()
+    assert [path.name for path in folder.iterdir()] == ["best.npz"]
+
+
+@pytest.mark.parametrize("monitor,expected", [("val_loss", 2), ("val_accuracy", 1)])
+def test_the_best_stays_the_best_when_a_run_goes_on(tmp_path, monitor, expected):
+    trainer = make_trainer()
+    for epoch, value in enumerate([2.0, 5.0, 1.0, 3.0]):
+        checkpoint = Checkpoint(tmp_path, STEPS, monitor=monitor)
+        checkpoint.set_model(trainer)
+        checkpoint.restore(trainer)
+        checkpoint.step = (epoch + 1) * STEPS
+        checkpoint.on_epoch_end(epoch, {monitor: value})
+    about = files.read_about(tmp_path / "checkpoints" / "best.npz")
+    assert about["step"] == (expected + 1) * STEPS
+
+
+def test_one_is_written_after_some_minutes(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("zoo.training.checkpoint.time.monotonic", lambda: now[0])
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            now[0] += 30.0
+
+    trainer = make_trainer()
+    checkpoint = Checkpoint(tmp_path, 100, minutes=2.0, keep=9)
+    checkpoint.restore(trainer)
+    trainer.fit(batches(), steps_per_epoch=10, callbacks=[Clock(), checkpoint], verbose=0)
+    names = {path.name for path in files.step_paths(tmp_path / "checkpoints")}
+    assert names == {"step_00000004.npz", "step_00000008.npz", "step_00000010.npz"}
+
+
+def test_weights_can_be_taken_from_the_best(whole):
+    path = files.step_path(whole[1] / "checkpoints", STEPS * EPOCHS)
+    model = make_trainer(seed=1).model
+    load_weights(model, path)
+    # at its end, `fit` gives the model the averaged weights
+    for mine, theirs in zip(model.get_weights(), whole[0].model.get_weights()):
+        np.testing.assert_array_equal(mine, theirs)
+    with pytest.raises(CheckpointError, match="weights/00000"):
+        load_weights(make_trainer(width=7).model, path)
+
+
+# --- bad ones ------------------------------------------------------------------------------------
+
+
+def test_damage_shows(tmp_path):
+    """A cut or changed file is not read, or what changed is no part of what it holds."""
+    folder = interrupted_run(tmp_path)
+    path = files.step_paths(folder)[-1]
+    whole_bytes, (about, state) = path.read_bytes(), files.read(path)
+    random = np.random.default_rng(0)
+    for length in [0, 1, len(whole_bytes) - 1, *random.integers(0, len(whole_bytes), 40)]:
+        path.write_bytes(whole_bytes[:length])
+        with pytest.raises(Damaged):
+            files.read(path)
+    noticed = 0
+    for position in random.integers(0, len(whole_bytes), 300):
+        flipped = bytearray(whole_bytes)
+        flipped[position] ^= 1 << random.integers(8)
+        path.write_bytes(flipped)
+        try:
+            found_about, found = files.read(path)
+        except Damaged:
+            noticed += 1
+        else:
+            assert found_about == about and found.keys() == state.keys()
+            assert_equal(list(found.values()), list(state.values()))
+    assert noticed > 200
+
+
+@pytest.mark.parametrize("damaged,expected", [(1, 4), (2, 3), (3, 4)])
+def test_the_one_before_a_damaged_one_is_used(whole, tmp_path, capsys, damaged, expected):
+    """And the best one, if that is all there is: it was that of step 4."""
+    folder = interrupted_run(tmp_path)
+    for path in files.step_paths(folder)[-damaged:]:
+        path.write_bytes(path.read_bytes()[:-1000])
+    trainer, done = train(tmp_path)
+    printed = capsys.readouterr().out
+    assert done == expected
+    assert printed.count("is damaged and cannot be used") == damaged
+    assert "step_00000005.npz is damaged" in printed
+    assert len(list(folder.glob("*.unusable"))) == damaged
+    assert_equal(everything(trainer), everything(whole[0]))
+    assert history(tmp_path) == history(whole[1])
+
+
+def test_a_run_without_a_whole_one_begins_again(whole, tmp_path, capsys):
+    folder = interrupted_run(tmp_path)
+    for path in folder.glob("*.npz"):
+        path.write_bytes(b"PK")
+    trainer, done = train(tmp_path)
+    assert done == 0 and "best.npz is damaged" in capsys.readouterr().out
+    assert_equal(everything(trainer), everything(whole[0]))
+
+
+def test_a_foreign_one_is_named(tmp_path, capsys):
+    (tmp_path / "other").mkdir()
+    other = interrupted_run(tmp_path / "other")
+    with pytest.raises(CheckpointError, match=r"step_00000005.npz is of another run.*\[5, 6\]"):
+        Checkpoint(tmp_path / "other", STEPS).restore(make_trainer(width=7))
+    with pytest.raises(CheckpointError, match="epochs have 4 steps, not 5"):
+        Checkpoint(tmp_path / "other", 5).restore(make_trainer())
+    assert len(files.step_paths(other)) == 3, "nothing of it is touched"
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(Killed):
+        train(tmp_path / "mine", make_trainer(width=7), kill_after=2)
+    foreign = files.step_paths(other)[-1]
+    foreign.rename(tmp_path / "mine" / "checkpoints" / "step_00000099.npz")
+    capsys.readouterr()
+    assert Checkpoint(tmp_path / "mine", STEPS).restore(make_trainer(width=7)) == 2
+    assert "step_00000099.npz is of another run" in capsys.readouterr().out
+
+
+def test_a_write_that_was_cut_off_leaves_no_trace(tmp_path, monkeypatch):
+    folder = interrupted_run(tmp_path)
+    before = {path: path.read_bytes() for path in files.step_paths(folder)}
+
+    def cut_off(*args):
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", cut_off)
+        train(tmp_path)
+    assert {path: path.read_bytes() for path in files.step_paths(folder)} == before
+    (folder / "partial.step_00000006.npz").write_bytes(b"half")  # of a process killed outright
+    assert Checkpoint(tmp_path, STEPS).restore(make_trainer()) == 5
+    assert not list(folder.glob("partial.*"))
+
+
+# --- disks ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """Function of options that mounts a file system in memory on a folder, which it returns."""
+    folders = []
+
+    def mount(options):
+        folder = tmp_path / "mounted"
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+        folder.mkdir(exist_ok=True)
+        if "remount" not in options:
+            folders.append(folder)
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("mounting is not allowed here")
+        return folder
+
+    yield mount
+    for folder in folders:
+        subprocess.run(["umount", str(folder)], check=False, capture_output=True)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(mounted):
+    folder = mounted("size=400k")
+    interrupted_run(folder, steps=2)
+    before = files.step_paths(folder / "checkpoints")
+    status = os.statvfs(folder)
+    (folder / "filler").write_bytes(b"x" * (status.f_bavail * status.f_bsize - 3000))
+    checkpoint, trainer = Checkpoint(folder, STEPS, steps=1), make_trainer()
+    assert checkpoint.restore(trainer) == 2
+    with pytest.raises(WriteError, match=r"step_00000003.npz cannot be written: No space left"):
+        trainer.fit(batches(2), steps_per_epoch=STEPS, callbacks=[checkpoint], verbose=0)
+    checkpoint._interruption.unwatch()
+    assert files.step_paths(folder / "checkpoints") == before
+    assert not list(folder.rglob("partial.*"))
+    (folder / "filler").unlink()
+    assert train(folder)[1] == 2
+
+
+def test_a_folder_that_cannot_be_written_to(mounted):
+    folder = mounted("size=400k")
+    RunFolder(folder, {})
+    interrupted_run(folder, steps=2)
+    mounted("remount,ro")
+    with pytest.raises(WriteError, match="config.json cannot be written: Read-only file system"):
+        RunFolder(folder, {}, resume=True)
+    checkpoint, trainer = Checkpoint(folder, STEPS, steps=1), make_trainer()
+    assert checkpoint.restore(trainer) == 2
+    with pytest.raises(WriteError, match="step_00000003.npz cannot be written: Read-only"):
+        trainer.fit(batches(2), steps_per_epoch=STEPS, callbacks=[checkpoint], verbose=0)
+    checkpoint._interruption.unwatch()
+
+
+# --- divergence ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"steps": 0}, {"steps": 2}])
+def test_a_run_without_a_number_stops_at_its_step(tmp_path, settings):
+    with pytest.raises(DivergedError, match=r"loss of step 7 is nan \(epoch 2\).*step_0000000[46]"):
+        train(tmp_path, bad_step=7, **settings)
+    newest = files.step_paths(tmp_path / "checkpoints")[-1]
+    _, state = files.read(newest)
+    assert all(np.isfinite(a).all() for a in state.values() if a.dtype.kind == "f")
+    assert train(tmp_path)[1] == {None: 6, 0: 4, 2: 6}[settings.get("steps")]
+
+
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
+    class Spoil(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2:
+                kernel = self.model.model.layers[0].kernel
+                kernel.assign(np.inf * kernel)
+
+    trainer = make_trainer()
+    checkpoint = Checkpoint(tmp_path, STEPS, steps=1)
+    checkpoint.restore(trainer)
+    with pytest.raises(DivergedError, match="After step 3, weights/00000.*kernel is not finite"):
+        trainer.fit(batches(), steps_per_epoch=STEPS, callbacks=[Spoil(), checkpoint], verbose=0)
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+
+class SignalAt(keras.callbacks.Callback):
+    """Sends this process a signal in a step, or in the validation of an epoch."""
+
+    def __init__(self, number, step=None, validation=None):
+        super().__init__()
+        self.number, self.step, self.validation = number, step, validation
+        self.seen = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.seen += 1
+        if self.seen == self.step:
+            os.kill(os.getpid(), self.number)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_test_batch_begin(self, batch, logs=None):
+        if self.epoch == self.validation:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize(
+    "number,ending", [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+)
+@pytest.mark.parametrize("when,done", [({"step": 6}, 6), ({"validation": 1}, 8), ({"step": 4}, 4)])
+def test_a_signal_ends_a_run_after_its_step(whole, tmp_path, capsys, number, ending, when, done):
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
+    run = RunFolder(tmp_path / "run", {})
+    trainer = make_trainer()
+    checkpoint = Checkpoint(run.path, STEPS)
+    checkpoint.restore(trainer)
+    with pytest.raises(ending) as info:
+        trainer.fit(
+            batches(),
+            epochs=EPOCHS,
+            steps_per_epoch=STEPS,
+            validation_data=batches(1000).take(2),
+            callbacks=[
+                SignalAt(number, **when),
+                keras.callbacks.SwapEMAWeights(),
+                *standard_callbacks(run.path),
+                checkpoint,
+            ],
+            verbose=0,
+        )
+    assert ending is KeyboardInterrupt or info.value.code == 143
+    assert f"step {done} is saved" in capsys.readouterr().out
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == before
+    RunFolder(run.path, {})  # goes on by itself
+    found, begun = train(run.path)
+    assert begun == done
+    assert_equal(everything(found), everything(whole[0]))
+    assert history(run.path) == history(whole[1])
+
+
+def test_a_second_ctrl_c_ends_at_once():
+    interruption = Interruption()
+    interruption.watch()
+    os.kill(os.getpid(), signal.SIGINT)
+    assert interruption.signal == signal.SIGINT
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    with contextlib.suppress(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
+    interruption.unwatch()
+
+
+@pytest.mark.parametrize("settings", [{"keep": 0}, {"minutes": -1}, {"steps": -1}])
+def test_settings_that_make_no_sense(tmp_path, settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        Checkpoint(tmp_path, STEPS, **settings)
+    with pytest.raises(ValueError, match="steps_per_epoch"):
+        Checkpoint(tmp_path, 0)

@@ -1,0 +1,301 @@
+"""Strategies: which one is chosen, how batches are dealt out, and that all train to the same.
+
+What trains runs in processes of its own, `replica_runs.py`, as devices cannot be changed later.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.errors import UserError
+from zoo.training import distribution
+from zoo.training.distribution.cluster import _slurm_config, enter_cluster
+from zoo.training.distribution.feeding import _split
+
+ROOT = pathlib.Path(__file__).parents[2]
+FAST = ("vit", "vit_float16", "translation", "masks")
+SLOW = (
+    *("vit_fewer_rows_than_replicas", "vit_halves", "vit_dropout", "vit_dropout_again"),
+    *("vit_bfloat16", "vit_compiled", "translation_not_accumulated", "translation_dropout"),
+)
+
+
+# --- what is chosen ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """Function that sets variables; no others speak of a cluster."""
+    for name in [n for n in os.environ if n.startswith("SLURM_")] + ["TF_CONFIG"]:
+        monkeypatch.delenv(name, raising=False)
+    return lambda **variables: [monkeypatch.setenv(*pair) for pair in variables.items()]
+
+
+def test_alone_it_is_the_default_strategy(environment):
+    strategy = distribution.choose()
+    assert strategy is tf.distribute.get_strategy() and strategy is distribution.choose("one")
+    assert distribution.is_chief(strategy) and distribution.num_workers(strategy) == 1
+    assert distribution.from_chief(strategy, 7) == 7
+    batches = tf.data.Dataset.range(3)
+    assert distribution.distribute(batches, strategy) is batches
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("two",), "--strategy must be one of auto, one, mirrored, multiworker"),
+        (("auto", 0), "--devices must be at least 1. Received: 0"),
+        (("one", 2), "--strategy one is one device. Received: --devices 2"),
+        (("multiworker",), "nothing says which workers there are. Start the workers by"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(environment, arguments, message):
+    with pytest.raises(UserError, match=message):
+        distribution.choose(*arguments)
+
+
+CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
+
+
+@pytest.mark.parametrize(
+    "text, count",
+    [
+        (CLUSTER, 2),
+        (CLUSTER.replace('"worker":', '"chief": ["c:1"], "worker":'), 3),
+        (CLUSTER.replace('"a:1", "b:1"', '"a:1"').replace('1}', '0}'), 1),
+        ("{}", 1),
+        (" ", 1),
+    ],
+)  # fmt: skip
+def test_workers_of_tf_config(environment, text, count):
+    environment(TF_CONFIG=text)
+    assert enter_cluster() == count
+    assert enter_cluster("mirrored") == 1, "not asked for"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("nonsense", "must be JSON such as"),
+        ("[]", "must be JSON such as"),
+        ('{"cluster": {"worker": ["a:1", "b:1"]}}', "wrong is KeyError.'task'"),
+        (CLUSTER.replace("1}}", "2}}"), "this process is worker 2, which is none"),
+        (CLUSTER.replace('"worker":', '"ps": ["c:1"], "worker":'), "no other jobs"),
+        (CLUSTER.replace('"type": "worker"', '"type": "chief"'), "this process is chief 1"),
+    ],
+)
+def test_a_tf_config_that_makes_no_sense(environment, text, message):
+    environment(TF_CONFIG=text)
+    with pytest.raises(UserError, match=message):
+        enter_cluster()
+
+
+SLURM = {
+    "SLURM_NTASKS": "4",
+    "SLURM_PROCID": "2",
+    "SLURM_STEP_NODELIST": "n[2,10],m5",
+    "SLURM_STEP_TASKS_PER_NODE": "2,1(x2)",
+    "SLURM_JOB_ID": "123456",
+}
+
+
+def test_workers_of_a_slurm_step(environment):
+    """In the order of SLURM's ranks, which is not that of the names."""
+    environment(**SLURM)
+    port = 12_000 + 123456 % 10_000
+    assert _slurm_config() == {
+        "cluster": {"worker": [f"n2:{port}", f"n2:{port + 1}", f"n10:{port}", f"m5:{port}"]},
+        "task": {"type": "worker", "index": 2},
+    }
+    assert enter_cluster() == 4 and '"n10:' in os.environ["TF_CONFIG"]
+    os.environ.pop("TF_CONFIG")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"SLURM_STEP_NODELIST": None}, "SLURM_STEP_NODELIST is not set: start the recipe by srun"),
+        ({"SLURM_STEP_NODELIST": "n[2,10]"}, "do not fit"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "many"}, "do not fit"),
+    ],
+)
+def test_a_slurm_job_that_is_no_step(environment, changes, message):
+    environment(**{k: v for k, v in (SLURM | changes).items() if v is not None})
+    with pytest.raises(UserError, match=message):
+        enter_cluster()
+
+
+def test_a_slurm_allocation_of_one_task_is_no_cluster(environment):
+    environment(SLURM_NTASKS="1", SLURM_PROCID="0")
+    assert enter_cluster() == 1
+    environment(SLURM_NTASKS="4")  # a shell in an allocation has a number of tasks, and no rank
+    os.environ.pop("SLURM_PROCID")
+    assert enter_cluster() == 1
+
+
+# --- how a batch is dealt out --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 5])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 10])
+def test_parts_are_the_batch_in_order(replicas, rows):
+    random = np.random.default_rng(rows)
+    inputs = {"a": random.normal(size=(rows, 4)), "b": np.arange(rows)}
+    labels, weights = np.arange(rows) + 100, random.uniform(1, 2, (rows, 6))
+    dealt = _split((inputs, labels, weights), replicas)
+    share = -(-rows // replicas)
+    for tensor in tf.nest.flatten(dealt):
+        assert tensor.shape[:2] == (replicas, share)
+    joined = tf.nest.map_structure(lambda t: t.numpy().reshape(-1, *t.shape[2:]), dealt)
+    tf.nest.map_structure(
+        lambda found, given: np.testing.assert_array_equal(found[:rows], given),
+        joined,
+        (inputs, labels, weights),
+    )
+    found, last, padded = joined
+    assert not padded[rows:].any(), "rows that are not real count nothing"
+    np.testing.assert_array_equal(found["b"][rows:], rows - 1)
+    np.testing.assert_array_equal(last[rows:], rows + 99)
+
+
+def test_each_batch_of_a_tuple_is_dealt_out():
+    batches = tuple((np.zeros((n, 2)), np.arange(n), np.ones(n)) for n in (4, 1, 5))
+    dealt = _split(batches, 2)
+    assert [tuple(t.shape for t in batch) for batch in dealt] == [
+        ((2, share, 2), (2, share), (2, share)) for share in (2, 1, 3)
+    ]
+    assert [float(tf.reduce_sum(batch[2])) for batch in dealt] == [4, 1, 5]
+
+
+# --- what is trained -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(made_once):
+    """Function (number of processes, devices of each, cases): what `replica_runs.py` writes."""
+
+    def results(processes, devices, cases):
+        return made_once(
+            f"replicas_{processes}x{devices}_{cases[0]}",
+            lambda folder: train(processes, devices, cases, folder.with_suffix(".npz")),
+        )[0]
+
+    return results
+
+
+def train(processes, devices, cases, path):
+    name = "multiworker" if processes > 1 else "mirrored" if devices > 1 else "one"
+    script = [str(ROOT / "tests/training/replica_runs.py"), str(path), name, str(devices), *cases]
+    command = [sys.executable, *script]
+    if processes > 1:
+        launch = [sys.executable, "-m", "zoo", "launch", "--workers", str(processes), "--"]
+        command = [*launch, *command]
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(np.load(path))
+
+
+def comparable(results, case):
+    """The values of a case, without what is no result.
+
+    The bias of keys adds the same to all scores of a query, and softmax takes it out again: its
+    gradient is 0 but for rounding, which Adam makes steps of.
+    """
+    values = {k.partition("/")[2]: v for k, v in results.items() if k.split("/")[0] == case}
+    assert len(values) > 10
+    for name in values:
+        if name.endswith("qkv/bias"):
+            query, _, value = np.split(values[name], 3)
+            values[name] = np.concatenate([query, value])
+        elif name.endswith("key_value/bias"):
+            values[name] = np.split(values[name], 2)[1]
+    return values
+
+
+def assert_equal(expected, found, case, tolerance=1e-5):
+    expected, found = comparable(expected, case), comparable(found, case)
+    assert expected.keys() == found.keys()
+    if tolerance > 1e-5:  # an image more or less may then be right
+        expected.pop("accuracy")
+        for values in (expected, found):
+            values["validation"] = values["validation"][:, 0]
+    for name, value in expected.items():
+        assert np.isfinite(value).all()
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
+
+
+# Sizes of processes and devices, and cases. Float16 and bfloat16 round to three digits, and one
+# replica adds up in 16 bits what several add up in 32.
+TOLERANCES = {"vit_float16": 2e-3, "vit_bfloat16": 1e-2}
+
+
+@pytest.mark.parametrize(
+    "processes, devices, cases",
+    [(1, 2, FAST), (1, 3, FAST[:1]), (2, 1, FAST[:1] + FAST[2:3])],
+    ids=["2 devices", "3 devices", "2 workers"],
+)
+def test_replicas_train_to_the_same(trained, processes, devices, cases):
+    """Losses and accuracies of 20 steps, validation and weights.
+
+    The batch of 31 images and the token batches do not divide; gradients are clipped; the weights
+    of the ViT are averaged, and the gradients of the translation model accumulated over two batches
+    of different shapes. In float16 a gradient overflows in the last row of one step.
+    """
+    expected, found = trained(1, 1, FAST), trained(processes, devices, cases)
+    for case in set(cases) - {"masks"}:
+        assert_equal(expected, found, case, TOLERANCES.get(case, 1e-5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "processes, devices", [(1, 2), (1, 3), (2, 1), (3, 1), (2, 2)],
+    ids=["2 devices", "3 devices", "2 workers", "3 workers", "2 workers of 2 devices"],
+)  # fmt: skip
+def test_replicas_train_to_the_same_in_all_cases(trained, processes, devices):
+    for cases in (FAST, SLOW):
+        expected, found = trained(1, 1, cases), trained(processes, devices, cases)
+        for case in cases:
+            if "dropout" not in case and case != "masks":
+                assert_equal(expected, found, case, TOLERANCES.get(case, 1e-5))
+
+
+def test_an_overflow_on_one_replica_skips_the_step_on_all(trained):
+    for devices in (1, 2):
+        found = trained(1, devices, FAST)
+        assert found["vit_float16/iterations"] == 19, "of 20 steps"
+        assert np.isfinite(found["vit_float16/losses"]).all()
+
+
+def test_replicas_drop_different_units(trained):
+    one, two = (trained(1, devices, FAST)["masks/values"] for devices in (1, 2))
+    np.testing.assert_array_equal(two[0], one[0])
+    # 50 draws of 100 units: a share is 0.5, with a standard deviation of 0.007
+    assert abs(two.mean(axis=(1, 2)) - 0.5).max() < 0.04
+    assert abs((two[0] == two[1]).mean() - 0.5) < 0.04
+    assert abs((two[:, 1:] == two[:, :-1]).mean() - 0.5) < 0.04
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes, devices", [(1, 1), (1, 2), (2, 1), (2, 2)])
+def test_the_same_seed_gives_the_same_to_the_last_bit(trained, processes, devices):
+    found = trained(processes, devices, SLOW)
+    first, second = (comparable(found, name) for name in ("vit_dropout", "vit_dropout_again"))
+    for name, value in first.items():
+        np.testing.assert_array_equal(second[name], value, err_msg=name)
+
+
+@pytest.mark.slow
+def test_workers_drop_what_replicas_drop(trained):
+    """Two workers are two devices, to the last bits, also where random numbers are drawn."""
+    for case in ("vit_dropout", "translation_dropout"):
+        assert_equal(trained(1, 2, SLOW), trained(2, 1, SLOW), case)
+        one, two = (trained(1, devices, SLOW)[f"{case}/losses"] for devices in (1, 2))
+        assert abs(one - two).max() > 1e-4, "other masks"
+        assert abs(one.mean() - two.mean()) < 0.05, "but no other task"

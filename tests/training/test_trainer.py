@@ -1,0 +1,199 @@
+"""Trainer on one device: Keras's own results, accumulation, 16 bits, and what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.training.losses import SmoothedCrossEntropy
+from zoo.training.optimizers import adamw, transformer_adam
+from zoo.training.trainer import Trainer
+
+VOCABULARY, ROWS, LENGTH = 9, 6, 5
+
+
+def data(count, seed=0):
+    """`count` batches of tokens with padding: (inputs, labels, weights), that sum to one each."""
+    random = np.random.default_rng(seed)
+    shape = (count, ROWS, LENGTH)
+    inputs, labels = random.integers(0, VOCABULARY, (2, *shape)).astype("int32")
+    real = np.arange(LENGTH) < random.integers(1, LENGTH + 1, (count, ROWS, 1))
+    return inputs, labels, (real / real.sum(axis=(1, 2), keepdims=True)).astype("float32")
+
+
+def dataset(arrays):
+    return tf.data.Dataset.from_tensor_slices(arrays).repeat()
+
+
+def language_model(dropout=0.0, dtype=None):
+    """Guesses a token from another; its embedding is not shared, so its gradient is of rows."""
+    keras.utils.set_random_seed(0)
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(VOCABULARY, 4, dtype=dtype),
+            keras.layers.Dropout(dropout, dtype=dtype),
+            keras.layers.Dense(VOCABULARY, dtype=dtype),
+        ]
+    )
+
+
+def compiled(optimizer=None, **settings):
+    trainer = Trainer(language_model())
+    trainer.compile(
+        optimizer or transformer_adam(4, 4, 0.2),
+        SmoothedCrossEntropy(0.1),
+        [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        **settings,
+    )
+    return trainer
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+def test_on_one_device_it_is_fit_of_keras(clip_norm):
+    """In weights and in the reported loss and accuracy, of training and validation."""
+    trainer = compiled(transformer_adam(4, 4, 0.2, clip_norm))
+    model = language_model()
+    model.compile(
+        transformer_adam(4, 4, 0.2, clip_norm),
+        SmoothedCrossEntropy(0.1),
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    )
+    histories = [
+        one.fit(
+            dataset(data(8)),
+            validation_data=tf.data.Dataset.from_tensor_slices(data(3, seed=1)),
+            epochs=2,
+            steps_per_epoch=4,
+            verbose=0,
+            **more,
+        ).history
+        for one, more in ((trainer, {}), (model, {"shuffle": False}))
+    ]
+    assert histories[0].keys() == histories[1].keys() > {"loss", "val_accuracy"}
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(values, histories[1][name], rtol=1e-6, err_msg=name)
+    for mine, theirs in zip(trainer.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+def test_a_tuple_of_batches_is_one_larger_batch(clip_norm):
+    """Three batches to an update, which differ in their rows; the loss is that of the update."""
+    inputs, labels, weights = data(4)
+    cuts = [slice(0, 1), slice(1, 3), slice(3, 6)]
+    parts = tuple(tuple(a[:, cut] for a in (inputs, labels, weights)) for cut in cuts)
+    trainers, losses = [], []
+    for arrays in ((inputs, labels, weights), parts):
+        trainer = compiled(transformer_adam(4, 4, 0.2, clip_norm))
+        start = trainer.get_weights()
+        history = trainer.fit(dataset(arrays), steps_per_epoch=1, epochs=4, verbose=0).history
+        losses.append(history["loss"] + history["accuracy"])
+        trainers.append(trainer)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    for mine, theirs, first in zip(*(t.get_weights() for t in trainers), start, strict=True):
+        # weights move by about 0.1; what is left is the order of additions in float32
+        np.testing.assert_allclose(mine, theirs, atol=2e-6)
+        assert abs(theirs - first).max() > 0.05
+    assert [int(t.optimizer.iterations) for t in trainers] == [4, 4]
+
+
+def test_the_loss_is_the_mean_over_steps_of_the_sum():
+    """Calculated in NumPy, with weights that do not sum to one."""
+    inputs, labels, weights = data(3)
+    weights = weights * np.array([1.0, 2.0, 0.5], "float32")[:, None, None]
+    trainer = compiled()
+    logits = trainer.model(inputs.reshape(-1, LENGTH)).numpy().astype("float64")
+    scores = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    label = np.take_along_axis(scores, labels.reshape(-1, LENGTH, 1), -1)[..., 0]
+    losses = -(0.9 * label + 0.1 * scores.mean(-1)).reshape(labels.shape)
+    found = trainer.evaluate(
+        tf.data.Dataset.from_tensor_slices((inputs, labels, weights)), verbose=0, return_dict=True
+    )
+    np.testing.assert_allclose(found["loss"], (losses * weights).sum(axis=(1, 2)).mean(), rtol=1e-6)
+    right = (logits.argmax(-1).reshape(labels.shape) == labels) * weights
+    np.testing.assert_allclose(found["accuracy"], right.sum() / weights.sum(), rtol=1e-6)
+
+
+def test_compiled_by_xla_it_learns_the_same():
+    trainers = [compiled(jit_compile=value) for value in (False, True)]
+    for trainer in trainers:
+        trainer.fit(dataset(data(4)), steps_per_epoch=4, verbose=0)
+    for mine, theirs in zip(*(t.get_weights() for t in trainers), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_averaged_weights_and_decay_work():
+    trainer = Trainer(language_model())
+    trainer.compile(adamw(trainer.model, 0.01, 0.1, 100, ema_momentum=0.5), SmoothedCrossEntropy())
+    seen = []
+    keep = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append(trainer.get_weights())
+    )
+    trainer.fit(dataset(data(3)), steps_per_epoch=3, verbose=0, callbacks=[keep])
+    # Keras begins the average with the weights after the first step
+    for index, average in enumerate(trainer.get_weights()):
+        expected = seen[0][index]
+        for weights in seen[1:]:
+            expected = 0.5 * expected + 0.5 * weights[index]
+        np.testing.assert_allclose(average, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_dropout_acts_in_training_alone():
+    trainer = Trainer(language_model(dropout=0.5))
+    trainer.compile(keras.optimizers.SGD(0.0), SmoothedCrossEntropy())
+    losses = [
+        trainer.fit(dataset(data(1)), steps_per_epoch=1, verbose=0).history["loss"][0]
+        for _ in range(3)
+    ]
+    assert len(set(losses)) == 3
+    once = tf.data.Dataset.from_tensor_slices(data(1))
+    assert trainer.evaluate(once, verbose=0) == trainer.evaluate(once, verbose=0)
+
+
+def test_an_overflow_of_16_bits_skips_the_step():
+    model = language_model(dtype="mixed_float16")
+    model.dtype_policy = "mixed_float16"
+    trainer = Trainer(model)
+    trainer.compile(keras.optimizers.SGD(0.1), SmoothedCrossEntropy())
+    assert isinstance(trainer.optimizer, keras.optimizers.LossScaleOptimizer)
+    inputs, labels, weights = data(1)
+    before = trainer.get_weights()
+    scale = float(trainer.optimizer.dynamic_scale)
+    trainer.fit(dataset((inputs, labels, 1e30 * weights)), steps_per_epoch=1, verbose=0)
+    for mine, other in zip(trainer.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    assert float(trainer.optimizer.dynamic_scale) == scale / 2
+    trainer.fit(dataset((inputs, labels, weights)), steps_per_epoch=1, verbose=0)
+    changed = [(a != b).any() for a, b in zip(trainer.get_weights(), before, strict=True)]
+    assert all(changed) and int(trainer.optimizer.iterations) == 1
+
+
+def test_the_model_is_the_one_that_was_given():
+    model = language_model()
+    assert Trainer(model).trained_model() is model
+
+
+def test_what_cannot_be_right_is_refused():
+    trainer = Trainer(language_model())
+    with pytest.raises(ValueError, match='reduction="sum"'):
+        trainer.compile("adam", keras.losses.SparseCategoricalCrossentropy())
+    with pytest.raises(ValueError, match="tuples of batches"):
+        trainer.compile(keras.optimizers.SGD(gradient_accumulation_steps=2), SmoothedCrossEntropy())
+    trainer.compile(keras.optimizers.SGD(), SmoothedCrossEntropy())
+    with pytest.raises(ValueError, match="weights be given"):
+        trainer.fit(dataset(data(1)[:2]), steps_per_epoch=1, verbose=0)
+    with pytest.raises(NotImplementedError, match="`fit`"):
+        trainer.train_on_batch(*data(1))
+    with pytest.raises(ValueError, match="must be built"):
+        Trainer(keras.Sequential([keras.layers.Dense(1)]))
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        other = language_model()
+    with pytest.raises(ValueError, match="another strategy"):
+        Trainer(other)
+
+
+def test_another_version_of_keras_is_refused(monkeypatch):
+    monkeypatch.setattr(keras, "__version__", "3.99.0")
+    with pytest.raises(RuntimeError, match=r"Keras 3\.15\.\*\. Installed: 3\.99\.0"):
+        Trainer(language_model())

@@ -1,0 +1,37 @@
+"""What several workers do at the same step although only one of them knows why."""
+
+import tensorflow as tf
+
+from zoo.training import distribution
+
+_STEPS_BETWEEN = 20  # questions to the other workers, which take time
+
+
+class Agreement:
+    """Lets workers decide together; one that is alone decides at once.
+
+    Args:
+        strategy: `tf.distribute.Strategy`.
+    """
+
+    def __init__(self, strategy):
+        self._sums = None
+        if distribution.num_workers(strategy) > 1:
+
+            @tf.function
+            def sums(numbers):
+                return strategy.reduce("SUM", strategy.run(lambda: numbers), axis=None)
+
+            self._sums = sums
+
+    def on(self, number, *wishes):
+        """Which of the wishes at least one worker has; all workers must ask at the same `number`.
+
+        Workers ask each other if `number` is a multiple of 20, as 0 is; at others no wish is
+        granted.
+        """
+        if self._sums is None:
+            return [bool(wish) for wish in wishes]
+        if number % _STEPS_BETWEEN:
+            return [False] * len(wishes)
+        return [total > 0 for total in self._sums(tf.constant(wishes, tf.float32)).numpy()]
