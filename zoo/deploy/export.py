@@ -20,7 +20,11 @@ _NEEDS = {  # packages that the format's files are run with
     "onnx": ["onnxruntime", "numpy"],
     "litert": ["ai-edge-litert", "numpy"],
 }
-_WITH = {"saved_model": [], "onnx": ["tf2onnx", "onnx", "onnxruntime"], "litert": ["ai-edge-litert"]}
+_WITH = {  # that it is written with
+    "saved_model": [],
+    "onnx": ["tf2onnx", "onnx", "onnxruntime"],
+    "litert": ["ai-edge-litert"],
+}
 
 
 def export(
