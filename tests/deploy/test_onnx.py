@@ -1,5 +1,6 @@
 """ONNX files answer as the zoo does, and so do the programs beside them, without the zoo."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -193,12 +194,17 @@ def classification(tmp_path_factory):
 
 
 def program(folder, name):
-    """A module of an export folder."""
+    """A module of an export folder; others may have the names of its modules, as a recipe does."""
+    names = [path.stem for path in folder.glob("*.py")]
+    others = {other: sys.modules.pop(other) for other in names if other in sys.modules}
     sys.path.insert(0, str(folder))
     try:
-        return __import__(name)
+        return importlib.import_module(name)
     finally:
         sys.path.remove(str(folder))
+        for other in names:
+            sys.modules.pop(other, None)
+        sys.modules.update(others)
 
 
 def test_export_leaves_the_model_as_it_was(translation):
