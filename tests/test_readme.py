@@ -4,6 +4,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -40,17 +41,33 @@ def test_python_blocks_run_in_order(home):
         exec(compile(block, "README.md", "exec"), namespace)
 
 
-def test_zoo_commands_run(home):
-    commands = [
+def zoo_commands():
+    return [
         shlex.split(line.partition("#")[0])
         for block in blocks("bash")
         for line in block.splitlines()
         if line.startswith("python -m zoo ")
     ]
+
+
+def test_zoo_commands_run(home):
+    commands = [command for command in zoo_commands() if "serve" not in command]
     assert len(commands) >= 2
     for command in commands:
         process = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True)
         assert process.returncode == 0, process.stderr
+
+
+def test_the_serve_command_serves_until_it_is_told_to_stop(home, digits_export, phrasebook_export):
+    shutil.copytree(digits_export, "serving/digits/1")
+    shutil.copytree(phrasebook_export, "serving/en_es/1")
+    [command] = [command for command in zoo_commands() if "serve" in command]
+    command = [sys.executable, *command[1:], "--port", "0"]  # the port it says may be taken
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        lines = iter(process.stdout.readline, "")
+        assert any(line.startswith("Serving at http://127.0.0.1:") for line in lines)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize("name", ["vit_cifar10", "translate"])

@@ -88,7 +88,7 @@ def serve(args):
     """Answers requests until it is told to stop."""
     from zoo.server import serve
 
-    options = vars(args).copy()
+    options = {name: value for name, value in vars(args).items() if value is not None}
     del options["run"]
     return serve(options.pop("folders"), **options)
 
@@ -196,6 +196,28 @@ def _parser():
     command.add_argument("--length-penalty", type=float, help="of the search (the run's)")
     command.add_argument("--overwrite", action="store_true", help="replace an export in FOLDER")
     command.set_defaults(run=export)
+    command = commands.add_parser(
+        "serve", help="answer TensorFlow Serving's REST requests, with a page to try models on"
+    )
+    command.add_argument(
+        "folders",
+        metavar="FOLDER",
+        nargs="+",
+        help="export, .../NAME/1, or .../NAME: its highest version; or NAME=path",
+    )
+    command.add_argument("--host", default="127.0.0.1", help="0.0.0.0: all networks (127.0.0.1)")
+    command.add_argument("--port", type=int, default=8501, help="0: any that is free (8501)")
+    command.add_argument("--access-log", action="store_true", help="print every request")
+    for flag, kind, text in (
+        ("--max-batch", int, "rows that are run as one call (32)"),
+        ("--batch-wait-ms", float, "milliseconds that a request waits for others (2)"),
+        ("--max-queue", int, "requests that wait for a model; then 503 (256)"),
+        ("--max-body", int, "bytes of a request; then 413 (33554432)"),
+        ("--request-timeout", float, "seconds that a request may take; then 504 (60)"),
+        ("--shutdown-grace", float, "seconds to answer what was begun, when stopped (30)"),
+    ):
+        command.add_argument(flag, type=kind, help=text)
+    command.set_defaults(run=serve)
     command = commands.add_parser("info", help="print what a run folder holds, as JSON")
     command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
     command.set_defaults(run=info)

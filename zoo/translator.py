@@ -281,7 +281,7 @@ class Translator:
         """Writes the model, its tokenizers and the defaults of its search into `folder`."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.model.save(folder / MODEL_FILE)
+        self.model.save(folder / MODEL_FILE, include_optimizer=False)
         self.source_tokenizer.save(folder / SOURCE_FILE)
         self.target_tokenizer.save(folder / TARGET_FILE)
         text = json.dumps(self.description(), indent=2)

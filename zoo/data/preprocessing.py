@@ -60,7 +60,7 @@ class ImagePreprocessing:
         return self.fit(tf.convert_to_tensor(pixels)).numpy()
 
     def decode(self, data):
-        """Bytes of an encoded image (string tensor) -> uint8 [its height, its width, C].
+        """Bytes of an encoded image (string tensor) -> uint8 [its height, its width, 3].
 
         Raises InvalidArgumentError if they are no image, or one that is too large to be decoded.
         """
@@ -69,11 +69,11 @@ class ImagePreprocessing:
         with tf.control_dependencies([] if check is None else [check]):
             # Not all formats have a decoder that makes grey of colour: all are decoded in colour.
             pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
-        return _with_channels(tf.ensure_shape(pixels, (None, None, 3)), self.channels)
+        return tf.ensure_shape(pixels, (None, None, 3))
 
     def fit(self, pixels):
         """uint8 [any height, any width, 1, 3 or 4] -> uint8 [H, W, C]."""
-        pixels = _with_channels(pixels, self.channels)
+        pixels = pixels[..., :3]  # transparency is dropped
         size = tf.constant(self.image_size)
         if not tf.executing_eagerly() or tuple(pixels.shape[:2]) != tuple(self.image_size):
             own = tf.cast(tf.shape(pixels)[:2], tf.float64)
@@ -89,6 +89,7 @@ class ImagePreprocessing:
                 antialias=True,
             )[0]
             pixels = tf.cast(tf.clip_by_value(tf.round(pixels), 0.0, 255.0), tf.uint8)
+        pixels = _with_channels(pixels, self.channels)  # of the few pixels that are left
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))
 
     def normalise(self, pixels):
@@ -140,9 +141,7 @@ def _checked(pixels):
 
 
 def _with_channels(pixels, channels):
-    """uint8 [H, W, 1, 3 or 4] -> [H, W, channels]; transparency is dropped."""
-    if pixels.shape[-1] == 4:
-        pixels = pixels[..., :3]
+    """uint8 [H, W, 1 or 3] -> [H, W, channels]."""
     if pixels.shape[-1] == channels:
         return pixels
     if channels == 1:

@@ -20,7 +20,11 @@ _NEEDS = {  # packages that the format's files are run with
     "onnx": ["onnxruntime", "numpy"],
     "litert": ["ai-edge-litert", "numpy"],
 }
-_WITH = {"saved_model": [], "onnx": ["tf2onnx", "onnx", "onnxruntime"], "litert": []}
+_WITH = {  # that it is written with
+    "saved_model": [],
+    "onnx": ["tf2onnx", "onnx", "onnxruntime"],
+    "litert": ["ai-edge-litert"],
+}
 
 
 def export(
@@ -109,7 +113,8 @@ def _writer(format, kind, int8, options):
     else:
         from zoo.deploy import litert_format as home
 
-        settings = {"int8": int8}
+        fixed = ("beam_size",)  # which is the size of an axis there
+        settings = {"int8": int8, **{name: options[name] for name in fixed if name in options}}
     write = getattr(home, f"write_{kind}")
     return lambda thing, folder: write(thing, folder, **settings)
 

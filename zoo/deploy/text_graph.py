@@ -65,7 +65,7 @@ class TextGraph(tf.Module):
             RaggedTensor int32 [B, None]; the empty text has no ids.
         """
         with tf.device("CPU"):
-            texts = self._normalize(_valid(texts))
+            texts = self._normalize(texts)
             texts = tf.where(texts == "", "", tf.strings.join([" ", texts]))
             marked = tf.strings.regex_replace(texts, self._pattern, rb"\0" + _END)
             # The last of each row, after the last mark, is empty and has no ids.
@@ -85,7 +85,8 @@ class TextGraph(tf.Module):
         """
         with tf.device("CPU"):
             texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
-            return _valid(tf.strings.regex_replace(texts, "^ ", "", replace_global=False))
+            texts = tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
+            return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
     def pieces(self, ids):
         """A label to show for each id, as `Tokenizer.pieces` gives it: int32 to string, [...]."""
@@ -174,10 +175,6 @@ class _Merges(tf.Module):
         pairs = tf.gather(tokens, at) * self._size + tf.gather(tokens, after)
         beside = (at < after) & (tf.gather(rows, at) == tf.gather(rows, after))
         return self._values.lookup(tf.where(beside, pairs, -1))
-
-
-def _valid(texts):
-    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
 def _bytes(words):

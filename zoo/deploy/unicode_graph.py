@@ -57,7 +57,11 @@ class NormalFormC(tf.Module):
         self._passes = tables.passes
 
     def __call__(self, texts):
-        """NFC of each text: string [B], UTF-8, to string [B]."""
+        """NFC of each text, string [B] to string [B]; U+FFFD goes in for what is not UTF-8.
+
+        It does so in the places where `bytes.decode(errors="replace")` does so.
+        """
+        # Bytes that are not UTF-8 match no class of the pattern; `unicode_decode` replaces them.
         normal = tf.strings.regex_full_match(texts, self._pattern)
 
         def normalize():
@@ -67,7 +71,7 @@ class NormalFormC(tf.Module):
         return tf.cond(tf.reduce_all(normal), lambda: texts, normalize)
 
     def _normalize(self, texts):
-        codes = tf.strings.unicode_decode(texts, "UTF-8")
+        codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         codes, rows = self._decompose(codes.values, codes.value_rowids())
         codes = self._reorder(codes, rows)
         for _ in range(self._passes):
@@ -103,15 +107,14 @@ class NormalFormC(tf.Module):
         count = tf.size(codes)
         classes = self._classes(codes)
         is_starter = classes == 0
-        starters = tf.concat([[-1], tf.where(is_starter)[:, 0]], axis=0)
-        starter = tf.gather(starters, tf.cumsum(tf.cast(is_starter, tf.int32), exclusive=True))
-        starter = tf.cast(starter, tf.int32)  # the place of the one before; -1 if there is none
-        left = tf.maximum(starter, 0)
-        pair = tf.cast(tf.gather(codes, left), tf.int64) * _PAIR + tf.cast(codes, tf.int64)
+        # The place of the one before each; 0, where then a mark is, which absorbs nothing, if none.
+        places = tf.concat([[0], tf.cast(tf.where(is_starter)[:, 0], tf.int32)], axis=0)
+        starter = tf.gather(places, tf.cumsum(tf.cast(is_starter, tf.int32), exclusive=True))
+        pair = tf.cast(tf.gather(codes, starter), tf.int64) * _PAIR + tf.cast(codes, tf.int64)
         composed = self._compositions(pair)
         previous = tf.concat([classes[:1], classes[:-1]], axis=0)
         blocked = (starter != tf.range(count) - 1) & (previous >= classes)
-        same_text = (starter >= 0) & (tf.gather(rows, left) == rows)
+        same_text = tf.gather(rows, starter) == rows
         right = tf.cast(tf.where((composed > 0) & same_text & ~blocked)[:, 0], tf.int32)
         left = tf.gather(starter, right)
         nearest = left != tf.concat([[-1], left[:-1]], axis=0)

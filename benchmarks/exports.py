@@ -1,0 +1,215 @@
+"""What a trained model is in each format it is exported to: size, accuracy on test data, time.
+
+    python recipes/vit_cifar10.py --dataset digits --out runs/digits
+    python benchmarks/exports.py runs/digits
+    python benchmarks/exports.py runs/translate_phrasebook --count 500
+
+Each format runs in a process of its own, the zoo in another one, so that none holds cores that the
+next one needs. Every one is given the same test data, first all of it in batches, untimed, then
+all of it again, then a few pieces one at a time. A LiteRT translator takes one text at a time; the
+search is then that of the ONNX export. The machine must be otherwise idle.
+"""
+
+import argparse
+import concurrent.futures
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+import types
+
+BATCH, SINGLES = 32, 50
+ROWS = [("zoo", False), ("saved_model", False), ("onnx", False), ("onnx", True)]
+ROWS += [("litert", False), ("litert", True)]
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run_folder", metavar="RUN", type=pathlib.Path)
+    parser.add_argument("--count", type=int, default=1000, help="test images or texts (1000)")
+    return parser.parse_args()
+
+
+def test_data(run_folder, count):
+    """(kind, inputs, what is right), as the recipe that made the run holds them out."""
+    config = types.SimpleNamespace(
+        **json.loads((run_folder / "config.json").read_text(encoding="utf-8"))["config"]
+    )
+    is_classifier = (run_folder / "classifier.json").is_file()
+    recipe = "vit_cifar10" if is_classifier else "translate"
+    path = pathlib.Path(__file__).parents[1] / "recipes" / f"{recipe}.py"
+    spec = importlib.util.spec_from_file_location(recipe, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[recipe] = module
+    spec.loader.exec_module(module)
+    if is_classifier:
+        data = module.load_data(config)
+        pixels, labels = data.test.sample(count)
+        return "classifier", pixels, [data.class_names[label] for label in labels]
+    pairs = [pair for _, pair in zip(range(count), module.load_data(config)[0].test)]
+    return "translator", *map(list, zip(*pairs))
+
+
+def answering(kind, format, folder, helper):
+    """function of a list of images or texts -> class names or translations.
+
+    Args:
+        folder: the run for "zoo", else the export.
+        helper: an ONNX export, whose programs are used.
+    """
+    if format == "zoo":
+        return of_zoo(kind, folder)
+    if format == "saved_model":
+        return of_saved_model(kind, folder)
+    sys.path.insert(0, str(helper))
+    if kind == "classifier":
+        from classify import Classifier
+
+        classifier = Classifier(helper if format == "litert" else folder)
+        if format == "litert":
+            run = interpreter(folder).get_signature_runner()
+            classifier.probabilities = lambda pixels: run(pixels=pixels)["probabilities"]
+        return lambda images: [best for [(best, _)] in classifier(images)]
+    from translate import Translator
+
+    translator = Translator(folder if format == "onnx" else helper)
+    if format == "onnx":
+        return translator
+    model = interpreter(folder)
+    translator._encoder, translator._decoder = (
+        Session(model, name, part)
+        for name, part in (("encode", translator._encoder), ("decode", translator._decoder))
+    )
+    return lambda texts: [translation for text in texts for translation in translator([text])]
+
+
+def of_zoo(kind, folder):
+    import zoo
+
+    loaded = zoo.load(folder)
+    if kind == "translator":
+        return loaded
+    return lambda images: [best for [(best, _)] in loaded(images)]
+
+
+def of_saved_model(kind, folder):
+    import numpy as np
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(folder))
+    name, given, found = {
+        "classifier": ("pixels", "pixels", "labels"),
+        "translator": ("serving_default", "texts", "translations"),
+    }[kind]
+
+    def answer(items, loaded=loaded):  # whose functions are gone when it is
+        batch = tf.constant(np.stack(items) if kind == "classifier" else items)
+        results = loaded.signatures[name](**{given: batch})
+        return [best.decode() for best in results[found][:, 0].numpy()]
+
+    return answer
+
+
+def interpreter(folder):
+    from ai_edge_litert.interpreter import Interpreter
+
+    return Interpreter(model_path=str(folder / "model.tflite"), num_threads=os.cpu_count())
+
+
+class Session:
+    """A signature of LiteRT in the clothes of an ONNX session."""
+
+    def __init__(self, model, name, session):
+        self._run = model.get_signature_runner(name)
+        self.get_outputs = session.get_outputs
+
+    def run(self, names, feeds):
+        results = self._run(**feeds)
+        return [results[name] for name in names]
+
+
+def measure(kind, format, folder, helper, items):
+    """(answers, milliseconds for each in batches, milliseconds for one alone)."""
+    from zoo.startup import import_tensorflow_quietly
+
+    import_tensorflow_quietly()
+    answer = answering(kind, format, folder, helper)
+    batches = [list(items[start : start + BATCH]) for start in range(0, len(items), BATCH)]
+    answers = [found for batch in batches for found in answer(batch)]
+    start = time.perf_counter()
+    for batch in batches:
+        answer(batch)
+    together, alone = (time.perf_counter() - start) / len(items), []
+    for item in items[:SINGLES]:
+        answer([item])
+        start = time.perf_counter()
+        answer([item])
+        alone.append(time.perf_counter() - start)
+    return answers, 1000 * together, 1000 * statistics.median(alone)
+
+
+def in_own_process(function, *arguments):
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def export(run_folder, folder, format, int8):
+    from zoo.startup import import_tensorflow_quietly
+
+    import_tensorflow_quietly()
+    import zoo
+
+    zoo.export(zoo.load(run_folder), folder, format=format, int8=int8)
+
+
+def megabytes(folder):
+    """Of the model files alone."""
+    kinds = {".keras", ".pb", ".onnx", ".tflite"}
+    files = [file for file in folder.rglob("*") if file.suffix in kinds or "data-" in file.name]
+    return sum(file.stat().st_size for file in files if "checkpoint" not in str(file)) / 1e6
+
+
+def main(args):
+    kind, items, right = in_own_process(test_data, args.run_folder, args.count)
+    folders = {}
+    with tempfile.TemporaryDirectory() as home:
+        for row in ROWS[1:]:
+            folders[row] = pathlib.Path(home) / f"{row[0]}_{'int8' if row[1] else 'float32'}" / "1"
+            in_own_process(export, args.run_folder, folders[row], *row)
+        folders["zoo", False] = args.run_folder
+        noun = "image" if kind == "classifier" else "text"
+        print(f"{len(items)} test {noun}s; ms for each of {BATCH} together, and for one alone")
+        print("format       | weights |     MB | right | as zoo |   BLEU | ms of 32 |   ms of 1")
+        own = None
+        for row in ROWS:
+            found, together, alone = in_own_process(
+                measure, kind, row[0], folders[row], folders["onnx", False], items
+            )
+            own = own or found
+            shares = [sum(map(str.__eq__, found, them)) / len(found) for them in (right, own)]
+            print(
+                f"{row[0]:12} | {'int8' if row[1] else 'float32':7} | "
+                f"{megabytes(folders[row]):6.2f} | {shares[0]:5.1%} | {shares[1]:6.1%} | "
+                f"{bleu(kind, found, right)} | {together:8.2f} | {alone:9.2f}",
+                flush=True,
+            )
+
+
+def bleu(kind, found, right):
+    if kind == "classifier":
+        return "     -"
+    from sacrebleu.metrics import BLEU
+
+    return f"{BLEU().corpus_score(found, [right]).score:6.2f}"
+
+
+if __name__ == "__main__":
+    main(parse())

@@ -1,0 +1,224 @@
+"""How many requests a second `python -m zoo serve` answers, how soon, and whether all are right.
+
+    python -m zoo export runs/en_es serving/en_es/1
+    python -m zoo export runs/vit_digits serving/digits/1
+    python benchmarks/serving.py serving/en_es serving/digits
+
+Starts a server of the models and asks it from 64 clients at once, each the next question as soon as
+it has the last answer. Questions are drawn from a few texts and pictures, one to three in a
+request, whose answers the SavedModel gave when it was called alone in another process. Then come
+requests that are wrong, each of which has to be refused as TensorFlow Serving would, while others
+go on. A request is lost if it gets no answer; wrong, if it gets another answer than expected. The
+clients are a process of their own, but run on the same machine, and take a good part of it.
+"""
+
+import argparse
+import asyncio
+import base64
+import collections
+import json
+import multiprocessing
+import pathlib
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+import httpx
+import numpy as np
+import psutil
+
+TEXTS = (
+    "the dog sees a house.",
+    "where is the red car?",
+    "i do not know.",
+    "my brother has two small cats and an old table.",
+    "good morning!",
+    "",
+)
+BAD = (  # (path after the model's name, body, status)
+    (":predict", b"{", 400),
+    (":predict", b'{"instances": []}', 400),
+    (":predict", b'{"instances": ["a"], "signature_name": "nope"}', 400),
+    (":predict", b'{"instances": [{"oops": 1}]}', 400),
+    (":predict", b'{"instances": [1.5]}', 400),
+    (":predict", b'{"instances": [["a"], ["b", "c"]]}', 400),
+    (":predict", b'{"instances": [{"b64": "?"}]}', 400),
+    (":predict", b" " * (33 * 2**20), 413),
+    ("/versions/999:predict", b"{}", 404),
+    ("x:predict", b"{}", 404),
+    (":classify", b"{}", 501),
+)
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="exports to serve")
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--max-batch", type=int, default=32)
+    parser.add_argument("--batch-wait-ms", type=float, default=2.0)
+    return parser.parse_args()
+
+
+def pictures(count=12):
+    """PNG files of noise of several sizes, as the bytes of JSON's {"b64": ...}."""
+    import tensorflow as tf
+
+    generator = np.random.default_rng(0)
+    for side in generator.integers(8, 200, count):
+        pixels = generator.integers(0, 256, (side, side, 3), np.uint8)
+        yield {"b64": base64.b64encode(tf.io.encode_png(pixels).numpy()).decode()}
+
+
+def known_answers(folders):
+    """[(name, instance, prediction)], as the SavedModels say, each instance alone."""
+    from zoo.startup import import_tensorflow_quietly
+
+    import_tensorflow_quietly()
+    from zoo.server.inputs import decode
+    from zoo.server.loading import load_all
+    from zoo.server.outputs import encode
+
+    found = []
+    for model in load_all(folders):
+        if model.kind == "model":
+            raise SystemExit(f"{model.folder} is no export of the zoo.")
+        inputs = model.signatures["serving_default"].inputs
+        for instance in TEXTS if model.kind == "translator" else list(pictures()):
+            read = decode({"instances": [instance]}, inputs)
+            answer = encode(model.call("serving_default", read), row_form=True)
+            found.append((model.name, instance, json.loads(answer)["predictions"][0]))
+    return found
+
+
+def agrees(found, expected):
+    """Numbers may differ by what rounding in larger batches makes: 1e-4."""
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(agrees(found[k], expected[k]) for k in found)
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(agrees, found, expected))
+    if isinstance(expected, float):
+        return abs(found - expected) <= 1e-4
+    return found == expected
+
+
+class Load:
+    """Clients that ask until they are told to stop, and what they got."""
+
+    def __init__(self, url, answers):
+        self.url = url
+        self.by_name = collections.defaultdict(list)
+        for name, instance, prediction in answers:
+            self.by_name[name].append((instance, prediction))
+        self.seconds, self.items, self.wrong, self.lost = [], 0, [], []
+        self.end = 0.0
+
+    async def client(self, seed):
+        choice = random.Random(seed)
+        async with httpx.AsyncClient(timeout=120) as http:
+            while time.monotonic() < self.end:
+                name = choice.choice(sorted(self.by_name))
+                asked = choice.choices(self.by_name[name], k=choice.randint(1, 3))
+                await self._ask(http, name, asked)
+
+    async def _ask(self, http, name, asked):
+        body = json.dumps({"instances": [instance for instance, _ in asked]})
+        started = time.monotonic()
+        try:
+            answer = await http.post(f"{self.url}/v1/models/{name}:predict", content=body)
+        except httpx.HTTPError as error:
+            self.lost.append(repr(error))
+            return
+        self.seconds.append(time.monotonic() - started)
+        self.items += len(asked)
+        expected = [prediction for _, prediction in asked]
+        if answer.status_code != 200 or not agrees(answer.json()["predictions"], expected):
+            self.wrong.append(answer.text[:200])
+
+    async def bad_client(self, results):
+        async with httpx.AsyncClient(timeout=120) as http:
+            for name in sorted(self.by_name):
+                for path, body, status in BAD:
+                    answer = await http.post(f"{self.url}/v1/models/{name}{path}", content=body)
+                    ok = answer.status_code == status and "error" in answer.json()
+                    results.append(None if ok else f"{path} {body[:40]}: {answer.text[:200]}")
+
+    async def run(self, clients, seconds, process, with_bad=False):
+        """Memory of the server after 10 s and at the end, in MB; and what bad requests got."""
+        self.end = time.monotonic() + seconds
+        memory, results = [], []
+
+        async def measure():
+            for wait in (min(10.0, seconds / 2), seconds - min(10.0, seconds / 2)):
+                await asyncio.sleep(wait)
+                memory.append(process.memory_info().rss / 1e6)
+
+        work = [self.client(seed) for seed in range(clients)] + [measure()]
+        await asyncio.gather(*work, *([self.bad_client(results)] if with_bad else []))
+        return memory, results
+
+
+def start_server(args):
+    options = ["--max-batch", str(args.max_batch), "--batch-wait-ms", str(args.batch_wait_ms)]
+    command = [sys.executable, "-m", "zoo", "serve", *args.folders, "--port", "0", *options]
+    root = pathlib.Path(__file__).parents[1]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
+    for line in server.stdout:
+        print(line, end="")
+        if found := re.search(r"Serving at (http\S+)/ ", line):
+            return server, found[1]
+    raise SystemExit("The server did not start.")
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def report(title, load, seconds, memory):
+    ms = [1000 * value for value in load.seconds]
+    print(f"{title}: {len(ms) / seconds:.0f} requests/s, {load.items / seconds:.0f} items/s")
+    print(
+        f"  latency, ms: p50 {statistics.median(ms):.0f}, p95 {percentile(ms, 0.95):.0f}, "
+        f"p99 {percentile(ms, 0.99):.0f}, longest {max(ms):.0f}"
+    )
+    print(f"  {len(ms)} answers; wrong: {len(load.wrong)}; lost: {len(load.lost)}")
+    print(f"  memory of the server, MB: {memory[0]:.0f} at first, {memory[1]:.0f} at the end")
+    for line in (load.wrong + load.lost)[:5]:
+        print(f"    {line}")
+
+
+def main():
+    args = parse()
+    args.folders = [str(pathlib.Path(folder).resolve()) for folder in args.folders]
+    # TensorFlow stays out of this process: the clients want little memory and no threads of it.
+    with multiprocessing.get_context("spawn").Pool(1) as other:
+        answers = other.apply(known_answers, (args.folders,))
+    server, url = start_server(args)
+    process = psutil.Process(server.pid)
+    first = Load(url, answers)
+    # compiles the searches that come up, before the clock runs
+    asyncio.run(first.run(args.clients, min(20.0, args.seconds), process))
+    load = Load(url, answers)
+    memory, _ = asyncio.run(load.run(args.clients, args.seconds, process))
+    report(f"{args.clients} clients", load, args.seconds, memory)
+    mixed, seconds = Load(url, answers), min(10.0, args.seconds)
+    memory, results = asyncio.run(mixed.run(args.clients, seconds, process, with_bad=True))
+    report("with bad requests among them", mixed, seconds, memory)
+    wrong = [result for result in results if result]
+    print(f"  bad requests: {len(results)}; not refused as they should be: {len(wrong)}")
+    for line in wrong:
+        print(f"    {line}")
+    server.send_signal(signal.SIGTERM)
+    status = server.wait(60)
+    print(f"exit status of the server after SIGTERM: {status}")
+    return int(bool(load.wrong or load.lost or mixed.wrong or mixed.lost or wrong or status))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

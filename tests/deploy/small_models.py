@@ -1,0 +1,60 @@
+"""Small models with drawn weights, for tests of what leaves the zoo."""
+
+import keras
+import numpy as np
+
+import zoo
+from zoo.classifier import ImageClassifier
+from zoo.data.preprocessing import ImagePreprocessing
+from zoo.text import EOS_ID
+from zoo.text.tokenizer import train_tokenizer
+from zoo.translator import Translator
+
+LINES = ["The cat sat on the mat, and the dog sat on the cat.", "¿Dónde está el gato? Aquí, 12."]
+
+
+def small_classifier(precision="float32", image=(8, 12, 3), **settings):
+    """Classes with odd names, and pixels that matter."""
+    keras.utils.set_random_seed(0)
+    random = np.random.default_rng(0)
+    model = zoo.vit(
+        input_shape=image,
+        num_classes=4,
+        patch_size=4,
+        **{"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, **settings},
+        dtype=precision,
+    )
+    _draw(model, random, 0.2)
+    channels = image[-1]
+    preprocessing = ImagePreprocessing(
+        image[:2], channels, (0.5, 0.4, 0.3)[:channels], (0.2, 0.3, 0.25)[:channels]
+    )
+    return ImageClassifier(model, preprocessing, ["ant", "bee, or so", "gato ñ", "line\nbreak"])
+
+
+def small_translator(precision="float32", kind="subword", beam_size=3, **settings):
+    """Translations make no sense, but they end, some soon and some not at all."""
+    keras.utils.set_random_seed(1)
+    random = np.random.default_rng(1)
+    tokenizer = train_tokenizer(LINES, kind, 300)
+    sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, "max_length": 40}
+    model = zoo.transformer(
+        source_vocab_size=tokenizer.vocab_size,
+        target_vocab_size=tokenizer.vocab_size,
+        **{**sizes, "norm": "pre", "shared": "none", **settings},
+        dtype=precision,
+    )
+    _draw(model, random, 0.3)
+    if model.norm == "pre" and model.shared == "none":
+        # A constant part in what the output layer sees gives the end a constant part in its logit.
+        constant = random.normal(size=model.embed_dim)
+        model.decoder_normalization.beta.assign(constant)
+        kernel = keras.ops.convert_to_numpy(model.output_projection.kernel).copy()
+        kernel[:, EOS_ID] += constant * 4.4 / (constant @ constant)
+        model.output_projection.kernel.assign(kernel)
+    return Translator(model, tokenizer, tokenizer, beam_size=beam_size)
+
+
+def _draw(model, random, scale):
+    for weight in model.weights:
+        weight.assign(weight + random.normal(0.0, scale, weight.shape))

@@ -1,0 +1,387 @@
+"""ONNX files answer as the zoo does, and so do the programs beside them, without the zoo."""
+
+import importlib
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.deploy.small_models import small_classifier, small_translator
+from tests.text.test_tokenizer import ALL, KINDS, SAMPLE
+from zoo.deploy import checks, onnx_format
+from zoo.deploy.errors import ExportError
+from zoo.text import BOS_ID, EOS_ID
+
+# Sums of a few dozen float32 numbers of the order of 1 to 10, in another order.
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
+TEXTS = ["the cat sat on the mat", "12", "", "¿Dónde?", " \n", "😀👍🏽", "e\u0301 \u0301", "on on"]
+
+
+def session(path):
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def random_images(classifier, count):
+    shape = (count, *classifier.model.input_shape)
+    return np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_registers": 2, "layer_scale": 0.3},
+        {"pool": "mean", "norm": "post"},
+        {"image": (8, 8, 1), "num_layers": 1},
+    ],
+)
+def test_a_classifier(tmp_path, options):
+    classifier = small_classifier(**options)
+    report = onnx_format.write_classifier(classifier, tmp_path)
+    assert report["checked"]["largest_difference"] <= report["checked"]["tolerance"]
+    model = session(tmp_path / "model.onnx")
+    assert [(i.name, i.type, i.shape) for i in model.get_inputs()] == [
+        ("pixels", "tensor(uint8)", ["B", *classifier.model.input_shape])
+    ]
+    assert [(o.name, o.type, o.shape) for o in model.get_outputs()] == [
+        ("probabilities", "tensor(float)", ["B", 4])
+    ]
+    for count in (1, 7):
+        images = random_images(classifier, count)
+        [found] = model.run(None, {"pixels": images})
+        np.testing.assert_allclose(found, classifier.probabilities(list(images)), **TOLERANCE)
+    labels = json.loads(model.get_modelmeta().custom_metadata_map["labels"])
+    assert labels == classifier.class_names
+    assert (tmp_path / "labels.txt").read_text("utf-8").splitlines()[1:3] == labels[1:3]
+    assert {node.domain for node in onnx.load(tmp_path / "model.onnx").graph.node} == {""}
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_is_exported_in_float32(tmp_path, precision):
+    classifier = small_classifier(precision)
+    onnx_format.write_classifier(classifier, tmp_path)
+    images = random_images(classifier, 5)
+    [found] = session(tmp_path / "model.onnx").run(None, {"pixels": images})
+    assert found.dtype == np.float32
+    exact = small_classifier()
+    exact.model.set_weights(classifier.model.get_weights())
+    np.testing.assert_allclose(found, exact.probabilities(list(images)), **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"positions": "sinusoidal", "norm": "post", "shared": "target", "activation": "relu"},
+        {"positions": "learned", "shared": "all", "activation": "gelu", "num_decoder_layers": 1},
+        {"positions": "relative", "shared": "none", "activation": "silu"},
+        {"precision": "mixed_bfloat16"},
+    ],
+)
+def test_steps_equal_the_whole(tmp_path, options):
+    """Target tokens one by one, in a room larger than needed, and the model's call on all."""
+    translator = small_translator(**options)
+    report = onnx_format.write_translator(translator, tmp_path)
+    encoder, decoder = (session(tmp_path / name) for name in ("encoder.onnx", "decoder.onnx"))
+    for name, found in (("encoder.onnx", encoder), ("decoder.onnx", decoder)):
+        assert_is_described(found, report["signatures"][name])
+    if translator.model.shared != "none":  # the embedding, which is the output layer, is held once
+        shape = {translator.model.target_vocab_size, translator.model.embed_dim}
+        held = onnx.load(tmp_path / "decoder.onnx").graph.initializer
+        assert sum(set(matrix.dims) == shape for matrix in held) == 1
+    random, size = np.random.default_rng(5), translator.source_tokenizer.vocab_size
+    source, target = (random.integers(3, size, (2, length), np.int32) for length in (7, 6))
+    source[1, 4:], target[:, 0] = 0, BOS_ID
+    exact = small_translator(**{**options, "precision": "float32"}).model
+    exact.set_weights(translator.model.get_weights())
+    expected = keras.ops.log_softmax(exact({"source": source, "target": target}))
+    outputs = [o.name for o in encoder.get_outputs()]
+    memory = dict(zip(outputs, encoder.run(outputs, {"source": source})))
+    state = {"paths": np.zeros((2, 1, 9), np.int32)}
+    for name in outputs:
+        if name != "memory_mask":
+            state[name.replace("memory", "target")] = np.zeros((2, 2, 9, 8), np.float32)
+    outputs = [o.name for o in decoder.get_outputs()]
+    for position in range(6):
+        feeds = {"tokens": target[:, position : position + 1]}
+        feeds["position"] = np.array(position, np.int32)
+        results = dict(zip(outputs, decoder.run(outputs, {**feeds, **state, **memory})))
+        np.testing.assert_allclose(results["log_probs"][:, 0], expected[:, position], **TOLERANCE)
+        state = {name: results[f"next_{name}"] for name in state}
+
+
+def assert_is_described(model, signature):
+    """The report says what the file has: names, types and axes."""
+    types = {"int32": "tensor(int32)", "float32": "tensor(float)", "bool": "tensor(bool)"}
+    for side, tensors in (("inputs", model.get_inputs()), ("outputs", model.get_outputs())):
+        described = {n: (types[t["dtype"]], t["shape"]) for n, t in signature[side].items()}
+        assert {t.name: (t.type, t.shape) for t in tensors} == described
+
+
+def test_int8(tmp_path):
+    """Smaller by far, a little different, and in 8 bits indeed."""
+    classifier = small_classifier(embed_dim=64, ff_dim=256, num_layers=1)
+    sizes = {}
+    for int8 in (False, True):
+        report = onnx_format.write_classifier(classifier, tmp_path, int8=int8)
+        sizes[int8] = (tmp_path / "model.onnx").stat().st_size
+    assert sizes[True] < 0.45 * sizes[False]
+    assert 1e-5 < report["checked"]["mean_shifted_probability"] < 0.05
+    model = session(tmp_path / "model.onnx")
+    assert "labels" in model.get_modelmeta().custom_metadata_map
+    translator = small_translator(embed_dim=64, ff_dim=256, num_layers=1)
+    checked = onnx_format.write_translator(translator, tmp_path, int8=True)["checked"]
+    assert 1e-5 < checked["mean_shifted_probability"] < 0.1
+    size = sum((tmp_path / f"{name}.onnx").stat().st_size for name in ("encoder", "decoder"))
+    assert size < 0.45 * 4 * translator.model.count_params()
+
+
+def test_wrong_answers_are_noticed():
+    classifier = small_classifier()
+
+    def answer(pixels):
+        return classifier.probabilities(list(pixels))
+
+    def check(answer, int8=False):
+        return checks.check_classifier(classifier, answer, "it", int8)
+
+    assert check(answer)["largest_difference"] < 1e-6
+    check(lambda pixels: answer(pixels) + 2e-4, int8=True)
+    for wrong in (
+        lambda pixels: answer(pixels) + 2e-4,
+        lambda pixels: answer(pixels) * np.nan,
+        lambda pixels: answer(pixels[::-1]),
+    ):
+        with pytest.raises(ExportError, match="it gives other answers"):
+            check(wrong)
+    with pytest.raises(ExportError, match="it gives other answers"):
+        check(lambda pixels: answer(pixels)[:, ::-1], int8=True)
+
+
+def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(onnx_format, "_LARGEST", 1000)
+        with pytest.raises(ExportError, match="too large for ONNX"):
+            onnx_format.write_classifier(small_classifier(), tmp_path)
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(ExportError, match="needs the package tf2onnx"):
+        onnx_format.write_classifier(small_classifier(), tmp_path)
+
+
+# --- the programs that are copied into the folder ------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def translation(tmp_path_factory):
+    """(translator, folder of its export, Translator of translate.py)."""
+    folder, translator = tmp_path_factory.mktemp("translator"), small_translator()
+    onnx_format.write_translator(translator, folder)
+    return translator, folder, program(folder, "translate").Translator(folder)
+
+
+@pytest.fixture(scope="module")
+def classification(tmp_path_factory):
+    """(classifier, folder of its export, Classifier of classify.py)."""
+    folder, classifier = tmp_path_factory.mktemp("classifier"), small_classifier()
+    onnx_format.write_classifier(classifier, folder)
+    return classifier, folder, program(folder, "classify").Classifier(folder)
+
+
+def program(folder, name):
+    """A module of an export folder; others may have the names of its modules, as a recipe does."""
+    names = [path.stem for path in folder.glob("*.py")]
+    others = {other: sys.modules.pop(other) for other in names if other in sys.modules}
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
+        for other in names:
+            sys.modules.pop(other, None)
+        sys.modules.update(others)
+
+
+def test_export_leaves_the_model_as_it_was(translation):
+    for block in translation[0].model.decoder_blocks:
+        assert "write" not in vars(block.self_attention.layer)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_translations_are_those_of_the_zoo(translation, beam_size):
+    """Strings are equal. Scores are sums of dozens of log-probabilities."""
+    translator, _, driver = translation
+    texts = TEXTS + [" ".join(["sat"] * n) for n in range(1, 30)] + [str(n) for n in range(40)]
+    options = {"n": beam_size, "beam_size": beam_size, "length_penalty": 0.8}
+    expected, found = translator.n_best(texts, **options), driver.n_best(texts, **options)
+    lengths = set()
+    for theirs, ours in zip(expected, found, strict=True):
+        assert [text for text, _ in ours] == [text for text, _ in theirs]
+        np.testing.assert_allclose([s for _, s in ours], [s for _, s in theirs], atol=1e-3)
+        lengths |= {len(ids) for ids in translator.target_tokenizer.encode([t for t, _ in theirs])}
+    assert len(lengths) > 5  # some end soon, some do not
+    assert driver(texts[:9]) == translator(texts[:9])
+    assert driver(texts[:3], max_length=2) == translator(texts[:3], max_length=2)
+    assert driver([]) == []
+
+
+@pytest.mark.parametrize(
+    "texts, options, message",
+    [
+        ("hello", {}, "given as a list"),
+        (["a", 1], {}, "Text 1 is of type int"),
+        (["a", "\ud800"], {}, "Text 1: No valid Unicode"),
+        (["z" * 10**6], {}, "Text 0 is too long: it has .* tokens or more"),
+        (
+            ["", "z" * 41],
+            {},
+            "Text 1 is too long: it has 43 tokens or more, and the model takes 40",
+        ),
+        (["a"], {"n": 2, "beam_size": 1}, "beam_size must be at least 2"),
+        (["a"], {"n": 0}, "n must be at least 1"),
+        (["a"], {"max_length": 41}, "max_length must be from 1 to 40"),
+    ],
+)
+def test_bad_texts_and_options_are_told(translation, texts, options, message):
+    with pytest.raises(ValueError, match=message):
+        translation[2].n_best(texts, **options)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def both_tokenizers(request, tmp_path_factory, translation):
+    """(the zoo's tokenizer, that of tokenizer.py), of one table."""
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    ALL[request.param].save(path)
+    return ALL[request.param], program(translation[1], "tokenizer").Tokenizer(path)
+
+
+def assert_same_ids(both_tokenizers, text):
+    theirs, ours = both_tokenizers
+    [ids] = theirs.encode([text])
+    assert ours.encode(text) == ids
+    assert ours.decode([BOS_ID, *ids, EOS_ID]) == theirs.decode([ids])[0]
+    assert ours.decode(ids[:-1]) == theirs.decode([ids[:-1]])[0]
+
+
+@pytest.mark.parametrize("text", SAMPLE, ids=range(len(SAMPLE)))
+def test_ids_are_those_of_the_zoo(both_tokenizers, text):
+    assert_same_ids(both_tokenizers, text)
+
+
+# Letters newer than one of the two's Unicode tables may be cut elsewhere: those are left out.
+@given(text=st.text(st.characters(exclude_categories=["Cs", "Cn"], max_codepoint=0x2FFF)))
+@settings(deadline=None)
+def test_ids_of_any_text(both_tokenizers, text):
+    assert_same_ids(both_tokenizers, text)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"version": 2}', '{"version": 1, "kind": 3}'])
+def test_what_is_no_tokenizer_is_told(translation, tmp_path, content):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="tokenizer"):
+        program(translation[1], "tokenizer").Tokenizer(path)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size, mode", [((30, 20), "RGB"), ((5, 7), "RGBA"), ((40, 13), "L")])
+def test_images_are_resized_as_by_the_zoo(classification, tmp_path, size, mode, channels):
+    """Both round once; grey of colour is rounded in different ways."""
+    classifier = small_classifier(image=(8, 12, channels), num_layers=1)
+    _, folder, driver = classification
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save(tmp_path / "image.png")
+    reader = object.__new__(type(driver))
+    reader.height, reader.width, reader.channels = 8, 12, channels
+    found = reader.read(tmp_path / "image.png").astype(int)
+    expected = classifier.preprocessing.read(tmp_path / "image.png").astype(int)
+    assert found.shape == expected.shape and np.abs(found - expected).max() <= 1
+
+
+def test_classes_are_those_of_the_zoo(classification, tmp_path):
+    classifier, _, driver = classification
+    images = list(random_images(classifier, 40))
+    found, expected = driver(images, top_k=3), classifier(images, top_k=3)
+    assert [[name for name, _ in a] for a in found] == [[name for name, _ in a] for a in expected]
+    shares = [[[share for _, share in a] for a in answer] for answer in (found, expected)]
+    np.testing.assert_allclose(*shares, **TOLERANCE)
+    for wrong, message in (
+        (images[0][:4], "The array must be uint8 of shape"),
+        (tmp_path / "none.png", "There is no image"),
+        (tmp_path / "none.npy", "cannot be read as an array"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            driver([wrong])
+    (tmp_path / "broken.jpg").write_bytes(b"no image")
+    with pytest.raises(ValueError, match="broken.jpg cannot be read as an image"):
+        driver([tmp_path / "broken.jpg"])
+
+
+ALONE = """
+import runpy, sys
+for name in {blocked}:
+    sys.modules[name] = None
+sys.argv[:1] = []
+sys.path.insert(0, {folder!r})
+runpy.run_path({folder!r} + "/" + sys.argv[0], run_name="__main__")
+"""
+BLOCKED = ["zoo", "tensorflow", "keras", "tokenizers", "onnx", "tf2onnx"]
+
+
+def alone(folder, *arguments, blocked=BLOCKED, **options):
+    """Runs a program of a folder where most packages are not."""
+    code = ALONE.format(blocked=blocked, folder=str(folder))
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", **options)
+
+
+def test_translate_runs_alone(translation, tmp_path):
+    translator, folder, _ = translation
+    texts = TEXTS[:2] + ["", "¿Dónde está?"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", "utf-8")
+    done = alone(folder, "translate.py", "--file", tmp_path / "texts.txt", "--beam-size", 2)
+    assert done.returncode == 0, done.stderr
+    expected = "".join(f"{text}\n" for text in translator(texts, beam_size=2))
+    # Translations that make no sense may have line breaks of any kind in them.
+    assert done.stdout.splitlines() == expected.splitlines()
+    done = alone(folder, "translate.py", "the cat", "--n-best", 2)
+    scores = [line.partition("\t")[0] for line in done.stdout.splitlines() if "\t" in line]
+    [best] = translator.n_best(["the cat"], n=2)
+    assert float(scores[0]) == pytest.approx(best[0].score, abs=1e-3)
+    assert alone(folder, "translate.py", "--help").returncode == 0
+    done = alone(folder, "translate.py", "z" * 50)
+    assert done.returncode == 2 and done.stderr.startswith("error: Text 0 is too long")
+
+
+def test_translate_takes_the_defaults_of_export_json(translation, tmp_path):
+    translator, folder, _ = translation
+    for file in folder.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    search = {"beam_size": 1, "length_penalty": 2.0, "n_best": 1, "max_length": 40}
+    (tmp_path / "export.json").write_text(json.dumps({"search": search}))
+    driver = program(folder, "translate").Translator(tmp_path)
+    options = {"beam_size": 1, "length_penalty": 2.0}
+    [[expected]] = translator.n_best(["the cat"], **options)
+    [[found]] = driver.n_best(["the cat"])
+    assert found.text == expected.text and found.score == pytest.approx(expected.score, abs=1e-3)
+
+
+def test_classify_runs_alone(classification, tmp_path):
+    classifier, folder, _ = classification
+    [pixels] = random_images(classifier, 1)
+    np.save(tmp_path / "pixels.npy", pixels)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    [[(name, share)]] = classifier([pixels])
+    arguments = ("classify.py", tmp_path / "pixels.npy", tmp_path / "image.png")
+    done = alone(folder, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"\t{name} {share:.1%}\n") == 2
+    done = alone(folder, *arguments, blocked=[*BLOCKED, "PIL"])
+    assert done.returncode == 2 and "takes Pillow" in done.stderr
+    assert done.stdout.count(f"\t{name} {share:.1%}\n") == 1

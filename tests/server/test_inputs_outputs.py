@@ -1,0 +1,177 @@
+"""What JSON becomes and comes of: the rules of TensorFlow Serving's REST API."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from zoo.server.errors import RequestError
+from zoo.server.inputs import decode, parse
+from zoo.server.outputs import encode
+
+SENSORS = {
+    "tag": tf.TensorSpec([None], tf.string),
+    "signal": tf.TensorSpec([None, 5], tf.float32),
+    "sensor": tf.TensorSpec([None, 2, 2], tf.int32),
+}
+# as the page of TensorFlow Serving has them
+ROWS = [
+    {"tag": "foo", "signal": [1, 2, 3, 4, 5], "sensor": [[1, 2], [3, 4]]},
+    {"tag": "bar", "signal": [3, 4, 1, 2, 5], "sensor": [[4, 5], [6, 8]]},
+]
+COLUMNS = {
+    "tag": ["foo", "bar"],
+    "signal": [[1, 2, 3, 4, 5], [3, 4, 1, 2, 5]],
+    "sensor": [[[1, 2], [3, 4]], [[4, 5], [6, 8]]],
+}
+
+
+def spec(dtype, *shape):
+    return {"x": tf.TensorSpec(shape, dtype)}
+
+
+def test_both_forms_say_the_same():
+    rows = decode({"instances": ROWS}, SENSORS)
+    columns = decode({"inputs": COLUMNS}, SENSORS)
+    for name, shape in {"tag": (2,), "signal": (2, 5), "sensor": (2, 2, 2)}.items():
+        assert rows[name].shape == shape
+        np.testing.assert_array_equal(rows[name], columns[name])
+    assert rows["tag"].tolist() == [b"foo", b"bar"]
+    assert (rows["signal"].dtype, rows["sensor"].dtype) == (np.float32, np.int32)
+
+
+@pytest.mark.parametrize("form", ["instances", "inputs"])
+def test_a_single_input_needs_no_name(form):
+    bare = decode({form: [[1.5], [2]]}, spec(tf.float32, None, 1))
+    assert bare["x"].tolist() == [[1.5], [2.0]]
+    named = [{"x": [1.5]}, {"x": [2]}] if form == "instances" else {"x": [[1.5], [2]]}
+    np.testing.assert_array_equal(decode({form: named}, spec(tf.float32, None, 1))["x"], bare["x"])
+
+
+def test_bytes():
+    values = [{"b64": "aW1hZ2UgYnl0ZXM="}, "é", {"b64": "AP8"}, {"b64": "AP8=\n"}, {"b64": ""}]
+    found = decode({"instances": values}, spec(tf.string, None))["x"]
+    assert found.tolist() == [b"image bytes", "é".encode(), b"\x00\xff", b"\x00\xff", b""]
+    named = decode({"instances": [{"x": {"b64": "AAA="}}]}, spec(tf.string, None))
+    assert named["x"].tolist() == [b"\x00\x00"], "zeros at the end are kept"
+    assert decode({"inputs": {"b64": "AAA="}}, spec(tf.string))["x"].item() == b"\x00\x00"
+
+
+def test_numbers_of_every_kind():
+    for kind in (tf.int8, tf.uint8, tf.int64, tf.uint64):
+        ends = [kind.min, kind.max]
+        assert decode({"inputs": ends}, spec(kind, None))["x"].tolist() == ends
+    for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
+        found = decode(parse(b'{"inputs": [1, NaN, -Infinity]}'), spec(kind, None))
+        assert found["x"].dtype == kind.as_numpy_dtype
+        np.testing.assert_array_equal(found["x"].astype(float), [1.0, np.nan, -np.inf])
+    assert decode({"inputs": []}, spec(tf.int32, None))["x"].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "request_, specs, message",
+    [
+        ({}, spec(tf.int32, None), "Missing 'inputs' or 'instances'"),
+        ({"inputs": [1], "instances": [1]}, spec(tf.int32, None), "both"),
+        ({"instances": []}, spec(tf.int32, None), "at least one"),
+        ({"instances": {"x": 1}}, spec(tf.int32, None), "must be a list"),
+        ({"instances": [[1], [1, 2]]}, spec(tf.int32, None, None), "ragged"),
+        ({"instances": [[1], 2]}, spec(tf.int32, None, None), "ragged"),
+        ({"instances": [2, [1]]}, spec(tf.int32, None, None), "ragged"),
+        ({"instances": [1, {"x": 1}]}, spec(tf.int32, None), "Received at 0: 1"),
+        ({"instances": [{"x": 1}, 1]}, spec(tf.int32, None), "Received at 1: 1"),
+        ({"instances": [{"y": 1}]}, spec(tf.int32, None), r"keys \['x'\]. Received: \[\"y\"\]"),
+        ({"instances": ["a"]}, SENSORS, "'sensor', 'signal', 'tag'"),
+        ({"instances": [{"b64": "aa"}]}, SENSORS, "'sensor', 'signal', 'tag'"),
+        ({"instances": [ROWS[0], {"tag": "a"}]}, SENSORS, "Element 1 of 'instances'"),
+        ({"inputs": {"tag": ["a"]}}, SENSORS, "'sensor', 'signal', 'tag'"),
+        ({"inputs": ["a"]}, SENSORS, "'sensor', 'signal', 'tag'"),
+        ({"instances": [1.0]}, spec(tf.int32, None), "must be int32. Received: 1.0"),
+        ({"instances": [True]}, spec(tf.int32, None), "must be int32. Received: true"),
+        ({"instances": [1, "2"]}, spec(tf.float32, None), 'float32. Received: "2"'),
+        ({"instances": [None]}, spec(tf.float32, None), "float32. Received: null"),
+        ({"instances": [1]}, spec(tf.bool, None), "bool. Received: 1"),
+        ({"instances": [1]}, spec(tf.string, None), "string or"),
+        ({"instances": [{"b64": 1}]}, spec(tf.string, None), "keys"),
+        ({"instances": [[{"b64": 1}]]}, spec(tf.string, None, 1), "string or"),
+        ({"instances": [{"b64": "a"}]}, spec(tf.string, None), "base64"),
+        ({"instances": [{"b64": "é!"}]}, spec(tf.string, None), "base64"),
+        ({"instances": [{"b64": "AAAA"}]}, spec(tf.float32, None), "must be float32"),
+        ({"instances": ["\ud800"]}, spec(tf.string, None), "surrogate"),
+        ({"instances": [256]}, spec(tf.uint8, None), "no uint8"),
+        ({"instances": [10**30]}, spec(tf.int64, None), "no int64"),
+        ({"instances": [1e39]}, spec(tf.float32, None), "too large for float32"),
+        ({"instances": [10**400]}, spec(tf.float64, None), "too large for float64"),
+        ({"instances": [[1, 2]]}, spec(tf.int32, None, 3), r"shape \[-1, 3\]. .* \[1, 2\]"),
+        ({"instances": [1]}, spec(tf.int32), r"shape \[\]"),
+        ({"inputs": json.loads("[" * 40 + "]" * 40)}, {"x": tf.TensorSpec(None)}, "32 axes"),
+    ],
+)
+def test_bad_inputs(request_, specs, message):
+    with pytest.raises(RequestError, match=message) as error:
+        decode(request_, specs)
+    assert error.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[1]", b'"a"', b"\xff\xfe\xfd", b'{"a": ' + b"9" * 5000 + b"}", b"[" * 200_000],
+)
+def test_bad_json(body):
+    with pytest.raises(RequestError) as error:
+        parse(body)
+    assert error.value.status == 400
+
+
+def test_one_output_has_no_name():
+    y = np.array([0.2, 1.0, 1e-5, 16777216.0], np.float32)
+    assert encode({"y": y}, True) == b'{"predictions": [0.2, 1.0, 1e-05, 16777216.0]}'
+    assert encode({"y": y}, False) == b'{"outputs": [0.2, 1.0, 1e-05, 16777216.0]}'
+    assert encode({"y": np.array(3.0)}, False) == b'{"outputs": 3.0}'
+
+
+def test_several_outputs_have_names():
+    outputs = {"a": np.array([[1], [2]]), "b": np.array([True, False])}
+    rows = json.loads(encode(outputs, True))
+    assert rows == {"predictions": [{"a": [1], "b": True}, {"a": [2], "b": False}]}
+    columns = json.loads(encode(outputs, False))
+    assert columns == {"outputs": {"a": [[1], [2]], "b": [True, False]}}
+
+
+def test_rows_must_be_alike():
+    for outputs in ({"a": np.ones(2), "b": np.ones(3)}, {"a": np.ones(())}):
+        with pytest.raises(RequestError, match="column form"):
+            encode(outputs, True)
+        assert encode(outputs, False)
+
+
+def test_strings_that_are_not_text():
+    data = np.array([[b"caf\xc3\xa9", b"\xff\x00"]], object)
+    found = json.loads(encode({"x_bytes": data, "x": data}, False))["outputs"]
+    assert found["x_bytes"] == [[{"b64": "Y2Fmw6k="}, {"b64": "/wA="}]]
+    assert found["x"] == [["café", "\ufffd\x00"]]
+
+
+def test_numbers_that_json_does_not_have():
+    answer = encode({"y": np.array([np.nan, np.inf, -np.inf], np.float32)}, True)
+    assert answer == b'{"predictions": [NaN, Infinity, -Infinity]}', "as TensorFlow Serving does"
+
+
+def test_outputs_that_json_has_no_form_for():
+    with pytest.raises(RequestError, match="complex64") as error:
+        encode({"y": np.ones(1, np.complex64)}, True)
+    assert error.value.status == 501
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data(), st.sampled_from(["float16", "float32", "float64", "int32", "uint8", "bool"]))
+def test_what_is_written_is_read_back_exactly(data, dtype):
+    shape = arrays.array_shapes(min_dims=1, max_dims=3, max_side=4)
+    x = data.draw(arrays.arrays(dtype, shape))
+    answer = json.loads(encode({"x": x}, False))["outputs"]
+    found = decode({"inputs": answer}, {"x": tf.TensorSpec(x.shape, dtype)})["x"]
+    np.testing.assert_array_equal(found, x)

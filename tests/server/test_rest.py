@@ -1,0 +1,327 @@
+"""The server's answers beside those that TensorFlow Serving's page prints, and to bad requests."""
+
+import gzip
+import json
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+import tensorflow as tf
+
+from tests.server import toys
+from tests.server.toys import post
+from zoo.server.loading import load_all
+
+LIMIT = 300_000
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    home = tmp_path_factory.mktemp("serving")
+    folders = [
+        toys.save(toys.HalfPlusThree(), home / "half_plus_three" / "123"),
+        toys.save(toys.Shapes(), home / "toy" / "1"),
+        toys.save(toys.Translator(), home / "en_es" / "1"),
+        toys.save(toys.Classifier(), home / "vit" / "2"),
+    ]
+    with toys.running(load_all(folders), max_body=LIMIT) as (url, *_):
+        yield url
+
+
+def get(url, path, **options):
+    return httpx.get(f"{url}/v1/models/{path}", timeout=30, **options)
+
+
+def test_status_as_tensorflow_serving_prints_it(url):
+    expected = {
+        "model_version_status": [
+            {
+                "version": "123",
+                "state": "AVAILABLE",
+                "status": {"error_code": "OK", "error_message": ""},
+            }
+        ]
+    }
+    for path in (
+        "half_plus_three",
+        "half_plus_three/versions/123",
+        "half_plus_three/versions/0123",
+    ):
+        answer = get(url, path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json() == expected
+
+
+def test_predict_as_tensorflow_serving_prints_it(url):
+    for name in ("half_plus_three", "half_plus_three/versions/123"):
+        answer = post(url, {"instances": [1.0, 2.0, 5.0]}, name)
+        assert (answer.status_code, answer.json()) == (200, {"predictions": [3.5, 4.0, 5.5]})
+    answer = httpx.post(
+        f"{url}/v1/models/half_plus_three:predict",
+        content='{"inputs": [1.0, 2.0, 5.0]}',
+        headers={"content-type": "application/x-www-form-urlencoded"},  # as curl -d has it
+    )
+    assert answer.json() == {"outputs": [3.5, 4.0, 5.5]}
+
+
+def test_metadata_has_the_field_names_of_tensorflow_serving(url):
+    answer = get(url, "half_plus_three/metadata").json()
+    spec = {"name": "half_plus_three", "signature_name": "", "version": "123"}
+    assert answer["model_spec"] == spec
+    signature = answer["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    assert signature["method_name"] == "tensorflow/serving/predict"
+    assert signature["inputs"] == {
+        "x": {
+            "dtype": "DT_FLOAT",
+            "tensor_shape": {"dim": [{"size": "-1", "name": ""}], "unknown_rank": False},
+            "name": "serving_default_x:0",
+        }
+    }
+    assert signature["outputs"]["y"]["dtype"] == "DT_FLOAT"
+    assert get(url, "half_plus_three/versions/123/metadata").json() == answer
+
+
+def test_several_inputs_and_outputs(url):
+    rows = [
+        {"tag": "foo", "signal": [1, 2, 3, 4, 5], "sensor": [[1, 2], [3, 4]]},
+        {"tag": "bar", "signal": [3, 4, 1, 2, 5], "sensor": [[4, 5], [6, 8]]},
+    ]
+    expected = [{"tag": "FOO", "mean": 3.0, "sum": 10}, {"tag": "BAR", "mean": 3.0, "sum": 23}]
+    assert post(url, {"instances": rows}).json() == {"predictions": expected}
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    outputs = {name: [row[name] for row in expected] for name in expected[0]}
+    answer = post(url, {"signature_name": "serving_default", "inputs": columns})
+    assert answer.json() == {"outputs": outputs}
+
+
+def test_numbers_come_back_as_they_went(url):
+    inputs = {"bool": [True], "int8": [-128], "uint8": [255], "int64": [-(2**63)]}
+    inputs |= {"float16": [0.5], "bfloat16": [-2.0], "float64": [0.1]}
+    answer = post(url, {"signature_name": "numbers", "inputs": inputs})
+    assert answer.json() == {"outputs": dict(zip("abcdefg", inputs.values()))}
+
+
+def test_scalars_have_column_form_only(url):
+    assert post(url, {"signature_name": "scalar", "inputs": 2.0}).json() == {"outputs": 3.0}
+    answer = post(url, {"signature_name": "scalar", "instances": [2.0]})
+    assert (answer.status_code, list(answer.json())) == (400, ["error"])
+    answer = post(url, {"signature_name": "summed", "instances": [1.0, 2.0]})
+    assert answer.status_code == 400 and "column form" in answer.json()["error"]
+    assert post(url, {"signature_name": "summed", "inputs": [1.0, 2.0]}).json() == {"outputs": 3.0}
+
+
+def test_bytes_that_are_no_text(url):
+    answer = post(url, {"signature_name": "raw", "instances": [{"b64": "/wA="}]})
+    assert answer.json() == {"predictions": [{"raw_bytes": {"b64": "/wA="}, "raw": "\ufffd\x00"}]}
+
+
+def test_numbers_that_are_not_finite_are_tokens(url):
+    answer = post(url, {"signature_name": "log", "instances": [0, -1]})
+    assert answer.text == '{"predictions": [-Infinity, NaN]}'
+    answer = post(url, None, content=b'{"signature_name": "log", "inputs": [Infinity]}')
+    assert answer.text == '{"outputs": [Infinity]}'
+
+
+def test_empty_batch(url):
+    assert post(url, {"inputs": []}, "half_plus_three").json() == {"outputs": []}
+
+
+def test_translator_and_classifier(url):
+    answer = post(url, {"instances": ["hello", "x" * 101]}, "en_es").json()["predictions"]
+    assert answer[0]["translations"] == ["HELLO", "HELLO!"] and answer[0]["error"] == ""
+    assert answer[1] == {"translations": ["", ""], "scores": [0.0, 0.0], "error": "It is too long."}
+    answer = post(url, {"instances": [{"b64": "AAAA"}]}, "vit").json()["predictions"]
+    assert answer[0]["error"] == "It is no image."
+
+
+@pytest.mark.parametrize(
+    "request_, status, message",
+    [
+        ({"instances": ["a"], "signature_name": "nope"}, 400, '"nope" not found in signature def'),
+        ({"instances": ["a"], "signature_name": 3}, 400, "must be a string"),
+        ({"instances": [{"oops": 1.0}], "signature_name": "log"}, 400, "must have the keys"),
+        ({"instances": ["a"], "signature_name": "log"}, 400, "must be float32"),
+        ({"instances": [[1], [1, 2]], "signature_name": "log"}, 400, "ragged"),
+        ({"instances": [1.0, {"x": 1.0}], "signature_name": "log"}, 400, "Received at 0"),
+        ({"instances": [{"b64": "?"}], "signature_name": "raw"}, 400, "base64"),
+        ({"instances": [[1.0]], "signature_name": "log"}, 400, "shape"),
+        ({"instances": [4.0, -1.0], "signature_name": "checked"}, 400, "x is negative"),
+        ({"instances": [1.0], "signature_name": "complex"}, 501, "complex64"),
+        ([1], 400, "JSON object"),
+    ],
+)
+def test_bad_requests(url, request_, status, message):
+    answer = post(url, request_)
+    assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    assert message in answer.json()["error"]
+    assert "__inference" not in answer.text and "{{node" not in answer.text
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"instances": [1,]}', b"\xff", b"[" * 100_000])
+def test_malformed_json(url, body):
+    answer = post(url, None, content=body)
+    assert answer.status_code == 400 and "JSON Parse error" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "method, path, status, message",
+    [
+        ("GET", "/v1/models/nope", 404, "Servable not found for request: nope"),
+        ("POST", "/v1/models/nope:predict", 404, "Servable not found"),
+        ("GET", "/v1/models/toy/versions/2", 404, "toy, version 2"),
+        ("POST", "/v1/models/toy/versions/2:predict", 404, "Servable not found"),
+        ("GET", "/v1/models/toy/labels/stable", 404, "version stable"),
+        ("GET", "/v1/models/toy/versions/one", 400, "Malformed request"),
+        ("GET", f"/v1/models/toy/versions/{'1' * 5000}", 400, "Malformed request"),
+        ("GET", "/v1/nothing", 400, "Malformed request"),
+        ("GET", "/v1/models/toy:predict", 405, "takes POST"),
+        ("PUT", "/v1/models/toy:predict", 405, "takes POST"),
+        ("POST", "/v1/models/toy", 405, "takes GET"),
+        ("DELETE", "/v1/models/toy/metadata", 405, "takes GET"),
+        ("POST", "/v1/models/toy:classify", 501, "Use :predict"),
+        ("POST", "/v1/models/toy:regress", 501, "Use :predict"),
+        ("GET", "/nowhere", 404, "Not Found"),
+        ("POST", "/", 405, "Method Not Allowed"),
+    ],
+)
+def test_bad_addresses(url, method, path, status, message):
+    answer = httpx.request(method, url + path, json={"instances": [1.0]}, timeout=30)
+    assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    assert message in answer.json()["error"]
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+def test_gzip(url):
+    def send(body, encoding="gzip"):
+        headers = {"content-encoding": encoding}
+        return post(url, None, "half_plus_three", content=body, headers=headers)
+
+    packed = gzip.compress(b'{"instances": [1.0]}')
+    assert send(packed).json() == {"predictions": [3.5]}
+    assert send(b"nonsense").status_code == 400
+    assert send(packed[:-9]).status_code == 400
+    assert send(packed, "br").status_code == 415
+    bomb = gzip.compress(b" " * 1000 * LIMIT)
+    assert len(bomb) < LIMIT
+    assert send(bomb).status_code == 413
+
+
+def test_a_body_over_the_limit(url):
+    fits = json.dumps({"instances": [1.0]}).encode().ljust(LIMIT)
+    assert post(url, None, "half_plus_three", content=fits).status_code == 200
+
+    def in_pieces(size):
+        for _ in range(size // 10_000):
+            yield b" " * 10_000
+
+    for size in (LIMIT + 1, 3 * LIMIT):
+        answer = post(url, None, "half_plus_three", content=b" " * size)
+        assert answer.status_code == 413 and str(LIMIT) in answer.json()["error"]
+        answer = post(url, None, "half_plus_three", content=in_pieces(size + 10_000))
+        assert answer.status_code == 413
+    assert post(url, {"instances": [1.0]}, "half_plus_three").status_code == 200
+
+
+def test_a_huge_body_is_not_read(url):
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(
+            b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\n"
+            b"Content-Length: 10000000000\r\n\r\n"
+        )
+        assert b" 413 " in client.recv(100)
+
+
+def test_the_bytes_of_all_requests_are_bounded():
+    release = threading.Event()
+    spec = {"x": tf.TensorSpec([None], tf.float32)}
+
+    def wait(x):
+        assert release.wait(30)
+        return {"y": x}
+
+    model = toys.python_model("toy", wait, spec, {"y": tf.TensorSpec([None], tf.float32)})
+    body = json.dumps({"instances": [1.0]}).encode().ljust(1000)
+    with toys.running([model], max_body=1000, max_bodies=1500) as (url, service, _):
+        found = []
+        first = threading.Thread(target=lambda: found.append(post(url, None, content=body)))
+        first.start()
+        toys.wait_until(lambda: service.is_calling)
+        answer = post(url, None, content=body)
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+        release.set()
+        first.join()
+        assert found[0].status_code == 200
+        assert post(url, None, content=body).status_code == 200, "its bytes were given back"
+
+
+def test_a_slow_request_takes_too_long():
+    specs = {"x": tf.TensorSpec([None], tf.float32)}
+
+    def slow(x):
+        time.sleep(float(x[0]))
+        return {"y": x}
+
+    model = toys.python_model("toy", slow, specs, {"y": tf.TensorSpec([None], tf.float32)})
+    with toys.running([model], request_timeout=0.3) as (url, *_):
+        answer = post(url, {"instances": [0.6]})
+        assert answer.status_code == 504 and "0.3 s" in answer.json()["error"]
+        assert post(url, {"instances": [0.0]}, timeout=5).status_code in (200, 504)
+        time.sleep(0.5)
+        assert post(url, {"instances": [0.0]}).status_code == 200
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as client:
+            client.sendall(
+                b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+            )
+            client.settimeout(20)
+            assert b" 504 " in client.recv(100), "a body that does not come in time"
+
+
+def test_health(url):
+    assert httpx.get(f"{url}/healthz").json() == {"status": "alive"}
+    assert httpx.get(f"{url}/readyz").json() == {"status": "ready"}
+
+
+def test_not_ready_while_warming_up():
+    release = threading.Event()
+    outputs = {
+        "translations": tf.TensorSpec([None, 1], tf.string),
+        "scores": tf.TensorSpec([None, 1], tf.float32),
+        "error": tf.TensorSpec([None], tf.string),
+    }
+
+    def wait(texts):
+        assert release.wait(30)
+        return {"translations": texts[:, None], "scores": texts[:, None], "error": texts}
+
+    model = toys.python_model("toy", wait, {"texts": tf.TensorSpec([None], tf.string)}, outputs)
+    model = model._replace(kind="translator")
+    with toys.running([model], wait_for_ready=False) as (url, service, _):
+        toys.wait_until(lambda: service.is_calling)
+        ready, alive = httpx.get(f"{url}/readyz"), httpx.get(f"{url}/healthz")
+        status = get(url, "toy")
+        release.set()
+        toys.wait_until(lambda: service.is_ready)
+        assert httpx.get(f"{url}/readyz").status_code == 200
+    assert (ready.status_code, ready.json()) == (503, {"status": "starting"})
+    assert alive.status_code == 200
+    assert status.json()["model_version_status"][0]["state"] == "LOADING"
+
+
+def test_the_list_of_models_and_the_page(url):
+    models = httpx.get(f"{url}/v1/models").json()["models"]
+    assert [(m["name"], m["version"], m["kind"]) for m in models] == [
+        ("half_plus_three", "123", "model"),
+        ("toy", "1", "model"),
+        ("en_es", "1", "translator"),
+        ("vit", "2", "classifier"),
+    ]
+    assert models[2]["signatures"]["attention"]["inputs"] == ["texts", "translations"]
+    page = httpx.get(url)
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "http" not in page.text.replace("http-equiv", ""), "it needs no network"

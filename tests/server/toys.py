@@ -1,0 +1,201 @@
+"""Small SavedModels with the signatures of `zoo.export`, and a server in a thread."""
+
+import contextlib
+import threading
+import time
+
+import httpx
+import tensorflow as tf
+
+from zoo.server.app import Service
+from zoo.server.limits import Limits
+from zoo.server.models import Model, Signature
+from zoo.server.server import Server, bound_socket
+
+COLOURS = ("red", "green", "blue")
+
+
+def _function(method, *specs):
+    return tf.function(method, input_signature=specs, autograph=False).get_concrete_function()
+
+
+def _strings(name):
+    return tf.TensorSpec([None], tf.string, name)
+
+
+class HalfPlusThree(tf.Module):
+    """The example of TensorFlow Serving's page."""
+
+    def __init__(self):
+        super().__init__()
+        self.half = tf.Variable(0.5)
+
+    def signatures(self):
+        specs = [tf.TensorSpec([None], tf.float32, "x")]
+        return {"serving_default": _function(lambda x: {"y": x * self.half + 3.0}, *specs)}
+
+
+class Shapes(tf.Module):
+    """The three inputs of TensorFlow Serving's page, and outputs of every kind."""
+
+    def signatures(self):
+        inputs = [
+            _strings("tag"),
+            tf.TensorSpec([None, 5], tf.float32, "signal"),
+            tf.TensorSpec([None, 2, 2], tf.int32, "sensor"),
+        ]
+        numbers = [
+            tf.TensorSpec([None], dtype, dtype)
+            for dtype in ("bool", "int8", "uint8", "int64", "float16", "bfloat16", "float64")
+        ]
+        return {
+            "serving_default": _function(self.all, *inputs),
+            "numbers": _function(lambda *given: dict(zip("abcdefg", given)), *numbers),
+            "raw": _function(lambda data: {"raw_bytes": data, "raw": data}, _strings("data")),
+            "scalar": _function(lambda x: {"y": x + 1.0}, tf.TensorSpec([], tf.float32, "x")),
+            "log": _function(
+                lambda x: {"y": tf.math.log(x)}, tf.TensorSpec([None], "float32", "x")
+            ),
+            "checked": _function(self.checked, tf.TensorSpec([None], tf.float32, "x")),
+            "padded": _function(lambda texts: {"words": _words(texts)}, _strings("texts")),
+            "summed": _function(self.summed, tf.TensorSpec([None], tf.float32, "x")),
+            "complex": _function(lambda x: {"y": x}, tf.TensorSpec([None], tf.complex64, "x")),
+        }
+
+    def all(self, tag, signal, sensor):
+        total = tf.reduce_sum(sensor, axis=(1, 2))
+        return {"tag": tf.strings.upper(tag), "mean": tf.reduce_mean(signal, 1), "sum": total}
+
+    def checked(self, x):
+        with tf.control_dependencies([tf.debugging.assert_non_negative(x, "x is negative")]):
+            return {"root": tf.sqrt(x)}
+
+    def summed(self, x):
+        return {"sum": tf.reduce_sum(x)}
+
+
+class Translator(tf.Module):
+    """Shouts. Texts of more than 100 bytes are too long."""
+
+    def signatures(self):
+        pair = [_strings("texts"), _strings("translations")]
+        return {
+            "serving_default": _function(self.translate, _strings("texts")),
+            "attention": _function(self.attention, *pair),
+        }
+
+    def translate(self, texts):
+        error = tf.where(tf.strings.length(texts) > 100, "It is too long.", "")
+        translations = tf.stack([tf.strings.upper(texts), tf.strings.upper(texts) + "!"], axis=1)
+        scores = -tf.cast(tf.strings.length(translations), tf.float32) / 7.0
+        return {
+            "translations": tf.where(error[:, None] == "", translations, ""),
+            "scores": tf.where(error[:, None] == "", scores, 0.0),
+            "error": error,
+        }
+
+    def attention(self, texts, translations):
+        source, target = _words(texts), _words(translations)
+        rows, columns = tf.shape(target)[1], tf.shape(source)[1]
+        weights = tf.linalg.diag(tf.ones([tf.shape(texts)[0], tf.maximum(rows, columns)]))
+        return {
+            "attention": weights[:, :rows, :columns] * 0.9 + 0.01,
+            "source_tokens": source,
+            "target_tokens": target,
+            "error": tf.zeros_like(texts),
+        }
+
+
+class Classifier(tf.Module):
+    """Says which colour a PNG file has most of, as seen at 8x8 pixels."""
+
+    def signatures(self):
+        return {
+            "serving_default": _function(self.classify, _strings("image_bytes")),
+            "attention": _function(self.attention, _strings("image_bytes")),
+        }
+
+    def classify(self, image_bytes):
+        pixels, error = self._read(image_bytes)
+        sums = tf.reduce_sum(tf.cast(pixels, tf.float32), axis=(1, 2)) + 1.0
+        shares, order = tf.math.top_k(sums / tf.reduce_sum(sums, 1, keepdims=True), 3)
+        good = error[:, None] == ""
+        return {
+            "labels": tf.where(good, tf.gather(COLOURS, order), ""),
+            "probabilities": tf.where(good, shares, 0.0),
+            "error": error,
+        }
+
+    def attention(self, image_bytes):
+        pixels, error = self._read(image_bytes)
+        half = tf.constant([[0.7, 0.1], [0.1, 0.1]])
+        weights = tf.tile(half[None], [tf.shape(image_bytes)[0], 1, 1])
+        return {"attention": weights, "pixels": pixels, "error": error}
+
+    def _read(self, image_bytes):
+        is_png = tf.strings.substr(image_bytes, 0, 8) == b"\x89PNG\r\n\x1a\n"
+
+        def read(args):
+            data, good = args
+            pixels = tf.cond(
+                good,
+                lambda: tf.ensure_shape(tf.io.decode_png(data, channels=3), (None, None, 3)),
+                lambda: tf.zeros([8, 8, 3], tf.uint8),
+            )
+            pixels = tf.image.resize(tf.cast(pixels, tf.float32), (8, 8), antialias=True)
+            return tf.cast(tf.clip_by_value(tf.round(pixels), 0.0, 255.0), tf.uint8)
+
+        spec = tf.TensorSpec((8, 8, 3), tf.uint8)
+        pixels = tf.map_fn(read, (image_bytes, is_png), fn_output_signature=spec)
+        return pixels, tf.where(is_png, "", "It is no image.")
+
+
+def _words(texts):
+    return tf.strings.split(texts).to_tensor("")
+
+
+def save(module, folder):
+    """Writes a module as a SavedModel into `folder`; returns the folder."""
+    tf.saved_model.save(module, str(folder), module.signatures())
+    return folder
+
+
+def python_model(name, function, specs, outputs):
+    """A `Model` whose serving_default is a Python function of tensors."""
+    signature = Signature(specs, outputs, function)
+    return Model(name, 1, "model", None, {"serving_default": signature}, {}, 0.0, None)
+
+
+@contextlib.contextmanager
+def running(models, wait_for_ready=True, **limits):
+    """A server in a thread: yields (its URL, its `Service`, its `Server`)."""
+    service = Service(models, Limits(**limits), report=lambda line: None)
+    server = Server(service)
+    listener = bound_socket("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        wait_until(lambda: server.started)
+        if wait_for_ready:
+            wait_until(lambda: service.is_ready)
+        yield url, service, server
+    finally:
+        server.stop()
+        thread.join(30)
+        listener.close()
+
+
+def wait_until(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "It did not come true."
+        time.sleep(0.005)
+
+
+def post(url, request, name="toy", **options):
+    """The answer to a predict request."""
+    options = {"timeout": 30.0, **options}
+    if request is not None:
+        options["json"] = request
+    return httpx.post(f"{url}/v1/models/{name}:predict", **options)

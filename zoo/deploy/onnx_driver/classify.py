@@ -1,0 +1,157 @@
+"""Classifies images with model.onnx; needs Python, numpy and onnxruntime, and Pillow for files.
+
+    python classify.py cat.jpg dog.png --top-k 3
+    python classify.py pixels.npy                  # uint8 [H, W, C] of the model's size
+
+From Python, with this folder on the path:
+
+    from classify import Classifier
+    Classifier("folder of the export")(["cat.jpg"], top_k=3)      # [[("cat", 0.97), ...]]
+
+The graph takes pixels of one size; images are brought to it here: the shorter side is made to fit,
+the centre is cut out. Axes: B images, H image height, W image width, C channels.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import numpy as np
+import onnxruntime
+
+_TOGETHER = 32  # images that the model is given at a time
+
+
+class InputError(ValueError):
+    """An image or an option that cannot be used; the message says which and why."""
+
+
+class Classifier:
+    """Images to names of classes.
+
+    Args:
+        folder: that of the export; by default that of this file.
+
+    Raises:
+        InputError: if the folder is no such export.
+    """
+
+    def __init__(self, folder=None):
+        folder = pathlib.Path(__file__).parent if folder is None else pathlib.Path(folder)
+        path = folder / "model.onnx"
+        if not path.is_file():
+            raise InputError(f"{folder} is no export of a classifier: there is no model.onnx.")
+        self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        self.labels = json.loads(self._session.get_modelmeta().custom_metadata_map["labels"])
+        self.height, self.width, self.channels = self._session.get_inputs()[0].shape[1:]
+
+    def __call__(self, images, top_k=1):
+        """The likeliest classes of each image.
+
+        Args:
+            images: list of paths and arrays uint8 [H, W, C] of the model's size.
+            top_k: number of classes to return for each.
+
+        Returns:
+            For each image a list of (label, probability), the likeliest first.
+
+        Raises:
+            InputError: if an image cannot be used, or `top_k` is not positive.
+        """
+        if top_k < 1:
+            raise InputError(f"top_k must be at least 1. Received: top_k={top_k}.")
+        answers, images = [], list(images)
+        for start in range(0, len(images), _TOGETHER):
+            pixels = np.stack([self.read(image) for image in images[start : start + _TOGETHER]])
+            for row in self.probabilities(pixels):
+                best = np.argsort(-row, kind="stable")[:top_k]
+                answers.append([(self.labels[k], float(row[k])) for k in best])
+        return answers
+
+    def probabilities(self, pixels):
+        """uint8 [B, H, W, C] of the model's size -> float32 [B, classes]."""
+        return self._session.run(["probabilities"], {"pixels": pixels})[0]
+
+    def read(self, image):
+        """A file, or an array of the right size, as uint8 [H, W, C]."""
+        size = (self.height, self.width, self.channels)
+        pixels = image if isinstance(image, np.ndarray) else None
+        if pixels is None and pathlib.Path(image).suffix != ".npy":
+            return self._fit(_open(image, self.channels))
+        name = "The array" if pixels is not None else image
+        if pixels is None:
+            try:
+                pixels = np.load(image, allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise InputError(f"{image} cannot be read as an array: {error}.") from None
+        if pixels.dtype != np.uint8 or pixels.shape != size:
+            raise InputError(
+                f"{name} must be uint8 of shape {size}. "
+                f"Received: {pixels.dtype} of shape {pixels.shape}."
+            )
+        return pixels
+
+    def _fit(self, image):
+        """A Pillow image -> uint8 [H, W, C]: resized with antialiasing, its centre cut out."""
+        from PIL import Image
+
+        own, size = np.array([image.height, image.width]), np.array([self.height, self.width])
+        rows, columns = np.maximum(size, np.round(own * (size / own).max()).astype(int))
+        top, left = (rows - self.height) // 2, (columns - self.width) // 2
+        channels = []
+        for channel in image.split():
+            if (rows, columns) != (image.height, image.width):
+                # As float, lest Pillow round between the two directions.
+                channel = channel.convert("F").resize((columns, rows), Image.Resampling.BILINEAR)
+            channels.append(np.asarray(channel, np.float32))
+        pixels = np.stack(channels, axis=-1)
+        pixels = pixels[top : top + self.height, left : left + self.width]
+        return np.clip(np.round(pixels), 0, 255).astype(np.uint8)
+
+
+def _open(path, channels):
+    """A file as a Pillow image, grey or RGB; transparency is dropped."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise InputError(
+            f"Reading {path} takes Pillow: `pip install pillow`, or give an array (.npy)."
+        ) from None
+    try:
+        with Image.open(path) as image:
+            if image.mode in ("I;16", "I;16B", "I"):  # 16 bits: the upper ones are the image
+                image = image.point(lambda value: value / 256)
+            return image.convert("RGB").convert("L" if channels == 1 else "RGB")
+    except FileNotFoundError:
+        raise InputError(f"There is no image {path}.") from None
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError) as error:
+        raise InputError(f"{path} cannot be read as an image: {error}.") from None
+
+
+def main(arguments=None):
+    """The command line; returns the exit status: 2 if an image could not be classified."""
+    parser = argparse.ArgumentParser(description="Classifies images; see the head of this file.")
+    parser.add_argument("images", metavar="IMAGE", nargs="+", help="image file, or array .npy")
+    parser.add_argument("--folder", help="that of the export (that of this file)")
+    parser.add_argument("--top-k", type=int, default=1, help="classes to print for each (1)")
+    args = parser.parse_args(arguments)
+    failed = False
+    try:
+        classifier = Classifier(args.folder)
+        for path in args.images:
+            try:
+                [answer] = classifier([path], args.top_k)
+            except InputError as error:
+                failed = True
+                print(f"error: {error}", file=sys.stderr)
+            else:
+                print(f"{path}\t" + "\t".join(f"{name} {share:.1%}" for name, share in answer))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 2 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Beam search around decoder.onnx, in numpy.
+
+encoder.onnx takes the source once. decoder.onnx takes the last token of each hypothesis, the number
+of tokens before it and what it gave the last time, and gives the log-probabilities of the token
+that follows. Axes: B sentences, S source tokens, K hypotheses of a sentence, T tokens of a
+hypothesis, V target vocabulary.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from tokenizer import END_ID, PAD_ID, START_ID
+
+_NEVER = np.float32(-np.inf)
+
+
+class Hypotheses(NamedTuple):
+    """K hypotheses of each sentence.
+
+    Fields:
+        tokens: int32 [B, K, T], without the start, the end included, then padding.
+        log_probs: float32 [B, K]; minus infinity stands for no hypothesis.
+        scores: float32 [B, K], `log_probs` over the length penalty.
+    """
+
+    tokens: np.ndarray
+    log_probs: np.ndarray
+    scores: np.ndarray
+
+    def pick(self, chosen):
+        """Those of the numbers int [B, K]."""
+        return Hypotheses(
+            np.take_along_axis(self.tokens, chosen[..., None], axis=1),
+            np.take_along_axis(self.log_probs, chosen, axis=1),
+            np.take_along_axis(self.scores, chosen, axis=1),
+        )
+
+
+def beam_search(steps, shape, length, alpha):
+    """The K best hypotheses of each sentence.
+
+    At each step the 2K best continuations are looked at. Those that end, if they are among the
+    K best, join the finished ones; the K best others go on. A sentence is done when it has K
+    finished hypotheses. With K = 1 this is greedy search. Source: Wu et al. 2016, "Google's
+    Neural Machine Translation System", section 7.
+
+    Args:
+        steps: `Steps`.
+        shape: (B, K).
+        length: T, the largest number of tokens, the end included.
+        alpha: of the length penalty.
+
+    Returns:
+        `Hypotheses`, the best first; after those that ended, those that were cut off.
+    """
+    beam_size, alpha, position = shape[1], np.float32(alpha), 0
+    nothing = np.full(shape, _NEVER)
+    empty = Hypotheses(np.full((*shape, length), PAD_ID, np.int32), nothing, nothing)
+    first = np.arange(beam_size) == 0  # at the start there is one hypothesis, not K equal ones
+    live = empty._replace(log_probs=np.where(first, np.float32(0), nothing))
+    finished, last = empty, np.full(shape, START_ID, np.int32)
+    while position < length and not _done(finished).all():
+        log_probs = live.log_probs[..., None] + steps.log_probs(last)
+        log_probs[..., [PAD_ID, START_ID]] = _NEVER
+        parents, token, log_probs = _continuations(log_probs, 2 * beam_size)
+        continued = live.pick(parents)._replace(
+            log_probs=log_probs, scores=log_probs / length_penalty(position + 1, alpha)
+        )
+        continued.tokens[..., position] = token
+
+        is_end = token == END_ID
+        counts = is_end & (np.arange(2 * beam_size) < beam_size) & ~_done(finished)[:, None]
+        ended = continued._replace(scores=np.where(counts, continued.scores, _NEVER))
+        pool = _together(finished, ended)
+        finished = pool.pick(_top(pool.scores, beam_size))
+
+        going_on = np.where(is_end, _NEVER, log_probs)
+        chosen = _top(going_on, beam_size)
+        live = continued._replace(log_probs=going_on).pick(chosen)
+        last = np.take_along_axis(token, chosen, axis=1)
+        steps.follow(np.take_along_axis(parents, chosen, axis=1))
+        position += 1
+    live = live._replace(scores=live.log_probs / length_penalty(position, alpha))
+    return _ranked(finished, live)
+
+
+class Steps:
+    """The decoder, step by step, for the K hypotheses of each sentence.
+
+    The hypotheses share a room for keys and values, in which each step takes K places. A hypothesis
+    is a path through them, so that none is moved when one goes on from another. The room grows.
+
+    Args:
+        encoder, decoder: sessions of ONNX Runtime.
+        source: int32 [B, S].
+        beam_size: K.
+    """
+
+    def __init__(self, encoder, decoder, source, beam_size):
+        self._decoder, self._position = decoder, 0
+        self._results = [result.name for result in decoder.get_outputs()]
+        outputs = [output.name for output in encoder.get_outputs()]
+        self._memory = dict(zip(outputs, encoder.run(outputs, {"source": source})))
+        self._state = {"paths": np.zeros((len(source), beam_size, 0), np.int32)}
+        for name, heads in self._memory.items():
+            if name != "memory_mask":
+                empty = np.zeros((*heads.shape[:2], 0, heads.shape[3]), np.float32)
+                self._state[name.replace("memory", "target")] = empty
+
+    def log_probs(self, tokens):
+        """float32 [B, K, V] of what follows the next tokens, int32 [B, K]."""
+        if self._position == self._state["paths"].shape[2]:
+            self._grow(max(16, self._position))
+        feeds = {"tokens": tokens, "position": np.array(self._position, np.int32)}
+        results = self._decoder.run(self._results, {**feeds, **self._state, **self._memory})
+        results = dict(zip(self._results, results))
+        self._state = {name: results[f"next_{name}"] for name in self._state}
+        self._position += 1
+        return results["log_probs"]
+
+    def follow(self, parents):
+        """Hypothesis k goes on from hypothesis ``parents[b, k]``."""
+        paths = self._state["paths"]
+        self._state["paths"] = np.take_along_axis(paths, parents[..., None], axis=1)
+
+    def _grow(self, places):
+        """Makes room for more target tokens."""
+        beam_size = self._state["paths"].shape[1]
+        for name, value in self._state.items():
+            more = (0, places) if name == "paths" else (0, places * beam_size)
+            axes = [(0, 0)] * value.ndim
+            axes[2] = more
+            self._state[name] = np.pad(value, axes)
+
+
+def length_penalty(length, alpha):
+    """((5 + length) / 6)^alpha, Wu et al. 2016, equation 14."""
+    return (np.float32(5 + length) / np.float32(6)) ** alpha
+
+
+def _continuations(log_probs, count):
+    """The `count` best of float32 [B, K, V]: (hypothesis gone on from, token, log-probability)."""
+    each = min(count, log_probs.shape[-1])
+    token = _top(log_probs, each)
+    flat = np.take_along_axis(log_probs, token, axis=-1).reshape(len(log_probs), -1)
+    index = _top(flat, count)
+    token = np.take_along_axis(token.reshape(flat.shape), index, axis=1).astype(np.int32)
+    return index // each, token, np.take_along_axis(flat, index, axis=1)
+
+
+def _top(values, count):
+    """Where the `count` largest of the last axis are, the largest first."""
+    best = np.sort(np.argpartition(-values, count - 1)[..., :count])
+    order = np.argsort(-np.take_along_axis(values, best, axis=-1), kind="stable")
+    return np.take_along_axis(best, order, axis=-1)
+
+
+def _done(finished):
+    """Which sentences have K finished hypotheses."""
+    return (finished.scores > _NEVER).all(axis=1)
+
+
+def _together(one, other):
+    """The hypotheses of both, side by side."""
+    return Hypotheses(*(np.concatenate(parts, axis=1) for parts in zip(one, other)))
+
+
+def _ranked(finished, live):
+    """The finished hypotheses and, in the places left, those that were cut off."""
+    count = (finished.scores > _NEVER).sum(axis=1, keepdims=True)
+    place = np.arange(finished.scores.shape[1])[None]
+    chosen = np.where(place < count, place, place.shape[1] + place - count)
+    return _together(finished, live).pick(chosen)

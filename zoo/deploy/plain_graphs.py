@@ -1,0 +1,158 @@
+"""What leaves the zoo, as functions of tensors alone, for formats that know neither text nor files.
+
+Axes: B images or sentences, H image height, W image width, C channels; S source tokens, T target
+tokens, K hypotheses of a sentence, V target vocabulary. In signatures a free axis is its letter.
+"""
+
+import tensorflow as tf
+from keras import ops
+
+from zoo.layers import DecoderCache
+from zoo.layers.attention import KeyValue
+from zoo.models.transformer import Cache
+
+
+def in_float32(model, input_shape=None):
+    """A copy of a model that computes in float32, whatever the model's own precision."""
+    twin = type(model).from_config({**model.get_config(), "dtype": "float32"})
+    twin.build(input_shape)
+    for mine, theirs in zip(twin.weights, model.weights, strict=True):
+        mine.assign(theirs)
+    return twin
+
+
+def signature(inputs, outputs):
+    """Tensors, name -> (dtype, shape), as export.json has them."""
+    return {
+        side: {name: {"dtype": dtype, "shape": shape} for name, (dtype, shape) in tensors.items()}
+        for side, tensors in (("inputs", inputs), ("outputs", outputs))
+    }
+
+
+def specs(tensors):
+    """name -> (dtype, shape) as TensorFlow's signatures."""
+    return [
+        tf.TensorSpec([None if isinstance(size, str) else size for size in shape], dtype, name)
+        for name, (dtype, shape) in tensors.items()
+    ]
+
+
+def by_name(function, tensors):
+    """`function` of keyword arguments as one of positional ones, in the order of `tensors`."""
+    return lambda *values: function(**dict(zip(tensors, values)))
+
+
+class PixelClassifier:
+    """Pixels in, probabilities out.
+
+    Args:
+        classifier: `zoo.classifier.ImageClassifier`; its model is copied.
+
+    Fields: `inputs` and `outputs` of `probabilities`: name -> (dtype, shape).
+    """
+
+    def __init__(self, classifier):
+        shape = classifier.model.input_shape
+        self.model = in_float32(classifier.model, (None, *shape))
+        self.inputs = {"pixels": ("uint8", ["B", *shape])}
+        self.outputs = {"probabilities": ("float32", ["B", len(classifier.class_names)])}
+        self._normalise = classifier.preprocessing.normalise
+
+    def probabilities(self, pixels):
+        """uint8 [B, H, W, C] -> {"probabilities": float32 [B, classes]}."""
+        logits = self.model(self._normalise(pixels), training=False)
+        return {"probabilities": ops.softmax(logits)}
+
+
+class StepGraphs:
+    """Encoding, and one step of decoding; the search around them belongs to the caller.
+
+    Args:
+        model: `zoo.models.Transformer`; it is copied.
+
+    Fields: `encode_inputs`, `encode_outputs`, `decode_inputs`, `decode_outputs`: name -> (dtype,
+    shape).
+    """
+
+    def __init__(self, model):
+        self.model = in_float32(model)
+        for block in self.model.decoder_blocks:
+            block.self_attention.layer.write = _write_by_concatenation
+        memory = {**self._heads("memory", "S"), "memory_mask": ("bool", ["B", "S"])}
+        self.encode_inputs = {"source": ("int32", ["B", "S"])}
+        self.encode_outputs = memory
+        self.decode_inputs = {
+            "tokens": ("int32", ["B", "K"]),
+            "position": ("int32", []),
+            "paths": ("int32", ["B", "K", "T"]),
+            **self._heads("target", "T*K"),
+            **memory,
+        }
+        self.decode_outputs = {
+            "log_probs": ("float32", ["B", "K", model.target_vocab_size]),
+            "next_paths": ("int32", ["B", "K", "T"]),
+            **self._heads("next_target", "T*K"),
+        }
+
+    def encode(self, source):
+        """int32 [B, S] -> what `decode` needs to know of it, by name."""
+        memory = self.model.encode(source)
+        heads = [block.cross_attention.layer.project(memory) for block in self.model.decoder_blocks]
+        return {**_named("memory", heads), "memory_mask": source != self.model.pad_id}
+
+    def decode(self, tokens, position, paths, **cache):
+        """Takes in the next token of each hypothesis, as `Transformer.step`.
+
+        Args:
+            tokens: int32 [B, K].
+            position: int32 [], number of tokens taken in before.
+            paths: int32 [B, K, T], see `zoo.models.transformer.Cache`.
+            **cache: what was before, and what `encode` gave, by name.
+
+        Returns:
+            dict: "log_probs", float32 [B, K, V], of the token that follows; "next_paths" and
+            "next_target_key_0" and so on, for the next step.
+        """
+        sides = (_block_heads("target", cache), _block_heads("memory", cache))
+        blocks = tuple(map(DecoderCache, *sides))
+        mask = cache["memory_mask"][:, None, None, :]
+        logits, after = self.model.step(tokens, Cache(position, paths, blocks, mask))
+        return {
+            "log_probs": ops.log_softmax(logits),
+            "next_paths": after.paths,
+            **_named("next_target", [block.target for block in after.blocks]),
+        }
+
+    def _heads(self, side, length):
+        """The keys and values of every block, [B, H, length, head width]."""
+        empty = [
+            block.self_attention.layer.empty_cache(1, 1) for block in self.model.decoder_blocks
+        ]
+        return {
+            name: ("float32", ["B", heads.shape[1], length, heads.shape[3]])
+            for name, heads in _named(side, empty).items()
+        }
+
+
+def _write_by_concatenation(room, heads, position):
+    """`MultiHeadSelfAttention.write` in slices: the converters know no update in place."""
+    end = position + ops.shape(heads)[2]
+    return ops.concatenate([room[:, :, :position], heads, room[:, :, end:]], axis=2)
+
+
+def _named(side, blocks):
+    """`KeyValue` of each block by name: "memory_key_0", "memory_value_0", "memory_key_1" ..."""
+    return {
+        f"{side}_{kind}_{index}": heads
+        for index, block in enumerate(blocks)
+        for kind, heads in block._asdict().items()
+    }
+
+
+def _block_heads(side, named):
+    """The opposite of `_named`."""
+    count = sum(name.startswith(f"{side}_key_") for name in named)
+    return [
+        KeyValue(*(named[f"{side}_{kind}_{index}"] for kind in KeyValue._fields))
+        for index in range(count)
+    ]

@@ -1,0 +1,242 @@
+"""The server as an ASGI application: TensorFlow Serving's REST API, its state, and a page.
+
+Source: TensorFlow Serving, "RESTful API" (tensorflow.org/tfx/serving/api_rest).
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import importlib.resources
+import re
+import time
+import traceback
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from zoo.server import inputs, outputs
+from zoo.server.batching import Batcher
+from zoo.server.bodies import Body, Memory
+from zoo.server.errors import RequestError, unavailable
+from zoo.server.models import DEFAULT_SIGNATURE
+from zoo.server.warm_up import warm_up
+
+_PATH = re.compile(
+    r"/v1/models(?:/(?P<name>[^/:]+)"
+    r"(?:/versions/(?P<version>[0-9]{1,18})|/labels/(?P<label>[^/:]+))?"
+    r"(?:(?P<metadata>/metadata)|:(?P<verb>\w+))?)?"
+)
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_PAGE_HEADERS = {
+    # The page takes nothing from elsewhere and talks to no one but its server.
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Service:
+    """What the server knows and does.
+
+    Args:
+        models: list of `zoo.server.models.Model`, each of another name.
+        limits: `zoo.server.limits.Limits`.
+        report: called with a line about each model once it has given its first answer.
+
+    Attributes:
+        app: the ASGI application.
+        is_ready: whether every model has given its first answer.
+        is_stopping: set it, and new requests get 503.
+        in_flight: requests that are being answered.
+        failure: the error of a model that could not give its first answer, or None.
+    """
+
+    def __init__(self, models, limits, report=print):
+        self.batchers = {model.name: Batcher(model, limits) for model in models}
+        self.limits = limits
+        self.report = report
+        self.is_ready = False
+        self.is_stopping = False
+        self.in_flight = 0
+        self.failure = None
+        self._memory = Memory(limits.max_bodies)
+        # JSON is read and written beside the event loop; Python runs one of them at a time anyway.
+        self._converters = concurrent.futures.ThreadPoolExecutor(2, "json")
+        page = importlib.resources.files("zoo.server").joinpath("page.html")
+        self._page = page.read_text("utf-8")
+        self.app = Starlette(
+            routes=[
+                Route("/", self.page),
+                Route("/healthz", self.healthz),
+                Route("/readyz", self.readyz),
+                Route("/v1/{rest:path}", self.rest, methods=_METHODS),
+            ],
+            exception_handlers={HTTPException: _http_error},
+            lifespan=self._lifespan,
+        )
+
+    @property
+    def is_calling(self):
+        """Whether a model is in a call."""
+        return any(batcher.is_running for batcher in self.batchers.values())
+
+    async def page(self, request):
+        return HTMLResponse(self._page, headers=_PAGE_HEADERS)
+
+    async def healthz(self, request):
+        return JSONResponse({"status": "alive"})
+
+    async def readyz(self, request):
+        if self.is_stopping or not self.is_ready:
+            status = "stopping" if self.is_stopping else "starting"
+            return JSONResponse({"status": status}, 503, {"Retry-After": "1"})
+        return JSONResponse({"status": "ready"})
+
+    async def rest(self, request):
+        """TensorFlow Serving's API."""
+        self.in_flight += 1
+        body = Body(request, self.limits.max_body)
+        try:
+            response = await self._routed(request, body)
+        except RequestError as error:
+            await body.drain()
+            response = JSONResponse({"error": error.message}, error.status, error.headers)
+        except ClientDisconnect:
+            response = Response(status_code=499)  # nobody reads it
+        except Exception as error:
+            traceback.print_exc()
+            message = f"The server failed: {type(error).__name__}: {error}"
+            response = JSONResponse({"error": message}, 500)
+        finally:
+            self.in_flight -= 1
+        if self.is_stopping:
+            response.headers["Connection"] = "close"
+        return response
+
+    async def _routed(self, request, body):
+        path, method = request.scope["path"], request.method
+        match = _PATH.fullmatch(path)
+        if match is None:
+            raise RequestError(400, f"Malformed request: {method} {path}")
+        allowed = "POST" if match["verb"] else "GET"
+        if method != allowed and (method, allowed) != ("HEAD", "GET"):
+            message = f"{path} takes {allowed}, not {method}."
+            raise RequestError(405, message, {"Allow": allowed})
+        if not match["name"]:
+            return JSONResponse({"models": [b.model.summary() for b in self.batchers.values()]})
+        batcher = self._batcher(match)
+        if match["metadata"]:
+            return JSONResponse(batcher.model.metadata())
+        if not match["verb"]:
+            return JSONResponse(self._status(batcher.model))
+        if match["verb"] != "predict":
+            raise RequestError(501, f":{match['verb']} is not served here. Use :predict.")
+        return await self._predict(request, body, batcher)
+
+    def _batcher(self, match):
+        batcher = self.batchers.get(match["name"])
+        version = match["version"] or match["label"]
+        if batcher and (not version or int(match["version"] or -1) == batcher.model.version):
+            return batcher
+        asked = f"{match['name']}, version {version}" if version else match["name"]
+        serves = ", ".join(f"{n}, version {b.model.version}" for n, b in self.batchers.items())
+        raise RequestError(
+            404, f"Servable not found for request: {asked}. This server has {serves}."
+        )
+
+    def _status(self, model):
+        """`GetModelStatusResponse` in JSON's form."""
+        state = "UNLOADING" if self.is_stopping else "AVAILABLE" if self.is_ready else "LOADING"
+        status = {"error_code": "OK", "error_message": ""}
+        version = {"version": str(model.version), "state": state, "status": status}
+        return {"model_version_status": [version]}
+
+    async def _predict(self, request, body, batcher):
+        if self.is_stopping:
+            raise unavailable("The server is stopping.")
+        try:
+            with self._memory.share() as take:
+                async with asyncio.timeout(self.limits.request_timeout):
+                    answer = self._answer(batcher, body, await body.read(take))
+                    return await self._while_connected(request, answer)
+        except TimeoutError:
+            seconds = self.limits.request_timeout
+            raise RequestError(504, f"The request took more than {seconds:g} s.") from None
+
+    async def _answer(self, batcher, body, data):
+        loop = asyncio.get_running_loop()
+
+        def read():
+            found = inputs.parse(body.unpacked(data))
+            name = _signature_name(found, batcher.model)
+            arrays = inputs.decode(found, batcher.model.signatures[name].inputs)
+            return name, arrays, inputs.is_row_form(found)
+
+        name, arrays, row_form = await loop.run_in_executor(self._converters, read)
+        found = await batcher.run(name, arrays)
+        answer = await loop.run_in_executor(self._converters, outputs.encode, found, row_form)
+        return Response(answer, media_type="application/json")
+
+    async def _while_connected(self, request, answer):
+        """Awaits `answer`, and cancels it if the client goes away."""
+        answer = asyncio.ensure_future(answer)
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise ClientDisconnect()
+            return answer.result()
+        finally:
+            answer.cancel()
+            gone.cancel()
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app):
+        for batcher in self.batchers.values():
+            batcher.start()
+        warming = asyncio.create_task(self._warm_up())
+        yield
+        warming.cancel()
+        for batcher in self.batchers.values():
+            await batcher.stop()
+        self._converters.shutdown(wait=False, cancel_futures=True)
+
+    async def _warm_up(self):
+        try:
+            for name, batcher in self.batchers.items():
+                started, model = time.monotonic(), batcher.model
+                await warm_up(batcher)
+                seconds = time.monotonic() - started
+                self.report(
+                    f"{name}, version {model.version}: {model.kind}, loaded in "
+                    f"{model.seconds:.1f} s, warmed up in {seconds:.1f} s"
+                )
+            self.is_ready = True
+        except Exception as error:
+            self.failure = error
+
+
+def _signature_name(request, model):
+    name = request.get("signature_name") or DEFAULT_SIGNATURE
+    if not isinstance(name, str):
+        raise RequestError(400, "'signature_name' must be a string.")
+    if name not in model.signatures:
+        raise RequestError(
+            400,
+            f'Serving signature name: "{name}" not found in signature def. '
+            f"There are {sorted(model.signatures)}.",
+        )
+    return name
+
+
+async def _disconnected(request):
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _http_error(request, error):
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
