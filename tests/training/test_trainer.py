@@ -174,6 +174,18 @@ def test_the_model_is_the_one_that_was_given():
     assert Trainer(model).trained_model() is model
 
 
+def test_what_is_predicted_with_and_saved_is_the_model(tmp_path):
+    trainer = compiled()
+    trainer.fit(dataset(data(2)), steps_per_epoch=2, verbose=0)
+    inputs = data(1)[0][0]
+    expected = trainer.model.predict(inputs, verbose=0)
+    np.testing.assert_array_equal(trainer.predict(inputs, verbose=0), expected)
+    trainer.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is keras.Sequential
+    np.testing.assert_array_equal(loaded.predict(inputs, verbose=0), expected)
+
+
 def test_what_cannot_be_right_is_refused():
     trainer = Trainer(language_model())
     with pytest.raises(ValueError, match='reduction="sum"'):

@@ -9,7 +9,6 @@ import numpy as np
 
 from zoo.training import checkpoint_file as files
 from zoo.training import distribution, model_state, run_folder
-from zoo.training.agreement import Agreement
 from zoo.training.divergence import DivergedError, LossWatch, check_weights
 from zoo.training.interruption import Interruption
 from zoo.training.whole_file import remove_partial
@@ -81,7 +80,7 @@ class Checkpoint(keras.callbacks.Callback):
         model.optimizer.build(model.trainable_variables)
         strategy = model.distribute_strategy
         self._is_chief = distribution.is_chief(strategy)
-        self._agreement = Agreement(strategy)
+        self._agreement = distribution.Agreement(strategy)
         found, unusable = files.newest_usable(self.folder, lambda *it: self._fault(model, *it))
         if self._is_chief:
             for path, words in unusable:

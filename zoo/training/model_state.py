@@ -100,11 +100,11 @@ def _value(name, variable, model):
     strategy = model.distribute_strategy
     if distribution.num_workers(strategy) > 1:
         return variable.numpy()[None]
-    return np.stack([part.numpy() for part in strategy.experimental_local_results(variable.value)])
+    return np.stack([part.numpy() for part in distribution.replica_values(strategy, variable)])
 
 
 def _set_metric(variable, values, strategy):
-    parts = strategy.experimental_local_results(variable.value)
+    parts = distribution.replica_values(strategy, variable)
     if distribution.num_workers(strategy) == 1 and len(parts) == len(values):
         for part, value in zip(parts, values):
             part.assign(value)

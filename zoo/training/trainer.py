@@ -121,10 +121,17 @@ class Trainer(keras.Model):
     def evaluate(self, batches=None, steps=None, **settings):
         """`keras.Model.evaluate` on a data set of batches, of known length."""
         batches = settings.pop("x", batches)  # as `fit` calls it
-        if not isinstance(batches, tf.distribute.DistributedDataset):
-            steps = steps or len(batches)
-            batches = distribution.distribute(batches, self.distribute_strategy)
+        steps = len(batches) if steps is None else steps
+        batches = distribution.distribute(batches, self.distribute_strategy)
         return super().evaluate(batches, steps=steps, **settings)
+
+    def predict(self, *args, **kwargs):
+        """`predict` of the trained model, on one device."""
+        return self.trained_model().predict(*args, **kwargs)
+
+    def save(self, *args, **kwargs):
+        """`save` of the trained model: what is loaded is the model and no trainer."""
+        return self.trained_model().save(*args, **kwargs)
 
     def train_on_batch(self, *args, **kwargs):
         # Keras's would train every replica on the whole batch, and count it as often.
@@ -141,9 +148,7 @@ class Trainer(keras.Model):
             total += loss
             gradients = new if gradients is None else [a + b for a, b in zip(gradients, new)]
             self._update_metrics(batch, outputs)
-        if replicas > 1:
-            context = tf.distribute.get_replica_context()
-            gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        gradients = distribution.sum_over_replicas(gradients)
         self.optimizer.apply(gradients, self.trainable_variables)
         self._loss_tracker.update_state(total * replicas, sample_weight=1.0 / replicas)
         return self._logs()

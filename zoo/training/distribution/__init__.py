@@ -4,6 +4,7 @@ A worker is a process, a replica the copy of a model on one device. The chief is
 writes the run folder; without several workers it is the only one.
 """
 
+from zoo.training.distribution.agreement import Agreement
 from zoo.training.distribution.choice import choose
 from zoo.training.distribution.feeding import distribute
 from zoo.training.distribution.workers import (
@@ -13,7 +14,9 @@ from zoo.training.distribution.workers import (
     is_chief,
     num_workers,
     private_folder,
+    replica_values,
     set_random_state,
+    sum_over_replicas,
     total,
     worker_index,
 )

@@ -46,6 +46,19 @@ def is_chief(strategy):
     return worker_index(strategy) == 0
 
 
+def replica_values(strategy, variable):
+    """The tensors of a `keras.Variable` on the replicas of this worker."""
+    return strategy.experimental_local_results(variable.value)
+
+
+def sum_over_replicas(tensors):
+    """Adds up what each replica has, within a step: list of dense tensors -> the same in all."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return tensors
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+
 def total(strategy, numbers):
     """The sums of each replica's numbers over all replicas, for which all workers wait.
 
@@ -117,7 +130,7 @@ def set_random_state(variable, state, strategy):
         state: the two numbers, as replica 0 has them.
         strategy: `tf.distribute.Strategy` under which the variable was made.
     """
-    components = strategy.experimental_local_results(variable.value)
+    components = replica_values(strategy, variable)
     first = worker_index(strategy) * len(components)
     for replica, component in enumerate(components, first):
         value = np.array(state, dtype=component.dtype.as_numpy_dtype)

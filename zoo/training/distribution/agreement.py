@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from zoo.training import distribution
+from zoo.training.distribution.workers import num_workers
 
 _STEPS_BETWEEN = 20  # questions to the other workers, which take time
 
@@ -16,7 +16,7 @@ class Agreement:
 
     def __init__(self, strategy):
         self._sums = None
-        if distribution.num_workers(strategy) > 1:
+        if num_workers(strategy) > 1:
 
             @tf.function
             def sums(numbers):
