@@ -20,7 +20,8 @@ class Agreement:
 
             @tf.function
             def sums(numbers):
-                return strategy.reduce("SUM", strategy.run(lambda: numbers), axis=None)
+                each = strategy.run(lambda: tf.identity(numbers))
+                return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
             self._sums = sums
 

@@ -85,9 +85,18 @@ def _configure(change):
 
 
 def _multi_worker():
-    if tf.config.list_physical_devices("GPU") or len(_cpu_parts()) == 1:
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    return _CpuWorkers()
+    has_parts = len(_cpu_parts()) > 1 and not tf.config.list_physical_devices("GPU")
+    try:
+        return _CpuWorkers() if has_parts else tf.distribute.MultiWorkerMirroredStrategy()
+    except tf.errors.UnknownError as error:
+        if "gRPC server" not in error.message:
+            raise
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        address = resolver.cluster_spec().task_address(resolver.task_type, resolver.task_id)
+        raise UserError(
+            f"This worker cannot listen at {address}: another program may use that port. "
+            f"TensorFlow says: {error.message}."
+        ) from None
 
 
 class _CpuWorkers(tf.distribute.MultiWorkerMirroredStrategy):

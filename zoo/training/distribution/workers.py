@@ -72,7 +72,9 @@ def total(strategy, numbers):
 
     @tf.function  # without which TensorFlow warns of the time it takes
     def reduced():
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(numbers), axis=None)
+        # A tensor that is the same object on all replicas of a worker would count once.
+        each = strategy.run(lambda: tf.identity(numbers()))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
     with exit_if_a_worker_is_lost(strategy):
         return reduced().numpy()
