@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -110,6 +111,20 @@ def test_gpus_are_shared_out(monkeypatch):
         launching._shares_of_gpus(6)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert launching._shares_of_gpus(2) == [{}, {}]
+
+
+def test_a_port_in_use_is_named():
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        workers = [f"localhost:{port}", "localhost:1"]
+        task = {"type": "worker", "index": 0}
+        config = json.dumps({"cluster": {"worker": workers}, "task": task})
+        line = [sys.executable, "recipes/vit_cifar10.py", "--dataset", "digits"]
+        environment = {**ENVIRONMENT, "TF_CONFIG": config}
+        done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 2
+    assert f"cannot listen at localhost:{port}: another program may use that port" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # --- recipes -------------------------------------------------------------------------------------

@@ -1,5 +1,8 @@
 """Which strategy to train by: from a flag, the devices and the environment."""
 
+import signal
+import threading
+
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy
 
@@ -7,6 +10,7 @@ from zoo.errors import UserError
 from zoo.training.distribution.cluster import enter_cluster
 
 NAMES = ("auto", "one", "mirrored", "multiworker")
+_MINUTES = 10  # that a worker waits for the others to start
 
 
 def choose(name="auto", devices=None):
@@ -86,17 +90,31 @@ def _configure(change):
 
 def _multi_worker():
     has_parts = len(_cpu_parts()) > 1 and not tf.config.list_physical_devices("GPU")
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    cluster = resolver.cluster_spec()
+    own = cluster.task_address(resolver.task_type, resolver.task_id)
+    workers = [address for job in sorted(cluster.jobs) for address in cluster.job_tasks(job)]
+    print(
+        f"The worker at {own} waits, at most {_MINUTES} minutes, for all of {', '.join(workers)}",
+        flush=True,
+    )
+    handler = signal.getsignal(signal.SIGTERM)
+    # While TensorFlow waits, which the chief does for an hour, no line of Python is run.
+    signal.alarm(60 * _MINUTES)
     try:
-        return _CpuWorkers() if has_parts else tf.distribute.MultiWorkerMirroredStrategy()
+        strategy = _CpuWorkers() if has_parts else tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.UnknownError as error:
         if "gRPC server" not in error.message:
             raise
-        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        address = resolver.cluster_spec().task_address(resolver.task_type, resolver.task_id)
         raise UserError(
-            f"This worker cannot listen at {address}: another program may use that port. "
+            f"This worker cannot listen at {own}: another program may use that port. "
             f"TensorFlow says: {error.message}."
         ) from None
+    finally:
+        signal.alarm(0)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # TensorFlow has put its own, which ends nothing
+    return strategy
 
 
 class _CpuWorkers(tf.distribute.MultiWorkerMirroredStrategy):
