@@ -113,7 +113,8 @@ class Config:
             value, high = getattr(self, name), most.get(name, float("inf"))
             if not low <= value <= high:
                 flag = "--" + name.replace("_", "-")
-                raise UserError(f"{flag} must be from {low} to {high}. Received: {value}.")
+                limits = f"from {low} to {high}" if name in most else f"at least {low}"
+                raise UserError(f"{flag} must be {limits}. Received: {value}.")
 
 
 CIFAR10 = Config()
