@@ -81,38 +81,55 @@ def test_replicas_go_on_bit_for_bit(tmp_path, uninterrupted):
     check_kills("mirrored", tmp_path / "run", ["writing", 0.1, 0.3], uninterrupted("mirrored"))
 
 
-@pytest.mark.slow
-def test_another_number_of_workers_goes_on(tmp_path):
-    """SIGTERM to one of two workers ends both; three go on, one is killed; one goes on alone."""
-    flags = f"{RUNS['digits'][1]} --dropout 0 --stochastic-depth 0 --checkpoint-steps 7".split()
-    command = [sys.executable, str(ROOT / "recipes" / "vit_cifar10.py"), *flags]
-
-    def launch(folder, workers, flags, number=None, after=None):
-        """Runs workers, one of which gets a signal once the log says so; returns status and log."""
-        log = f"{folder}.{workers}.log"
-        own = [*command, "--out", str(folder), *flags]
-        with open(log, "w") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "zoo", "launch", "--workers", str(workers), "--", *own],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                cwd=ROOT,
-            )
+def launched(folder, workers, flags, number=None, after=None):
+    """Runs the digits recipe by workers, one of which gets a signal once the log says so; returns
+    status and log."""
+    log = pathlib.Path(f"{folder}.{workers}.log")
+    command = [sys.executable, str(ROOT / "recipes" / "vit_cifar10.py"), *RUNS["digits"][1].split()]
+    with open(log, "w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "zoo", "launch", "--workers", str(workers), "--"]
+            + [*command, "--out", str(folder), *flags],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+        )
+    try:
         if number:
-            while after not in pathlib.Path(log).read_text() and process.poll() is None:
+            while after not in log.read_text() and process.poll() is None:
                 time.sleep(0.05)
             children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
             os.kill(int(children.read_text().split()[-1]), number)
-        return process.wait(200), pathlib.Path(log).read_text()
+        return process.wait(200), log.read_text()
+    finally:
+        process.terminate()
 
+
+@pytest.mark.slow
+def test_workers_go_on_bit_for_bit(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    subprocess.run([*command, "--out", str(whole)], check=True, capture_output=True)
-    status, log = launch(parts, 2, [], signal.SIGTERM, "Epoch 1/")
+    assert launched(whole, 2, [])[0] == 0
+    for epoch in (1, 2):
+        status, log = launched(parts, 2, ["--resume"], signal.SIGKILL, f"Epoch {epoch}/")
+        assert status == 128 + signal.SIGKILL and "a worker is lost" in log, log
+    status, log = launched(parts, 2, ["--resume"])
+    assert status == 0 and "Going on after" in log, log
+    assert_same(outcome(parts), outcome(whole))
+
+
+@pytest.mark.slow
+def test_another_number_of_workers_goes_on(tmp_path):
+    """SIGTERM to one of two workers ends both; three go on, one is killed; one goes on alone."""
+    flags = "--dropout 0 --stochastic-depth 0 --checkpoint-steps 7".split()
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert launched(whole, 1, flags)[0] == 0
+    status, log = launched(parts, 2, flags, signal.SIGTERM, "Epoch 1/")
     assert status == 143, log
     assert "the same command goes on" in log
-    status, log = launch(parts, 3, [], signal.SIGKILL, "Epoch 2/")
+    status, log = launched(parts, 3, flags, signal.SIGKILL, "Epoch 2/")
     assert status != 0 and "a worker is lost" in log, log
-    subprocess.run([*command, "--out", str(parts), "--resume"], check=True, capture_output=True)
+    status, log = launched(parts, 1, [*flags, "--resume"])
+    assert status == 0, log
     found, expected = outcome(parts), outcome(whole)
     for path, weights in expected[0].items():
         # sums over replicas are in another order; a step of Adam is 1e-3
