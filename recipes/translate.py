@@ -161,7 +161,8 @@ def main(config):
 
     from zoo.data import translation_batches as batches
     from zoo.training import distribution
-    from zoo.training.callbacks import AverageCheckpoints, early_stopping, standard_callbacks
+    from zoo.training.averaging import AverageCheckpoints
+    from zoo.training.callbacks import early_stopping, standard_callbacks
     from zoo.training.checkpoint import Checkpoint
     from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy

@@ -12,12 +12,8 @@ import pytest
 import tensorflow as tf
 
 from zoo.training import pictures
-from zoo.training.callbacks import (
-    AverageCheckpoints,
-    EpochFigures,
-    early_stopping,
-    standard_callbacks,
-)
+from zoo.training.averaging import AverageCheckpoints
+from zoo.training.callbacks import EpochFigures, early_stopping, standard_callbacks
 from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import DenseAdam, WarmupInverseSquareRoot, transformer_adam
 

@@ -46,6 +46,8 @@ def choose(name="auto", devices=None):
         return tf.distribute.get_strategy()
     if name == "multiworker":
         return _multi_worker()
+    if len(names) == 1:
+        print(f"There is one device, {names[0]}; --devices 2 divides a CPU into two.")
     return tf.distribute.MirroredStrategy(names)
 
 
