@@ -15,6 +15,8 @@ PARTS = (
     "tests/test_decoding.py::test_a_draw_depends_on_its_random_numbers_alone",
     "tests/test_decoding.py::test_the_widest_beam_finds_what_trying_everything_finds",
 )
+# Of the time on JAX most goes into compiling what is called once.
+QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -26,7 +28,7 @@ def test_layers_and_models(backend):
         capture_output=True,
         text=True,
         cwd=pathlib.Path(__file__).parents[1],
-        env={**os.environ, "KERAS_BACKEND": backend},
+        env={**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": QUICKLY},
     )
     assert process.returncode == 0, process.stdout[-3000:]
     assert " passed" in process.stdout

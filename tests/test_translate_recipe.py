@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import zoo
-from tests.test_recipes import interrupt_within_the_second_epoch, recipe, rows_of
+from tests.test_recipes import recipe, rows_of
 from zoo.errors import UserError
 from zoo.training.translation_report import scores
 
@@ -109,20 +109,6 @@ def test_scores():
     report = scores(["a b c d e", "x"], ["a b c d e", "y"])
     assert report["exact_match"] == 0.5 and 50 < report["bleu"] < 100
     assert scores(["la casa roja de Ana"], ["la casa roja de Ana"])["bleu"] == pytest.approx(100)
-
-
-def test_resumed_is_uninterrupted(corpus, tmp_path, monkeypatch):
-    config = dataclasses.replace(CONFIG, tsv=str(corpus), accumulation=2)
-    whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
-    translate.main(whole)
-    parts = dataclasses.replace(config, out=str(tmp_path / "parts"))
-    interrupt_within_the_second_epoch(translate, parts, monkeypatch)
-    translate.main(dataclasses.replace(parts, resume=True))
-    expected, found = (zoo.load(tmp_path / name).model for name in ("whole", "parts"))
-    for mine, other in zip(expected.weights, found.weights):
-        np.testing.assert_array_equal(other, mine, err_msg=mine.path)
-    names = [{p.name for p in (tmp_path / run).iterdir()} for run in ("whole", "parts")]
-    assert names[0] == names[1] and "tokens" not in names[0]
 
 
 def test_a_file_of_pairs_with_other_settings(corpus, tmp_path, capsys):
