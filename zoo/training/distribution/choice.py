@@ -101,7 +101,7 @@ def _multi_worker():
         flush=True,
     )
     handler = signal.getsignal(signal.SIGTERM)
-    # While TensorFlow waits, which the chief does for an hour, no line of Python is run.
+    # TensorFlow waits for half an hour and more, in which no line of Python is run.
     signal.alarm(60 * _MINUTES)
     try:
         strategy = _CpuWorkers() if has_parts else tf.distribute.MultiWorkerMirroredStrategy()
