@@ -16,7 +16,7 @@ import sys
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe
+from zoo.training.command import run_recipe, settings_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,11 +148,6 @@ PHRASEBOOK = dataclasses.replace(
 )
 
 
-UNRELATED = (  # to what comes out of a run
-    *("out", "overwrite", "resume", "strategy", "devices"),
-    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
-)
-
 # Imports stand in the functions that need them: TensorFlow takes seconds, --help should not.
 
 
@@ -189,7 +184,7 @@ def main(config):
             SmoothedCrossEntropy(config.label_smoothing),
             [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         )
-    settings = {k: v for k, v in vars(config).items() if k not in UNRELATED}
+    settings = settings_of(config)
     run = RunFolder(
         config.out or f"runs/translate_{name}",
         settings,
@@ -215,7 +210,7 @@ def main(config):
         stopping = early_stopping(run.path, config.patience)
         steps_done, tokens = checkpoint.restore(trainer), train.num_tokens
         if not stopping.has_stopped(checkpoint.epoch):
-            with distribution.exit_if_a_worker_is_lost(strategy, run / "checkpoints"):
+            with distribution.exit_if_a_worker_is_lost(strategy, checkpoint.newest):
                 trainer.fit(
                     batches.training_batches(
                         train,

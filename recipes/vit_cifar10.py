@@ -15,7 +15,7 @@ import sys
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe
+from zoo.training.command import run_recipe, settings_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,11 +138,6 @@ DIGITS = dataclasses.replace(
 )
 
 
-UNRELATED = (  # to what comes out of a run
-    *("out", "overwrite", "resume", "strategy", "devices"),
-    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
-)
-
 # Imports stand in the functions that need them: TensorFlow takes seconds, --help should not.
 
 
@@ -185,7 +180,7 @@ def main(config):
             keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
             [keras.metrics.CategoricalAccuracy(name="accuracy")],
         )
-    settings = {k: v for k, v in vars(config).items() if k not in UNRELATED}
+    settings = settings_of(config)
     name = pathlib.Path(config.data_dir).name if is_image_folder(config) else config.dataset
     run = RunFolder(
         config.out or f"runs/vit_{name}", settings, config.overwrite, config.resume, is_chief
@@ -203,7 +198,7 @@ def main(config):
     )
     steps_done = checkpoint.restore(trainer)
     classes, images = len(data.class_names), steps * config.batch_size
-    with distribution.exit_if_a_worker_is_lost(strategy, run / "checkpoints"):
+    with distribution.exit_if_a_worker_is_lost(strategy, checkpoint.newest):
         trainer.fit(
             pipeline.training_batches(
                 data.train,

@@ -99,6 +99,10 @@ class Checkpoint(keras.callbacks.Callback):
                 print(f"Going on after {self.epoch:,} epochs and {steps:,} steps, from {path}")
         return self.step
 
+    def newest(self):
+        """The newest checkpoint's path; None if there is none."""
+        return next(reversed(files.step_paths(self.folder)), None)
+
     def remove(self):
         """Deletes the checkpoints of a run that has ended, but for the best one."""
         run_folder.end(self.run_folder)
@@ -211,7 +215,7 @@ class Checkpoint(keras.callbacks.Callback):
             return look()
         except DivergedError as error:
             self._interruption.unwatch()
-            newest = max(files.step_paths(self.folder), default=None)
+            newest = self.newest()
             raise DivergedError(
                 f"{error} (epoch {self.epoch + 1}). "
                 + (f"The last checkpoint is {newest}. " if newest else "There is no checkpoint. ")

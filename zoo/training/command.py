@@ -10,6 +10,10 @@ from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 from zoo.training.interruption import exit_on_sigterm
 
+_UNRELATED = (  # to what comes out of a run
+    *("out", "overwrite", "resume", "strategy", "devices"),
+    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
+)
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 
 
@@ -43,6 +47,11 @@ def run_recipe(main, config_class, presets, description):
             raise
         print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
         sys.exit(2)
+
+
+def settings_of(config):
+    """The settings of a config, as a dict, that what comes out of a run depends on."""
+    return {name: value for name, value in vars(config).items() if name not in _UNRELATED}
 
 
 def parse(arguments, config_class, presets, description):

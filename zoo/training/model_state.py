@@ -15,6 +15,11 @@ from zoo.training import distribution
 WEIGHTS, RANDOM, OPTIMIZER, METRICS = "weights", "random", "optimizer", "metrics"
 
 
+def random_states(model):
+    """Variables of the random numbers that a model draws, as in dropout."""
+    return [v for v in model.variables if v.name == "seed_generator_state"]
+
+
 def read_state(model):
     """The state of a compiled model: {name: array}. All workers must call it together."""
     return {name: _stored(_value(name, v, model)) for name, v in _variables(model).items()}
@@ -78,7 +83,7 @@ def build_metrics(model):
 
 
 def _variables(model):
-    random = [v for v in model.variables if v.name == "seed_generator_state"]
+    random = random_states(model)
     numbers = {id(v) for v in random}
     groups = {
         WEIGHTS: [v for v in model.variables if id(v) not in numbers],

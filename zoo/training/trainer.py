@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.training import distribution
+from zoo.training.model_state import random_states
 
 KERAS = "3.15."  # whose private parts are replaced here
 
@@ -39,13 +40,8 @@ class Trainer(keras.Model):
             raise ValueError(f"{model.name} was made under another strategy than its trainer.")
         self.model = model
         self.built = True
-        for variable in self.random_states:
+        for variable in random_states(model):
             distribution.set_random_state(variable, variable.numpy(), self.distribute_strategy)
-
-    @property
-    def random_states(self):
-        """Variables of the random numbers that the model draws, as in dropout."""
-        return [v for v in self.model.variables if v.name == "seed_generator_state"]
 
     def trained_model(self):
         """The model with its weights, on one device: what is saved and used."""

@@ -17,6 +17,5 @@ from zoo.training.distribution.workers import (
     replica_values,
     set_random_state,
     sum_over_replicas,
-    total,
     worker_index,
 )

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from zoo.training.distribution.workers import num_workers
+from zoo.training.distribution.workers import num_workers, sum_over_workers
 
 _STEPS_BETWEEN = 20  # questions to the other workers, which take time
 
@@ -15,15 +15,7 @@ class Agreement:
     """
 
     def __init__(self, strategy):
-        self._sums = None
-        if num_workers(strategy) > 1:
-
-            @tf.function
-            def sums(numbers):
-                each = strategy.run(lambda: tf.identity(numbers))
-                return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
-
-            self._sums = sums
+        self.strategy = strategy
 
     def on(self, number, *wishes):
         """Which of the wishes at least one worker has; all workers must ask at the same `number`.
@@ -31,8 +23,9 @@ class Agreement:
         Workers ask each other if `number` is a multiple of 20, as 0 is; at others no wish is
         granted.
         """
-        if self._sums is None:
+        if num_workers(self.strategy) == 1:
             return [bool(wish) for wish in wishes]
         if number % _STEPS_BETWEEN:
             return [False] * len(wishes)
-        return [total > 0 for total in self._sums(tf.constant(wishes, tf.float32)).numpy()]
+        sums = sum_over_workers(self.strategy, tf.constant(wishes, tf.float32))
+        return [wishing > 0 for wishing in sums]

@@ -1,6 +1,7 @@
 """Workers and replicas once there is a strategy: who writes, who knows what, who is lost."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import re
@@ -59,25 +60,29 @@ def sum_over_replicas(tensors):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
-def total(strategy, numbers):
-    """The sums of each replica's numbers over all replicas, for which all workers wait.
+def sum_over_workers(strategy, numbers):
+    """Adds up what each worker has, for which all of them wait.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        numbers: function, called for each replica, that returns a tensor.
+        numbers: tensor, of the same shape in all workers.
 
     Returns:
         NumPy array.
     """
+    replicas = strategy.num_replicas_in_sync // num_workers(strategy)  # of which each adds it
+    return _summing(strategy)(numbers).numpy() / replicas
 
+
+@functools.cache
+def _summing(strategy):
     @tf.function  # without which TensorFlow warns of the time it takes
-    def reduced():
+    def over_replicas(numbers):
         # A tensor that is the same object on all replicas of a worker would count once.
-        each = strategy.run(lambda: tf.identity(numbers()))
+        each = strategy.run(lambda: tf.identity(numbers))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
-    with exit_if_a_worker_is_lost(strategy):
-        return reduced().numpy()
+    return over_replicas
 
 
 def from_chief(strategy, number):
@@ -89,13 +94,9 @@ def from_chief(strategy, number):
     """
     if num_workers(strategy) == 1:
         return number
-    number = tf.constant(number if is_chief(strategy) else 0, tf.int64)
-
-    def chiefs():
-        is_first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0
-        return tf.where(is_first, number, tf.zeros_like(number))
-
-    return int(total(strategy, chiefs))
+    with exit_if_a_worker_is_lost(strategy):
+        own = tf.constant(number if is_chief(strategy) else 0, tf.int64)
+        return int(sum_over_workers(strategy, own))
 
 
 def check_agreement(strategy, numbers):
@@ -111,7 +112,8 @@ def check_agreement(strategy, numbers):
     if num_workers(strategy) == 1:
         return
     own = tf.constant([float(number) for number in numbers.values()], tf.float64)
-    mean = total(strategy, lambda: own) / strategy.num_replicas_in_sync
+    with exit_if_a_worker_is_lost(strategy):
+        mean = sum_over_workers(strategy, own) / num_workers(strategy)
     for what, mine, common in zip(numbers, own.numpy(), mean):
         if not np.isclose(mine, common, rtol=1e-3, equal_nan=True):
             raise UserError(
@@ -151,24 +153,23 @@ def private_folder(strategy, path):
 
 
 @contextlib.contextmanager
-def exit_if_a_worker_is_lost(strategy, checkpoints=None):
+def exit_if_a_worker_is_lost(strategy, newest=lambda: None):
     """Around what workers do together: ends the process with status 1 if another one is gone.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        checkpoints: folder whose newest checkpoint the message names.
+        newest: function that returns the newest checkpoint, which the message names, or None.
     """
     try:
         yield
     except _LOST as error:
         if num_workers(strategy) == 1:
             raise
-        files = pathlib.Path(checkpoints).glob("step_*.npz") if checkpoints else ()
-        newest = max(files, default=None)
+        checkpoint = newest()
         reason = re.search(r"aborted by: (.+)", str(error)) or re.match(r"(.*)", error.message)
         print(
             f"error: a worker is lost, and the others cannot go on ({reason[1].rstrip('.:')}).\n"
-            + (f"The last checkpoint is {newest}. " if newest else "There is no checkpoint yet. ")
+            + (f"The last checkpoint is {checkpoint}. " if checkpoint else "")
             + "Start all workers again, with --resume; there may be more or fewer of them.",
             file=sys.stderr,
             flush=True,
