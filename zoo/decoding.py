@@ -1,8 +1,8 @@
-"""Greedy search, beam search and sampling over one seam.
+"""Greedy search, beam search and sampling over one function.
 
-The seam is ``step(tokens, cache) -> (logits, cache)``, as `zoo.models.Transformer` gives it; any
-other will do whose cache has a method ``follow(parents)``. All functions are graphs of fixed
-shapes: compile them as they are. No hypothesis has start or padding tokens within it.
+The function is ``step(tokens, cache) -> (logits, cache)``, such as that of
+`zoo.models.Transformer`; its cache needs a method ``follow(parents)``. All searches are graphs of
+fixed shapes, which can be compiled. No hypothesis has start or padding tokens within it.
 
 Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary.
 """
@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-_NEVER = -math.inf
+NEG_INF = -math.inf
 
 
 class Hypotheses(NamedTuple):
-    """What a search found, the best of each sentence first, those that were cut off last.
+    """The result of a search, the best of each sentence first, unfinished ones last.
 
     Fields:
         tokens: int32 [B, K, T], without the start token, the end token included, then padding. A
-            hypothesis without an end token was cut off at T tokens.
+            hypothesis without an end token was cut off at the maximum length.
         log_probs: float32 [B, K], sum of the log-probabilities of the tokens; minus infinity where
             a sentence has fewer hypotheses than K.
         scores: float32 [B, K], `log_probs` divided by `length_penalty` of the number of tokens.
@@ -32,11 +32,19 @@ class Hypotheses(NamedTuple):
 
 
 class SpecialTokens(NamedTuple):
-    """Token ids that a search must know."""
+    """Token ids that a search must know.
+
+    Fields:
+        start: input of the first step.
+        end: ends a hypothesis.
+        pad: fills up what follows the end.
+        first: if given, every hypothesis begins with this token, such as a language code.
+    """
 
     start: int
     end: int
     pad: int
+    first: int | None = None
 
 
 def length_penalty(length, alpha):
@@ -45,31 +53,40 @@ def length_penalty(length, alpha):
 
     Args:
         length: number of tokens, the end token included.
-        alpha: 0 favours short hypotheses, as plain log-probabilities do; the larger, the longer.
+        alpha: 0 ranks by plain log-probability, which favours short hypotheses; larger values
+            favour longer ones.
     """
     return ((5.0 + ops.cast(length, "float32")) / 6.0) ** alpha
 
 
-def greedy_search(step, cache, batch_size, special, max_length, alpha=0.0, min_length=0):
-    """The likeliest token at each step.
+def greedy_search(
+    step, cache, batch_size, special, max_length, alpha=0.0, min_length=0, buffer_length=None
+):
+    """The most likely token at each step.
 
     Args:
         step: function (tokens int [B, 1], cache) -> (logits [B, 1, V], cache).
         cache: the first cache.
         batch_size: B.
         special: `SpecialTokens`.
-        max_length: T, the largest number of tokens of a hypothesis, the end token included.
+        max_length: the largest number of tokens of a hypothesis, the end token included.
         alpha: of the length penalty in the scores.
         min_length: number of tokens before which no hypothesis ends.
+        buffer_length: T, if `max_length` is a scalar tensor in a graph that needs fixed shapes;
+            `max_length` by default.
 
     Returns:
         `Hypotheses` with K = 1.
+
+    Raises:
+        ValueError: if `max_length` is less than 1.
     """
 
-    def likeliest(logits, position):
+    def most_likely(logits, position):
         return ops.cast(_argmax(logits), "int32")
 
-    return _extend(step, cache, (batch_size, 1), special, max_length, alpha, min_length, likeliest)
+    shape = (batch_size, 1, _checked(max_length) if buffer_length is None else buffer_length)
+    return _extend(step, cache, shape, special, max_length, alpha, min_length, most_likely)
 
 
 def sample(
@@ -89,50 +106,53 @@ def sample(
     Args:
         step, cache, special, max_length, alpha, min_length: see `greedy_search`, with K for 1.
         uniforms: float32 [B, K, T], random numbers in [0, 1), one for each token.
-        temperature: logits are divided by it; below 1 likely tokens become likelier.
-        top_k: only the k likeliest tokens are drawn from (Fan et al. 2018, section 5.1).
-        top_p: only the likeliest tokens that together have this probability are drawn from
+        temperature: logits are divided by it; below 1 likely tokens become more likely.
+        top_k: draws from the k most likely tokens only (Fan et al. 2018, section 5.1).
+        top_p: draws from the most likely tokens that together have this probability only
             (Holtzman et al. 2019, section 3.1).
 
     Returns:
-        `Hypotheses`, in the order of the draws; their scores are those of the whole distribution.
+        `Hypotheses`, in the order of the draws; their scores are those of the full distribution.
+
+    Raises:
+        ValueError: if `max_length` is less than 1.
     """
+    _checked(max_length)
     uniforms = ops.convert_to_tensor(uniforms)
 
     def draw(logits, position):
         return _draw(logits / temperature, uniforms[:, :, position], top_k, top_p)
 
-    shape = ops.shape(uniforms)[:2]
+    shape = ops.shape(uniforms)
     return _extend(step, cache, shape, special, max_length, alpha, min_length, draw)
 
 
 def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
-    """Adds a token to each hypothesis until all have ended: `choose(logits, position)`."""
-    every_position = ops.arange(max_length)
+    """Adds tokens to hypotheses [B, K, T] until all have ended: ``choose(logits, position)``."""
 
     def unfinished(position, tokens, last, log_probs, lengths, done, cache):
         return ops.logical_and(position < max_length, ops.logical_not(ops.all(done)))
 
     def body(position, tokens, last, log_probs, lengths, done, cache):
         logits, cache = step(last, cache)
-        logits = ops.cast(logits, "float32")
-        token = choose(_allowed(logits, position, special, min_length), position)
-        gained = ops.take_along_axis(logits, token[..., None], axis=-1)[..., 0]
-        gained = gained - ops.logsumexp(logits, axis=-1)
+        logits, total = _allowed(logits, position, special, min_length)
+        token = choose(logits, position)
+        gained = ops.take_along_axis(logits, token[..., None], axis=-1)[..., 0] - total
         token = ops.where(done, special.pad, token)
-        tokens = ops.where(every_position == position, token[..., None], tokens)
+        tokens = ops.where(ops.arange(shape[2]) == position, token[..., None], tokens)
         log_probs = log_probs + ops.where(done, 0.0, gained)
         lengths = lengths + ops.cast(ops.logical_not(done), "int32")
         done = ops.logical_or(done, token == special.end)
         return position + 1, tokens, token, log_probs, lengths, done, cache
 
+    rows = shape[:2]
     start = (
         ops.zeros((), "int32"),
-        ops.full((*shape, max_length), special.pad, "int32"),
-        ops.full(shape, special.start, "int32"),
-        ops.zeros(shape, "float32"),
-        ops.zeros(shape, "int32"),
-        ops.zeros(shape, "bool"),
+        ops.full(shape, special.pad, "int32"),
+        ops.full(rows, special.start, "int32"),
+        ops.zeros(rows, "float32"),
+        ops.zeros(rows, "int32"),
+        ops.zeros(rows, "bool"),
         cache,
     )
     _, tokens, _, log_probs, lengths, _, _ = ops.while_loop(unfinished, body, start)
@@ -140,15 +160,15 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
 
 
 class BeamState(NamedTuple):
-    """A beam search under way.
+    """The state of a beam search.
 
     Fields:
         position: int32 [], number of tokens of each live hypothesis.
-        live: `Hypotheses` that go on; their scores are not used.
-        finished: `Hypotheses` that have ended, the best first; scores of minus infinity stand for
-            none.
+        live: `Hypotheses` that can be continued; their scores are not used.
+        finished: `Hypotheses` that have ended, the best first; empty places have a score of minus
+            infinity.
         last: int32 [B, K], the last token of each live hypothesis.
-        cache: of the seam.
+        cache: of `step`.
     """
 
     position: Any
@@ -158,29 +178,44 @@ class BeamState(NamedTuple):
     cache: Any
 
 
-def beam_search(step, cache, batch_size, special, max_length, beam_size=4, alpha=0.6, min_length=0):
-    """The K best hypotheses found by going on from the K likeliest at each step.
+def beam_search(
+    step,
+    cache,
+    batch_size,
+    special,
+    max_length,
+    beam_size=4,
+    alpha=0.6,
+    min_length=0,
+    buffer_length=None,
+):
+    """The K best hypotheses found by continuing the K most likely ones at each step.
 
-    At each step the 2K best continuations are looked at. Those that end, if they are among the K
-    best, join the finished ones; the K best others go on. A sentence is done when it has K finished
-    hypotheses: what goes on then is less likely, and longer. Source: Wu et al. 2016, section 7;
-    the rule of when to stop as in fairseq (Ott et al. 2019).
+    Each step considers the 2K best continuations. Those of the K best that end join the finished
+    hypotheses; the K best others stay live. Source: Wu et al. 2016, section 7. A sentence is done
+    when no live hypothesis can replace a finished one, whatever follows: when even the best, at the
+    length penalty that favours it most, scores below the worst of K finished ones (Huang et al.
+    2017, "When to Finish? Optimal Beam Search for Neural Text Generation", section 3).
 
     Args:
-        step, cache, batch_size, special, max_length, min_length: see `greedy_search`, with K for 1.
+        step, cache, batch_size, special, max_length, min_length, buffer_length: see
+            `greedy_search`, with K for 1.
         beam_size: K.
         alpha: of the length penalty, by which finished hypotheses are ranked.
 
     Returns:
-        `Hypotheses`. If fewer than K have ended after T tokens, the others, which were cut off,
-        stand after them.
+        `Hypotheses`. If fewer than K have ended at the maximum length, live ones follow them.
+
+    Raises:
+        ValueError: if `max_length` is less than 1.
     """
+    length = _checked(max_length) if buffer_length is None else buffer_length
     empty = Hypotheses(
-        ops.full((batch_size, beam_size, max_length), special.pad, "int32"),
-        ops.full((batch_size, beam_size), _NEVER, "float32"),
-        ops.full((batch_size, beam_size), _NEVER, "float32"),
+        ops.full((batch_size, beam_size, length), special.pad, "int32"),
+        ops.full((batch_size, beam_size), NEG_INF, "float32"),
+        ops.full((batch_size, beam_size), NEG_INF, "float32"),
     )
-    first = ops.arange(beam_size) == 0  # at the start there is one hypothesis, not K equal ones
+    first = ops.arange(beam_size) == 0  # the search starts from one hypothesis, not K equal ones
     state = BeamState(
         position=ops.zeros((), "int32"),
         live=empty._replace(log_probs=ops.where(first, 0.0, empty.log_probs)),
@@ -190,7 +225,8 @@ def beam_search(step, cache, batch_size, special, max_length, beam_size=4, alpha
     )
 
     def unfinished(state):
-        return ops.logical_and(state.position < max_length, ops.logical_not(ops.all(_done(state))))
+        done = ops.all(_is_final(state, alpha, max_length))
+        return ops.logical_and(state.position < max_length, ops.logical_not(done))
 
     def body(state):
         return (_advance(step, state, special, alpha, min_length),)
@@ -199,37 +235,36 @@ def beam_search(step, cache, batch_size, special, max_length, beam_size=4, alpha
     return _ranked(state, alpha)
 
 
-def _done(state):
-    """Which sentences have K finished hypotheses: bool [B]."""
-    return ops.all(state.finished.scores > _NEVER, axis=-1)
+def _is_final(state, alpha, max_length):
+    """Which sentences' finished hypotheses no live one can replace: bool [B]."""
+    # A log-probability only falls, so that the shortest or the longest continuation is the bound.
+    best = ops.max(state.live.log_probs, axis=1)
+    bounds = [best / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
+    return ops.maximum(*bounds) <= ops.min(state.finished.scores, axis=1)
 
 
 def _advance(step, state, special, alpha, min_length):
     """One step of beam search: `BeamState` -> `BeamState`."""
     beam_size = ops.shape(state.last)[1]
     logits, cache = step(state.last, state.cache)
-    logits = ops.cast(logits, "float32")
-    log_probs = state.live.log_probs - ops.logsumexp(logits, axis=-1)
-    logits = _allowed(logits, state.position, special, min_length)
-    parents, token, log_probs = _continuations(logits, log_probs, 2 * beam_size)
+    logits, total = _allowed(logits, state.position, special, min_length)
+    parents, token, log_probs = _continuations(logits, state.live.log_probs - total, 2 * beam_size)
     tokens = ops.take_along_axis(state.live.tokens, parents[:, :, None], axis=1)
     now = ops.arange(ops.shape(tokens)[2]) == state.position
     tokens = ops.where(now, token[..., None], tokens)
 
     is_end = token == special.end
+    joins = ops.logical_and(is_end, ops.arange(2 * beam_size) < beam_size)
     scores = log_probs / length_penalty(state.position + 1, alpha)
-    counts = ops.logical_and(is_end, ops.arange(2 * beam_size) < beam_size)
-    counts = ops.logical_and(counts, ops.logical_not(_done(state))[:, None])
-    ended = Hypotheses(tokens, log_probs, ops.where(counts, scores, _NEVER))
-    pool = [ops.concatenate(pair, axis=1) for pair in zip(state.finished, ended)]
-    finished = _pick(Hypotheses(*pool), ops.top_k(pool[2], beam_size)[1])
+    ended = Hypotheses(tokens, log_probs, ops.where(joins, scores, NEG_INF))
+    finished = _concatenated(state.finished, ended)
+    finished = _pick(finished, ops.top_k(finished.scores, beam_size)[1])
 
-    going_on = ops.where(is_end, _NEVER, log_probs)
-    chosen = ops.top_k(going_on, beam_size)[1]
-    live = _pick(Hypotheses(tokens, going_on, scores), chosen)
+    continued = ops.where(is_end, NEG_INF, log_probs)
+    chosen = ops.top_k(continued, beam_size)[1]
     return BeamState(
         state.position + 1,
-        live,
+        _pick(Hypotheses(tokens, continued, scores), chosen),
         finished,
         ops.take_along_axis(token, chosen, axis=1),
         cache.follow(ops.take_along_axis(parents, chosen, axis=1)),
@@ -237,7 +272,7 @@ def _advance(step, state, special, alpha, min_length):
 
 
 def _continuations(logits, log_probs, count):
-    """The `count` likeliest continuations of the hypotheses of each sentence.
+    """The `count` most likely continuations of the hypotheses of each sentence.
 
     Args:
         logits: [B, K, V].
@@ -245,31 +280,34 @@ def _continuations(logits, log_probs, count):
         count: at most K·V.
 
     Returns:
-        (hypothesis gone on from, token, log-probability), each [B, count], the likeliest first.
+        (index of the continued hypothesis, token, log-probability), each [B, count], the most
+        likely first.
     """
     each = min(count, logits.shape[-1])
     best, token = _top_k(logits, each)
-    total = best + log_probs[..., None]
-    flat = (ops.shape(total)[0], -1)
-    log_probs, index = ops.top_k(ops.reshape(total, flat), count)
+    flat = (ops.shape(best)[0], -1)
+    log_probs, index = ops.top_k(ops.reshape(best + log_probs[..., None], flat), count)
     token = ops.take_along_axis(ops.reshape(token, flat), index, axis=1)
     return index // each, token, log_probs
 
 
 def _ranked(state, alpha):
-    """The finished hypotheses, and after them, in free places, live ones."""
+    """The finished hypotheses, followed by live ones in the free places."""
     finished = state.finished
     live = state.live._replace(scores=state.live.log_probs / length_penalty(state.position, alpha))
     beam_size = ops.shape(finished.scores)[1]
-    count = ops.sum(ops.cast(finished.scores > _NEVER, "int32"), axis=1, keepdims=True)
+    ended = ops.sum(ops.cast(finished.scores > NEG_INF, "int32"), axis=1, keepdims=True)
     place = ops.arange(beam_size, dtype="int32")[None]
-    chosen = ops.where(place < count, place, beam_size + place - count)
-    pool = [ops.concatenate(pair, axis=1) for pair in zip(finished, live)]
-    return _pick(Hypotheses(*pool), chosen)
+    chosen = ops.where(place < ended, place, beam_size + place - ended)
+    return _pick(_concatenated(finished, live), chosen)
+
+
+def _concatenated(first, second):
+    return Hypotheses(*(ops.concatenate(pair, axis=1) for pair in zip(first, second)))
 
 
 def _pick(hypotheses, chosen):
-    """The hypotheses of the given numbers, int [B, K]."""
+    """The hypotheses with the given indices, int [B, K]."""
     return Hypotheses(
         ops.take_along_axis(hypotheses.tokens, chosen[:, :, None], axis=1),
         ops.take_along_axis(hypotheses.log_probs, chosen, axis=1),
@@ -278,17 +316,27 @@ def _pick(hypotheses, chosen):
 
 
 def _allowed(logits, position, special, min_length):
-    """Minus infinity for tokens that must not come next."""
+    """Logits [B, K, V] in float32, minus infinity for tokens that must not come next.
+
+    Returns:
+        (logits, the logarithm of the sum of ``exp(logits)`` over all tokens [B, K]).
+    """
+    logits = ops.cast(logits, "float32")
+    total = ops.logsumexp(logits, axis=-1)
     token = ops.arange(ops.shape(logits)[-1])
     forbidden = ops.logical_or(token == special.start, token == special.pad)
     if min_length:
         early = ops.logical_and(token == special.end, position + 1 < min_length)
         forbidden = ops.logical_or(forbidden, early)
-    return ops.where(forbidden, _NEVER, logits)
+    logits = ops.where(forbidden, NEG_INF, logits)
+    if special.first is not None:  # it counts as certain
+        forced = ops.where(token == special.first, total[..., None], NEG_INF)
+        logits = ops.where(position == 0, forced, logits)
+    return logits, total
 
 
 def _top_k(values, k, block=128):
-    """`ops.top_k` over a long last axis: the k largest lie in the k blocks with the largest maxima.
+    """`ops.top_k` over a long last axis: the k largest are in the k blocks with the largest maxima.
 
     Compilers sort the whole axis for a top-k; this way there is little to sort.
     """
@@ -298,7 +346,7 @@ def _top_k(values, k, block=128):
         return values, ops.cast(index, "int32")
     rows = values.shape[:-1] if None not in values.shape[:-1] else ops.shape(values)[:-1]
     padding = [(0, 0)] * len(rows) + [(0, -length % block)]
-    blocks = ops.reshape(ops.pad(values, padding, constant_values=_NEVER), (*rows, -1, block))
+    blocks = ops.reshape(ops.pad(values, padding, constant_values=NEG_INF), (*rows, -1, block))
     _, chosen = ops.top_k(ops.max(blocks, axis=-1), k)
     chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)  # equal values keep their order
     candidates = ops.reshape(
@@ -311,12 +359,12 @@ def _top_k(values, k, block=128):
 
 
 def _argmax(values):
-    """The first place of the largest value."""
+    """Index of the first of the largest values."""
     return _top_k(values, 1)[1][..., 0]
 
 
 def _draw(logits, uniform, top_k, top_p):
-    """The token at which the cumulative probability passes `uniform`: int32 [B, K].
+    """The token at which the cumulative probability exceeds `uniform`: int32 [B, K].
 
     Args:
         logits: [B, K, V].
@@ -330,11 +378,17 @@ def _draw(logits, uniform, top_k, top_p):
     if top_p is not None:
         probabilities = ops.where(before < top_p, probabilities, 0.0)
     cumulative = ops.cumsum(probabilities, axis=-1)
-    passed = cumulative > uniform[..., None] * cumulative[..., -1:]
-    # rounding may leave no place that is passed: then it is the last that can be drawn
+    exceeded = cumulative > uniform[..., None] * cumulative[..., -1:]
+    # Rounding may leave none that is exceeded: then it is the last that can be drawn.
     place = ops.minimum(
-        ops.sum(ops.cast(ops.logical_not(passed), "int32"), axis=-1),
+        ops.sum(ops.cast(ops.logical_not(exceeded), "int32"), axis=-1),
         ops.sum(ops.cast(probabilities > 0, "int32"), axis=-1) - 1,
     )
     chosen = ops.take_along_axis(ops.cast(tokens, "int32"), place[..., None], axis=-1)
     return chosen[..., 0]
+
+
+def _checked(max_length):
+    if isinstance(max_length, int) and max_length < 1:
+        raise ValueError(f"max_length must be at least 1. Received: max_length={max_length}.")
+    return max_length

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from tests.layers.test_encoder import normal, numpy, shaken
-from zoo.layers import RelativePositions, TokenEmbedding, TransformerDecoder, causal_mask
+from zoo.layers import RelativePositions, TransformerDecoder, causal_mask
 
 # Sums of some dozen float32 numbers of the order of 10, in another order.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
@@ -37,14 +37,14 @@ def test_equals_keras_hub(norm):
     ours(x, memory)
     theirs(x, memory)
     shaken(ours)
-    copy_heads(ours.self_attention.layer, theirs._self_attention_layer)
-    copy_heads(ours.cross_attention.layer, theirs._cross_attention_layer)
+    copy_heads(ours.self_attention, theirs._self_attention_layer)
+    copy_heads(ours.cross_attention, theirs._cross_attention_layer)
     for mine, other in (
-        (ours.self_attention.normalization, theirs._self_attention_layer_norm),
-        (ours.cross_attention.normalization, theirs._cross_attention_layer_norm),
-        (ours.feed_forward.normalization, theirs._feedforward_layer_norm),
-        (ours.feed_forward.layer.hidden, theirs._feedforward_intermediate_dense),
-        (ours.feed_forward.layer.output_projection, theirs._feedforward_output_dense),
+        (ours.self_attention_norm, theirs._self_attention_layer_norm),
+        (ours.cross_attention_norm, theirs._cross_attention_layer_norm),
+        (ours.feed_forward_norm, theirs._feedforward_layer_norm),
+        (ours.feed_forward.hidden, theirs._feedforward_intermediate_dense),
+        (ours.feed_forward.output_projection, theirs._feedforward_output_dense),
     ):
         other.set_weights(mine.get_weights())
     valid = np.arange(5) < np.array([[5], [3], [1], [4]])
@@ -130,16 +130,3 @@ def test_relative_positions_bias_the_scores():
     for position in range(6):
         one = numpy(layer(x[:, position : position + 1], memory))
         np.testing.assert_allclose(alone[:, position], one[:, 0], **TOLERANCE)
-
-
-def test_token_embedding_scales_and_scores():
-    layer = TokenEmbedding(7, 16)
-    ids = np.array([[1, 6, 0]])
-    table = numpy(layer(ids)) / 4.0  # √16
-    np.testing.assert_allclose(table[0], numpy(layer.embeddings)[[1, 6, 0]], rtol=1e-6)
-    x = normal(2, 3, 16)
-    expected = x @ numpy(layer.embeddings).T
-    np.testing.assert_allclose(layer.logits(x), expected, rtol=1e-5, atol=1e-5)
-    assert np.std(numpy(TokenEmbedding(500, 64)(np.arange(500)[None]))) == pytest.approx(
-        1, abs=0.02
-    )

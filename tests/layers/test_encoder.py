@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo.layers import FeedForward, Residual, TransformerEncoder, causal_mask, gelu
+from zoo.layers import FeedForward, TransformerEncoder, causal_mask, gelu
 
 
 def normal(*shape, seed=0):
@@ -34,7 +34,7 @@ def test_equals_keras_hub(norm, masked):
     ours(x)
     theirs(x)
     shaken(ours)
-    attention, twin = ours.attention.layer, theirs._self_attention_layer
+    attention, twin = ours.attention, theirs._self_attention_layer
     projections = zip(*(np.split(numpy(v), 3, axis=-1) for v in attention.qkv.weights))
     for dense, (kernel, bias) in zip(
         (twin._query_dense, twin._key_dense, twin._value_dense), projections
@@ -45,10 +45,10 @@ def test_equals_keras_hub(norm, masked):
     twin._output_dense.kernel.assign(numpy(kernel).reshape(twin._output_dense.kernel.shape))
     twin._output_dense.bias.assign(bias)
     for mine, other in (
-        (ours.attention.normalization, theirs._self_attention_layer_norm),
-        (ours.feed_forward.normalization, theirs._feedforward_layer_norm),
-        (ours.feed_forward.layer.hidden, theirs._feedforward_intermediate_dense),
-        (ours.feed_forward.layer.output_projection, theirs._feedforward_output_dense),
+        (ours.attention_norm, theirs._self_attention_layer_norm),
+        (ours.feed_forward_norm, theirs._feedforward_layer_norm),
+        (ours.feed_forward.hidden, theirs._feedforward_intermediate_dense),
+        (ours.feed_forward.output_projection, theirs._feedforward_output_dense),
     ):
         other.set_weights(mine.get_weights())
     valid = np.arange(6) < np.array([[6], [4], [1], [5]]) if masked else np.ones((4, 6), bool)
@@ -112,7 +112,7 @@ def test_the_first_queries_alone_are_as_among_all(norm, mask):
     padding = np.arange(5) < np.array([[5], [2], [3]])
     mask = {"none": None, "padding": padding, "causal": causal_mask(5)}[mask]
     expected = numpy(block(x, mask=mask))[:, :2]
-    np.testing.assert_allclose(numpy(block(x, mask=mask, num_queries=2)), expected, atol=1e-5)
+    np.testing.assert_allclose(numpy(block.first_tokens(x, 2, mask=mask)), expected, atol=1e-5)
 
 
 def test_attention_weights_are_those_of_the_call():
@@ -122,7 +122,7 @@ def test_attention_weights_are_those_of_the_call():
     shaken(shaken_block)
     weights = numpy(block.attention_weights(x))
     assert weights.shape == (2, 2, 5, 5)
-    expected = block.attention.layer.attention_weights(block.attention.normalization(x))
+    expected = block.attention.attention_weights(block.attention_norm(x))
     np.testing.assert_allclose(weights, numpy(expected), atol=1e-6)
 
 

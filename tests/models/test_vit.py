@@ -207,10 +207,10 @@ def test_rollout_follows_attention_through_the_layers():
     maps = np.broadcast_to(np.eye(5), (1, 2, 1, 5, 5)).copy()
     maps[0, 1, 0, 0] = [0, 0, 0, 1, 0]
     maps[0, 0, 0, 3] = [0, 1, 0, 0, 0]
-    shares = rollout(maps, (2, 2), has_class_token=True)
+    shares = rollout(maps, (2, 2), 1, reads_class_token=True)
     assert shares.shape == (1, 2, 2)
     # half of every step stays where it is: the residual connection
     np.testing.assert_allclose(ops.convert_to_numpy(shares)[0], [[0.25, 0.0], [0.25, 0.0]])
     uniform = np.full((1, 3, 2, 4, 4), 0.25)
-    mean = rollout(uniform, (2, 2), has_class_token=False)
+    mean = rollout(uniform, (2, 2), 0, reads_class_token=False)
     np.testing.assert_allclose(ops.convert_to_numpy(mean), 0.25)

@@ -7,9 +7,7 @@ tokens, K hypotheses of a sentence, V target vocabulary. In signatures a free ax
 import tensorflow as tf
 from keras import ops
 
-from zoo.layers import DecoderCache
-from zoo.layers.attention import KeyValue
-from zoo.models.transformer import Cache
+from zoo.layers import Cache, DecoderCache, KeyValue
 
 
 def in_float32(model, input_shape=None):
@@ -76,8 +74,6 @@ class StepGraphs:
 
     def __init__(self, model):
         self.model = in_float32(model)
-        for block in self.model.decoder_blocks:
-            block.self_attention.layer.write = _write_by_concatenation
         memory = {**self._heads("memory", "S"), "memory_mask": ("bool", ["B", "S"])}
         self.encode_inputs = {"source": ("int32", ["B", "S"])}
         self.encode_outputs = memory
@@ -97,7 +93,7 @@ class StepGraphs:
     def encode(self, source):
         """int32 [B, S] -> what `decode` needs to know of it, by name."""
         memory = self.model.encode(source)
-        heads = [block.cross_attention.layer.project(memory) for block in self.model.decoder_blocks]
+        heads = [block.cross_attention.project(memory) for block in self.model.decoder_blocks]
         return {**_named("memory", heads), "memory_mask": source != self.model.pad_id}
 
     def decode(self, tokens, position, paths, **cache):
@@ -106,14 +102,17 @@ class StepGraphs:
         Args:
             tokens: int32 [B, K].
             position: int32 [], number of tokens taken in before.
-            paths: int32 [B, K, T], see `zoo.models.transformer.Cache`.
+            paths: int32 [B, K, T], see `zoo.layers.Cache`.
             **cache: what was before, and what `encode` gave, by name.
 
         Returns:
             dict: "log_probs", float32 [B, K, V], of the token that follows; "next_paths" and
             "next_target_key_0" and so on, for the next step.
         """
-        sides = (_block_heads("target", cache), _block_heads("memory", cache))
+        sides = (
+            _block_heads("target", cache, _ConcatenatedKeyValue),
+            _block_heads("memory", cache, KeyValue),
+        )
         blocks = tuple(map(DecoderCache, *sides))
         mask = cache["memory_mask"][:, None, None, :]
         logits, after = self.model.step(tokens, Cache(position, paths, blocks, mask))
@@ -126,7 +125,7 @@ class StepGraphs:
     def _heads(self, side, length):
         """The keys and values of every block, [B, H, length, head width]."""
         empty = [
-            block.self_attention.layer.empty_cache(1, 1) for block in self.model.decoder_blocks
+            block.self_attention.allocate_cache(1, 1) for block in self.model.decoder_blocks
         ]
         return {
             name: ("float32", ["B", heads.shape[1], length, heads.shape[3]])
@@ -134,10 +133,16 @@ class StepGraphs:
         }
 
 
-def _write_by_concatenation(room, heads, position):
-    """`MultiHeadSelfAttention.write` in slices: the converters know no update in place."""
+class _ConcatenatedKeyValue(KeyValue):
+    """Is written to by concatenation: the converters do not support an update of a slice."""
+
+    def write(self, key, value, position):
+        return KeyValue(_written(self.key, key, position), _written(self.value, value, position))
+
+
+def _written(buffer, heads, position):
     end = position + ops.shape(heads)[2]
-    return ops.concatenate([room[:, :, :position], heads, room[:, :, end:]], axis=2)
+    return ops.concatenate([buffer[:, :, :position], heads, buffer[:, :, end:]], axis=2)
 
 
 def _named(side, blocks):
@@ -149,10 +154,10 @@ def _named(side, blocks):
     }
 
 
-def _block_heads(side, named):
-    """The opposite of `_named`."""
+def _block_heads(side, named, kind):
+    """The inverse of `_named`: a `KeyValue` of the given kind for each block."""
     count = sum(name.startswith(f"{side}_key_") for name in named)
     return [
-        KeyValue(*(named[f"{side}_{kind}_{index}"] for kind in KeyValue._fields))
+        kind(*(named[f"{side}_{field}_{index}"] for field in KeyValue._fields))
         for index in range(count)
     ]

@@ -8,44 +8,55 @@ from zoo.layers.config import ConfigMixin
 
 @keras.saving.register_keras_serializable("zoo")
 class ClassToken(ConfigMixin, keras.layers.Layer):
-    """Puts a learned token, CLS, before a sequence: it gathers what is known of the whole.
+    """Prepends a learned token, CLS, whose output represents the whole sequence.
 
-    Source: Devlin et al. 2018, section 3; Dosovitskiy et al. 2020, section 3.1, equation 1. It
+    Sources: Devlin et al. 2018, section 3; Dosovitskiy et al. 2020, section 3.1, equation 1. It
     starts at zero, as in the latter's code.
+
+    Args:
+        num_tokens: R; 2 for a class and a distillation token (Touvron et al. 2020, section 4).
 
     Input: [B, T, E].
 
-    Output: [B, 1 + T, E].
+    Output: [B, R + T, E].
     """
 
+    def __init__(self, num_tokens=1, **kwargs):
+        super().__init__(**kwargs)
+        self.num_tokens = num_tokens
+
     def build(self, input_shape):
-        self.token = self.add_weight(shape=(1, input_shape[-1]), initializer="zeros", name="token")
+        self.token = self.add_weight(
+            shape=(self.num_tokens, input_shape[-1]), initializer="zeros", name="token"
+        )
 
     def call(self, x):
-        return ops.concatenate([_for_each_example(self.token, x), x], axis=1)
+        return _insert(self.token, x, 0)
 
     def compute_output_shape(self, input_shape):
-        return _longer(input_shape, 1)
+        return _longer(input_shape, self.num_tokens)
 
 
 @keras.saving.register_keras_serializable("zoo")
 class RegisterTokens(ConfigMixin, keras.layers.Layer):
-    """Puts learned tokens after a sequence, for the model to compute in; they are no output.
+    """Inserts learned tokens that a model computes with, and whose outputs are discarded.
 
-    Source: Darcet et al. 2023, "Vision Transformers Need Registers", section 2.2. They have no
-    position, so it makes no difference that they stand last: CLS stays first.
+    They have no positions. Source: Darcet et al. 2023, "Vision Transformers Need Registers",
+    section 2.2.
 
     Args:
         num_registers: R.
+        num_prefix_tokens: tokens, such as CLS, that stay before the registers.
 
     Input: [B, T, E].
 
     Output: [B, T + R, E].
     """
 
-    def __init__(self, num_registers, **kwargs):
+    def __init__(self, num_registers, num_prefix_tokens=0, **kwargs):
         super().__init__(**kwargs)
         self.num_registers = num_registers
+        self.num_prefix_tokens = num_prefix_tokens
 
     def build(self, input_shape):
         self.tokens = self.add_weight(
@@ -55,16 +66,17 @@ class RegisterTokens(ConfigMixin, keras.layers.Layer):
         )
 
     def call(self, x):
-        return ops.concatenate([x, _for_each_example(self.tokens, x)], axis=1)
+        return _insert(self.tokens, x, self.num_prefix_tokens)
 
     def compute_output_shape(self, input_shape):
         return _longer(input_shape, self.num_registers)
 
 
-def _for_each_example(tokens, x):
-    """[tokens, E] -> [B, tokens, E], in the dtype of `x`."""
-    shape = (ops.shape(x)[0], *tokens.shape)
-    return ops.broadcast_to(ops.cast(tokens, x.dtype)[None], shape)
+def _insert(tokens, x, index):
+    """Inserts tokens [R, E] before position `index` of each example of `x` [B, T, E]."""
+    tokens = ops.cast(tokens, x.dtype)[None]
+    tokens = ops.broadcast_to(tokens, (ops.shape(x)[0], *tokens.shape[1:]))
+    return ops.concatenate([x[:, :index], tokens, x[:, index:]], axis=1)
 
 
 def _longer(shape, extra):

@@ -10,14 +10,26 @@ class ConfigMixin:
 
     The config of an object is what its constructor was called with: every argument is stored by the
     constructor as an attribute of the same name, unchanged, and nothing derived enters the config.
+    In a subclass, the arguments of its own constructor and of those it inherits from count.
     List the mixin before the Keras class: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
     """
 
     def get_config(self):
-        """Returns the constructor's arguments as a JSON-serializable dict."""
+        """Returns the constructor's arguments as a JSON-serializable dict.
+
+        Raises:
+            NotImplementedError: if an argument of a subclass is not stored under its name, and the
+                subclass has no `get_config` of its own that adds it.
+        """
         config = super().get_config()
-        for name in _constructor_arguments(type(self)):
-            config[name] = keras.saving.serialize_keras_object(getattr(self, name))
+        for name in _constructor_arguments(type(self)) - config.keys():
+            if hasattr(self, name):
+                config[name] = keras.saving.serialize_keras_object(getattr(self, name))
+            elif type(self).get_config is ConfigMixin.get_config:
+                raise NotImplementedError(
+                    f"{type(self).__name__} must store its constructor's argument {name!r} as "
+                    f"`self.{name}`, or override get_config to add it."
+                )
         return config
 
     @classmethod
@@ -34,8 +46,13 @@ class ConfigMixin:
 
 
 def _constructor_arguments(cls):
-    if cls.__init__ is keras.layers.Layer.__init__:
-        return []
-    parameters = inspect.signature(cls.__init__).parameters.values()
+    """Names of the arguments of the constructors of `cls` and its bases, as keys of a dict."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [p.name for p in parameters if p.kind in named and p.name != "self"]
+    names = {}
+    for base in cls.__mro__[: cls.__mro__.index(ConfigMixin)]:
+        if "__init__" in vars(base):
+            parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
+            names.update({p.name: None for p in parameters if p.kind in named})
+            if all(p.kind != inspect.Parameter.VAR_KEYWORD for p in parameters):
+                break  # arguments of the bases cannot be passed to it
+    return names.keys()

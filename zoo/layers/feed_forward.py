@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.config import ConfigMixin
+from zoo.layers.linear import linear
 
 
 def gelu(x):
@@ -15,9 +16,35 @@ def gelu(x):
     return 0.5 * x * (1.0 + ops.erf(x * 2**-0.5))
 
 
+def gelu_tanh(x):
+    """GELU approximated by tanh (Hendrycks and Gimpel 2016, section 2), as in BERT and SigLIP."""
+    return ops.gelu(x, approximate=True)
+
+
+def quick_gelu(x):
+    """x·sigmoid(1.702·x): Hendrycks and Gimpel 2016, section 2; in OpenAI's CLIP."""
+    return x * ops.sigmoid(1.702 * x)
+
+
+def swiglu(x):
+    """silu(first half)·second half, of the last axis: Shazeer 2020, "GLU Variants Improve
+    Transformer", section 2.
+    """
+    gate, value = ops.split(x, 2, axis=-1)
+    return ops.silu(gate) * value
+
+
+ACTIVATIONS = {
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "quick_gelu": quick_gelu,
+    "swiglu": swiglu,
+}
+
+
 @keras.saving.register_keras_serializable("zoo")
 class FeedForward(ConfigMixin, keras.layers.Layer):
-    """Two linear layers with an activation between, at each position by itself.
+    """Two linear layers with an activation between, at each position separately.
 
     Source: Vaswani et al. 2017, section 3.3, with ReLU; Dosovitskiy et al. 2020, section 3.1, with
     GELU.
@@ -25,7 +52,9 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
     Args:
         embed_dim: E, width of the output.
         ff_dim: width of the hidden layer; ``4 * embed_dim`` by default.
-        activation: name of a Keras activation, or a function; "gelu" is `zoo.layers.gelu`.
+        activation: "gelu" (exact), "gelu_tanh", "quick_gelu", "swiglu", the name of a Keras
+            activation, or a function. With "swiglu" the hidden layer makes two vectors of width
+            `ff_dim`, gate and value, side by side.
         dropout: rate in [0, 1) at which hidden units are dropped in training.
         kernel_initializer: initializer of both matrices.
 
@@ -50,30 +79,29 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         self.dropout = dropout
         self.kernel_initializer = kernel_initializer
         self.supports_masking = True
-        self.hidden = self._dense(
-            ff_dim or 4 * embed_dim, "hidden", gelu if activation == "gelu" else activation
-        )
-        self.output_projection = self._dense(embed_dim, "output")
+        if isinstance(activation, str):
+            activation = ACTIVATIONS.get(activation, activation)
+        self._activation = keras.activations.get(activation)
+        self._width = ff_dim or 4 * embed_dim
+        halves = 2 if activation is swiglu else 1
+        self.hidden = self._dense(halves * self._width, "hidden")
+        self.output_projection = self._dense(embed_dim, "output_projection")
         self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
         self.hidden.build((None, input_shape[-1]))
-        self.output_projection.build((None, self.hidden.units))
+        self.output_projection.build((None, self._width))
 
     def call(self, x):
-        # As one matrix of all positions: TensorFlow then fuses product, bias and activation.
-        rows = ops.reshape(x, (-1, x.shape[-1]))
-        rows = self.output_projection(self._dropout(self.hidden(rows)))
-        return ops.reshape(rows, (-1, *ops.shape(x)[1:-1], self.embed_dim))
+        return linear(self._hidden_to_output, x)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embed_dim)
 
-    def _dense(self, units, name, activation=None):
+    def _hidden_to_output(self, rows):
+        return self.output_projection(self._dropout(self._activation(self.hidden(rows))))
+
+    def _dense(self, units, name):
         return keras.layers.Dense(
-            units,
-            activation=activation,
-            kernel_initializer=self.kernel_initializer,
-            dtype=self.dtype_policy,
-            name=name,
+            units, kernel_initializer=self.kernel_initializer, dtype=self.dtype_policy, name=name
         )

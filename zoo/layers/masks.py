@@ -7,9 +7,13 @@ them padding, with T = S = 3 (rows are queries, columns are keys)::
     1 1 0               1 0 0               1 0 0
     1 1 0               1 1 0               1 1 0
     1 1 0               1 1 1               1 1 0
+
+Every layer follows one rule, `attention_mask`: a query may attend to a key if the mask of the call
+allows it and if the mask that Keras carries along with the keys does.
 """
 
 from keras import ops
+from keras.src.backend import get_keras_mask  # Keras has no public name for it
 
 
 def padding_mask(valid):
@@ -43,44 +47,54 @@ def causal_mask(num_queries, num_keys=None):
 
 
 def combine_masks(*masks):
-    """Attends where all of `masks` attend; None stands for "everywhere".
-
-    Args:
-        masks: bool, broadcastable to [B, H, T, S], or None.
+    """The conjunction of `masks`, each of any form that `attention_mask` accepts.
 
     Returns:
-        Their conjunction, or None if all are None.
+        bool of rank 4, or None if all are None.
     """
-    given = [mask for mask in masks if mask is not None]
-    if not given:
-        return None
-    combined = given[0]
-    for mask in given[1:]:
-        combined = ops.logical_and(combined, mask)
+    combined = None
+    for mask in map(_rank_4, masks):
+        if mask is not None:
+            combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
 
 
-def as_attention_mask(mask):
-    """Brings what a caller of a layer may pass as `mask` into the one form of this file.
+def attention_mask(mask, keys):
+    """What may be attended to: the mask of a call, and the padding mask that the keys carry.
 
     Args:
-        mask: None; bool [B, S], the padding mask that Keras itself carries from layer to layer; or
-            bool of rank 4, broadcastable to [B, H, T, S].
+        mask: None; bool [B, S], True where a key is real; bool [B, T, S]; or bool of rank 4,
+            broadcastable to [B, H, T, S]. Integers 0 and 1 are accepted as well.
+        keys: [B, S, any width], possibly with a mask attached by a Keras layer, such as
+            `keras.layers.Embedding` with ``mask_zero=True``.
 
     Returns:
-        None or bool of rank 4.
+        bool of rank 4, or None.
 
     Raises:
-        ValueError: if the rank is neither 2 nor 4.
+        ValueError: if `mask` has another rank, or is floating point.
     """
+    return combine_masks(mask, carried_mask(keys))
+
+
+def carried_mask(x):
+    """The padding mask that Keras carries along with a tensor, bool [B, T], or None."""
+    return get_keras_mask(x)
+
+
+def _rank_4(mask):
     if mask is None:
         return None
-    rank = len(mask.shape)
-    if rank == 2:
-        return padding_mask(mask)
-    if rank == 4:
-        return ops.cast(mask, "bool")
-    raise ValueError(
-        "An attention mask is bool of shape [B, S] (True where a key is real) or of rank 4, "
-        f"broadcastable to [B, H, T, S]. Received one of shape {tuple(mask.shape)}."
-    )
+    mask = ops.convert_to_tensor(mask)
+    if "float" in str(mask.dtype):
+        raise ValueError(
+            "An attention mask is bool, True where a query may attend. Received a mask of dtype "
+            f"{mask.dtype}. Pass numbers that are to be added to the scores as `bias`."
+        )
+    axes = {2: (1, 2), 3: (1,), 4: ()}.get(len(mask.shape))
+    if axes is None:
+        raise ValueError(
+            "An attention mask has shape [B, S] (True where a key is real), [B, T, S] or one that "
+            f"is broadcastable to [B, H, T, S]. Received: shape {tuple(mask.shape)}."
+        )
+    return ops.expand_dims(ops.cast(mask, "bool"), axes) if axes else ops.cast(mask, "bool")

@@ -22,9 +22,10 @@ def sinusoidal_positions(length, width, layout="interleaved", max_wavelength=100
     Args:
         length: T, an int or a scalar tensor.
         width: E, even.
-        layout: "interleaved" as above, the paper's; or "halves": all the sines, then all the
-            cosines, as in the published Marian models.
-        max_wavelength: the 10000 above.
+        layout: "interleaved" as above, the paper's; or "halves": all sines, then all cosines, as in
+            published Marian models.
+        max_wavelength: the 10000 above. M2M100 and NLLB, whose exponent is k / (E/2 - 1), have
+            10000^(h / (h - 1)) with h = E/2.
         start: the first position, an int or a scalar tensor.
 
     Returns:
@@ -44,10 +45,11 @@ class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
     """Adds fixed sine and cosine positions; see `zoo.layers.sinusoidal_positions`.
 
     Args:
-        layout: "interleaved" (the paper's) or "halves" (published Marian models').
+        layout: "interleaved", the paper's, or "halves", that of published Marian models.
         max_wavelength: the largest wavelength is 2π times this.
+        offset: position of the first token, such as 2 in M2M100 and NLLB.
 
-    Inputs: `x` [B, T, E], E even; `start`, the position of the first token, 0 by default.
+    Inputs: `x` [B, T, E], E even; `start`, the index of the first token, 0 by default.
 
     Output: [B, T, E].
 
@@ -55,12 +57,13 @@ class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
         ValueError: if `layout` is unknown; when built, if E is odd.
     """
 
-    def __init__(self, layout="interleaved", max_wavelength=10000.0, **kwargs):
+    def __init__(self, layout="interleaved", max_wavelength=10000.0, offset=0, **kwargs):
         super().__init__(**kwargs)
         if layout not in LAYOUTS:
             raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
         self.layout = layout
         self.max_wavelength = max_wavelength
+        self.offset = offset
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -69,7 +72,9 @@ class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
 
     def call(self, x, start=0):
         length, width = ops.shape(x)[1:]
-        positions = sinusoidal_positions(length, width, self.layout, self.max_wavelength, start)
+        positions = sinusoidal_positions(
+            length, width, self.layout, self.max_wavelength, self.offset + start
+        )
         return x + ops.cast(positions, x.dtype)
 
     def compute_output_shape(self, input_shape):
@@ -89,14 +94,14 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
         interpolation: "bilinear" or "bicubic", how a grid is resized (antialiased when it shrinks).
 
     Inputs: `x` [B, T, E]: a sequence of up to `shape` tokens, or the prefix and the rows of the
-    grid one after the other; `grid`, the (rows, columns) of `x` if they are not those of `shape`;
-    `start`, the position of a sequence's first token, 0 by default.
+    grid one after the other; `grid`, the (rows, columns) of `x` if they differ from `shape`;
+    `start`, the index of a sequence's first token, 0 by default.
 
-    Output: [B, T, E].
+    Output: [B, T, E]. Where lengths are known only at run time, tokens beyond the table become NaN.
 
     Raises:
         ValueError: if `interpolation` is unknown; on a call, if `x` is longer than the table, or
-            has not the length that the grid says.
+            its length does not match the grid.
     """
 
     def __init__(self, shape, num_prefix_tokens=0, interpolation="bicubic", **kwargs):
@@ -158,14 +163,16 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
         return isinstance(self.shape, int)
 
     def _of_sequence(self, length, start):
-        if isinstance(length, int) and length > self.embeddings.shape[0]:
-            raise ValueError(
-                f"There are positions for {self.embeddings.shape[0]} tokens. "
-                f"Received {length} tokens."
-            )
-        if isinstance(start, int):
+        size = self.embeddings.shape[0]
+        if isinstance(length, int) and isinstance(start, int):
+            if start + length > size:
+                raise ValueError(
+                    f"There are positions for {size} tokens. Received {start + length} tokens."
+                )
             return self.embeddings[start : start + length]
-        return ops.take(self.embeddings, start + ops.arange(length), axis=0)
+        positions = start + ops.arange(length)
+        found = ops.take(self.embeddings, ops.minimum(positions, size - 1), axis=0)
+        return ops.where((positions < size)[:, None], found, float("nan"))
 
 
 @keras.saving.register_keras_serializable("zoo")

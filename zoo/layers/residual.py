@@ -1,98 +1,126 @@
-"""The residual connection around every part of a Transformer block: pre-norm or post-norm."""
+"""What encoder and decoder blocks share: their settings, and the residual connection."""
 
 import keras
 from keras import ops
 
 from zoo.layers.config import ConfigMixin
+from zoo.layers.feed_forward import FeedForward
+from zoo.layers.masks import carried_mask
+from zoo.layers.training import passed_on
 
 
-@keras.saving.register_keras_serializable("zoo")
-class Residual(ConfigMixin, keras.layers.Layer):
-    """Norm, dropout and the residual sum around a layer, written once for every block.
+class TransformerBlock(ConfigMixin, keras.layers.Layer):
+    """Base of a block whose parts, such as attention, have a residual connection each.
 
-    ``pre``:  x + dropout(layer(norm(x))), Dosovitskiy et al. 2020, section 3.1.
-    ``post``: norm(x + dropout(layer(x))), Vaswani et al. 2017, section 3.1 and 5.4.
-
-    Args:
-        layer: the layer; its output is of the shape of its input.
-        norm: "pre" or "post".
-        dropout: rate in [0, 1) at which single outputs of `layer` are dropped in training.
-        stochastic_depth: rate in [0, 1) at which, in training, `layer` is left out for a whole
-            example, its output being scaled up otherwise. Source: Huang et al. 2016.
-        layer_scale: if given, the output of `layer` is multiplied by a learned vector that starts
-            at this value. Source: Touvron et al. 2021, "Going deeper with Image
-            Transformers", section 2.
-        epsilon: added to the variance in the layer normalization.
-
-    Inputs: `x` [B, T, E]; keyword arguments go to `layer` as they are. `num_queries`: only that
-    many positions, the first, are computed, by a `layer` that takes this argument too.
-
-    Output: [B, T, E]; [B, num_queries, E] with `num_queries`.
-
-    Raises:
-        ValueError: if `norm` is neither "pre" nor "post".
+    The arguments are described in `zoo.layers.TransformerEncoder`. A subclass creates its attention
+    layers in `create_attention` and names all its `parts`; the norm of a part ``attention`` is
+    ``attention_norm``, its layer scale ``attention_scale``.
     """
+
+    parts = ("feed_forward",)
 
     def __init__(
         self,
-        layer,
-        norm="pre",
+        embed_dim,
+        num_heads,
+        ff_dim=None,
         dropout=0.0,
+        attention_dropout=0.0,
+        norm="pre",
+        activation="gelu",
         stochastic_depth=0.0,
         layer_scale=None,
+        key_dim=None,
+        qkv_bias=True,
         epsilon=1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
         if norm not in ("pre", "post"):
             raise ValueError(f'norm must be "pre" or "post". Received: norm={norm!r}.')
-        self.layer = layer
-        self.norm = norm
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.ff_dim = ff_dim
         self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.norm = norm
+        self.activation = activation
         self.stochastic_depth = stochastic_depth
         self.layer_scale = layer_scale
+        self.key_dim = key_dim
+        self.qkv_bias = qkv_bias
         self.epsilon = epsilon
         self.supports_masking = True
-        self.normalization = keras.layers.LayerNormalization(
-            epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
+        policy = self.dtype_policy
+        for name in (f"{part}_norm" for part in self.parts):
+            norm_layer = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name=name)
+            setattr(self, name, norm_layer)
+        self.create_attention(
+            {
+                "embed_dim": embed_dim,
+                "num_heads": num_heads,
+                "key_dim": key_dim,
+                "dropout": attention_dropout,
+                "qkv_bias": qkv_bias,
+                "dtype": policy,
+            }
         )
-        self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.feed_forward = FeedForward(
+            embed_dim, ff_dim, activation, dropout, dtype=policy, name="feed_forward"
+        )
+        self._dropout = keras.layers.Dropout(dropout, dtype=policy)
         self._stochastic_depth = keras.layers.Dropout(
-            stochastic_depth, noise_shape=(None, 1, 1), dtype=self.dtype_policy
+            stochastic_depth, noise_shape=(None, 1, 1), dtype=policy
         )
+
+    def create_attention(self, settings):
+        """Creates the attention layers of the block.
+
+        Args:
+            settings: their arguments, a dict.
+        """
+        raise NotImplementedError
 
     def build(self, input_shape):
-        self.normalization.build(input_shape)
-        if not self.layer.built:
-            self.layer.build(input_shape)
-        if self.layer_scale is not None:
-            self.scale = self.add_weight(
-                shape=input_shape[-1:],
-                initializer=keras.initializers.Constant(self.layer_scale),
-                name="scale",
-            )
+        for part in self.parts:
+            getattr(self, f"{part}_norm").build(input_shape)
+            if self.layer_scale is not None:
+                name, start = f"{part}_scale", keras.initializers.Constant(self.layer_scale)
+                setattr(self, name, self.add_weight((input_shape[-1],), start, name=name))
+        self.feed_forward.build(input_shape)
 
-    def call(self, x, num_queries=None, **kwargs):
-        if num_queries is None:
-            change = self.layer(self.layer_input(x), **kwargs)
-        else:
-            change = self.layer(self.layer_input(x), num_queries=num_queries, **kwargs)
-            x = x[:, :num_queries]
-        return self.connect(x, change)
+    def residual(self, part, x, function, shortcut=None, training=None):
+        """The residual connection around a part of the block.
 
-    def layer_input(self, x):
-        """What `layer` is given for the input `x`: normalized in a pre-norm block."""
-        return self.normalization(x) if self.norm == "pre" else x
+        ``pre``:  x + dropout(function(norm(x))), Dosovitskiy et al. 2020, section 3.1.
+        ``post``: norm(x + dropout(function(x))), Vaswani et al. 2017, sections 3.1 and 5.4.
 
-    def connect(self, x, change):
-        """Adds to `x` what `layer` made of its input: the output."""
-        if self.layer_scale is not None:
-            change = change * ops.cast(self.scale, change.dtype)
-        x = x + self._stochastic_depth(self._dropout(change))
-        return self.normalization(x) if self.norm == "post" else x
+        Args:
+            part: one of `parts`.
+            x: [B, T, E].
+            function: computes the part: [B, T, E] -> [B, T, E].
+            shortcut: added to its output in place of `x`, if given.
+            training: whether dropout acts; as in the surrounding call by default.
+
+        Returns:
+            [B, T, E].
+        """
+        outputs, _ = self.residual_step(part, x, lambda x: (function(x), None), shortcut, training)
+        return outputs
+
+    def residual_step(self, part, x, function, shortcut=None, training=None):
+        """`residual` for a `function` that returns (outputs, cache): (outputs, cache)."""
+        norm, scale = getattr(self, f"{part}_norm"), getattr(self, f"{part}_scale", None)
+        outputs, cache = function(norm(x) if self.norm == "pre" else x)
+        if scale is not None:
+            outputs = outputs * ops.cast(scale, outputs.dtype)
+        for dropout in (self._dropout, self._stochastic_depth):
+            outputs = dropout(outputs, **passed_on(training))
+        outputs = (x if shortcut is None else shortcut) + outputs
+        return (outputs if self.norm == "pre" else norm(outputs)), cache
 
     def compute_mask(self, inputs, previous_mask):
-        return getattr(inputs, "_keras_mask", None)
+        return carried_mask(inputs)  # not the mask of the call, which may be causal
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
+    def compute_output_shape(self, x_shape, memory_shape=None):
+        return x_shape

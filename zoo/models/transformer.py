@@ -4,22 +4,23 @@ Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence,
 V target vocabulary.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from zoo.layers import (
-    DecoderCache,
+    Cache,
     LearnedPositions,
     RelativePositions,
     SinusoidalPositions,
-    TokenEmbedding,
     TransformerDecoder,
     TransformerEncoder,
     padding_mask,
 )
-from zoo.layers.config import ConfigMixin
+from zoo.layers.linear import linear
+from zoo.layers.training import passed_on
+from zoo.models.base import ZooModel
 
 
 class Size(NamedTuple):
@@ -71,39 +72,17 @@ def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
     return model
 
 
-class Cache(NamedTuple):
-    """What decoding keeps from one step to the next. See `Transformer.start`.
-
-    The K hypotheses of a sentence share its memory, and one room for keys and values, in which each
-    step takes K places, one for each lane. A hypothesis is a path through the lanes: when it goes
-    on from another one, its path is written anew and no key or value is moved.
-
-    Fields:
-        position: int32 [], number of tokens taken in so far.
-        paths: int32 [B, K, T], the lane in which each token of each hypothesis stands.
-        blocks: `DecoderCache` of each decoder block.
-        memory_mask: bool [B, 1, 1, S].
-    """
-
-    position: Any
-    paths: Any
-    blocks: tuple[DecoderCache, ...]
-    memory_mask: Any
-
-    def follow(self, parents):
-        """The cache in which hypothesis k goes on from hypothesis ``parents[b, k]``, int [B, K]."""
-        return self._replace(paths=ops.take_along_axis(self.paths, parents[:, :, None], axis=1))
-
-
 @keras.saving.register_keras_serializable("zoo")
-class Transformer(ConfigMixin, keras.Model):
+class Transformer(ZooModel):
     """An encoder-decoder Transformer that translates: source tokens in, target tokens out.
+
+    docs/published_models.md lists which published models set which of the options.
 
     Args:
         source_vocab_size: number of source tokens.
         target_vocab_size: V, number of target tokens.
         embed_dim: E.
-        num_heads: attention heads; they divide E.
+        num_heads: attention heads; they divide E, unless `key_dim` is given.
         num_layers: number of encoder blocks.
         num_decoder_layers: number of decoder blocks; `num_layers` by default.
         ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
@@ -111,18 +90,26 @@ class Transformer(ConfigMixin, keras.Model):
         attention_dropout: rate in [0, 1) on attention weights.
         norm: "post", the paper's, or "pre", where the blocks normalize; a pre-norm model also
             normalizes the output of its last blocks (Xiong et al. 2020).
-        activation: of the feed-forward networks: "relu", "gelu", "silu" or another of Keras.
-        positions: "sinusoidal" (section 3.5); "learned"; or "relative", a learned bias on the
-            scores of self-attention (Raffel et al. 2019, section 2.1).
-        max_length: the longest source or target, in tokens; the learned positions are as many.
-        shared: which matrices are one: "target": target embedding and output layer; "all": these
-            and the source embedding (section 3.4), which takes equal vocabularies; or "none".
-        pad_id: token that fills up short sentences.
+        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
+        positions: "sinusoidal" (section 3.5); a `zoo.layers.SinusoidalPositions` of another layout
+            or offset; "learned"; or "relative", a learned bias on the scores of self-attention
+            (Raffel et al. 2019, section 2.1).
+        max_length: the longest source or target, in tokens; the number of learned positions.
+        shared: which matrices are shared: "target": target embedding and output layer; "all": these
+            and the source embedding (section 3.4), for equal vocabularies; or "none".
+        pad_id: padding token.
+        key_dim: width of an attention head; ``embed_dim / num_heads`` by default.
+        qkv_bias: whether the projections to queries, keys and values have biases.
+        scale_embeddings: whether embeddings are multiplied by √E (section 3.4).
+        normalize_embeddings: whether to normalize before the first blocks (Liu et al. 2020, mBART).
+        logits_bias: whether the logits have a learned bias.
+        epsilon: added to the variance in every layer normalization.
 
     Inputs: a dict of token ids: "source" int [B, S], "target" int [B, T], the target beginning with
     the start token.
 
-    Output: logits [B, T, V] of the token that follows each target token.
+    Output: logits [B, T, V] of the token that follows each target token, float32 in mixed precision
+    as well.
 
     Raises:
         ValueError: if the numbers do not fit together or a name is unknown; on a call, if there are
@@ -146,15 +133,15 @@ class Transformer(ConfigMixin, keras.Model):
         max_length=512,
         shared="target",
         pad_id=0,
+        key_dim=None,
+        qkv_bias=True,
+        scale_embeddings=True,
+        normalize_embeddings=False,
+        logits_bias=False,
+        epsilon=1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        _check(positions, shared, source_vocab_size, target_vocab_size)
-        if min(num_layers, num_layers if num_decoder_layers is None else num_decoder_layers) < 1:
-            raise ValueError(
-                "An encoder and a decoder need at least one block each. Received: "
-                f"num_layers={num_layers}, num_decoder_layers={num_decoder_layers}."
-            )
         self.source_vocab_size = source_vocab_size
         self.target_vocab_size = target_vocab_size
         self.embed_dim = embed_dim
@@ -170,68 +157,83 @@ class Transformer(ConfigMixin, keras.Model):
         self.max_length = max_length
         self.shared = shared
         self.pad_id = pad_id
+        self.key_dim = key_dim
+        self.qkv_bias = qkv_bias
+        self.scale_embeddings = scale_embeddings
+        self.normalize_embeddings = normalize_embeddings
+        self.logits_bias = logits_bias
+        self.epsilon = epsilon
+        self._check()
+        self._create_layers()
 
-        self.target_embedding = self._embedding(target_vocab_size, "target_embedding")
+    def _create_layers(self):
+        self.target_embedding = self._embedding(self.target_vocab_size, "target_embedding")
         self.source_embedding = self.target_embedding
-        if shared != "all":
-            self.source_embedding = self._embedding(source_vocab_size, "source_embedding")
-        if shared == "none":
+        if self.shared != "all":
+            self.source_embedding = self._embedding(self.source_vocab_size, "source_embedding")
+        self.output_projection = None
+        if self.shared == "none":
             self.output_projection = keras.layers.Dense(
-                target_vocab_size, use_bias=False, dtype=self.dtype_policy, name="output"
+                self.target_vocab_size,
+                use_bias=False,
+                dtype=self.variable_dtype,  # logits are in full precision
+                name="output_projection",
             )
         self.source_positions = self._positions("source_positions", bidirectional=True)
         self.target_positions = self._positions("target_positions", bidirectional=False)
-        self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.encoder_blocks = [
-            self._block(TransformerEncoder, f"encoder_{index}") for index in range(num_layers)
-        ]
-        self.decoder_blocks = [
-            self._block(TransformerDecoder, f"decoder_{index}")
-            for index in range(num_decoder_layers or num_layers)
-        ]
-        if norm == "pre":
-            self.encoder_normalization = self._normalization("encoder_normalization")
-            self.decoder_normalization = self._normalization("decoder_normalization")
+        self._dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        depths = (self.num_layers, self.num_decoder_layers or self.num_layers)
+        self.encoder_blocks, self.decoder_blocks = (
+            [self._block(kind, f"{side}_{index}") for index in range(depth)]
+            for kind, side, depth in zip(
+                (TransformerEncoder, TransformerDecoder), ("encoder", "decoder"), depths
+            )
+        )
+        pre, embeddings = self.norm == "pre", self.normalize_embeddings
+        self.source_norm = self._norm("source_norm", embeddings)
+        self.target_norm = self._norm("target_norm", embeddings)
+        self.encoder_norm = self._norm("encoder_norm", pre)
+        self.decoder_norm = self._norm("decoder_norm", pre)
 
     def build(self, input_shape=None):
         sequence, ids = (None, None, self.embed_dim), (None, None)
-        self.target_embedding.build(ids)
-        if self.shared != "all":
-            self.source_embedding.build(ids)
-        if self.shared == "none":
-            self.output_projection.build(sequence)
-        for positions in (self.source_positions, self.target_positions):
-            if self.positions == "relative":
-                positions.build(ids, ids)
-            else:
-                positions.build(sequence)
+        for layer in (self.target_embedding, self.source_embedding):
+            if not layer.built:  # they may be one
+                layer.build(ids)
+        for layer in (self.source_positions, self.target_positions):
+            shapes = [ids, ids] if self.positions == "relative" else [sequence]
+            layer.build(*shapes)
         for block in self.encoder_blocks:
             block.build(sequence)
         for block in self.decoder_blocks:
             block.build(sequence, sequence)
-        if self.norm == "pre":
-            self.encoder_normalization.build(sequence)
-            self.decoder_normalization.build(sequence)
-        self.built = True
+        norms = (self.source_norm, self.target_norm, self.encoder_norm, self.decoder_norm)
+        for layer in (*norms, self.output_projection):
+            if layer is not None:
+                layer.build(sequence)
+        if self.logits_bias:
+            self.output_bias = self.add_weight(
+                (self.target_vocab_size,), "zeros", name="output_bias"
+            )
 
     def call(self, inputs, training=None):
-        # `training` reaches the layers by itself, but Keras sets it only for a model that takes it
-        (x, bias), memory, mask = self._decoder_inputs(inputs)
+        memory = self.encode(inputs["source"], training)
+        x, settings = self._decoder_inputs(inputs, training)
         for block in self.decoder_blocks:
-            x = block(x, memory, memory_mask=mask, bias=bias)
-        return self._logits(self.decoder_normalization(x) if self.norm == "pre" else x)
+            x = block(x, memory, **settings, **passed_on(training))
+        return self._logits(x)
 
-    def encode(self, source):
+    def encode(self, source, training=None):
         """The encoder's output for token ids [B, S]: [B, S, E]."""
-        x = self._embed(self.source_embedding, self.source_positions, source)
+        x = self._embed("source", source, training=training)
         mask = padding_mask(source != self.pad_id)
-        bias = self._bias(self.source_positions, ops.arange(ops.shape(source)[1]))
+        bias = self._bias("source", ops.arange(ops.shape(source)[1]))
         for block in self.encoder_blocks:
-            x = block(x, mask=mask, bias=bias)
-        return self.encoder_normalization(x) if self.norm == "pre" else x
+            x = block(x, mask=mask, bias=bias, **passed_on(training))
+        return x if self.encoder_norm is None else self.encoder_norm(x)
 
     def start(self, source, length, num_hypotheses=1):
-        """Encodes the source and makes room for decoding.
+        """Encodes the source and allocates the cache.
 
         Args:
             source: token ids [B, S].
@@ -239,8 +241,16 @@ class Transformer(ConfigMixin, keras.Model):
             num_hypotheses: K.
 
         Returns:
-            `Cache`, to be given to `step`.
+            `Cache`, to be passed to `step`.
+
+        Raises:
+            ValueError: if there are fewer learned positions than `length`.
         """
+        if self.positions == "learned" and isinstance(length, int) and length > self.max_length:
+            raise ValueError(
+                f"There are learned positions for {self.max_length} tokens (max_length). "
+                f"Received: length={length}."
+            )
         memory = self.encode(source)
         return Cache(
             ops.zeros((), "int32"),
@@ -250,70 +260,90 @@ class Transformer(ConfigMixin, keras.Model):
         )
 
     def step(self, tokens, cache):
-        """Takes in the next token of each hypothesis.
+        """Adds a token to each hypothesis.
 
         Args:
-            tokens: int [B, K]; at first the start token.
+            tokens: int [B, K]; first the start token.
             cache: `Cache`.
 
         Returns:
             (logits [B, K, V] of the token that follows, the next `Cache`).
         """
-        position, paths = cache.position, cache.paths
-        (batch, lanes), length = ops.shape(tokens), ops.shape(paths)[2]
-        now = ops.arange(length) == position
-        paths = ops.where(now, ops.arange(lanes, dtype="int32")[:, None], paths)
-        mask = _on_path(paths, position, lanes)
-        x = ops.reshape(tokens, (-1, 1))
-        x = self._embed(self.target_embedding, self.target_positions, x, start=position)
-        x = ops.reshape(x, (batch, lanes, self.embed_dim))
-        bias = self._bias(self.target_positions, position[None], ops.arange(length))
+        cache = cache.extend_paths()
+        x = self._embed("target", ops.reshape(tokens, (-1, 1)), start=cache.position)
+        x = ops.reshape(x, (*ops.shape(tokens), self.embed_dim))
+        bias = self._bias("target", cache.position[None], ops.arange(ops.shape(cache.paths)[2]))
         if bias is not None:
-            bias = ops.repeat(bias, lanes, axis=-1)
-        blocks = []
+            bias = ops.repeat(bias, ops.shape(tokens)[1], axis=-1)  # the same for all K slots
+        slot, mask, blocks = cache.slot, cache.mask(), []
         for block, old in zip(self.decoder_blocks, cache.blocks):
-            x, new = block.step(x, old, position * lanes, mask, cache.memory_mask, bias)
+            x, new = block.step(x, old, slot, mask, cache.memory_mask, bias)
             blocks.append(new)
-        x = self.decoder_normalization(x) if self.norm == "pre" else x
-        return self._logits(x), Cache(position + 1, paths, tuple(blocks), cache.memory_mask)
+        return self._logits(x), cache.next(blocks)
 
     def cross_attention_maps(self, inputs):
-        """What each target token takes from each source token: [B, decoder blocks, heads, T, S]."""
-        target, memory, mask = self._decoder_inputs(inputs)
-        (x, bias), maps = target, []
+        """The attention weight of each source token for each target token.
+
+        Returns:
+            [B, decoder blocks, heads, T, S].
+        """
+        memory = self.encode(inputs["source"])
+        (x, settings), maps = self._decoder_inputs(inputs), []
         for block in self.decoder_blocks:
-            maps.append(block.cross_attention_weights(x, memory, memory_mask=mask, bias=bias))
-            x = block(x, memory, memory_mask=mask, bias=bias)
+            maps.append(block.cross_attention_weights(x, memory, **settings))
+            x = block(x, memory, **settings)
         return ops.stack(maps, axis=1)
 
-    def _decoder_inputs(self, inputs):
-        """((embedded target, its bias), memory, mask of the memory)."""
-        source, target = inputs["source"], inputs["target"]
-        memory = self.encode(source)
-        x = self._embed(self.target_embedding, self.target_positions, target)
-        bias = self._bias(self.target_positions, ops.arange(ops.shape(target)[1]))
-        return (x, bias), memory, padding_mask(source != self.pad_id)
+    def input_signature(self):
+        ids = keras.layers.InputSpec(dtype="int32", shape=(None, None))
+        return {"source": ids, "target": ids}
 
-    def _logits(self, x):
-        if self.shared == "none":
-            return ops.cast(self.output_projection(x), self.variable_dtype)
-        return self.target_embedding.logits(x)
+    def compute_output_shape(self, input_shape):
+        return (*input_shape["target"], self.target_vocab_size)
 
-    def _embed(self, embedding, positions, ids, start=0):
+    def _decoder_inputs(self, inputs, training=None):
+        """The embedded target [B, T, E], and the keyword arguments of every decoder block."""
+        x = self._embed("target", inputs["target"], training=training)
+        mask = padding_mask(inputs["source"] != self.pad_id)
+        return x, {"memory_mask": mask, "bias": self._bias("target", ops.arange(ops.shape(x)[1]))}
+
+    def _embed(self, side, ids, start=0, training=None):
+        embedding, positions, norm = (
+            getattr(self, f"{side}_{part}") for part in ("embedding", "positions", "norm")
+        )
         x = embedding(ids)
+        if self.scale_embeddings:
+            x = x * self.embed_dim**0.5
         if self.positions != "relative":
             x = positions(x, start=start)
-        return self._dropout(x)
+        x = x if norm is None else norm(x)
+        return self._dropout(x, **passed_on(training))
 
-    def _bias(self, positions, queries, keys=None):
+    def _bias(self, side, queries, keys=None):
         """What relative positions add to the scores: [1, H, T, S]; None for other positions."""
         if self.positions != "relative":
             return None
         keys = queries if keys is None else keys
-        return positions(queries[None], keys[None])
+        return getattr(self, f"{side}_positions")(queries[None], keys[None])
+
+    def _logits(self, x):
+        x = x if self.decoder_norm is None else self.decoder_norm(x)
+        if self.output_projection is not None:
+            logits = linear(self.output_projection, x)
+        else:
+            logits = linear(lambda rows: self.target_embedding(rows, reverse=True), x)
+        return logits + self.output_bias if self.logits_bias else logits
 
     def _embedding(self, vocab_size, name):
-        return TokenEmbedding(vocab_size, self.embed_dim, dtype=self.dtype_policy, name=name)
+        # With variance 1/E, scaled embeddings have unit variance, about that of the positions.
+        return keras.layers.ReversibleEmbedding(
+            vocab_size,
+            self.embed_dim,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=self.embed_dim**-0.5),
+            reverse_dtype=self.variable_dtype,  # logits are in full precision
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def _positions(self, name, bidirectional):
         settings = {"dtype": self.dtype_policy, "name": name}
@@ -321,7 +351,8 @@ class Transformer(ConfigMixin, keras.Model):
             return LearnedPositions(self.max_length, **settings)
         if self.positions == "relative":
             return RelativePositions(self.num_heads, bidirectional=bidirectional, **settings)
-        return SinusoidalPositions(**settings)
+        given = {} if self.positions == "sinusoidal" else self.positions.get_config()
+        return SinusoidalPositions.from_config({**given, **settings})
 
     def _block(self, kind, name):
         return kind(
@@ -331,34 +362,40 @@ class Transformer(ConfigMixin, keras.Model):
             self.dropout,
             self.attention_dropout,
             self.norm,
-            activation=self.activation,
+            self.activation,
+            key_dim=self.key_dim,
+            qkv_bias=self.qkv_bias,
+            epsilon=self.epsilon,
             dtype=self.dtype_policy,
             name=name,
         )
 
-    def _normalization(self, name):
-        return keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy, name=name)
-
-
-def _on_path(paths, position, lanes):
-    """Which places of the cache are on each hypothesis's path: bool [B, 1, K, T·K]."""
-    batch, _, length = ops.shape(paths)
-    on_path = paths[..., None] == ops.arange(lanes, dtype="int32")
-    past = (ops.arange(length) <= position)[:, None]
-    return ops.reshape(ops.logical_and(on_path, past), (batch, 1, lanes, length * lanes))
-
-
-def _check(positions, shared, source_vocab_size, target_vocab_size):
-    for name, value, known in (("positions", positions, POSITIONS), ("shared", shared, SHARED)):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {known}. Received: {name}={value!r}.")
-    if min(source_vocab_size, target_vocab_size) < 1:
-        raise ValueError(
-            "Vocabularies must have at least one token. Received: "
-            f"source_vocab_size={source_vocab_size}, target_vocab_size={target_vocab_size}."
+    def _norm(self, name, exists):
+        if not exists:
+            return None
+        return keras.layers.LayerNormalization(
+            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
         )
-    if shared == "all" and source_vocab_size != target_vocab_size:
-        raise ValueError(
-            'shared="all" takes one vocabulary for source and target. Received: '
-            f"source_vocab_size={source_vocab_size}, target_vocab_size={target_vocab_size}."
-        )
+
+    def _check(self):
+        sizes = (self.source_vocab_size, self.target_vocab_size)
+        received = f"source_vocab_size={sizes[0]}, target_vocab_size={sizes[1]}."
+        if min(sizes) < 1:
+            raise ValueError(f"Vocabularies must have at least one token. Received: {received}")
+        if self.shared not in SHARED:
+            raise ValueError(f"shared must be one of {SHARED}. Received: shared={self.shared!r}.")
+        if self.shared == "all" and sizes[0] != sizes[1]:
+            raise ValueError(
+                f'shared="all" takes one vocabulary for source and target. Received: {received}'
+            )
+        if not isinstance(self.positions, SinusoidalPositions) and self.positions not in POSITIONS:
+            raise ValueError(
+                f"positions must be one of {POSITIONS} or a zoo.layers.SinusoidalPositions. "
+                f"Received: positions={self.positions!r}."
+            )
+        decoder = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
+        if min(self.num_layers, decoder) < 1:
+            raise ValueError(
+                "An encoder and a decoder need at least one block each. Received: "
+                f"num_layers={self.num_layers}, num_decoder_layers={self.num_decoder_layers}."
+            )

@@ -16,7 +16,8 @@ from zoo.layers import (
     TransformerEncoder,
     patch_grid,
 )
-from zoo.layers.config import ConfigMixin
+from zoo.layers.training import passed_on
+from zoo.models.base import ZooModel
 
 
 class Size(NamedTuple):
@@ -33,7 +34,7 @@ SIZES = {
     "L": Size(1024, 24, 16, 4096),
     "H": Size(1280, 32, 16, 5120),
 }
-POOLS = ("cls", "mean")
+POOLS = ("cls", "mean", "cls+mean")
 
 
 def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=None, **settings):
@@ -83,37 +84,50 @@ def _published(size, patch_size):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class ViT(ConfigMixin, keras.Model):
+class ViT(ZooModel):
     """A Vision Transformer that classifies images: patches, positions, encoder blocks, head.
+
+    docs/published_models.md lists which published models set which of the options.
 
     Args:
         input_shape: (H, W, C) of the images it is trained on.
         num_classes: number of logits.
         patch_size: in pixels; divides H and W.
         embed_dim: E.
-        num_heads: attention heads; they divide E.
+        num_heads: attention heads; they divide E, unless `key_dim` is given.
         num_layers: L, the number of encoder blocks.
         ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
         dropout: rate in [0, 1) after the positions and in the blocks (Dosovitskiy et al. 2020,
             appendix B.1).
         attention_dropout: rate in [0, 1) on attention weights.
-        pool: what the head sees: "cls", the class token, or "mean", the mean of the patches; a
-            model that takes the mean has no class token (Zhai et al. 2021).
+        pool: input of the head: "cls", the class token; "mean", the mean of the patches (Zhai et
+            al. 2021); or "cls+mean", both side by side (Oquab et al. 2023, DINOv2).
         norm: "pre" or "post", where the blocks normalize; a pre-norm model also normalizes the last
             block's output.
         stochastic_depth: rate in [0, 1) of the last block; it grows linearly from 0 at the first
             (Huang et al. 2016, section 3).
-        layer_scale: start of the learned scale in each residual branch; none by default (Touvron et
-            al. 2021).
-        num_registers: register tokens that the model computes with (Darcet et al. 2023).
+        layer_scale: initial value of the learned scale of each residual branch; none by default
+            (Touvron et al. 2021).
+        num_class_tokens: 1 by default, 0 with ``pool="mean"``. The second is a distillation token,
+            which has a head of its own: with ``pool="cls"`` the logits are the mean of both heads
+            (Touvron et al. 2020, DeiT, section 4).
+        num_registers: register tokens (Darcet et al. 2023).
+        prefix_positions: whether class tokens have positions.
         interpolation: "bilinear" or "bicubic", how positions are resized to another image size.
+        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
+        key_dim: width of an attention head; ``embed_dim / num_heads`` by default.
+        qkv_bias: whether the projections to queries, keys and values have biases.
+        normalize_embeddings: whether to normalize before the first block (Radford et al. 2021).
+        normalize_pooled: whether a pre-norm model normalizes the input of its head in place of the
+            last block's output (He et al. 2021, MAE, fine-tuned).
+        epsilon: added to the variance in every layer normalization.
 
     Input: images [B, H, W, C], floating point, already normalised.
 
     Output: logits [B, num_classes].
 
     Raises:
-        ValueError: if the numbers do not fit together, or `pool` or `norm` is unknown.
+        ValueError: if the numbers do not fit together, or a name is unknown.
     """
 
     def __init__(
@@ -131,18 +145,19 @@ class ViT(ConfigMixin, keras.Model):
         norm="pre",
         stochastic_depth=0.0,
         layer_scale=None,
+        num_class_tokens=None,
         num_registers=0,
+        prefix_positions=True,
         interpolation="bicubic",
+        activation="gelu",
+        key_dim=None,
+        qkv_bias=True,
+        normalize_embeddings=False,
+        normalize_pooled=False,
+        epsilon=1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if pool not in POOLS:
-            raise ValueError(f"pool must be one of {POOLS}. Received: pool={pool!r}.")
-        if num_layers < 1 or num_classes < 1:
-            raise ValueError(
-                "num_layers and num_classes must be at least 1. "
-                f"Received: num_layers={num_layers}, num_classes={num_classes}."
-            )
         self.input_shape = tuple(input_shape)
         self.num_classes = num_classes
         self.patch_size = patch_size
@@ -156,106 +171,161 @@ class ViT(ConfigMixin, keras.Model):
         self.norm = norm
         self.stochastic_depth = stochastic_depth
         self.layer_scale = layer_scale
+        self.num_class_tokens = num_class_tokens
         self.num_registers = num_registers
+        self.prefix_positions = prefix_positions
         self.interpolation = interpolation
+        self.activation = activation
+        self.key_dim = key_dim
+        self.qkv_bias = qkv_bias
+        self.normalize_embeddings = normalize_embeddings
+        self.normalize_pooled = normalize_pooled
+        self.epsilon = epsilon
+        self._prefix = int(pool != "mean") if num_class_tokens is None else num_class_tokens
+        self._check()
+        self._create_layers()
 
-        policy = self.dtype_policy
-        self.patch_embed = PatchEmbed(embed_dim, patch_size, dtype=policy, name="patch_embed")
-        if pool == "cls":
-            self.class_token = ClassToken(dtype=policy, name="class_token")
+    def _create_layers(self):
+        policy, prefix = self.dtype_policy, self._prefix
+        self.patch_embed = PatchEmbed(
+            self.embed_dim, self.patch_size, dtype=policy, name="patch_embed"
+        )
+        self.class_token = ClassToken(prefix, dtype=policy, name="class_token") if prefix else None
         self.positions = LearnedPositions(
-            patch_grid(input_shape[:2], patch_size),
-            num_prefix_tokens=self._num_prefix_tokens,
-            interpolation=interpolation,
+            patch_grid(self.input_shape[:2], self.patch_size),
+            num_prefix_tokens=prefix if self.prefix_positions else 0,
+            interpolation=self.interpolation,
             dtype=policy,
             name="positions",
         )
-        self._dropout = keras.layers.Dropout(dropout, dtype=policy)
-        if num_registers:
-            self.registers = RegisterTokens(num_registers, dtype=policy, name="registers")
-        self.blocks = [self._block(index) for index in range(num_layers)]
-        if norm == "pre":
-            self.normalization = keras.layers.LayerNormalization(
-                epsilon=1e-6, dtype=policy, name="normalization"
+        self._dropout = keras.layers.Dropout(self.dropout, dtype=policy)
+        self.registers = None
+        if self.num_registers:
+            self.registers = RegisterTokens(
+                self.num_registers, prefix, dtype=policy, name="registers"
             )
-        self.head = keras.layers.Dense(
-            num_classes,
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
-            dtype=policy.variable_dtype,  # logits of a mixed precision model are in full precision
-            name="head",
-        )
+        self.encoder_blocks = [self._block(index) for index in range(self.num_layers)]
+        pre = self.norm == "pre"
+        self.embedding_norm = self._norm("embedding_norm", self.normalize_embeddings)
+        self.encoder_norm = self._norm("encoder_norm", pre and not self.normalize_pooled)
+        self.head_norm = self._norm("head_norm", pre and self.normalize_pooled)
+        self.head = self._head("head")
+        averaged = self.pool == "cls" and prefix == 2
+        self.distillation_head = self._head("distillation_head") if averaged else None
 
     def build(self, input_shape):
-        stack = [self.patch_embed, self.positions, self._dropout, *self.blocks]
-        if self.pool == "cls":
-            stack.insert(1, self.class_token)
-        if self.num_registers:
-            stack.insert(-self.num_layers, self.registers)
-        shape = input_shape
-        for layer in stack:
-            layer.build(shape)
-            shape = layer.compute_output_shape(shape)
-        if self.norm == "pre":
-            self.normalization.build(shape)
-        self.head.build((None, self.embed_dim))
+        tokens = (None, None, self.embed_dim)
+        pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
+        self.patch_embed.build(input_shape)
+        for layer in (self.class_token, self.positions, self.registers, self.embedding_norm):
+            _build(layer, tokens)
+        for layer in (*self.encoder_blocks, self.encoder_norm):
+            _build(layer, tokens)
+        for layer in (self.head_norm, self.head, self.distillation_head):
+            _build(layer, pooled)
 
     def call(self, images, training=None):
-        # `training` reaches the layers by itself, but Keras sets it only for a model that takes it
-        if self.pool == "mean":
-            return self.head(ops.mean(self.features(images), axis=1))
-        x = self._tokens(images)
-        for block in self.blocks[:-1]:
-            x = block(x)
-        # The head reads CLS alone, so the last block need not compute the other tokens.
-        x = self.blocks[-1](x, num_queries=1)
-        return self.head(self._normalized(x)[:, 0])
+        if self.pool == "cls":
+            return self._logits(self._class_tokens(images, training))
+        x = self._all_tokens(images, training)
+        pooled = ops.mean(x[:, self._prefix + self.num_registers :], axis=1)
+        if self.pool == "cls+mean":
+            pooled = ops.concatenate([x[:, 0], pooled], axis=-1)
+        return self._logits(pooled[:, None])
 
-    def features(self, images):
-        """The last block's tokens, normalized: [B, 1 + N, E], CLS first; [B, N, E] without CLS."""
-        x = self._tokens(images)
-        for block in self.blocks:
-            x = block(x)
-        x = self._normalized(x)
-        return x[:, : -self.num_registers] if self.num_registers else x
-
-    def attention_maps(self, images):
-        """What each token takes from each other one, in every layer and head.
+    def features(self, images, training=None):
+        """The last block's output, normalized in a pre-norm model, without registers.
 
         Returns:
-            [B, L, heads, T, T] with T = 1 + N + registers (no 1 without CLS), in this order.
+            [B, class tokens + N, E].
         """
-        x = self._tokens(images)
+        x = self._all_tokens(images, training)
+        patches = self._prefix + self.num_registers
+        return ops.concatenate([x[:, : self._prefix], x[:, patches:]], axis=1)
+
+    def attention_maps(self, images):
+        """The attention weight of each token for each other, in every layer and head.
+
+        Returns:
+            [B, L, heads, T, T] with T = class tokens + registers + N, in this order.
+        """
+        x = self._embed(images)
         maps = []
-        for block in self.blocks:
+        for block in self.encoder_blocks:
             maps.append(block.attention_weights(x))
             x = block(x)
         return ops.stack(maps, axis=1)
 
     def attention_rollout(self, images):
         """How much of each patch reaches the output: [B, rows, columns]; see `rollout`."""
-        grid = patch_grid(images.shape[1:3], self.patch_size)
-        return rollout(self.attention_maps(images), grid, self.pool == "cls")
+        grid = self._grid(images.shape)
+        first = self._prefix + self.num_registers
+        return rollout(self.attention_maps(images), grid, first, self.pool != "mean")
 
-    def _tokens(self, images):
-        """What the first block sees."""
-        if None in images.shape[1:3]:
+    def input_signature(self):
+        return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
+
+    def compute_output_shape(self, input_shape):
+        self._grid(input_shape)
+        return (input_shape[0], self.num_classes)
+
+    def _embed(self, images, training=None):
+        """The input of the first block: [B, class tokens + registers + N, E]."""
+        grid = self._grid(images.shape)
+        x = self.patch_embed(images)
+        if not self.prefix_positions:
+            x = self.positions(x, grid=grid)
+        x = _apply(self.class_token, x)
+        if self.prefix_positions:
+            x = self.positions(x, grid=grid)
+        x = self._dropout(x, **passed_on(training))
+        return _apply(self.embedding_norm, _apply(self.registers, x))
+
+    def _grid(self, shape):
+        """Rows and columns of patches in images of this shape."""
+        if None in shape[1:3]:
             raise ValueError(
                 "The height and the width of the images must be known when a graph is made of the "
-                f"model, for instance {self.input_shape}. Received: images of {images.shape}."
+                f"model, for instance {self.input_shape}. Received: images of {tuple(shape)}."
             )
-        grid = patch_grid(images.shape[1:3], self.patch_size)
-        x = self.patch_embed(images)
-        if self.pool == "cls":
-            x = self.class_token(x)
-        x = self._dropout(self.positions(x, grid=grid))
-        return self.registers(x) if self.num_registers else x
+        return patch_grid(shape[1:3], self.patch_size)
 
-    def _normalized(self, x):
-        return self.normalization(x) if self.norm == "pre" else x
+    def _all_tokens(self, images, training):
+        x = self._embed(images, training)
+        for block in self.encoder_blocks:
+            x = block(x, **passed_on(training))
+        return _apply(self.encoder_norm, x)
 
-    @property
-    def _num_prefix_tokens(self):
-        return 1 if self.pool == "cls" else 0
+    def _class_tokens(self, images, training):
+        """The first of `_all_tokens`: the last block need not compute the others."""
+        x = self._embed(images, training)
+        for block in self.encoder_blocks[:-1]:
+            x = block(x, **passed_on(training))
+        x = self.encoder_blocks[-1].first_tokens(x, self._prefix, training=training)
+        return _apply(self.encoder_norm, x)
+
+    def _logits(self, pooled):
+        """[B, 1 or 2 tokens, width of the head] -> [B, num_classes]."""
+        pooled = _apply(self.head_norm, pooled)
+        logits = self.head(pooled[:, 0])
+        if self.distillation_head is not None:
+            logits = (logits + self.distillation_head(pooled[:, 1])) / 2
+        return logits
+
+    def _norm(self, name, exists):
+        if not exists:
+            return None
+        return keras.layers.LayerNormalization(
+            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
+        )
+
+    def _head(self, name):
+        return keras.layers.Dense(
+            self.num_classes,
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            dtype=self.variable_dtype,  # logits of a mixed precision model are in full precision
+            name=name,
+        )
 
     def _block(self, index):
         return TransformerEncoder(
@@ -265,22 +335,51 @@ class ViT(ConfigMixin, keras.Model):
             self.dropout,
             self.attention_dropout,
             self.norm,
+            self.activation,
             self.stochastic_depth * index / max(1, self.num_layers - 1),
             self.layer_scale,
+            self.key_dim,
+            self.qkv_bias,
+            self.epsilon,
             dtype=self.dtype_policy,
-            name=f"block_{index}",
+            name=f"encoder_{index}",
         )
 
+    def _check(self):
+        if self.pool not in POOLS:
+            raise ValueError(f"pool must be one of {POOLS}. Received: pool={self.pool!r}.")
+        if self.num_layers < 1 or self.num_classes < 1:
+            raise ValueError(
+                "num_layers and num_classes must be at least 1. "
+                f"Received: num_layers={self.num_layers}, num_classes={self.num_classes}."
+            )
+        if not (self.pool != "mean") <= self._prefix <= 2:
+            raise ValueError(
+                "num_class_tokens must be 1 or 2, or 0 with pool='mean'. "
+                f"Received: num_class_tokens={self.num_class_tokens}, pool={self.pool!r}."
+            )
 
-def rollout(maps, grid, has_class_token):
-    """How much of each patch reaches the output, attention being followed through all layers.
+
+def _build(layer, shape):
+    if layer is not None:
+        layer.build(shape)
+
+
+def _apply(layer, x):
+    return x if layer is None else layer(x)
+
+
+def rollout(maps, grid, first_patch, reads_class_token):
+    """How much of each patch reaches the output, following attention through all layers.
 
     Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
 
     Args:
         maps: [B, L, heads, T, T], from `ViT.attention_maps`.
         grid: (rows, columns) of the patches.
-        has_class_token: whether the first token is the one the head reads; else it reads the mean.
+        first_patch: index of the first patch among the tokens.
+        reads_class_token: whether the head reads the first token; otherwise it reads the mean of
+            the patches.
 
     Returns:
         float32 [B, rows, columns].
@@ -290,10 +389,9 @@ def rollout(maps, grid, has_class_token):
     flow = layers[:, 0]
     for layer in range(1, layers.shape[1]):
         flow = ops.matmul(layers[:, layer], flow)
-    first = 1 if has_class_token else 0
-    patches = slice(first, first + grid[0] * grid[1])
-    if has_class_token:
-        reaching = flow[:, 0, patches]
+    reaching = flow[:, :, first_patch : first_patch + grid[0] * grid[1]]
+    if reads_class_token:
+        reaching = reaching[:, 0]
     else:
-        reaching = ops.mean(flow[:, patches, patches], axis=1)
+        reaching = ops.mean(reaching[:, first_patch : first_patch + grid[0] * grid[1]], axis=1)
     return ops.reshape(reaching, (-1, *grid))

@@ -1,0 +1,83 @@
+"""What decoding keeps from one step to the next.
+
+The K hypotheses of a sentence share one buffer for keys and values, in which each step writes K
+slots, one for each hypothesis. A hypothesis is a path through these slots: when it continues
+another one, its path is copied, and no key or value is moved. Copying these instead costs 6 to 25 %
+of a beam search's time on two CPU cores (base model, 4 beams, 32 to 128 tokens, batch 8 and 32).
+
+Axes: B sentences, K hypotheses of a sentence, T target tokens, S source tokens, H heads.
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+
+class KeyValue(NamedTuple):
+    """Heads to attend to: `key` [B, H, S, D], `value` [B, H, S, value width]."""
+
+    key: Any
+    value: Any
+
+    def write(self, key, value, position):
+        """The buffer with `key` and `value` written to it, from index `position` on."""
+        start = (0, 0, position, 0)
+        return KeyValue(
+            ops.slice_update(self.key, start, key), ops.slice_update(self.value, start, value)
+        )
+
+
+class DecoderCache(NamedTuple):
+    """The cache of one decoder block.
+
+    Fields:
+        target: keys and values of the target tokens so far, in a buffer of fixed size.
+        memory: keys and values of the memory, computed once.
+    """
+
+    target: KeyValue
+    memory: KeyValue
+
+
+class Cache(NamedTuple):
+    """The cache of a model. See `zoo.models.Transformer.start`.
+
+    Fields:
+        position: int32 [], number of target tokens so far.
+        paths: int32 [B, K, T], for each token of each hypothesis, which of the K slots of its step
+            it was written to.
+        blocks: `DecoderCache` of each decoder block, with T·K slots.
+        memory_mask: bool [B, 1, 1, S].
+    """
+
+    position: Any
+    paths: Any
+    blocks: tuple[DecoderCache, ...]
+    memory_mask: Any
+
+    @property
+    def slot(self):
+        """Index of the first of the K slots of this step."""
+        return self.position * ops.shape(self.paths)[1]
+
+    def extend_paths(self):
+        """The cache in which each hypothesis continues with a slot of its own."""
+        _, hypotheses, length = ops.shape(self.paths)
+        own = ops.arange(hypotheses, dtype="int32")[:, None]
+        return self._replace(paths=ops.where(ops.arange(length) == self.position, own, self.paths))
+
+    def mask(self):
+        """The slots on the path of each hypothesis: bool [B, 1, K, T·K]."""
+        batch, hypotheses, length = ops.shape(self.paths)
+        on_path = self.paths[..., None] == ops.arange(hypotheses, dtype="int32")
+        written = (ops.arange(length) <= self.position)[:, None]
+        shape = (batch, 1, hypotheses, length * hypotheses)
+        return ops.reshape(ops.logical_and(on_path, written), shape)
+
+    def next(self, blocks):
+        """The cache of the next step, with the blocks' caches after this one."""
+        return self._replace(position=self.position + 1, blocks=tuple(blocks))
+
+    def follow(self, parents):
+        """The cache in which hypothesis k continues hypothesis ``parents[b, k]``, int [B, K]."""
+        return self._replace(paths=ops.take_along_axis(self.paths, parents[:, :, None], axis=1))
