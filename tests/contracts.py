@@ -1,16 +1,18 @@
-"""What every layer promises, checked the same way for each of them.
+"""What every layer and model promises, checked the same way for each of them.
 
 A layer under test is described by a `Case`: how to build it, with no argument at its default, and
 what to call it with. Every check is a function of a case; `tests/layers/test_contracts.py` runs
-each of them on each layer of the package.
+each of them on each layer of the package, and `tests/models/test_contracts.py` on each model.
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 # Two ways of computing the same float32 numbers differ by a few units in the last place.
@@ -25,17 +27,26 @@ class Case(NamedTuple):
         inputs: list of arrays that it is called with, the batch first, in each of them.
         free: for each input, the axes whose length a model may leave open.
         mask: array that hides every key of some query; None if the layer takes no mask.
+        keys: for each mask that a call takes, the index of the input whose positions it hides.
+        rates: names of the arguments that are rates of dropout or stochastic depth.
     """
 
     make: Callable[..., Any]
     inputs: list[np.ndarray]
     free: list[tuple[int, ...]]
     mask: np.ndarray | None = None
+    keys: dict[str, int] = {}
+    rates: tuple[str, ...] = ()
 
 
 def call(case, layer, training=False, mask=None):
     keywords = {} if mask is None else {"mask": mask}
     return layer(*case.inputs, training=training, **keywords)
+
+
+def remade(layer, **settings):
+    """A layer of the same config, but for `settings`."""
+    return type(layer).from_config({**layer.get_config(), **settings})
 
 
 def run(case, layer, **keywords):
@@ -62,7 +73,7 @@ def check_config_is_complete(case):
 def own_arguments(cls):
     """The constructor's arguments beside those of every Keras layer: {name: inspect.Parameter}."""
     if cls.__init__ is keras.layers.Layer.__init__:
-        return {}
+        return {}  # as in a layer without arguments
     parameters = inspect.signature(cls.__init__).parameters
     return {
         name: parameter
@@ -104,7 +115,7 @@ def check_save_load_save(case, folder):
 
 
 def check_symbolic_shape(case):
-    """The shape foretold with an unknown batch and unknown lengths is that of the result."""
+    """The inferred shape, with a dynamic batch and dynamic lengths, is that of the result."""
     shapes = [
         [None if axis in (0, *free) else side for axis, side in enumerate(array.shape)]
         for array, free in zip(case.inputs, case.free)
@@ -116,8 +127,8 @@ def check_symbolic_shape(case):
     eager = run(case, layer).shape
     assert len(symbolic) == len(eager)
     assert symbolic[0] is None
-    for foretold, found in zip(symbolic, eager):
-        assert foretold in (None, found)
+    for inferred, found in zip(symbolic, eager):
+        assert inferred in (None, found)
     assert symbolic[-1] == eager[-1]
     assert layer.compute_output_shape(*[array.shape for array in case.inputs]) == eager
     unknown = layer.compute_output_shape(*map(tuple, shapes))
@@ -139,6 +150,148 @@ def check_every_weight_learns(case):
     model.fit(case.inputs, targets, batch_size=len(targets), epochs=4, verbose=0)
     for variable, old in zip(model.trainable_variables, before):
         assert np.abs(ops.convert_to_numpy(variable) - old).max() > 0, variable.path
+
+
+def check_subclass_config(case):
+    """A subclass with one more argument and the usual get_config keeps all arguments."""
+
+    class Subclass(type(case.make())):
+        def __init__(self, extra=1, **kwargs):
+            super().__init__(**kwargs)
+            self.extra = extra
+
+        def get_config(self):
+            return {**super().get_config(), "extra": self.extra}
+
+    config = {**case.make().get_config(), "extra": 7}
+    layer = Subclass.from_config(config)
+    expected = run(case, layer)
+    twin = Subclass.from_config(layer.get_config())
+    assert twin.get_config() == layer.get_config() == config
+    run(case, twin)
+    twin.set_weights(layer.get_weights())
+    np.testing.assert_allclose(run(case, twin), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def check_paths(layer):
+    """The path of every weight is that of the attributes that lead to it.
+
+    A list of blocks ``encoder_blocks`` stands for ``encoder_0``, ``encoder_1`` and so on.
+    """
+    for weight in layer.weights:
+        root, *attributes = weight.path.split("/")
+        assert root == layer.name
+        found = layer
+        for name in attributes:
+            if hasattr(found, name):
+                found = getattr(found, name)
+            else:
+                stack, index = re.fullmatch(r"(\w+)_(\d+)", name).groups()
+                found = getattr(found, f"{stack}_blocks")[int(index)]
+        assert found is weight, weight.path
+
+
+class Passing(keras.Model):
+    """A model of a user's own that passes `training` on, as Keras asks for on JAX."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def call(self, inputs, training=None):
+        return self.layer(*inputs, training=training)
+
+
+def check_dropout_acts_in_fit(case):
+    """Each rate alone makes training losses differ, in functional and in subclassed models."""
+    layer = case.make()
+    arrays = [np.repeat(array, 16, axis=0) for array in case.inputs]
+    targets = np.zeros(layer(*arrays).shape, "float32")
+    inputs = [keras.Input(array.shape[1:], dtype=str(array.dtype)) for array in arrays]
+    for rate in case.rates:
+        rates = {**dict.fromkeys(case.rates, 0.0), rate: 0.5}
+        own = remade(layer, **rates)
+        for model in (Passing(own), keras.Model(inputs, remade(layer, **rates)(*inputs))):
+            trained, tested = losses(model, arrays, targets)
+            assert len({*trained, tested[0]}) == 4, f"{rate} does nothing: {trained}, {tested}"
+            assert tested[0] == tested[1], rate
+
+
+def losses(model, inputs, targets):
+    """Losses of three epochs in which nothing is learned, and of two evaluations."""
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
+    settings = {"batch_size": len(targets), "verbose": 0}
+    trained = model.fit(inputs, targets, epochs=3, shuffle=False, **settings).history["loss"]
+    return trained, [model.evaluate(inputs, targets, **settings) for _ in range(2)]
+
+
+def check_carried_masks(case):
+    """Masks that Keras carries along with the inputs are obeyed beside masks and bias of a call."""
+    layer = case.make()
+    outputs = run(case, layer)
+    shake(layer)
+    for name, index in case.keys.items():
+        case.inputs[index][0, -1] = 0.0  # what `keras.layers.Masking` hides
+        valid = np.any(case.inputs[index] != 0.0, axis=-1)
+        given = np.ones(valid.shape, bool)
+        given[1, 0] = False
+        carrying = list(case.inputs)
+        carrying[index] = keras.layers.Masking()(case.inputs[index])
+        queries, keys = outputs.shape[1], valid.shape[1]
+        bias = np.random.default_rng(3).normal(size=(1, 1, queries, keys)).astype("float32")
+        biases = [{}] + [{"bias": bias}] * ("bias" in inspect.signature(layer.call).parameters)
+        for options in biases if name == "mask" else [{}]:
+            plain = layer(*case.inputs, **options)
+            for mask in (None, given, given[:, None] & np.tri(queries, keys, dtype=bool)):
+                both = valid[:, None] if mask is None else mask & valid[:, None]
+                both = both if mask is None or mask.ndim == 3 else mask & valid
+                expected = layer(*case.inputs, **{name: both}, **options)
+                found = layer(*carrying, **{name: mask}, **options)
+                np.testing.assert_allclose(
+                    ops.convert_to_numpy(found),
+                    ops.convert_to_numpy(expected),
+                    atol=TOLERANCE,
+                    rtol=TOLERANCE,
+                )
+                assert np.abs(ops.convert_to_numpy(found) - ops.convert_to_numpy(plain)).max() > 0
+        # a functional model carries masks as well
+        inputs = [keras.Input(array.shape[1:]) for array in case.inputs]
+        masked = [keras.layers.Masking()(x) if i == index else x for i, x in enumerate(inputs)]
+        model = keras.Model(inputs, layer(*masked))
+        expected = layer(*case.inputs, **{name: valid})
+        np.testing.assert_allclose(
+            model.predict(case.inputs, verbose=0),
+            ops.convert_to_numpy(expected),
+            atol=TOLERANCE,
+            rtol=TOLERANCE,
+        )
+
+
+def check_float_masks_are_refused(case):
+    layer = case.make()
+    run(case, layer)
+    for name, index in case.keys.items():
+        additive = np.zeros(case.inputs[index].shape[:2], "float32")
+        with pytest.raises(ValueError, match="dtype float32"):
+            layer(*case.inputs, **{name: additive})
+
+
+def check_any_initializer(case):
+    """Initializers may be names, objects, classes or functions."""
+    layer = case.make()
+    if "kernel_initializer" not in layer.get_config():
+        return
+
+    def ones(shape, dtype=None):
+        return ops.ones(shape, dtype)
+
+    for initializer in ("ones", keras.initializers.Ones(), keras.initializers.Ones, ones):
+        config = {**layer.get_config(), "kernel_initializer": initializer}
+        del config["dtype"]
+        made = type(layer)(**config)
+        run(case, made)
+        kernels = [w for w in made.weights if w.name == "kernel"]
+        assert kernels and all((ops.convert_to_numpy(kernel) == 1).all() for kernel in kernels)
 
 
 def check_mixed_precision(case, policy):

@@ -29,9 +29,13 @@ _ATTENTION = {
     "key_dim": 3,
     "value_dim": 5,
     "dropout": 0.1,
-    "use_bias": False,
+    "qkv_bias": False,
+    "output_bias": False,
     "kernel_initializer": "he_uniform",
 }
+# dropout, attention_dropout, norm, activation, stochastic_depth, layer_scale, key_dim, ...
+_BLOCK = (_E, 2, 12, 0.1, 0.2, "post", "silu", 0.1, 0.5, 3, False, 1e-3)
+_BLOCK_RATES = ("dropout", "attention_dropout", "stochastic_depth")
 _SEQUENCE = _array(_B, _T, _E)
 _POSITIONS = np.arange(_B * 6, dtype="int32").reshape(_B, 6) % 10
 _IMAGES = _array(_B, 4, 6, 3)
@@ -43,39 +47,38 @@ CASES = {
         [_SEQUENCE],
         [(1,)],
         _hiding_a_row(_T, _T),
+        {"mask": 0},
+        ("dropout",),
     ),
     "MultiHeadAttention": Case(
         lambda **k: L.MultiHeadAttention(_E, **_ATTENTION, **k),
         [_SEQUENCE, _array(_B, _S, 6)],
         [(1,), (1,)],
         _hiding_a_row(_T, _S),
+        {"mask": 1},
+        ("dropout",),
     ),
     "FeedForward": Case(
-        lambda **k: L.FeedForward(6, 12, "silu", 0.1, "he_uniform", **k), [_SEQUENCE], [(1,)]
-    ),
-    "Residual": Case(
-        lambda **k: L.Residual(
-            keras.layers.Dense(_E, dtype=k.get("dtype")), "post", 0.1, 0.2, 0.5, 1e-3, **k
-        ),
+        lambda **k: L.FeedForward(6, 12, "silu", 0.1, "he_uniform", **k),
         [_SEQUENCE],
         [(1,)],
+        rates=("dropout",),
     ),
     "TransformerEncoder": Case(
-        lambda **k: L.TransformerEncoder(
-            _E, 2, 12, 0.1, 0.2, "post", 0.1, 0.5, "silu", 3, 1e-3, **k
-        ),
+        lambda **k: L.TransformerEncoder(*_BLOCK, **k),
         [_SEQUENCE],
         [(1,)],
         _hiding_a_row(_T, _T),
+        {"mask": 0},
+        _BLOCK_RATES,
     ),
     "TransformerDecoder": Case(
-        lambda **k: L.TransformerDecoder(_E, 2, 12, 0.1, 0.2, "post", "silu", 3, 1e-3, **k),
+        lambda **k: L.TransformerDecoder(*_BLOCK, **k),
         [_SEQUENCE, _array(_B, _S, 6)],
         [(1,), (1,)],
         _hiding_a_row(_T, _T),
-    ),
-    "TokenEmbedding": Case(
-        lambda **k: L.TokenEmbedding(300, _E, False, **k), [_POSITIONS[:, :_T]], [(1,)]
+        {"mask": 0, "memory_mask": 1},
+        _BLOCK_RATES,
     ),
     "RelativePositions": Case(
         lambda **k: L.RelativePositions(2, 8, 20, False, **k),
@@ -83,23 +86,35 @@ CASES = {
         [(1,), ()],
     ),
     "SinusoidalPositions": Case(
-        lambda **k: L.SinusoidalPositions("halves", 100.0, **k), [_SEQUENCE], [(1,)]
+        lambda **k: L.SinusoidalPositions("halves", 100.0, 3, **k), [_SEQUENCE], [(1,)]
     ),
     "LearnedPositions": Case(
         lambda **k: L.LearnedPositions((2, 2), 1, "bilinear", **k), [_SEQUENCE], [(1,)]
     ),
     "PatchExtract": Case(lambda **k: L.PatchExtract(2, **k), [_IMAGES], [(1, 2)]),
     "PatchEmbed": Case(lambda **k: L.PatchEmbed(_E, 2, **k), [_IMAGES], [(1, 2)]),
-    "ClassToken": Case(lambda **k: L.ClassToken(**k), [_SEQUENCE], [(1,)]),
-    "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, **k), [_SEQUENCE], [(1,)]),
+    "ClassToken": Case(lambda **k: L.ClassToken(2, **k), [_SEQUENCE], [(1,)]),
+    "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, 1, **k), [_SEQUENCE], [(1,)]),
 }
 each_layer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+masked = {name: case for name, case in CASES.items() if case.keys}
+each_masked_layer = pytest.mark.parametrize("case", masked.values(), ids=masked.keys())
+dropping = {name: case for name, case in CASES.items() if case.rates}
+each_dropping_layer = pytest.mark.parametrize("case", dropping.values(), ids=dropping.keys())
 
 
 def test_no_layer_is_forgotten():
     classes = {name: value for name, value in vars(L).items() if inspect.isclass(value)}
     public = {name for name, value in classes.items() if issubclass(value, keras.layers.Layer)}
-    assert public == set(CASES)
+    assert public == {*CASES, "TransformerBlock"}, "TransformerBlock is a base"
+
+
+def test_no_mask_and_no_rate_is_forgotten():
+    for name, case in CASES.items():
+        taken = [n for n in inspect.signature(case.make().call).parameters if n.endswith("mask")]
+        assert taken == list(case.keys), name
+        rates = [n for n in case.make().get_config() if "dropout" in n or "depth" in n]
+        assert sorted(rates) == sorted(case.rates), name
 
 
 @each_layer
@@ -131,3 +146,35 @@ def test_every_weight_learns(case):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(case, policy):
     contracts.check_mixed_precision(case, policy)
+
+
+@each_layer
+def test_subclass_config(case):
+    contracts.check_subclass_config(case)
+
+
+@each_layer
+def test_paths(case):
+    layer = case.make()
+    contracts.run(case, layer)
+    contracts.check_paths(layer)
+
+
+@each_layer
+def test_any_initializer(case):
+    contracts.check_any_initializer(case)
+
+
+@each_dropping_layer
+def test_dropout_acts_in_fit(case):
+    contracts.check_dropout_acts_in_fit(case)
+
+
+@each_masked_layer
+def test_carried_masks(case):
+    contracts.check_carried_masks(case)
+
+
+@each_masked_layer
+def test_float_masks_are_refused(case):
+    contracts.check_float_masks_are_refused(case)

@@ -16,6 +16,11 @@ def numpy(tensor):
     return ops.convert_to_numpy(tensor)
 
 
+def shaken_after_build(layer, *inputs):
+    layer(*inputs)
+    return shaken(layer)
+
+
 def shaken(layer):
     for index, variable in enumerate(layer.weights):
         variable.assign(variable + 0.3 * normal(*variable.shape, seed=index))
@@ -67,25 +72,33 @@ def test_pre_norm_keeps_the_residual_stream_and_post_norm_normalizes_it():
     np.testing.assert_allclose(outputs.std(axis=-1), 1.0, atol=1e-3)
 
 
-def test_stochastic_depth_leaves_out_whole_examples():
+def test_stochastic_depth_skips_whole_examples():
     keras.utils.set_random_seed(0)
-    layer = Residual(keras.layers.Dense(4), norm="pre", stochastic_depth=0.4)
+    layer = TransformerEncoder(4, 2, stochastic_depth=0.4)
     x = normal(2000, 3, 4)
-    change = numpy(layer(x)) - x
+    shaken_layer = shaken_after_build(layer, x)
+    # One part alone: the other adds nothing.
+    layer.feed_forward.output_projection.set_weights([np.zeros((16, 4)), np.zeros(4)])
+    added = numpy(shaken_layer(x)) - x
     in_training = numpy(layer(x, training=True)) - x
-    dropped = (in_training == 0).all(axis=(1, 2))
+    skipped = (in_training == 0).all(axis=(1, 2))
     # standard deviation of the share of 2,000 draws at 0.4: 0.011
-    assert abs(dropped.mean() - 0.4) < 0.04
-    np.testing.assert_allclose(in_training[~dropped], change[~dropped] / 0.6, rtol=1e-3, atol=1e-4)
+    assert abs(skipped.mean() - 0.4) < 0.04
+    np.testing.assert_allclose(in_training[~skipped], added[~skipped] / 0.6, rtol=1e-3, atol=1e-4)
 
 
-def test_layer_scale_starts_small_and_learns():
-    layer = Residual(keras.layers.Dense(4), layer_scale=1e-3)
+def test_layer_scale_multiplies_what_each_part_adds():
     x = normal(2, 3, 4)
-    plain = Residual(layer.layer)
-    plain.build(x.shape)
-    np.testing.assert_allclose(numpy(layer(x)) - x, 1e-3 * (numpy(plain(x)) - x), atol=1e-6)
-    assert [v.name for v in layer.trainable_variables].count("scale") == 1
+    plain = TransformerEncoder(4, 2)
+    scaled = TransformerEncoder(4, 2, layer_scale=1e-3)
+    for layer in (plain, scaled):
+        layer(x)
+        for weight in layer.feed_forward.output_projection.weights:
+            weight.assign(ops.zeros_like(weight))
+    scaled.attention.set_weights(plain.attention.get_weights())
+    np.testing.assert_allclose(numpy(scaled(x)) - x, 1e-3 * (numpy(plain(x)) - x), atol=1e-6)
+    names = [v.name for v in scaled.trainable_variables]
+    assert {"attention_scale", "feed_forward_scale"} <= set(names)
 
 
 def test_the_hidden_layer_is_four_times_as_wide_by_default():

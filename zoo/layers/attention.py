@@ -137,9 +137,6 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         # be the memory's, or causal. The output is padded where the queries are.
         return carried_mask(inputs)
 
-    def compute_output_shape(self, query_shape, memory_shape=None):
-        return (*query_shape[:-1], self.embed_dim)
-
 
 @keras.saving.register_keras_serializable("zoo")
 class MultiHeadSelfAttention(_Attention):
@@ -176,6 +173,9 @@ class MultiHeadSelfAttention(_Attention):
 
     def call(self, x, mask=None, bias=None):
         return self._attend(*self._project(x), attention_mask(mask, x), bias)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.embed_dim)
 
     def first_queries(self, x, count, mask=None, bias=None, training=None):
         """The output at the first `count` positions alone, which attend to all of `x`.
@@ -259,6 +259,9 @@ class MultiHeadAttention(_Attention):
 
     def call(self, query, memory, mask=None):
         return self.attend(query, self.project(memory), attention_mask(mask, memory))
+
+    def compute_output_shape(self, query_shape, memory_shape):
+        return (*query_shape[:-1], self.embed_dim)
 
     def project(self, memory):
         """The heads of the memory's keys and values, a `KeyValue`."""

@@ -54,6 +54,9 @@ class TransformerDecoder(TransformerBlock):
         )
         return self.residual("feed_forward", x, self.feed_forward)
 
+    def compute_output_shape(self, x_shape, memory_shape):
+        return x_shape
+
     def start(self, memory, length):
         """The `DecoderCache` for up to `length` positions that attend to `memory` [B, S, width]."""
         return DecoderCache(

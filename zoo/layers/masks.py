@@ -12,6 +12,7 @@ Every layer follows one rule, `attention_mask`: a query may attend to a key if t
 allows it and if the mask that Keras carries along with the keys does.
 """
 
+import keras
 from keras import ops
 from keras.src.backend import get_keras_mask  # Keras has no public name for it
 
@@ -86,10 +87,11 @@ def _rank_4(mask):
     if mask is None:
         return None
     mask = ops.convert_to_tensor(mask)
-    if "float" in str(mask.dtype):
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if "float" in dtype:
         raise ValueError(
             "An attention mask is bool, True where a query may attend. Received a mask of dtype "
-            f"{mask.dtype}. Pass numbers that are to be added to the scores as `bias`."
+            f"{dtype}. Pass numbers that are to be added to the scores as `bias`."
         )
     axes = {2: (1, 2), 3: (1,), 4: ()}.get(len(mask.shape))
     if axes is None:

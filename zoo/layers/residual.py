@@ -122,5 +122,5 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
     def compute_mask(self, inputs, previous_mask):
         return carried_mask(inputs)  # not the mask of the call, which may be causal
 
-    def compute_output_shape(self, x_shape, memory_shape=None):
-        return x_shape
+    def compute_output_shape(self, input_shape):
+        return input_shape
