@@ -205,9 +205,11 @@ class Passing(keras.Model):
 def check_dropout_acts_in_fit(case):
     """Each rate alone makes training losses differ, in functional and in subclassed models."""
     layer = case.make()
-    arrays = [np.repeat(array, 16, axis=0) for array in case.inputs]
-    targets = np.zeros(layer(*arrays).shape, "float32")
-    inputs = [keras.Input(array.shape[1:], dtype=str(array.dtype)) for array in arrays]
+    arrays = keras.tree.map_structure(lambda array: np.repeat(array, 16, axis=0), case.inputs)
+    targets = np.random.default_rng(4).normal(size=layer(*arrays).shape).astype("float32")
+    inputs = keras.tree.map_structure(
+        lambda array: keras.Input(array.shape[1:], dtype=str(array.dtype)), arrays
+    )
     for rate in case.rates:
         rates = {**dict.fromkeys(case.rates, 0.0), rate: 0.5}
         own = remade(layer, **rates)

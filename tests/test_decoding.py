@@ -1,6 +1,9 @@
 """Searches find what they should, by comparison with each other and with trying everything."""
 
 import itertools
+import math
+from typing import Any, NamedTuple
+from unittest import mock
 
 import keras
 import numpy as np
@@ -136,10 +139,144 @@ def test_the_length_penalty_is_the_papers():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_beam_of_one_is_greedy(seed):
+    """Without a length penalty: with one, a longer hypothesis may score higher later."""
     model, source = model_of(20, seed=seed), sources(5, seed=seed)
-    expected, found = greedy(model, source, 9, alpha=0.6), beam(model, source, 1, 9, alpha=0.6)
+    expected, found = greedy(model, source, 9), beam(model, source, 1, 9, alpha=0.0)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_allclose(found.scores, expected.scores, atol=TOLERANCE)
+
+
+class Table:
+    """A step function whose log-probabilities depend on the last token and the position alone."""
+
+    def __init__(self, log_probs):
+        self.log_probs = np.asarray(log_probs, "float32")  # [T, V, V]
+
+    def step(self, tokens, cache):
+        rows = ops.take(ops.convert_to_tensor(self.log_probs), cache.position, axis=0)
+        return ops.take(rows, tokens, axis=0), cache.next()
+
+    def search(self, beam_size, alpha, rows=1):
+        length = len(self.log_probs)
+        found = beam_search(
+            self.step, _Position.first(), rows, SPECIAL, length, beam_size, alpha=alpha
+        )
+        return as_numpy(found)
+
+    def reference(self, beam_size, alpha):
+        """Beam search in Python that never stops early: [(score, tokens)], the best first."""
+        length, words = self.log_probs.shape[:2]
+        live, finished = [(0.0, ())], []
+        for position in range(length):
+            candidates = sorted(
+                (
+                    (
+                        total + self.log_probs[position, (SPECIAL.start, *tokens)[-1], word],
+                        (*tokens, word),
+                    )
+                    for total, tokens in live
+                    for word in range(SPECIAL.end, words)
+                ),
+                reverse=True,
+            )
+            for total, tokens in candidates[:beam_size]:
+                if tokens[-1] == SPECIAL.end:
+                    finished.append((total / penalty(tokens, alpha), tokens))
+            live = [c for c in candidates if c[1][-1] != SPECIAL.end][:beam_size]
+        finished = sorted(finished, reverse=True)[:beam_size]
+        cut = [(total / penalty(tokens, alpha), tokens) for total, tokens in live]
+        return (finished + cut)[:beam_size]
+
+
+class _Position(NamedTuple):
+    """A cache that knows the position only."""
+
+    position: Any
+
+    @classmethod
+    def first(cls):
+        return cls(ops.zeros((), "int32"))
+
+    def next(self):
+        return _Position(self.position + 1)
+
+    def follow(self, parents):
+        return self
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5, -0.5])
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+def test_stopping_early_loses_nothing(beam_size, alpha):
+    """Beams much narrower than the search space find what a search that never stops finds."""
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        logits = random.normal(0.0, 1.5, size=(7, 7, 7))
+        logits[..., SPECIAL.end] += 1.0
+        table = Table(logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True)))
+        found, expected = table.search(beam_size, alpha), table.reference(beam_size, alpha)
+        assert [without_padding(t) for t in found.tokens[0]] == [tokens for _, tokens in expected]
+        np.testing.assert_allclose(found.scores[0], [s for s, _ in expected], atol=TOLERANCE)
+
+
+def test_a_longer_hypothesis_that_scores_higher_is_found():
+    """Four hypotheses end at once; one that is live then scores higher at its end."""
+    certain, other = math.log(0.98), math.log(0.02 / 4)
+    log_probs = np.full((8, 8, 8), -20.0)
+    log_probs[0, SPECIAL.start, 3:8] = np.log([0.19, 0.19, 0.19, 0.19, 0.24])
+    log_probs[1:, 3:7, SPECIAL.end] = certain  # four end as their second token
+    log_probs[1:, 7, 7] = certain  # the fifth continues, nearly for certain
+    log_probs[1:, 7, 3:7] = other
+    log_probs[6:, 7, SPECIAL.end] = 0.0
+    found = Table(log_probs).search(5, alpha=0.6)
+    assert without_padding(found.tokens[0, 0]) == (7,) * 6 + (SPECIAL.end,)
+    narrower = Table(log_probs).search(4, alpha=0.6)
+    assert without_padding(narrower.tokens[0, 0]) == (7,) * 6 + (SPECIAL.end,)
+
+
+@pytest.mark.parametrize("length", [1, 3, 6])
+def test_a_larger_buffer_changes_nothing(length):
+    """The maximum length may be a tensor, with a buffer of another size."""
+    model, source = model_of(9), sources(3)
+    limit = ops.convert_to_tensor(length, "int32")
+    cache = model.start(source, 8)
+    found = as_numpy(greedy_search(model.step, cache, 3, SPECIAL, limit, buffer_length=8))
+    expected = greedy(model, source, length)
+    np.testing.assert_array_equal(found.tokens[..., :length], expected.tokens)
+    assert (found.tokens[..., length:] == SPECIAL.pad).all()
+    cache = model.start(source, 8, 3)
+    found = as_numpy(beam_search(model.step, cache, 3, SPECIAL, limit, 3, buffer_length=8))
+    expected = beam(model, source, 3, length)
+    np.testing.assert_array_equal(found.tokens[..., :length], expected.tokens)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=TOLERANCE)
+
+
+def test_a_forced_first_token():
+    model, source, special = model_of(9), sources(3), SPECIAL._replace(first=5)
+    cache = model.start(source, 6)
+    found = as_numpy(greedy_search(model.step, cache, 3, special, 6))
+    cache = model.start(source, 6, 3)
+    beams = as_numpy(beam_search(model.step, cache, 3, special, 6, 3))
+    uniforms = np.random.default_rng(0).random((3, 3, 6), np.float32)
+    drawn = as_numpy(sample(model.step, cache, uniforms, special, 6, temperature=2.0, top_k=4))
+    for hypotheses in (found, beams, drawn):
+        assert (hypotheses.tokens[..., 0] == 5).all()
+    tokens = without_padding(found.tokens[0, 0])
+    # the forced token counts as certain
+    total = log_prob(model, source[:1], tokens) - log_prob(model, source[:1], tokens[:1])
+    assert found.log_probs[0, 0] == pytest.approx(total, abs=TOLERANCE)
+
+
+def test_a_maximum_length_of_zero_is_refused():
+    model, source = model_of(), sources(1)
+    cache = model.start(source, 4)
+    uniforms = np.zeros((1, 1, 4), "float32")
+    for search in (
+        lambda: greedy_search(model.step, cache, 1, SPECIAL, 0),
+        lambda: beam_search(model.step, cache, 1, SPECIAL, 0),
+        lambda: sample(model.step, cache, uniforms, SPECIAL, 0),
+    ):
+        with pytest.raises(ValueError, match="max_length=0"):
+            search()
 
 
 def test_a_batch_gives_what_each_sentence_gives_alone():
@@ -184,7 +321,7 @@ def test_more_hypotheses_than_there_are():
 
 
 class FirstToken:
-    """A seam whose first token has given probabilities, and whose second is the end."""
+    """A step function with given probabilities of the first token, and the end as second."""
 
     def __init__(self, probabilities):
         self.first = np.log(np.asarray(probabilities, "float32"))
@@ -212,9 +349,9 @@ PROBABILITIES = np.asarray([1e-9, 1e-9, 1e-9, 0.5, 0.25, 0.15, 0.1])
 def test_sampling_frequencies_follow_the_softmax(options, expected):
     count = 20_000
     uniforms = np.random.default_rng(0).random((1, count, 2), np.float32)
-    seam = FirstToken(PROBABILITIES)
+    table = FirstToken(PROBABILITIES)
     cache = ops.zeros((1,))
-    found = as_numpy(sample(seam.step, cache, uniforms, SPECIAL, 2, **options))
+    found = as_numpy(sample(table.step, cache, uniforms, SPECIAL, 2, **options))
     shares = np.bincount(found.tokens[0, :, 0], minlength=7)[3:] / count
     expected = np.asarray(expected) / np.sum(expected)
     # four standard deviations of a share of 20,000 draws are at most 0.014
@@ -240,14 +377,34 @@ def test_a_draw_depends_on_its_random_numbers_alone():
         assert (draws(slice(0, 4)) < 20).all()
 
 
-@pytest.mark.parametrize("k", [1, 3, 8])
-@pytest.mark.parametrize("length", [7999, 8192, 32000])
-def test_top_k_by_blocks_is_top_k(k, length):
-    values = np.random.default_rng(0).normal(size=(2, 3, length)).astype("float32")
-    values[0, 0, 5000:5020] = 9.0  # equal values, across blocks
-    values[1, 2, 100:] = -np.inf
-    best, index = map(ops.convert_to_numpy, _top_k(ops.convert_to_tensor(values), k))
+@pytest.mark.parametrize("k, block", [(1, 128), (3, 128), (8, 128), (1, 4), (3, 5), (7, 2)])
+@pytest.mark.parametrize("length", [29, 120, 121, 4096, 4097, 8193])
+def test_top_k_by_blocks_is_top_k(k, block, length):
+    random = np.random.default_rng(length)
+    values = random.normal(size=(2, 3, length)).astype("float32")
+    values[1, 2, 20:] = -np.inf
+    best, index = map(ops.convert_to_numpy, _top_k(ops.convert_to_tensor(values), k, block))
     np.testing.assert_array_equal(best, -np.sort(-values, axis=-1)[..., :k])
     np.testing.assert_array_equal(np.take_along_axis(values, index, axis=-1), best)
-    np.testing.assert_array_equal(index[0, 0], 5000 + np.arange(k))
     assert all(len(set(row)) == k for row in index.reshape(-1, k))
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="its top-k keeps no order")
+def test_top_k_takes_the_first_of_equal_values():
+    values = np.random.default_rng(0).normal(size=(2, 8000)).astype("float32")
+    values[0, 5000:5020] = 9.0  # across blocks
+    _, index = _top_k(ops.convert_to_tensor(values), 8)
+    np.testing.assert_array_equal(ops.convert_to_numpy(index)[0], 5000 + np.arange(8))
+
+
+def test_only_the_best_blocks_are_sorted():
+    """The reason for blocks: no operation sorts, or takes the top of, the whole vocabulary."""
+    widths = []
+
+    def spy(values, k):
+        widths.append(values.shape[-1])
+        return ops.top_k(values, k)
+
+    with mock.patch("zoo.decoding.ops", mock.Mock(wraps=ops, top_k=spy)):
+        _top_k(ops.convert_to_tensor(np.zeros((1, 32000), "float32")), 8)
+    assert max(widths) <= 8 * 128

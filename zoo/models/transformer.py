@@ -213,7 +213,7 @@ class Transformer(ZooModel):
                 layer.build(sequence)
         if self.logits_bias:
             self.output_bias = self.add_weight(
-                (self.target_vocab_size,), "zeros", name="output_bias"
+                (self.target_vocab_size,), "zeros", autocast=False, name="output_bias"
             )
 
     def call(self, inputs, training=None):

@@ -1,0 +1,184 @@
+"""Every model keeps the promises of `tests/contracts.py`."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import zoo
+from tests import contracts
+from tests.contracts import Case
+
+_RANDOM = np.random.default_rng(0)
+_IDS = _RANDOM.integers(3, 20, (3, 5)).astype("int32")
+# No argument has its default.
+VIT = {
+    "input_shape": (8, 12, 3),
+    "num_classes": 5,
+    "patch_size": 4,
+    "embed_dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+    "ff_dim": 24,
+    "dropout": 0.1,
+    "attention_dropout": 0.2,
+    "pool": "cls+mean",
+    "norm": "post",
+    "stochastic_depth": 0.3,
+    "layer_scale": 0.5,
+    "num_class_tokens": 2,
+    "num_registers": 3,
+    "prefix_positions": False,
+    "interpolation": "bilinear",
+    "activation": "swiglu",
+    "key_dim": 4,
+    "qkv_bias": False,
+    "normalize_embeddings": True,
+    "normalize_pooled": True,
+    "epsilon": 1e-3,
+}
+TRANSFORMER = {
+    "source_vocab_size": 20,
+    "target_vocab_size": 20,
+    "embed_dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+    "num_decoder_layers": 1,
+    "ff_dim": 24,
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
+    "norm": "pre",
+    "activation": "silu",
+    "positions": "learned",
+    "max_length": 11,
+    "shared": "none",
+    "pad_id": 4,
+    "key_dim": 4,
+    "qkv_bias": False,
+    "scale_embeddings": False,
+    "normalize_embeddings": True,
+    "logits_bias": True,
+    "epsilon": 1e-3,
+}
+CASES = {
+    "vit": Case(
+        lambda **k: zoo.vit(**{**VIT, **k}),
+        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
+        [()],
+        rates=("dropout", "attention_dropout", "stochastic_depth"),
+    ),
+    "vit, class token": Case(
+        lambda **k: zoo.vit(**{**VIT, "pool": "cls", "norm": "pre", **k}),
+        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
+        [()],
+        rates=("dropout", "attention_dropout", "stochastic_depth"),
+    ),
+    "transformer": Case(
+        lambda **k: zoo.transformer(**{**TRANSFORMER, **k}),
+        [{"source": _IDS, "target": _IDS[:, :4]}],
+        [()],
+        rates=("dropout", "attention_dropout"),
+    ),
+}
+each_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def test_no_argument_has_its_default():
+    for model, settings in ((zoo.models.ViT, VIT), (zoo.models.Transformer, TRANSFORMER)):
+        arguments = contracts.own_arguments(model)
+        assert set(settings) == set(arguments)
+        assert all(settings[name] != p.default for name, p in arguments.items())
+
+
+@each_model
+def test_config_round_trip(case):
+    contracts.check_config_round_trip(case)
+
+
+@each_model
+def test_subclass_config(case):
+    contracts.check_subclass_config(case)
+
+
+@each_model
+def test_paths(case):
+    contracts.check_paths(case.make())
+
+
+@each_model
+def test_dropout_acts_in_fit(case):
+    contracts.check_dropout_acts_in_fit(case)
+
+
+@each_model
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_logits_of_mixed_precision_are_float32(case, policy):
+    model = case.make(dtype=policy)
+    contracts.shake(model)
+    logits = model(*case.inputs)
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    logits = ops.convert_to_numpy(logits)
+    rounded = ops.cast(ops.cast(logits, policy.removeprefix("mixed_")), "float32")
+    assert np.abs(logits - ops.convert_to_numpy(rounded)).max() > 0, "they were rounded"
+    exact = case.make()
+    exact.set_weights(model.get_weights())
+    # some dozen products of numbers with 8 bits
+    np.testing.assert_allclose(logits, ops.convert_to_numpy(exact(*case.inputs)), atol=0.3)
+    assert all(keras.backend.standardize_dtype(v.dtype) == "float32" for v in model.weights)
+
+
+@each_model
+def test_symbolic_shape(case):
+    model, [arrays] = case.make(), case.inputs
+    inputs = keras.tree.map_structure(
+        lambda a: keras.Input(
+            (None,) * (a.ndim - 1) if a.dtype == "int32" else a.shape[1:], dtype=str(a.dtype)
+        ),
+        arrays,
+    )
+    expected = model(arrays).shape
+    symbolic = model(inputs).shape
+    assert symbolic[0] is None and symbolic[-1] == expected[-1]
+    shapes = {k: v.shape for k, v in arrays.items()} if isinstance(arrays, dict) else arrays.shape
+    assert model.compute_output_shape(shapes) == expected
+    whole = keras.Model(inputs, keras.layers.Lambda(ops.negative)(model(inputs)))
+    np.testing.assert_allclose(
+        whole.predict(arrays, verbose=0), -ops.convert_to_numpy(model(arrays)), atol=1e-5
+    )
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="SavedModels are TensorFlow's")
+@each_model
+def test_export_without_a_signature_or_a_call(case, tmp_path):
+    import tensorflow as tf
+
+    model, [arrays] = case.make(), case.inputs
+    model.export(tmp_path / "exported", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "exported")
+    tensors = tf.nest.map_structure(tf.constant, arrays)
+    np.testing.assert_allclose(loaded.serve(tensors), model(arrays), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["features", "encode"])
+def test_methods_take_training(name):
+    """On every backend, and within the call of another model, which passes it down."""
+    case = CASES["vit" if name == "features" else "transformer"]
+    model, inputs = case.make(), case.inputs[0]
+    inputs = inputs if name == "features" else inputs["source"]
+    method = getattr(model, name)
+    assert _differ(lambda: method(inputs, training=True))
+    assert not _differ(lambda: method(inputs, training=False))
+    assert not _differ(lambda: method(inputs))
+
+    class Outer(keras.Model):
+        def call(self, x):
+            return method(x)
+
+    outer = Outer()
+    assert _differ(lambda: outer(inputs, training=True))
+    assert not _differ(lambda: outer(inputs))
+
+
+def _differ(function):
+    first, second = (ops.convert_to_numpy(function()) for _ in range(2))
+    return np.abs(first - second).max() > 0
