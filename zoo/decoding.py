@@ -77,30 +77,19 @@ def greedy_search(
 
     Returns:
         `Hypotheses` with K = 1.
-
-    Raises:
-        ValueError: if `max_length` is less than 1.
     """
 
     def most_likely(logits, position):
-        return ops.cast(_argmax(logits), "int32")
+        return _argmax(logits)
 
-    shape = (batch_size, 1, _checked(max_length) if buffer_length is None else buffer_length)
+    shape = (batch_size, 1, max_length if buffer_length is None else buffer_length)
     return _extend(step, cache, shape, special, max_length, alpha, min_length, most_likely)
 
 
 def sample(
-    step,
-    cache,
-    uniforms,
-    special,
-    max_length,
-    temperature=1.0,
-    top_k=None,
-    top_p=None,
-    alpha=0.0,
+    step, cache, uniforms, special, max_length, temperature=1.0, top_k=None, top_p=None, alpha=0.0,
     min_length=0,
-):
+):  # fmt: skip
     """Draws each token by its probability; K draws of each sentence.
 
     Args:
@@ -113,11 +102,7 @@ def sample(
 
     Returns:
         `Hypotheses`, in the order of the draws; their scores are those of the full distribution.
-
-    Raises:
-        ValueError: if `max_length` is less than 1.
     """
-    _checked(max_length)
     uniforms = ops.convert_to_tensor(uniforms)
 
     def draw(logits, position):
@@ -129,6 +114,7 @@ def sample(
 
 def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
     """Adds tokens to hypotheses [B, K, T] until all have ended: ``choose(logits, position)``."""
+    _check(max_length)
 
     def unfinished(position, tokens, last, log_probs, lengths, done, cache):
         return ops.logical_and(position < max_length, ops.logical_not(ops.all(done)))
@@ -179,16 +165,9 @@ class BeamState(NamedTuple):
 
 
 def beam_search(
-    step,
-    cache,
-    batch_size,
-    special,
-    max_length,
-    beam_size=4,
-    alpha=0.6,
-    min_length=0,
+    step, cache, batch_size, special, max_length, beam_size=4, alpha=0.6, min_length=0,
     buffer_length=None,
-):
+):  # fmt: skip
     """The K best hypotheses found by continuing the K most likely ones at each step.
 
     Each step considers the 2K best continuations. Those of the K best that end join the finished
@@ -205,22 +184,17 @@ def beam_search(
 
     Returns:
         `Hypotheses`. If fewer than K have ended at the maximum length, live ones follow them.
-
-    Raises:
-        ValueError: if `max_length` is less than 1.
     """
-    length = _checked(max_length) if buffer_length is None else buffer_length
-    empty = Hypotheses(
-        ops.full((batch_size, beam_size, length), special.pad, "int32"),
-        ops.full((batch_size, beam_size), NEG_INF, "float32"),
-        ops.full((batch_size, beam_size), NEG_INF, "float32"),
-    )
+    _check(max_length)
+    rows, length = (batch_size, beam_size), max_length if buffer_length is None else buffer_length
+    none = ops.full(rows, NEG_INF, "float32")
+    empty = Hypotheses(ops.full((*rows, length), special.pad, "int32"), none, none)
     first = ops.arange(beam_size) == 0  # the search starts from one hypothesis, not K equal ones
     state = BeamState(
         position=ops.zeros((), "int32"),
-        live=empty._replace(log_probs=ops.where(first, 0.0, empty.log_probs)),
+        live=empty._replace(log_probs=ops.where(first, 0.0, none)),
         finished=empty,
-        last=ops.full((batch_size, beam_size), special.start, "int32"),
+        last=ops.full(rows, special.start, "int32"),
         cache=cache,
     )
 
@@ -388,7 +362,6 @@ def _draw(logits, uniform, top_k, top_p):
     return chosen[..., 0]
 
 
-def _checked(max_length):
+def _check(max_length):
     if isinstance(max_length, int) and max_length < 1:
         raise ValueError(f"max_length must be at least 1. Received: max_length={max_length}.")
-    return max_length

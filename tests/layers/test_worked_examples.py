@@ -11,14 +11,16 @@ import pytest
 from keras import ops
 
 from zoo.layers import (
-    FeedForward,
     MultiHeadAttention,
     MultiHeadSelfAttention,
-    Residual,
     SinusoidalPositions,
+    TransformerEncoder,
 )
 
 EXAMPLES = json.loads((pathlib.Path(__file__).parents[1] / "worked_examples.json").read_text())
+
+
+NO_BIAS = {"qkv_bias": False, "output_bias": False}
 
 
 def array(numbers):
@@ -45,7 +47,7 @@ def test_sinusoidal_positions():
 @pytest.fixture
 def self_attention():
     example = EXAMPLES["encoder_block"]
-    layer = MultiHeadSelfAttention(embed_dim=4, num_heads=2, key_dim=3, use_bias=False)
+    layer = MultiHeadSelfAttention(embed_dim=4, num_heads=2, key_dim=3, **NO_BIAS)
     layer.build((1, 2, 4))
     layer.qkv.set_weights([side_by_side("wq", "wk", "wv", example=example)])
     layer.output_projection.set_weights([array(example["wo"])])
@@ -60,42 +62,49 @@ def test_self_attention(self_attention):
     assert_close(self_attention(x)[0], example["published"]["attention_output"], tolerance=2e-3)
 
 
-def test_encoder_block(self_attention):
+@pytest.fixture
+def block():
+    """A post-norm block, for its feed-forward network and its residual connections."""
+    layer = TransformerEncoder(4, 2, 8, norm="post", activation="relu", epsilon=0.0)
+    layer.build((1, 2, 4))
+    return layer
+
+
+def test_encoder_block(self_attention, block):
     """By hand, the first residual sum is of the attention's output with itself."""
     example = EXAMPLES["encoder_block"]
     expected = example["expected"]
     attended = self_attention(array([example["x"]]))
-    norm1 = Residual(_Constant(attended), norm="post", epsilon=0.0)(attended)
+    norm1 = block.residual("attention", attended, lambda x: x)
     assert_close(norm1[0], expected["norm1"])
-    network = FeedForward(embed_dim=4, ff_dim=8, activation="relu")
-    block = Residual(network, norm="post", epsilon=0.0)
-    block.build((1, 2, 4))
+    network = block.feed_forward
     network.set_weights([array(example[name]) for name in ("w1", "b1", "w2", "b2")])
     assert_close(network(attended)[0], expected["feed_forward_of_attention_output"])
-    assert_close(block(norm1)[0], expected["block_output"])
-    assert_close(block(norm1)[0], example["published"]["block_output"], tolerance=2e-3)
+    output = block.residual("feed_forward", norm1, network)
+    assert_close(output[0], expected["block_output"])
+    assert_close(output[0], example["published"]["block_output"], tolerance=2e-3)
 
 
-def test_cross_attention():
+def test_cross_attention(block):
     example = EXAMPLES["cross_attention"]
     expected = example["expected"]
     query, memory = array([example["query"]]), array([example["memory"]])
-    layer = MultiHeadAttention(embed_dim=4, num_heads=2, key_dim=3, use_bias=False)
+    layer = MultiHeadAttention(embed_dim=4, num_heads=2, key_dim=3, **NO_BIAS)
     layer.build(query.shape, memory.shape)
     layer.query.set_weights([side_by_side("wq", example=example)])
     layer.key_value.set_weights([side_by_side("wk", "wv", example=example)])
     layer.output_projection.set_weights([array(example["wo"])])
     assert_close(layer(query, memory)[0], expected["attention_output"])
-    block = Residual(_Constant(layer(query, memory)), norm="post", epsilon=0.0)
-    assert_close(block(query)[0], expected["norm"])
-    assert_close(block(query)[0], example["published"]["norm"], tolerance=2e-3)
+    output = block.residual("attention", query, lambda x: layer(x, memory))
+    assert_close(output[0], expected["norm"])
+    assert_close(output[0], example["published"]["norm"], tolerance=2e-3)
 
 
 def test_heads_are_joined_before_the_output_projection():
     example = EXAMPLES["sequence_after_head_concat"]
-    layer = MultiHeadSelfAttention(embed_dim=3, num_heads=2, key_dim=3, use_bias=False)
+    layer = MultiHeadSelfAttention(embed_dim=3, num_heads=2, key_dim=3, **NO_BIAS)
     layer.build((1, 3, 6))
-    # No position attends to another one, and values are the input: the heads come out as they are.
+    # Each position attends to itself alone, and values are the input: so are the heads' outputs.
     kernel = np.zeros((6, 18), "float32")
     kernel[:, 12:] = np.eye(6)
     layer.qkv.set_weights([kernel])
@@ -103,15 +112,3 @@ def test_heads_are_joined_before_the_output_projection():
     heads = np.concatenate(array(example["heads"]), axis=1)[None]
     only_itself = np.eye(3, dtype=bool)[None, None]
     assert_close(layer(heads, mask=only_itself)[0], example["expected"])
-
-
-class _Constant:
-    """Stands in for a layer whose output is known."""
-
-    built = True
-
-    def __init__(self, output):
-        self.output = output
-
-    def __call__(self, x):
-        return self.output

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import zoo
-from zoo.models.vit import rollout
+from zoo.attention_rollout import attention_rollout, rollout
 
 SMALL = {
     "input_shape": (8, 12, 3),
@@ -83,7 +83,7 @@ def test_shapes(settings):
     maps = numpy(model.attention_maps(IMAGES))
     assert maps.shape == (4, 3, 2, prefix + registers + 6, prefix + registers + 6)
     np.testing.assert_allclose(maps.sum(axis=-1), 1.0, atol=TOLERANCE)
-    assert model.attention_rollout(IMAGES).shape == (4, 2, 3)
+    assert attention_rollout(model, IMAGES).shape == (4, 2, 3)
 
 
 @each_setting
@@ -252,10 +252,16 @@ def test_rollout_follows_attention_through_the_layers():
     maps = np.broadcast_to(np.eye(5), (1, 2, 1, 5, 5)).copy()
     maps[0, 1, 0, 0] = [0, 0, 0, 1, 0]
     maps[0, 0, 0, 3] = [0, 1, 0, 0, 0]
-    shares = rollout(maps, (2, 2), 1, reads_class_token=True)
-    assert shares.shape == (1, 2, 2)
     # half of every step stays in place: the residual connection
-    np.testing.assert_allclose(ops.convert_to_numpy(shares)[0], [[0.25, 0.0], [0.25, 0.0]])
-    uniform = np.full((1, 3, 2, 4, 4), 0.25)
-    mean = rollout(uniform, (2, 2), 0, reads_class_token=False)
-    np.testing.assert_allclose(ops.convert_to_numpy(mean), 0.25)
+    np.testing.assert_allclose(numpy(rollout(maps))[0, 0], [0.5, 0.25, 0.0, 0.25, 0.0])
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls"])
+def test_rollout_of_uniform_attention(pool):
+    model = zoo.vit(**{**SMALL, "num_layers": 1}, pool=pool, num_registers=1)
+    for weight in model.encoder_blocks[0].attention.qkv.weights:
+        weight.assign(ops.zeros_like(weight))
+    shares = numpy(attention_rollout(model, IMAGES))
+    tokens = 7 + (pool == "cls")
+    expected = (0.5 / tokens) if pool == "cls" else (0.5 / tokens + 0.5 / 6)
+    np.testing.assert_allclose(shares, np.full((4, 2, 3), expected), atol=1e-6)

@@ -5,6 +5,7 @@ Axes: B images, H image height, W image width, C channels, K classes that are na
 
 import tensorflow as tf
 
+from zoo.attention_rollout import attention_rollout
 from zoo.data.image_header import refusal
 
 _TOGETHER = 4  # images of a batch that are decoded at the same time
@@ -68,7 +69,7 @@ class ClassifierSignatures:
     def attention(self, image_bytes):
         """How much of each patch reaches the output, and the pixels the model saw."""
         pixels, error = self._read(image_bytes)
-        shares = self._model.attention_rollout(self._preprocessing.normalise(pixels))
+        shares = attention_rollout(self._model, self._preprocessing.normalise(pixels))
         return {"attention": _of_good(shares, error), "pixels": pixels, "error": error}
 
     def _answers(self, pixels, error):

@@ -89,14 +89,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
                 f"num_heads must divide embed_dim. Received: embed_dim={embed_dim}, "
                 f"num_heads={num_heads}. Change one of them, or set the width of a head by key_dim."
             )
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.dropout = dropout
-        self.qkv_bias = qkv_bias
-        self.output_bias = output_bias
-        self.kernel_initializer = kernel_initializer
+        self.store(locals())
         self.supports_masking = True
         # widths of all heads together
         self._key_width = num_heads * (key_dim or embed_dim // num_heads)

@@ -23,7 +23,7 @@ class ClassToken(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, num_tokens=1, **kwargs):
         super().__init__(**kwargs)
-        self.num_tokens = num_tokens
+        self.store(locals())
 
     def build(self, input_shape):
         self.token = self.add_weight(
@@ -55,8 +55,7 @@ class RegisterTokens(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, num_registers, num_prefix_tokens=0, **kwargs):
         super().__init__(**kwargs)
-        self.num_registers = num_registers
-        self.num_prefix_tokens = num_prefix_tokens
+        self.store(locals())
 
     def build(self, input_shape):
         self.tokens = self.add_weight(

@@ -8,11 +8,16 @@ import keras
 class ConfigMixin:
     """Gives a Keras layer or model ``get_config`` and ``from_config``.
 
-    The config of an object is what its constructor was called with: every argument is stored by the
-    constructor as an attribute of the same name, unchanged, and nothing derived enters the config.
-    In a subclass, the arguments of its own constructor and of those it inherits from count.
-    List the mixin before the Keras class: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
+    The config of an object is what its constructor was called with: every argument is stored as an
+    attribute of the same name, unchanged, and nothing derived enters the config. In a subclass, the
+    arguments of its own constructor and of those it inherits from count. List the mixin before the
+    Keras class: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
     """
+
+    def store(self, arguments):
+        """Stores the arguments of a constructor, its ``locals()``, as attributes."""
+        for name in arguments.keys() - {"self", "kwargs", "__class__"}:
+            setattr(self, name, arguments[name])
 
     def get_config(self):
         """Returns the constructor's arguments as a JSON-serializable dict.

@@ -73,11 +73,7 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.embed_dim = embed_dim
-        self.ff_dim = ff_dim
-        self.activation = activation
-        self.dropout = dropout
-        self.kernel_initializer = kernel_initializer
+        self.store(locals())
         self.supports_masking = True
         if isinstance(activation, str):
             activation = ACTIVATIONS.get(activation, activation)

@@ -31,7 +31,7 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
         super().__init__(**kwargs)
         if patch_size < 1:
             raise ValueError(f"patch_size must be positive. Received: patch_size={patch_size}.")
-        self.patch_size = patch_size
+        self.store(locals())
 
     def call(self, images):
         patch_grid(images.shape[1:3], self.patch_size)
@@ -70,8 +70,7 @@ class PatchEmbed(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, embed_dim, patch_size, **kwargs):
         super().__init__(**kwargs)
-        self.embed_dim = embed_dim
-        self.patch_size = patch_size
+        self.store(locals())
         self.extract = PatchExtract(patch_size, dtype=self.dtype_policy, name="extract")
         self.projection = keras.layers.Dense(embed_dim, dtype=self.dtype_policy, name="projection")
 

@@ -61,9 +61,7 @@ class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
         super().__init__(**kwargs)
         if layout not in LAYOUTS:
             raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
-        self.layout = layout
-        self.max_wavelength = max_wavelength
-        self.offset = offset
+        self.store(locals())
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -111,9 +109,7 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
                 f"interpolation must be one of {INTERPOLATIONS}. "
                 f"Received: interpolation={interpolation!r}."
             )
-        self.shape = shape
-        self.num_prefix_tokens = num_prefix_tokens
-        self.interpolation = interpolation
+        self.store(locals())
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -198,10 +194,7 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, num_heads, num_buckets=32, max_distance=128, bidirectional=True, **kwargs):
         super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.num_buckets = num_buckets
-        self.max_distance = max_distance
-        self.bidirectional = bidirectional
+        self.store(locals())
 
     def build(self, queries_shape, keys_shape):
         self.embeddings = self.add_weight(

@@ -38,18 +38,7 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         super().__init__(**kwargs)
         if norm not in ("pre", "post"):
             raise ValueError(f'norm must be "pre" or "post". Received: norm={norm!r}.')
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
-        self.ff_dim = ff_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.norm = norm
-        self.activation = activation
-        self.stochastic_depth = stochastic_depth
-        self.layer_scale = layer_scale
-        self.key_dim = key_dim
-        self.qkv_bias = qkv_bias
-        self.epsilon = epsilon
+        self.store(locals())
         self.supports_masking = True
         policy = self.dtype_policy
         for name in (f"{part}_norm" for part in self.parts):

@@ -4,6 +4,11 @@ import keras
 
 from zoo.layers.config import ConfigMixin
 
+_OF_BLOCKS = (
+    *("embed_dim", "num_heads", "ff_dim", "dropout", "attention_dropout", "norm", "activation"),
+    *("layer_scale", "key_dim", "qkv_bias", "epsilon"),
+)
+
 
 class ZooModel(ConfigMixin, keras.Model):
     """A Keras model that knows its inputs, and can be exported before it was ever called."""
@@ -19,3 +24,16 @@ class ZooModel(ConfigMixin, keras.Model):
         if input_signature is None:
             input_signature = [self.input_signature()]
         return super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def block(self, kind, name, **settings):
+        """A block, with the arguments that the model has under the same names."""
+        shared = {name: getattr(self, name) for name in _OF_BLOCKS if hasattr(self, name)}
+        return kind(**shared, **settings, dtype=self.dtype_policy, name=name)
+
+    def norm_layer(self, name, exists=True):
+        """A layer normalization, or None."""
+        if not exists:
+            return None
+        return keras.layers.LayerNormalization(
+            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
+        )

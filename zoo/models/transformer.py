@@ -142,27 +142,7 @@ class Transformer(ZooModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.source_vocab_size = source_vocab_size
-        self.target_vocab_size = target_vocab_size
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
-        self.num_layers = num_layers
-        self.num_decoder_layers = num_decoder_layers
-        self.ff_dim = ff_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.norm = norm
-        self.activation = activation
-        self.positions = positions
-        self.max_length = max_length
-        self.shared = shared
-        self.pad_id = pad_id
-        self.key_dim = key_dim
-        self.qkv_bias = qkv_bias
-        self.scale_embeddings = scale_embeddings
-        self.normalize_embeddings = normalize_embeddings
-        self.logits_bias = logits_bias
-        self.epsilon = epsilon
+        self.store(locals())
         self._check()
         self._create_layers()
 
@@ -184,16 +164,16 @@ class Transformer(ZooModel):
         self._dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
         depths = (self.num_layers, self.num_decoder_layers or self.num_layers)
         self.encoder_blocks, self.decoder_blocks = (
-            [self._block(kind, f"{side}_{index}") for index in range(depth)]
+            [self.block(kind, f"{side}_{index}") for index in range(depth)]
             for kind, side, depth in zip(
                 (TransformerEncoder, TransformerDecoder), ("encoder", "decoder"), depths
             )
         )
         pre, embeddings = self.norm == "pre", self.normalize_embeddings
-        self.source_norm = self._norm("source_norm", embeddings)
-        self.target_norm = self._norm("target_norm", embeddings)
-        self.encoder_norm = self._norm("encoder_norm", pre)
-        self.decoder_norm = self._norm("decoder_norm", pre)
+        self.source_norm = self.norm_layer("source_norm", embeddings)
+        self.target_norm = self.norm_layer("target_norm", embeddings)
+        self.encoder_norm = self.norm_layer("encoder_norm", pre)
+        self.decoder_norm = self.norm_layer("decoder_norm", pre)
 
     def build(self, input_shape=None):
         sequence, ids = (None, None, self.embed_dim), (None, None)
@@ -353,29 +333,6 @@ class Transformer(ZooModel):
             return RelativePositions(self.num_heads, bidirectional=bidirectional, **settings)
         given = {} if self.positions == "sinusoidal" else self.positions.get_config()
         return SinusoidalPositions.from_config({**given, **settings})
-
-    def _block(self, kind, name):
-        return kind(
-            self.embed_dim,
-            self.num_heads,
-            self.ff_dim,
-            self.dropout,
-            self.attention_dropout,
-            self.norm,
-            self.activation,
-            key_dim=self.key_dim,
-            qkv_bias=self.qkv_bias,
-            epsilon=self.epsilon,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _norm(self, name, exists):
-        if not exists:
-            return None
-        return keras.layers.LayerNormalization(
-            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
-        )
 
     def _check(self):
         sizes = (self.source_vocab_size, self.target_vocab_size)

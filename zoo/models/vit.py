@@ -158,35 +158,17 @@ class ViT(ZooModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.store(locals())
         self.input_shape = tuple(input_shape)
-        self.num_classes = num_classes
-        self.patch_size = patch_size
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
-        self.num_layers = num_layers
-        self.ff_dim = ff_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.pool = pool
-        self.norm = norm
-        self.stochastic_depth = stochastic_depth
-        self.layer_scale = layer_scale
-        self.num_class_tokens = num_class_tokens
-        self.num_registers = num_registers
-        self.prefix_positions = prefix_positions
-        self.interpolation = interpolation
-        self.activation = activation
-        self.key_dim = key_dim
-        self.qkv_bias = qkv_bias
-        self.normalize_embeddings = normalize_embeddings
-        self.normalize_pooled = normalize_pooled
-        self.epsilon = epsilon
-        self._prefix = int(pool != "mean") if num_class_tokens is None else num_class_tokens
+        # class tokens, which come before registers and patches
+        self.num_prefix_tokens = (
+            int(pool != "mean") if num_class_tokens is None else num_class_tokens
+        )
         self._check()
         self._create_layers()
 
     def _create_layers(self):
-        policy, prefix = self.dtype_policy, self._prefix
+        policy, prefix = self.dtype_policy, self.num_prefix_tokens
         self.patch_embed = PatchEmbed(
             self.embed_dim, self.patch_size, dtype=policy, name="patch_embed"
         )
@@ -199,16 +181,17 @@ class ViT(ZooModel):
             name="positions",
         )
         self._dropout = keras.layers.Dropout(self.dropout, dtype=policy)
-        self.registers = None
-        if self.num_registers:
-            self.registers = RegisterTokens(
-                self.num_registers, prefix, dtype=policy, name="registers"
-            )
-        self.encoder_blocks = [self._block(index) for index in range(self.num_layers)]
+        registers = RegisterTokens(self.num_registers, prefix, dtype=policy, name="registers")
+        self.registers = registers if self.num_registers else None
+        last_rate, last = self.stochastic_depth, max(1, self.num_layers - 1)
+        self.encoder_blocks = [
+            self.block(TransformerEncoder, f"encoder_{i}", stochastic_depth=last_rate * i / last)
+            for i in range(self.num_layers)
+        ]
         pre = self.norm == "pre"
-        self.embedding_norm = self._norm("embedding_norm", self.normalize_embeddings)
-        self.encoder_norm = self._norm("encoder_norm", pre and not self.normalize_pooled)
-        self.head_norm = self._norm("head_norm", pre and self.normalize_pooled)
+        self.embedding_norm = self.norm_layer("embedding_norm", self.normalize_embeddings)
+        self.encoder_norm = self.norm_layer("encoder_norm", pre and not self.normalize_pooled)
+        self.head_norm = self.norm_layer("head_norm", pre and self.normalize_pooled)
         self.head = self._head("head")
         averaged = self.pool == "cls" and prefix == 2
         self.distillation_head = self._head("distillation_head") if averaged else None
@@ -217,18 +200,17 @@ class ViT(ZooModel):
         tokens = (None, None, self.embed_dim)
         pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
         self.patch_embed.build(input_shape)
-        for layer in (self.class_token, self.positions, self.registers, self.embedding_norm):
-            _build(layer, tokens)
-        for layer in (*self.encoder_blocks, self.encoder_norm):
-            _build(layer, tokens)
-        for layer in (self.head_norm, self.head, self.distillation_head):
-            _build(layer, pooled)
+        embedding = (self.class_token, self.positions, self.registers, self.embedding_norm)
+        for layer in filter(None, (*embedding, *self.encoder_blocks, self.encoder_norm)):
+            layer.build(tokens)
+        for layer in filter(None, (self.head_norm, self.head, self.distillation_head)):
+            layer.build(pooled)
 
     def call(self, images, training=None):
         if self.pool == "cls":
             return self._logits(self._class_tokens(images, training))
         x = self._all_tokens(images, training)
-        pooled = ops.mean(x[:, self._prefix + self.num_registers :], axis=1)
+        pooled = ops.mean(x[:, self.num_prefix_tokens + self.num_registers :], axis=1)
         if self.pool == "cls+mean":
             pooled = ops.concatenate([x[:, 0], pooled], axis=-1)
         return self._logits(pooled[:, None])
@@ -240,8 +222,8 @@ class ViT(ZooModel):
             [B, class tokens + N, E].
         """
         x = self._all_tokens(images, training)
-        patches = self._prefix + self.num_registers
-        return ops.concatenate([x[:, : self._prefix], x[:, patches:]], axis=1)
+        patches = self.num_prefix_tokens + self.num_registers
+        return ops.concatenate([x[:, : self.num_prefix_tokens], x[:, patches:]], axis=1)
 
     def attention_maps(self, images):
         """The attention weight of each token for each other, in every layer and head.
@@ -256,22 +238,16 @@ class ViT(ZooModel):
             x = block(x)
         return ops.stack(maps, axis=1)
 
-    def attention_rollout(self, images):
-        """How much of each patch reaches the output: [B, rows, columns]; see `rollout`."""
-        grid = self._grid(images.shape)
-        first = self._prefix + self.num_registers
-        return rollout(self.attention_maps(images), grid, first, self.pool != "mean")
-
     def input_signature(self):
         return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
 
     def compute_output_shape(self, input_shape):
-        self._grid(input_shape)
+        self.grid(input_shape)
         return (input_shape[0], self.num_classes)
 
     def _embed(self, images, training=None):
         """The input of the first block: [B, class tokens + registers + N, E]."""
-        grid = self._grid(images.shape)
+        grid = self.grid(images.shape)
         x = self.patch_embed(images)
         if not self.prefix_positions:
             x = self.positions(x, grid=grid)
@@ -281,7 +257,7 @@ class ViT(ZooModel):
         x = self._dropout(x, **passed_on(training))
         return _apply(self.embedding_norm, _apply(self.registers, x))
 
-    def _grid(self, shape):
+    def grid(self, shape):
         """Rows and columns of patches in images of this shape."""
         if None in shape[1:3]:
             raise ValueError(
@@ -301,7 +277,7 @@ class ViT(ZooModel):
         x = self._embed(images, training)
         for block in self.encoder_blocks[:-1]:
             x = block(x, **passed_on(training))
-        x = self.encoder_blocks[-1].first_tokens(x, self._prefix, training=training)
+        x = self.encoder_blocks[-1].first_tokens(x, self.num_prefix_tokens, training=training)
         return _apply(self.encoder_norm, x)
 
     def _logits(self, pooled):
@@ -312,37 +288,12 @@ class ViT(ZooModel):
             logits = (logits + self.distillation_head(pooled[:, 1])) / 2
         return logits
 
-    def _norm(self, name, exists):
-        if not exists:
-            return None
-        return keras.layers.LayerNormalization(
-            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
-        )
-
     def _head(self, name):
         return keras.layers.Dense(
             self.num_classes,
             kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
             dtype=self.variable_dtype,  # logits of a mixed precision model are in full precision
             name=name,
-        )
-
-    def _block(self, index):
-        return TransformerEncoder(
-            self.embed_dim,
-            self.num_heads,
-            self.ff_dim,
-            self.dropout,
-            self.attention_dropout,
-            self.norm,
-            self.activation,
-            self.stochastic_depth * index / max(1, self.num_layers - 1),
-            self.layer_scale,
-            self.key_dim,
-            self.qkv_bias,
-            self.epsilon,
-            dtype=self.dtype_policy,
-            name=f"encoder_{index}",
         )
 
     def _check(self):
@@ -353,45 +304,12 @@ class ViT(ZooModel):
                 "num_layers and num_classes must be at least 1. "
                 f"Received: num_layers={self.num_layers}, num_classes={self.num_classes}."
             )
-        if not (self.pool != "mean") <= self._prefix <= 2:
+        if not (self.pool != "mean") <= self.num_prefix_tokens <= 2:
             raise ValueError(
                 "num_class_tokens must be 1 or 2, or 0 with pool='mean'. "
                 f"Received: num_class_tokens={self.num_class_tokens}, pool={self.pool!r}."
             )
 
 
-def _build(layer, shape):
-    if layer is not None:
-        layer.build(shape)
-
-
 def _apply(layer, x):
     return x if layer is None else layer(x)
-
-
-def rollout(maps, grid, first_patch, reads_class_token):
-    """How much of each patch reaches the output, following attention through all layers.
-
-    Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
-
-    Args:
-        maps: [B, L, heads, T, T], from `ViT.attention_maps`.
-        grid: (rows, columns) of the patches.
-        first_patch: index of the first patch among the tokens.
-        reads_class_token: whether the head reads the first token; otherwise it reads the mean of
-            the patches.
-
-    Returns:
-        float32 [B, rows, columns].
-    """
-    layers = ops.mean(ops.cast(maps, "float32"), axis=2)
-    layers = 0.5 * layers + 0.5 * ops.eye(layers.shape[-1], dtype="float32")
-    flow = layers[:, 0]
-    for layer in range(1, layers.shape[1]):
-        flow = ops.matmul(layers[:, layer], flow)
-    reaching = flow[:, :, first_patch : first_patch + grid[0] * grid[1]]
-    if reads_class_token:
-        reaching = reaching[:, 0]
-    else:
-        reaching = ops.mean(reaching[:, first_patch : first_patch + grid[0] * grid[1]], axis=1)
-    return ops.reshape(reaching, (-1, *grid))

@@ -96,7 +96,7 @@ def attention(pixels, shares, answers, class_names, path):
     Args:
         pixels: uint8 [B, H, W, C].
         shares: [B, rows, columns], the attention to each patch; see
-            `zoo.models.ViT.attention_rollout`.
+            `zoo.attention_rollout.attention_rollout`.
         answers: the (class name, probability) that each was taken for.
         class_names: what each really shows.
         path: of the PNG to write.

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from zoo.attention_rollout import attention_rollout
 from zoo.data.pipeline import test_batches
 from zoo.training import pictures
 
@@ -50,7 +51,7 @@ def _cross_entropy(logits, labels):
 
 def _draw_attention(classifier, images, path):
     pixels, labels = images.sample(_PICTURED)
-    shares = classifier.model.attention_rollout(classifier.preprocess(list(pixels)))
+    shares = attention_rollout(classifier.model, classifier.preprocess(list(pixels)))
     answers = [answer for [answer] in classifier(list(pixels))]
     truth = [classifier.class_names[label] for label in labels]
     pictures.attention(pixels, shares, answers, truth, path)

@@ -1,0 +1,39 @@
+"""How much of each patch of an image reaches the output of a Vision Transformer."""
+
+from keras import ops
+
+
+def attention_rollout(model, images):
+    """Attention from the output of a model to the patches, followed through all layers.
+
+    Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
+
+    Args:
+        model: `zoo.models.ViT`.
+        images: [B, H, W, C], as for the model.
+
+    Returns:
+        float32 [B, rows, columns] of the patches.
+    """
+    maps = model.attention_maps(images)
+    first = model.num_prefix_tokens + model.num_registers
+    shares = rollout(maps)[:, :, first:]
+    shares = ops.mean(shares[:, first:], axis=1) if model.pool == "mean" else shares[:, 0]
+    return ops.reshape(shares, (-1, *model.grid(images.shape)))
+
+
+def rollout(maps):
+    """The share of each token before the first layer in each token after the last.
+
+    Args:
+        maps: [B, L, heads, T, T], from `zoo.models.ViT.attention_maps`.
+
+    Returns:
+        float32 [B, T, T].
+    """
+    layers = ops.mean(ops.cast(maps, "float32"), axis=2)
+    layers = 0.5 * layers + 0.5 * ops.eye(layers.shape[-1], dtype="float32")
+    flow = layers[:, 0]
+    for layer in range(1, layers.shape[1]):
+        flow = ops.matmul(layers[:, layer], flow)
+    return flow
