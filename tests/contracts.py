@@ -205,7 +205,7 @@ class Passing(keras.Model):
 def check_dropout_acts_in_fit(case):
     """Each rate alone makes training losses differ, in functional and in subclassed models."""
     layer = case.make()
-    arrays = keras.tree.map_structure(lambda array: np.repeat(array, 16, axis=0), case.inputs)
+    arrays = keras.tree.map_structure(lambda array: np.repeat(array, 8, axis=0), case.inputs)
     targets = np.random.default_rng(4).normal(size=layer(*arrays).shape).astype("float32")
     inputs = keras.tree.map_structure(
         lambda array: keras.Input(array.shape[1:], dtype=str(array.dtype)), arrays
@@ -215,15 +215,15 @@ def check_dropout_acts_in_fit(case):
         own = remade(layer, **rates)
         for model in (Passing(own), keras.Model(inputs, remade(layer, **rates)(*inputs))):
             trained, tested = losses(model, arrays, targets)
-            assert len({*trained, tested[0]}) == 4, f"{rate} does nothing: {trained}, {tested}"
+            assert len({*trained, tested[0]}) == 3, f"{rate} does nothing: {trained}, {tested}"
             assert tested[0] == tested[1], rate
 
 
 def losses(model, inputs, targets):
-    """Losses of three epochs in which nothing is learned, and of two evaluations."""
+    """Losses of two epochs in which nothing is learned, and of two evaluations."""
     model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
     settings = {"batch_size": len(targets), "verbose": 0}
-    trained = model.fit(inputs, targets, epochs=3, shuffle=False, **settings).history["loss"]
+    trained = model.fit(inputs, targets, epochs=2, shuffle=False, **settings).history["loss"]
     return trained, [model.evaluate(inputs, targets, **settings) for _ in range(2)]
 
 

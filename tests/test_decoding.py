@@ -266,6 +266,17 @@ def test_a_forced_first_token():
     assert found.log_probs[0, 0] == pytest.approx(total, abs=TOLERANCE)
 
 
+def test_a_model_that_starts_with_the_end_token_can_end():
+    """Like M2M100 and mBART, whose decoder starts with the end of the sentence before."""
+    table = np.full((4, 5, 5), -9.0)
+    table[0, SPECIAL.end, 3] = table[1, 3, 4] = table[2, 4, SPECIAL.end] = 0.0
+    special = SpecialTokens(start=SPECIAL.end, end=SPECIAL.end, pad=0)
+    step = Table(table).step
+    for search in (greedy_search, beam_search):
+        found = as_numpy(search(step, _Position.first(), 1, special, 4))
+        assert without_padding(found.tokens[0, 0]) == (3, 4, SPECIAL.end)
+
+
 def test_a_maximum_length_of_zero_is_refused():
     model, source = model_of(), sources(1)
     cache = model.start(source, 4)

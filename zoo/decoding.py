@@ -87,9 +87,17 @@ def greedy_search(
 
 
 def sample(
-    step, cache, uniforms, special, max_length, temperature=1.0, top_k=None, top_p=None, alpha=0.0,
+    step,
+    cache,
+    uniforms,
+    special,
+    max_length,
+    temperature=1.0,
+    top_k=None,
+    top_p=None,
+    alpha=0.0,
     min_length=0,
-):  # fmt: skip
+):
     """Draws each token by its probability; K draws of each sentence.
 
     Args:
@@ -165,9 +173,16 @@ class BeamState(NamedTuple):
 
 
 def beam_search(
-    step, cache, batch_size, special, max_length, beam_size=4, alpha=0.6, min_length=0,
+    step,
+    cache,
+    batch_size,
+    special,
+    max_length,
+    beam_size=4,
+    alpha=0.6,
+    min_length=0,
     buffer_length=None,
-):  # fmt: skip
+):
     """The K best hypotheses found by continuing the K most likely ones at each step.
 
     Each step considers the 2K best continuations. Those of the K best that end join the finished
@@ -298,7 +313,9 @@ def _allowed(logits, position, special, min_length):
     logits = ops.cast(logits, "float32")
     total = ops.logsumexp(logits, axis=-1)
     token = ops.arange(ops.shape(logits)[-1])
-    forbidden = ops.logical_or(token == special.start, token == special.pad)
+    forbidden = token == special.pad
+    if special.start != special.end:  # which some models start with
+        forbidden = ops.logical_or(forbidden, token == special.start)
     if min_length:
         early = ops.logical_and(token == special.end, position + 1 < min_length)
         forbidden = ops.logical_or(forbidden, early)
