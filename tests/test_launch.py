@@ -194,7 +194,7 @@ def test_more_workers_or_fewer_go_on_with_a_run(tmp_path):
             workers, tmp_path / "run", "--epochs 8" + " --resume" * (epoch > 2)
         ) as process:
             if epoch > 2:
-                wait_for(process, "Going on after", log)
+                wait_for(process, "Resuming after", log)
             wait_for(process, f"Epoch {epoch}/8", log)
             for pid in children(process).values():
                 os.kill(pid, signal.SIGKILL)

@@ -113,7 +113,7 @@ def test_workers_go_on_bit_for_bit(tmp_path):
         status, log = launched(parts, 2, ["--resume"], signal.SIGKILL, f"Epoch {epoch}/")
         assert status == 128 + signal.SIGKILL and "a worker is lost" in log, log
     status, log = launched(parts, 2, ["--resume"])
-    assert status == 0 and "Going on after" in log, log
+    assert status == 0 and "Resuming after" in log, log
     assert_same(outcome(parts), outcome(whole))
 
 
@@ -125,7 +125,7 @@ def test_another_number_of_workers_goes_on(tmp_path):
     assert launched(whole, 1, flags)[0] == 0
     status, log = launched(parts, 2, flags, signal.SIGTERM, "Epoch 1/")
     assert status == 143, log
-    assert "the same command goes on" in log
+    assert "Run the same command to resume" in log
     status, log = launched(parts, 3, flags, signal.SIGKILL, "Epoch 2/")
     assert status != 0 and "a worker is lost" in log, log
     status, log = launched(parts, 1, [*flags, "--resume"])
@@ -162,12 +162,12 @@ def test_sigterm_saves_and_the_same_command_goes_on(run, tmp_path, uninterrupted
         time.sleep(0.2)  # in the first step, which takes seconds
         os.kill(process.pid, signal.SIGTERM)
         assert finish(process) == 143, log_of(folder)
-    assert "is saved, and the same command goes on" in log_of(folder)
+    assert "is saved. Run the same command to resume" in log_of(folder)
     assert "Traceback" not in log_of(folder)
     assert newest_step(folder) >= 1
     process = start(run, folder, *flags)
     assert finish(process) == 0, log_of(folder)
-    assert "Going on after" in log_of(folder)
+    assert "Resuming after" in log_of(folder)
     assert_same(outcome(folder), expected)
 
 
