@@ -82,7 +82,7 @@ def test_bad_calls(classifier, folder, tmp_path):
         classifier(["nowhere.png"])
     with pytest.raises(ImageError, match="broken.jpg"):
         classifier([folder / "images" / "broken.jpg"])
-    with pytest.raises(ValueError, match="as a list"):
+    with pytest.raises(ValueError, match="must be a list"):
         classifier("cat.jpg")
     with pytest.raises(ValueError, match="top_k=0"):
         classifier([], top_k=0)

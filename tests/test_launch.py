@@ -95,7 +95,7 @@ def test_signals_are_passed_on(number, status):
 
 
 def test_what_cannot_be_started_is_refused():
-    with pytest.raises(UserError, match="Say what to run"):
+    with pytest.raises(UserError, match="No command to run"):
         launching.launch([], 2)
     with pytest.raises(UserError, match="--workers must be at least 1. Received: 0"):
         launching.launch(["true"], 0)
@@ -105,12 +105,12 @@ def test_what_cannot_be_started_is_refused():
 
 def test_gpus_are_shared_out(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,3,5,7")
-    shares = [share["CUDA_VISIBLE_DEVICES"] for share in launching._shares_of_gpus(2)]
+    shares = [share["CUDA_VISIBLE_DEVICES"] for share in launching._gpu_shares(2)]
     assert shares == ["0,1", "3,5"]
-    with pytest.raises(UserError, match="6 workers cannot share 5 GPUs"):
-        launching._shares_of_gpus(6)
+    with pytest.raises(UserError, match="6 workers need 6 GPUs; there are 5"):
+        launching._gpu_shares(6)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert launching._shares_of_gpus(2) == [{}, {}]
+    assert launching._gpu_shares(2) == [{}, {}]
 
 
 def test_a_port_in_use_is_named():

@@ -97,7 +97,7 @@ def test_lines_without_a_tab_are_left_out_and_reported(file, tmp_path):
     text = tsv(write(tmp_path / "some.txt", lines))
     assert len(list(itertools.chain(*text[:3]))) == 4000
     [line] = text.skipped
-    assert "some.txt" in line and line.endswith("left out: 2; the first is line 17.")
+    assert "some.txt" in line and line.endswith("2 lines without a tab; the first is line 17.")
 
     with pytest.raises(DataError, match="3 lines have no tab .* 2 have one; line 1 is the first"):
         tsv(write(tmp_path / "most.txt", ["no", "a\tb", "no", "c\td", "no"]))

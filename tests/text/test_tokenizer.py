@@ -244,12 +244,12 @@ def test_a_saved_tokenizer_is_the_same(tokenizer, tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda table: table.pop("merges"), "has version, kind, tokens and merges"),
+        (lambda table: table.pop("merges"), "keys version, kind, tokens and merges"),
         (lambda table: table.update(version=99), "version is 99"),
         (lambda table: table.update(kind="sentence"), "kind 'sentence'.*subword, word, character"),
-        (lambda table: table.update(tokens="abc"), "tokens are no list of strings"),
-        (lambda table: table.update(merges=[["a", "b"]]), "merges are no list of strings"),
-        (lambda table: table.update(merges=["a"]), "two tokens with a space between"),
+        (lambda table: table.update(tokens="abc"), "tokens must be a list of strings"),
+        (lambda table: table.update(merges=[["a", "b"]]), "merges must be a list of strings"),
+        (lambda table: table.update(merges=["a"]), "two tokens separated by a space"),
         (lambda table: table.update(merges=["q w"]), "merge of 'q' and 'w'"),
         (lambda table: table["tokens"].append(table["tokens"][0]), "occurs twice"),
         (lambda table: table["tokens"].append("a b"), "'a b' is not a token"),
