@@ -266,7 +266,7 @@ def test_bad_tfds_data(prepared, tmp_path, monkeypatch):
 
     with pytest.raises(DataError, match="needs sentence pairs"):
         tfds_pairs("no_text", prepared)
-    with pytest.raises(DataError, match="knows no data set 'no_such_thing'.*phrasebook"):
+    with pytest.raises(DataError, match="has no data set 'no_such_thing'.*phrasebook"):
         tfds_pairs("no_such_thing")
     with pytest.raises(DataError, match="cannot find 'ted_hrlr_translate/xx_to_yy'"):
         tfds_pairs("ted_hrlr_translate/xx_to_yy")
