@@ -6,8 +6,8 @@
 
 Each format runs in its own process, so that none uses cores that the next one needs. All formats
 get the same test data: all of it in batches without timing, then again with timing, then a few
-items one at a time. A LiteRT translator takes one text at a time, with the search of the ONNX export. The
-machine must be otherwise idle.
+items one at a time. A LiteRT translator takes one text at a time, with the search of the ONNX
+export. The machine must be otherwise idle.
 """
 
 import argparse
