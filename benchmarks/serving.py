@@ -77,7 +77,7 @@ def pictures(count=12):
 
 
 def known_answers(folders):
-    """[(name, instance, prediction)], as the SavedModels say, each instance alone."""
+    """Computes [(name, instance, prediction)] with the SavedModels, one instance at a time."""
     from zoo.startup import import_tensorflow_quietly
 
     import_tensorflow_quietly()

@@ -186,7 +186,7 @@ def test_when_a_worker_is_lost_the_others_say_so(tmp_path, lost):
 
 
 @pytest.mark.slow
-def test_more_workers_or_fewer_go_on_with_a_run(tmp_path):
+def test_more_or_fewer_workers_resume_a_run(tmp_path):
     """Killed at once, as a machine that fails, with two, three and one; it comes to its end."""
     for workers, epoch in ((2, 2), (3, 4), (1, 6)):
         log = []

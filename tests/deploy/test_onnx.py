@@ -247,7 +247,7 @@ def test_translations_are_those_of_the_zoo(translation, beam_size):
         (["a"], {"max_length": 41}, "max_length must be from 1 to 40"),
     ],
 )
-def test_bad_texts_and_options_are_told(translation, texts, options, message):
+def test_invalid_texts_and_options(translation, texts, options, message):
     with pytest.raises(ValueError, match=message):
         translation[2].n_best(texts, **options)
 
@@ -281,7 +281,7 @@ def test_ids_of_any_text(both_tokenizers, text):
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"version": 2}', '{"version": 1, "kind": 3}'])
-def test_what_is_no_tokenizer_is_told(translation, tmp_path, content):
+def test_invalid_tokenizer_files(translation, tmp_path, content):
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
     with pytest.raises(ValueError, match="tokenizer"):

@@ -275,7 +275,7 @@ def test_a_broken_or_foreign_file_is_named(tmp_path, content):
         Tokenizer.load(tmp_path / "missing.json")
 
 
-def test_texts_that_are_none(tokenizer):
+def test_invalid_texts(tokenizer):
     for texts, message in (
         ("one text", r"texts must be a list.*\[text\]"),
         (b"bytes", "texts must be a list"),
@@ -289,7 +289,7 @@ def test_texts_that_are_none(tokenizer):
             train_tokenizer(texts, tokenizer.kind)
 
 
-def test_ids_that_are_none(tokenizer):
+def test_invalid_ids(tokenizer):
     size = tokenizer.vocab_size
     for ids in ([[5, size]], [[-1]], [[2**70]], np.array([[5, size]])):
         with pytest.raises(TokenizerError, match=f"is not in the vocabulary, which has {size} ids"):

@@ -72,7 +72,7 @@ class KillAfter(keras.callbacks.Callback):
 
 
 def train(folder, trainer=None, kill_after=None, bad_step=None, validate=True, **settings):
-    """Trains on from what the folder holds, as the recipes do; returns trainer and steps done."""
+    """Resumes from the checkpoints in the folder, as the recipes do; returns trainer and step."""
     trainer = trainer or make_trainer()
     checkpoint = Checkpoint(folder, STEPS, **{"steps": 1, **settings})
     done = checkpoint.restore(trainer)
@@ -127,7 +127,7 @@ def interrupted_run(folder, steps=5):
     return folder / "checkpoints"
 
 
-# --- going on ------------------------------------------------------------------------------------
+# --- resuming ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kills", [(1,), (3, 2, 4), (4, 4, 3)])
@@ -159,7 +159,7 @@ def test_in_16_bits_too(tmp_path, policy):
     assert_equal(everything(found), everything(expected))
 
 
-def test_a_run_that_has_ended_goes_on_to_its_end(whole, tmp_path):
+def test_a_finished_run_can_be_resumed(whole, tmp_path):
     train(tmp_path)
     trainer, done = train(tmp_path)
     assert done == STEPS * EPOCHS
@@ -197,7 +197,7 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("monitor,expected", [("val_loss", 2), ("val_accuracy", 1)])
-def test_the_best_stays_the_best_when_a_run_goes_on(tmp_path, monitor, expected):
+def test_the_best_checkpoint_survives_resuming(tmp_path, monitor, expected):
     trainer = make_trainer()
     for epoch, value in enumerate([2.0, 5.0, 1.0, 3.0]):
         checkpoint = Checkpoint(tmp_path, STEPS, monitor=monitor)

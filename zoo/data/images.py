@@ -18,7 +18,7 @@ from zoo.data.tfds_download import prepared_builder
 from zoo.errors import DataError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"}
-_MEMORY_LIMIT = 4 * 2**30  # bytes; larger image folders are decoded anew in every epoch
+_MEMORY_LIMIT = 4 * 2**30  # bytes; larger image folders are decoded again in every epoch
 _HELD_OUT = 0.1  # share of the training images, if there is no test folder
 _CLASS_NAMES = {  # for data sets that TFDS may have prepared without class names
     "cifar10": "airplane automobile bird cat deer dog frog horse ship truck".split(),

@@ -50,7 +50,7 @@ def _download(builder, allowed, built_in, own_data):
         builder.download_and_prepare()
     except Exception as error:  # network, disk and server errors of any type
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        prepared = f"prepared TFDS data, the folder that holds {builder.info.full_name}"
+        prepared = f"prepared TFDS data, the folder that contains {builder.info.full_name}"
         ways = [
             (f"--dataset {built_in[0]}", built_in[1]),
             ("--data-dir FOLDER", prepared),
