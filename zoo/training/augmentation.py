@@ -56,7 +56,7 @@ def erase(images, seed, probability):
 def mix(images, labels, seed, mixup_alpha, cutmix_alpha, mix_probability, cutmix_probability):
     """Mixup (Zhang et al. 2018, section 2) or CutMix (Yun et al. 2019, section 3.1).
 
-    Both are a map of the share of each pixel that is kept: constant for Mixup, 0 in a box and 1
+    Both use a map of the share of each pixel that is kept: constant for Mixup, 0 in a box and 1
     elsewhere for CutMix. The label's share is the mean of the map, so a clipped box counts with
     its real area. An alpha of 0 disables that operation, whatever `cutmix_probability`; at least
     one alpha must be positive.

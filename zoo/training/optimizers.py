@@ -92,8 +92,8 @@ class DenseAdam(keras.optimizers.Adam):
     """Adam that sums the gradients of each embedding row before it squares them.
 
     On TensorFlow the gradient of an embedding is an `IndexedSlices`, with one row per occurrence of
-    a token. Keras's Adam and its clipping square each row: they use the sum of squares instead of
-    the square of the sum, so the steps of frequent tokens are too large.
+    a token. Keras's Adam and its clipping square these rows separately: they use the sum of squares
+    instead of the square of the sum, so the steps of frequent tokens are too large.
     """
 
     def apply(self, grads, trainable_variables=None):

@@ -70,7 +70,8 @@ def sum_over_workers(strategy, numbers):
     Returns:
         NumPy array.
     """
-    replicas = strategy.num_replicas_in_sync // num_workers(strategy)  # each adds its worker's
+    # Every replica contributes the value of its worker.
+    replicas = strategy.num_replicas_in_sync // num_workers(strategy)
     return _summing(strategy)(numbers).numpy() / replicas
 
 
