@@ -142,7 +142,7 @@ def zoo_decoder(model, sources, beam, length):
     @tf.function(jit_compile=True)
     def search(source):
         cache = model.start(source, length, beam)
-        # min_length includes the end token: this prevents it
+        # min_length includes the end token, so length + 1 prevents it
         settings = (cache, len(sources), SPECIAL, length)
         if beam == 1:
             found = greedy_search(model.step, *settings, min_length=length + 1)

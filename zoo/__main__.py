@@ -10,7 +10,7 @@ from zoo.startup import import_tensorflow_quietly
 
 
 def main(arguments=None):
-    """Runs a command and returns the exit status: 1 if some images failed, 2 on errors."""
+    """Runs a command; returns the exit status: 1 if some images failed, 2 if all, or on errors."""
     args = _parser().parse_args(arguments)
     if args.run is not launch:  # launch does not use TensorFlow
         import_tensorflow_quietly()
@@ -169,7 +169,9 @@ def _parser():
     command.add_argument("texts", metavar="TEXT", nargs="*", help="default: standard input")
     command.add_argument("--file", help="text file with one text per line")
     command.add_argument("--beam-size", type=int, help="beam size; 1 is greedy search (the run's)")
-    command.add_argument("--n-best", type=int, default=1, help="translations per text (1)")
+    command.add_argument(
+        "--n-best", type=int, default=1, help="translations per text; with scores if above 1 (1)"
+    )
     command.add_argument(
         "--too-long",
         choices=("error", "split"),

@@ -1,4 +1,4 @@
-"""Starts the workers of a multi-worker run on this machine, for tests."""
+"""Starts the workers of a multi-worker run on this machine, to test such runs."""
 
 import json
 import os

@@ -28,7 +28,7 @@ class EncodedPairs:
         source_lengths: int64 [n], number of tokens of each source, EOS included.
         target_lengths: int64 [n], number of tokens of each target, EOS or BOS included.
         skipped: number of pairs that were skipped because they were too long.
-        num_tokens: number of target tokens, EOS included: the labels of one epoch.
+        num_tokens: number of target tokens, EOS included, and of labels in an epoch.
     """
 
     def __init__(self, folder):

@@ -137,7 +137,7 @@ def tfds_pairs(name, data_dir=None, seed=0):
         name,
         data_dir,
         built_in=("phrasebook", "English-Spanish sentences that need no network"),
-        own_data=("--source FILE --target FILE", "your own text: a sentence in each line, UTF-8"),
+        own_data=("--source FILE --target FILE", "your own text: one sentence per line, UTF-8"),
     )
     features, splits = builder.info.features, builder.info.splits
     languages = builder.info.supervised_keys

@@ -126,6 +126,6 @@ class ClassifierSignatures:
 
 
 def _zero_errors(values, error):
-    """Reindices the values of images with an error by zeros."""
+    """Replaces the values of images with an error by zeros."""
     valid = tf.reshape(error == "", [-1, *[1] * (len(values.shape) - 1)])
     return tf.where(valid, values, 0.0)

@@ -101,7 +101,7 @@ def _write(model, folder, format, int8, options, final):
 
 
 def _writer(format, kind, int8, options):
-    """function (model, folder) -> dict for export.json."""
+    """Returns a function (model, folder) -> dict for export.json."""
     # The packages of a format are imported only if it is used.
     if format == "saved_model":
         from zoo.deploy import saved_model as writer

@@ -29,7 +29,7 @@ def write_classifier(classifier, folder, top_k):
 
     Args:
         classifier: `zoo.classifier.ImageClassifier`.
-        folder: an existing folder.
+        folder: path of an existing folder.
         top_k: number of classes to return.
 
     Returns:
@@ -61,7 +61,7 @@ def write_translator(translator, folder, n_best, beam_size, length_penalty):
 
     Args:
         translator: `zoo.translator.Translator`.
-        folder: an existing folder.
+        folder: path of an existing folder.
         n_best, beam_size, length_penalty: fixed search arguments; see `Translator.n_best`.
 
     Returns, raises: see `write_classifier`.

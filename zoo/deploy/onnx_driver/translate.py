@@ -185,7 +185,9 @@ def main(arguments=None):
     parser.add_argument(
         "--length-penalty", type=float, help="higher values favour longer translations"
     )
-    parser.add_argument("--n-best", type=int, help="translations per text (1)")
+    parser.add_argument(
+        "--n-best", type=int, help="translations per text; with scores if above 1 (1)"
+    )
     args = parser.parse_args(arguments)
     try:
         if args.texts and args.file:
