@@ -67,7 +67,7 @@ def test_mixed_precision_is_exported_in_float32(tmp_path):
 )
 def test_steps_equal_the_whole(tmp_path, options):
     """Target tokens one by one, different for each hypothesis, in a buffer longer than needed."""
-    translator, beams, length = small_translator(**options), 2, 9
+    translator, beams, capacity = small_translator(**options), 2, 9
     report = litert_format.write_translator(translator, tmp_path, beam_size=beams)
     assert report["signatures"]["decode"]["inputs"]["paths"]["shape"] == [1, beams, "T"]
     interpreter = Interpreter(model_path=str(tmp_path / "model.tflite"))
@@ -80,10 +80,10 @@ def test_steps_equal_the_whole(tmp_path, options):
         whole = {"source": np.repeat(source, beams, axis=0), "target": target}
         expected = keras.ops.log_softmax(translator.model(whole))
         memory = encode(source=source)
-        state = {"paths": np.zeros((1, beams, length), np.int32)}
+        state = {"paths": np.zeros((1, beams, capacity), np.int32)}
         for name in memory.keys() - {"memory_mask"}:
             name = name.replace("memory", "target")
-            state[name] = np.zeros((1, 2, length * beams, 8), np.float32)
+            state[name] = np.zeros((1, 2, capacity * beams, 8), np.float32)
         for position in range(6):
             tokens = target[None, :, position]
             found = decode(tokens=tokens, position=np.int32(position), **state, **memory)
