@@ -1,15 +1,14 @@
-"""Speed of translation, side by side with CTranslate2 in float32 on the same weights.
+"""Compares the speed of translation with CTranslate2, in float32 with the same weights.
 
     python -m pip install ctranslate2
-    python benchmarks/decoding.py   # the base model, vocabulary 32,000
+    python benchmarks/decoding.py   # base model, vocabulary 32,000
     python benchmarks/decoding.py --batch-sizes 8 --beams 1 --target-length 64
 
-Weights are drawn at random and given to both. Each decodes a fixed number of tokens, so that both
-do the same work; ours is start and search in one graph, compiled by XLA. That the tokens and scores
-come out alike is shown first. Both take turns within one process, so that a machine that slows down
-slows down both; what counts is the ratio of a turn, and the median of the ratios. The machine must
-be otherwise idle: where others take its cores, CTranslate2's threads, which wait for each other
-busily, become slower by far more than ours.
+Both use the same random weights and decode a fixed number of tokens, so that they do the same work.
+The zoo runs encoder and search in one graph, compiled by XLA. The tokens and scores are compared
+first. Both take turns in one process, so that changes in the speed of the machine affect both; the
+result is the median ratio over the rounds. The machine must be otherwise idle: the threads of
+CTranslate2 wait for each other in busy loops, so other load slows it far more than the zoo.
 """
 
 import argparse
@@ -32,7 +31,7 @@ from zoo.layers import sinusoidal_positions  # noqa: E402
 
 TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 SPECIAL = SpecialTokens(pad=0, start=1, end=2)
-# The OpenMP threads of CTranslate2 wait busily for 0.2 s after their work, on cores we would need.
+# CTranslate2's OpenMP threads spin for 0.2 s after their work and would slow the zoo's turn.
 PAUSE = 0.4
 
 
@@ -40,7 +39,7 @@ def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each")
+    parser.add_argument("--rounds", type=int, default=7, help="number of rounds")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4], help="1 is greedy search")
@@ -68,7 +67,8 @@ def zoo_transformer(args):
     for weight in model.weights:
         drawn = random.normal(size=weight.shape)
         if len(weight.shape) == 1:
-            # scales of either sign, lest the output layer, being the embedding, repeat its token
+            # Scales of both signs: otherwise the output layer, tied to the embedding, would always
+            # repeat the previous token.
             drawn = np.sign(drawn) * _array(weight) + 0.02 * drawn
         elif weight.path.endswith("embeddings"):
             drawn *= args.embed_dim**-0.5
@@ -79,7 +79,7 @@ def zoo_transformer(args):
 
 
 def ctranslate2_translator(model, args, folder):
-    """A `ctranslate2.Translator` with the weights of our model."""
+    """Builds a `ctranslate2.Translator` with the weights of the model."""
     spec = ctranslate2.specs.TransformerSpec.from_config(
         args.num_layers, args.num_heads, pre_norm=False
     )
@@ -136,13 +136,13 @@ def _vocabulary(size):
     return [*TOKENS, *(str(token) for token in range(len(TOKENS), size))]
 
 
-def ours(model, sources, beam, length):
-    """A function that decodes: () -> (tokens [B, T], log-probabilities [B]), the best ones."""
+def zoo_decoder(model, sources, beam, length):
+    """Returns a function () -> (tokens [B, T], log-probabilities [B]) of the best hypotheses."""
 
     @tf.function(jit_compile=True)
     def search(source):
         cache = model.start(source, length, beam)
-        # min_length counts the end token, which is never to come here
+        # min_length includes the end token, so length + 1 prevents it
         settings = (cache, len(sources), SPECIAL, length)
         if beam == 1:
             found = greedy_search(model.step, *settings, min_length=length + 1)
@@ -156,8 +156,8 @@ def ours(model, sources, beam, length):
     return lambda: [part.numpy() for part in search(source)]
 
 
-def theirs(translator, sources, beam, length):
-    """The same of CTranslate2."""
+def ctranslate2_decoder(translator, sources, beam, length):
+    """Like `zoo_decoder`, with CTranslate2."""
     vocabulary = _vocabulary(int(sources.max()) + 1)
     source = [[vocabulary[token] for token in row] for row in sources]
 
@@ -179,11 +179,11 @@ def theirs(translator, sources, beam, length):
     return decode
 
 
-def compare(work, args):
-    """Median seconds of a turn of each, and the ratios."""
-    seconds = {name: [] for name in work}
+def compare(decoders, args):
+    """Returns the median seconds per round of both, and the ratios."""
+    seconds = {name: [] for name in decoders}
     for _ in range(args.rounds):
-        for name, decode in work.items():
+        for name, decode in decoders.items():
             time.sleep(PAUSE)
             start = time.perf_counter()
             decode()
@@ -198,25 +198,25 @@ def main(args):
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         translator = ctranslate2_translator(model, args, folder)
-    print(f"{model.count_params():,} parameters, {args.threads} threads, {args.rounds} turns")
-    print("        tokens: equal, different | scores  |   tokens/s                |")
-    print("batch beam       ones in a row   | differ  | CTranslate2     zoo | ratio (range)")
+    print(f"{model.count_params():,} parameters, {args.threads} threads, {args.rounds} rounds")
+    print("           tokens:   distinct  | score   |   tokens/s                |")
+    print("batch beam  equal    per row   | error   | CTranslate2     zoo | ratio (range)")
     for beam in args.beams:
         for batch_size in args.batch_sizes:
             shape = (batch_size, args.source_length)
             sources = random.integers(len(TOKENS), args.vocab_size, shape)
-            work = {
-                "CTranslate2": theirs(translator, sources, beam, args.target_length),
-                "zoo": ours(model, sources, beam, args.target_length),
+            decoders = {
+                "CTranslate2": ctranslate2_decoder(translator, sources, beam, args.target_length),
+                "zoo": zoo_decoder(model, sources, beam, args.target_length),
             }
-            (their_tokens, their_scores), (tokens, scores) = [decode() for decode in work.values()]
+            (their_tokens, their_scores), (tokens, scores) = [f() for f in decoders.values()]
             equal = (tokens == their_tokens).mean()
-            kinds = np.mean([len(set(row)) for row in tokens])  # 1 would show little
+            distinct = np.mean([len(set(row)) for row in tokens])  # 1 would be a weak comparison
             error = np.abs(scores - their_scores).max()
-            seconds, ratios = compare(work, args)
+            seconds, ratios = compare(decoders, args)
             speed = {name: batch_size * args.target_length / time for name, time in seconds.items()}
             print(
-                f"{batch_size:5} {beam:4} {equal:9.1%} {kinds:11.1f}   | {error:7.0e} | "
+                f"{batch_size:5} {beam:4} {equal:6.1%} {distinct:10.1f}   | {error:7.0e} | "
                 f"{speed['CTranslate2']:11.0f} {speed['zoo']:7.0f} | "
                 f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
                 flush=True,

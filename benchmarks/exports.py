@@ -1,13 +1,13 @@
-"""What a trained model is in each format it is exported to: size, accuracy on test data, time.
+"""Measures size, test accuracy and speed of a trained model in all export formats.
 
     python recipes/vit_cifar10.py --dataset digits --out runs/digits
     python benchmarks/exports.py runs/digits
     python benchmarks/exports.py runs/translate_phrasebook --count 500
 
-Each format runs in a process of its own, the zoo in another one, so that none holds cores that the
-next one needs. Every one is given the same test data, first all of it in batches, untimed, then
-all of it again, then a few pieces one at a time. A LiteRT translator takes one text at a time; the
-search is then that of the ONNX export. The machine must be otherwise idle.
+Each format runs in its own process, so that none uses cores that the next one needs. All formats
+get the same test data: all of it in batches without timing, then again with timing, then a few
+items one at a time. A LiteRT translator takes one text at a time, with the search of the ONNX
+export. The machine must be otherwise idle.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def parse():
 
 
 def test_data(run_folder, count):
-    """(kind, inputs, what is right), as the recipe that made the run holds them out."""
+    """Returns (kind, inputs, expected outputs) of the test split of the run's recipe."""
     config = types.SimpleNamespace(
         **json.loads((run_folder / "config.json").read_text(encoding="utf-8"))["config"]
     )
@@ -57,17 +57,17 @@ def test_data(run_folder, count):
     return "translator", *map(list, zip(*pairs))
 
 
-def answering(kind, format, folder, helper):
-    """function of a list of images or texts -> class names or translations.
+def export_function(kind, format, folder, helper):
+    """Returns a function from a list of images or texts to class names or translations.
 
     Args:
-        folder: the run for "zoo", else the export.
-        helper: an ONNX export, whose programs are used.
+        folder: the run directory for "zoo", else the export.
+        helper: an ONNX export whose programs are used for "onnx" and "litert".
     """
     if format == "zoo":
-        return of_zoo(kind, folder)
+        return zoo_function(kind, folder)
     if format == "saved_model":
-        return of_saved_model(kind, folder)
+        return saved_model_function(kind, folder)
     sys.path.insert(0, str(helper))
     if kind == "classifier":
         from classify import Classifier
@@ -90,7 +90,7 @@ def answering(kind, format, folder, helper):
     return lambda texts: [translation for text in texts for translation in translator([text])]
 
 
-def of_zoo(kind, folder):
+def zoo_function(kind, folder):
     import zoo
 
     loaded = zoo.load(folder)
@@ -99,7 +99,7 @@ def of_zoo(kind, folder):
     return lambda images: [best for [(best, _)] in loaded(images)]
 
 
-def of_saved_model(kind, folder):
+def saved_model_function(kind, folder):
     import numpy as np
     import tensorflow as tf
 
@@ -109,7 +109,7 @@ def of_saved_model(kind, folder):
         "translator": ("serving_default", "texts", "translations"),
     }[kind]
 
-    def answer(items, loaded=loaded):  # whose functions are gone when it is
+    def answer(items, loaded=loaded):  # keeps a reference, which its functions need
         batch = tf.constant(np.stack(items) if kind == "classifier" else items)
         results = loaded.signatures[name](**{given: batch})
         return [best.decode() for best in results[found][:, 0].numpy()]
@@ -124,7 +124,7 @@ def interpreter(folder):
 
 
 class Session:
-    """A signature of LiteRT in the clothes of an ONNX session."""
+    """Wraps a LiteRT signature in the interface of an ONNX Runtime session."""
 
     def __init__(self, model, name, session):
         self._run = model.get_signature_runner(name)
@@ -136,11 +136,11 @@ class Session:
 
 
 def measure(kind, format, folder, helper, items):
-    """(answers, milliseconds for each in batches, milliseconds for one alone)."""
+    """Returns (outputs, milliseconds per item in batches, milliseconds for a single item)."""
     from zoo.startup import import_tensorflow_quietly
 
     import_tensorflow_quietly()
-    answer = answering(kind, format, folder, helper)
+    answer = export_function(kind, format, folder, helper)
     batches = [list(items[start : start + BATCH]) for start in range(0, len(items), BATCH)]
     answers = [found for batch in batches for found in answer(batch)]
     start = time.perf_counter()
@@ -171,44 +171,46 @@ def export(run_folder, folder, format, int8):
 
 
 def megabytes(folder):
-    """Of the model files alone."""
+    """Size of the model files."""
     kinds = {".keras", ".pb", ".onnx", ".tflite"}
     files = [file for file in folder.rglob("*") if file.suffix in kinds or "data-" in file.name]
     return sum(file.stat().st_size for file in files if "checkpoint" not in str(file)) / 1e6
 
 
 def main(args):
-    kind, items, right = in_own_process(test_data, args.run_folder, args.count)
+    kind, items, expected = in_own_process(test_data, args.run_folder, args.count)
     folders = {}
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as temporary:
         for row in ROWS[1:]:
-            folders[row] = pathlib.Path(home) / f"{row[0]}_{'int8' if row[1] else 'float32'}" / "1"
+            folders[row] = (
+                pathlib.Path(temporary) / f"{row[0]}_{'int8' if row[1] else 'float32'}" / "1"
+            )
             in_own_process(export, args.run_folder, folders[row], *row)
         folders["zoo", False] = args.run_folder
         noun = "image" if kind == "classifier" else "text"
-        print(f"{len(items)} test {noun}s; ms for each of {BATCH} together, and for one alone")
-        print("format       | weights |     MB | right | as zoo |   BLEU | ms of 32 |   ms of 1")
+        print(f"{len(items)} test {noun}s; ms per {noun} in batches of {BATCH}, and of 1")
+        print("format       | weights |     MB | exact | as zoo |   BLEU | batch 32 |   batch 1")
         own = None
         for row in ROWS:
             found, together, alone = in_own_process(
                 measure, kind, row[0], folders[row], folders["onnx", False], items
             )
             own = own or found
-            shares = [sum(map(str.__eq__, found, them)) / len(found) for them in (right, own)]
+            shares = [sum(map(str.__eq__, found, them)) / len(found) for them in (expected, own)]
             print(
                 f"{row[0]:12} | {'int8' if row[1] else 'float32':7} | "
                 f"{megabytes(folders[row]):6.2f} | {shares[0]:5.1%} | {shares[1]:6.1%} | "
-                f"{bleu(kind, found, right)} | {together:8.2f} | {alone:9.2f}",
+                f"{bleu(kind, found, expected)} | {together:8.2f} | {alone:9.2f}",
                 flush=True,
             )
 
 
-def bleu(kind, found, right):
+def bleu(kind, found, expected):
     if kind == "classifier":
         return "     -"
     from sacrebleu.metrics import BLEU
 
-    return f"{BLEU().corpus_score(found, [right]).score:6.2f}"
+    return f"{BLEU().corpus_score(found, [expected]).score:6.2f}"
 
 
 if __name__ == "__main__":

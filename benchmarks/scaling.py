@@ -1,21 +1,21 @@
-"""How training scales, on paper: from a step's time on one GPU and the bytes that GPUs exchange.
+"""Estimates how training scales, from the step time on one GPU and the bandwidth between GPUs.
 
     python benchmarks/scaling.py
     python benchmarks/scaling.py --parameters 86_567_656 --step-ms 250 --gpus 16 --gigabytes 10
 
-The first prints the table of docs/distribution.md, the second a line for your own figures. A run
-prints its `images_per_second_per_device` or `tokens_per_second_per_device`, which give the step's
-time on one GPU; `all_reduce_perf` of nccl-tests prints the bandwidth, as "busbw".
+The first command prints the table in docs/distribution.md, the second the result for your own
+figures. A run logs `images_per_second_per_device` or `tokens_per_second_per_device`, which give the
+step time on one GPU; `all_reduce_perf` of nccl-tests prints the bandwidth as "busbw".
 """
 
 import argparse
 from typing import NamedTuple
 
-GRADIENT = 4  # bytes of a gradient, also in mixed precision
+GRADIENT = 4  # bytes per gradient, also in mixed precision
 
 
 class Step(NamedTuple):
-    """What one GPU was measured to do."""
+    """A measured training step on one GPU."""
 
     what: str
     parameters: int
@@ -24,11 +24,11 @@ class Step(NamedTuple):
 
 
 class Network(NamedTuple):
-    """GPUs that were measured to exchange so many bytes."""
+    """A measured bandwidth between GPUs."""
 
     what: str
     gpus: int
-    gigabytes: float  # a second; "busbw" of nccl-tests
+    gigabytes: float  # per second; "busbw" of nccl-tests
     source: str
 
 
@@ -64,11 +64,11 @@ NETWORKS = [
 
 
 def times_faster(parameters, milliseconds, gpus, gigabytes, bytes_each=GRADIENT):
-    """Rate of `gpus` beside that of one, each at its own batch.
+    """Speed of `gpus` GPUs relative to one, with the same batch size per GPU.
 
-    A ring moves 2 (N - 1) / N times the gradients over each link (Patarasuk and Yuan 2009,
-    "Bandwidth optimal all-reduce algorithms", section 3). They are sent once all are there:
-    nothing overlaps.
+    A ring all-reduce moves 2 (N - 1) / N times the gradients over each link (Patarasuk and Yuan
+    2009, "Bandwidth optimal all-reduce algorithms", section 3). Communication does not overlap with
+    computation.
     """
     moved = 2 * (gpus - 1) / gpus * parameters * bytes_each
     return gpus / (1 + moved / (gigabytes * 1e9) / (milliseconds / 1000))
@@ -78,16 +78,16 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parameters", type=int, help="of the model that is trained")
-    parser.add_argument("--step-ms", type=float, help="milliseconds of a step on one GPU")
-    parser.add_argument("--gpus", type=int, default=8, help="in all machines together (8)")
-    parser.add_argument("--gigabytes", type=float, help="a second that the slowest link carries")
+    parser.add_argument("--parameters", type=int, help="number of parameters")
+    parser.add_argument("--step-ms", type=float, help="milliseconds per step on one GPU")
+    parser.add_argument("--gpus", type=int, default=8, help="number of GPUs on all machines (8)")
+    parser.add_argument("--gigabytes", type=float, help="gigabytes per second of the slowest link")
     args = parser.parse_args()
     if any((args.parameters, args.step_ms, args.gigabytes)):
         if not all((args.parameters, args.step_ms, args.gigabytes)):
-            parser.error("--parameters, --step-ms and --gigabytes belong together")
+            parser.error("--parameters, --step-ms and --gigabytes must be passed together")
         factor = times_faster(args.parameters, args.step_ms, args.gpus, args.gigabytes)
-        print(f"{args.gpus} GPUs: {factor:.2f} times the rate of one")
+        print(f"{args.gpus} GPUs: {factor:.2f} times as fast as one")
         return
     for step in steps():
         print(f"\n{step.what}: {step.milliseconds:.1f} ms, {step.parameters:,} parameters")

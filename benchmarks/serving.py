@@ -1,15 +1,15 @@
-"""How many requests a second `python -m zoo serve` answers, how soon, and whether all are right.
+"""Measures throughput, latency and correctness of `python -m zoo serve` under load.
 
     python -m zoo export runs/en_es serving/en_es/1
     python -m zoo export runs/vit_digits serving/digits/1
     python benchmarks/serving.py serving/en_es serving/digits
 
-Starts a server of the models and asks it from 64 clients at once, each the next question as soon as
-it has the last answer. Questions are drawn from a few texts and pictures, one to three in a
-request, whose answers the SavedModel gave when it was called alone in another process. Then come
-requests that are wrong, each of which has to be refused as TensorFlow Serving would, while others
-go on. A request is lost if it gets no answer; wrong, if it gets another answer than expected. The
-clients are a process of their own, but run on the same machine, and take a good part of it.
+Starts a server and sends requests from 64 concurrent clients; each sends its next request when it
+has received the last response. Requests contain one to three of a few texts and images, whose
+expected outputs are computed by calling the SavedModel in another process. In a second phase,
+invalid requests are sent as well; they must be rejected as by TensorFlow Serving. A request is lost
+if it gets no response, and wrong if it gets an unexpected one. The clients run in their own process
+on the same machine and use a good part of its CPU time.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def parse():
 
 
 def pictures(count=12):
-    """PNG files of noise of several sizes, as the bytes of JSON's {"b64": ...}."""
+    """Yields PNG files of noise in several sizes, as {"b64": ...}."""
     import tensorflow as tf
 
     generator = np.random.default_rng(0)
@@ -77,7 +77,7 @@ def pictures(count=12):
 
 
 def known_answers(folders):
-    """[(name, instance, prediction)], as the SavedModels say, each instance alone."""
+    """Computes [(name, instance, prediction)] with the SavedModels, one instance at a time."""
     from zoo.startup import import_tensorflow_quietly
 
     import_tensorflow_quietly()
@@ -88,7 +88,7 @@ def known_answers(folders):
     found = []
     for model in load_all(folders):
         if model.kind == "model":
-            raise SystemExit(f"{model.folder} is no export of the zoo.")
+            raise SystemExit(f"{model.folder} is not an export of the zoo.")
         inputs = model.signatures["serving_default"].inputs
         for instance in TEXTS if model.kind == "translator" else list(pictures()):
             read = decode({"instances": [instance]}, inputs)
@@ -98,7 +98,7 @@ def known_answers(folders):
 
 
 def agrees(found, expected):
-    """Numbers may differ by what rounding in larger batches makes: 1e-4."""
+    """Compares predictions; numbers may differ by 1e-4, as batching changes rounding."""
     if isinstance(expected, dict):
         return found.keys() == expected.keys() and all(agrees(found[k], expected[k]) for k in found)
     if isinstance(expected, list):
@@ -109,7 +109,7 @@ def agrees(found, expected):
 
 
 class Load:
-    """Clients that ask until they are told to stop, and what they got."""
+    """Clients that send requests until `end`, and their results."""
 
     def __init__(self, url, answers):
         self.url = url
@@ -150,7 +150,8 @@ class Load:
                     results.append(None if ok else f"{path} {body[:40]}: {answer.text[:200]}")
 
     async def run(self, clients, seconds, process, with_bad=False):
-        """Memory of the server after 10 s and at the end, in MB; and what bad requests got."""
+        """Runs the clients; returns the server's memory in MB after 10 s and at the end, and the
+        results of invalid requests."""
         self.end = time.monotonic() + seconds
         memory, results = [], []
 
@@ -187,8 +188,8 @@ def report(title, load, seconds, memory):
         f"  latency, ms: p50 {statistics.median(ms):.0f}, p95 {percentile(ms, 0.95):.0f}, "
         f"p99 {percentile(ms, 0.99):.0f}, longest {max(ms):.0f}"
     )
-    print(f"  {len(ms)} answers; wrong: {len(load.wrong)}; lost: {len(load.lost)}")
-    print(f"  memory of the server, MB: {memory[0]:.0f} at first, {memory[1]:.0f} at the end")
+    print(f"  {len(ms)} responses; wrong: {len(load.wrong)}; lost: {len(load.lost)}")
+    print(f"  server memory, MB: {memory[0]:.0f} after 10 s, {memory[1]:.0f} at the end")
     for line in (load.wrong + load.lost)[:5]:
         print(f"    {line}")
 
@@ -196,22 +197,22 @@ def report(title, load, seconds, memory):
 def main():
     args = parse()
     args.folders = [str(pathlib.Path(folder).resolve()) for folder in args.folders]
-    # TensorFlow stays out of this process: the clients want little memory and no threads of it.
+    # The expected outputs are computed in another process, to keep TensorFlow out of this one.
     with multiprocessing.get_context("spawn").Pool(1) as other:
         answers = other.apply(known_answers, (args.folders,))
     server, url = start_server(args)
     process = psutil.Process(server.pid)
     first = Load(url, answers)
-    # compiles the searches that come up, before the clock runs
+    # A first run without timing, in which the searches are compiled.
     asyncio.run(first.run(args.clients, min(20.0, args.seconds), process))
     load = Load(url, answers)
     memory, _ = asyncio.run(load.run(args.clients, args.seconds, process))
     report(f"{args.clients} clients", load, args.seconds, memory)
     mixed, seconds = Load(url, answers), min(10.0, args.seconds)
     memory, results = asyncio.run(mixed.run(args.clients, seconds, process, with_bad=True))
-    report("with bad requests among them", mixed, seconds, memory)
+    report("with invalid requests", mixed, seconds, memory)
     wrong = [result for result in results if result]
-    print(f"  bad requests: {len(results)}; not refused as they should be: {len(wrong)}")
+    print(f"  invalid requests: {len(results)}; not rejected as expected: {len(wrong)}")
     for line in wrong:
         print(f"    {line}")
     server.send_signal(signal.SIGTERM)

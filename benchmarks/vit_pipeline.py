@@ -1,9 +1,9 @@
-"""What the input pipeline costs: the recipe's batches beside a bare `fit` on arrays in memory.
+"""Compares `fit` on the recipe's input pipeline with `fit` on arrays in memory.
 
     python benchmarks/vit_pipeline.py --data-dir ~/tensorflow_datasets
 
-The same model takes turns at both: at the CIFAR-10 recipe's shuffled, augmented, mixed batches, and
-at as many images that are normalised already. At the end the pipeline runs alone.
+The same model alternates between the CIFAR-10 recipe's shuffled and augmented batches and the same
+number of images that are already normalised. At the end the pipeline is measured alone.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main(args):
         "recipe": lambda: model.fit(batches, steps_per_epoch=args.steps, shuffle=False, verbose=0),
     }
     seconds = {name: [] for name in turns}
-    for turn in range(-1, args.rounds):  # the first turn traces and is not counted
+    for turn in range(-1, args.rounds):  # the first round traces and is not timed
         for name, work in turns.items():
             start = time.perf_counter()
             work()
@@ -58,7 +58,7 @@ def main(args):
     print(
         f"bare fit {speeds['bare']:.0f} images/s, recipe {speeds['recipe']:.0f} images/s; "
         f"ratio {statistics.median(ratios):.2f} "
-        f"({min(ratios):.2f} to {max(ratios):.2f} in {args.rounds} turns)"
+        f"({min(ratios):.2f} to {max(ratios):.2f} in {args.rounds} rounds)"
     )
     alone(iter(batches), size)
 
@@ -71,8 +71,8 @@ def alone(batches, size, warm=20, count=200):
         next(batches)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     print(
-        f"the pipeline alone: {count * size / wall:.0f} images/s, "
-        f"{cpu / (count * size) * 1e6:.0f} microseconds of CPU time an image"
+        f"input pipeline alone: {count * size / wall:.0f} images/s, "
+        f"{cpu / (count * size) * 1e6:.0f} microseconds of CPU time per image"
     )
 
 
@@ -81,6 +81,6 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data-dir", help="folder of prepared TFDS data")
-    parser.add_argument("--rounds", type=int, default=8, help="turns of each")
-    parser.add_argument("--steps", type=int, default=20, help="training steps in a turn")
+    parser.add_argument("--rounds", type=int, default=8, help="number of rounds")
+    parser.add_argument("--steps", type=int, default=20, help="training steps per round")
     main(parser.parse_args())

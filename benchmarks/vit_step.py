@@ -1,10 +1,10 @@
-"""Speed of one training step and of inference, side by side with keras-hub's ViT of the same sizes.
+"""Compares the speed of training steps and inference with keras-hub's ViT of the same size.
 
     python benchmarks/vit_step.py                      # 9 layers of width 192, patch 4, batch 64
     python benchmarks/vit_step.py --ff-dim 768 --dropout 0.1 --jit-compile
 
-Both models are compiled alike and take turns within one process, so that a machine that slows
-down slows down both; what counts is the ratio of a turn, and the median of the ratios.
+Both models are compiled with the same arguments and take turns in one process, so that changes in
+the speed of the machine affect both; the result is the median ratio over the rounds.
 """
 
 import argparse
@@ -26,8 +26,8 @@ def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=10, help="turns of each model")
-    parser.add_argument("--steps", type=int, default=3, help="training steps in a turn")
+    parser.add_argument("--rounds", type=int, default=10, help="number of rounds")
+    parser.add_argument("--steps", type=int, default=3, help="training steps per round")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--patch-size", type=int, default=4)
@@ -36,7 +36,7 @@ def parse():
     parser.add_argument("--num-layers", type=int, default=9)
     parser.add_argument("--ff-dim", type=int, default=384)
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--jit-compile", action="store_true", help="compile both by XLA")
+    parser.add_argument("--jit-compile", action="store_true", help="compile both with XLA")
     return parser.parse_args()
 
 
@@ -70,7 +70,7 @@ def keras_hub_vit(args):
 
 
 def turns(model, args):
-    """{kind of work: function that does it for a turn and waits for its end}."""
+    """Returns {kind of work: function that runs it for one round}."""
     model.compile(
         keras.optimizers.AdamW(1e-3),
         keras.losses.CategoricalCrossentropy(from_logits=True),
@@ -98,7 +98,7 @@ def main(args):
     images["inference"] = 3 * images["training step"]
     for kind, count in images.items():
         seconds = {name: [] for name in work}
-        for turn in range(-1, args.rounds):  # the first turn traces and is not counted
+        for turn in range(-1, args.rounds):  # the first round traces and is not timed
             for name in work:
                 start = time.perf_counter()
                 work[name][kind]()
@@ -109,7 +109,7 @@ def main(args):
         print(
             f"{kind:14} keras-hub {speeds['keras-hub']:6.0f} images/s, zoo {speeds['zoo']:6.0f} "
             f"images/s; ratio {statistics.median(ratios):.2f} "
-            f"({min(ratios):.2f} to {max(ratios):.2f} in {args.rounds} turns)"
+            f"({min(ratios):.2f} to {max(ratios):.2f} in {args.rounds} rounds)"
         )
 
 

@@ -1,10 +1,10 @@
 """Trains a translation Transformer from scratch, on the built-in phrasebook or your own sentences.
 
-The recipe follows Vaswani et al. 2017, "Attention Is All You Need", sections 3 and 5, at the size
-that fits small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section 3.2.
+The recipe follows Vaswani et al. 2017, "Attention Is All You Need", sections 3 and 5, with a model
+size for small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section 3.2.
 
     python recipes/translate.py --dataset phrasebook          # built in, English to Spanish
-    python recipes/translate.py --tsv spa.txt                 # source, tab, target in each line
+    python recipes/translate.py --tsv spa.txt                 # one pair per line, with a tab
     python recipes/translate.py --source train.en --target train.de \\
         --valid-source val.en --valid-target val.de --test-source test.en --test-target test.de
     python recipes/translate.py --dataset ted_hrlr_translate/pt_to_en      # TensorFlow Datasets
@@ -26,93 +26,93 @@ class Config:
     data_dir: str | None = None
     """Folder of prepared TFDS data."""
     tsv: str | None = None
-    """File with a pair in each line: source, tab, target."""
+    """File with one pair per line: source, tab, target."""
     source: str | None = None
-    """File with a source sentence in each line, to train on."""
+    """Training file with one source sentence per line."""
     target: str | None = None
-    """File with their translations."""
+    """Training file with the translations, line by line."""
     valid_source: str | None = None
-    """The same for validation; held out of the training pairs by default."""
+    """Validation sources; held out from the training pairs by default."""
     valid_target: str | None = None
-    """Their translations."""
+    """Validation translations."""
     test_source: str | None = None
-    """The same for the test at the end; held out of the training pairs by default."""
+    """Test sources; held out from the training pairs by default."""
     test_target: str | None = None
-    """Their translations."""
+    """Test translations."""
     out: str | None = None
-    """Run folder; runs/translate_ and the name of the data by default."""
+    """Run directory; runs/translate_ and the name of the data by default."""
     overwrite: bool = False
-    """Delete the run that the folder holds."""
+    """Delete an existing run in the run directory."""
     resume: bool = False
-    """Go on with the run that the folder holds, begun by the same command."""
+    """Resume the run in the run directory, started with the same settings."""
     seed: int = 0
-    """Seed of weights, order, dropout and of what is held out."""
+    """Seed of weights, order, dropout and held-out pairs."""
     strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
-    """Train on one device, on all of this machine, or on those of many workers; auto: on all."""
+    """Train on one device, all devices of this machine, or several workers; auto uses all."""
     devices: int | None = None
-    """Devices of this machine to use, all GPUs by default; without GPUs, parts of the CPU."""
+    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     checkpoint_minutes: float = 10.0
-    """Minutes after which a checkpoint is written; there is one at the end of each epoch, too."""
+    """Minutes between checkpoints; one is also written at the end of each epoch."""
     checkpoint_steps: int = 0
-    """Steps after which one is written, besides; 0 for none."""
+    """Steps between additional checkpoints; 0 to disable."""
     checkpoints_kept: int = 3
-    """How many are kept; the best one is, too."""
+    """Number of checkpoints to keep; the best one is also kept."""
 
     tokenizer: Literal["subword", "word", "character"] = "subword"
-    """What a token is; what is not in the vocabulary is spelled in bytes."""
+    """Kind of tokens; text outside the vocabulary is encoded as bytes."""
     vocab_size: int = 10_000
-    """Largest number of tokens in a vocabulary."""
+    """Maximum vocabulary size."""
     vocabulary: Literal["joint", "separate"] = "joint"
-    """One vocabulary, and one matrix, for source, target and output layer, or one for each side."""
+    """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: int = 128
-    """Longest sentence in tokens; pairs with a longer side are left out and counted."""
+    """Maximum sentence length in tokens; pairs with a longer side are skipped and counted."""
 
     embed_dim: int = 128
     """Width of the model."""
     num_heads: int = 4
-    """Attention heads; they divide the width."""
+    """Attention heads; must divide the width."""
     num_layers: int = 4
     """Encoder blocks."""
     num_decoder_layers: int | None = None
-    """Decoder blocks; as many as encoder blocks by default."""
+    """Decoder blocks; same as encoder blocks by default."""
     ff_dim: int = 256
     """Hidden width of the feed-forward networks."""
     dropout: float = 0.3
-    """Rate of dropout on embeddings and in the blocks."""
+    """Dropout rate of embeddings and blocks."""
     attention_dropout: float = 0.0
-    """Rate of dropout on attention weights."""
+    """Dropout rate of attention weights."""
     norm: Literal["pre", "post"] = "pre"
-    """Where blocks normalize; the paper's is post, which needs a longer warmup."""
+    """Position of layer normalization; the paper uses post, which needs a longer warmup."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
-    """Of the feed-forward networks."""
+    """Activation of the feed-forward networks."""
     positions: Literal["sinusoidal", "learned", "relative"] = "sinusoidal"
-    """How the model knows the order of tokens."""
+    """Kind of position embeddings."""
 
     epochs: int = 100
-    """Times that the training pairs are gone through, at most."""
+    """Maximum number of epochs."""
     patience: int = 10
-    """Epochs without a lower validation loss after which training stops."""
+    """Stop after this many epochs without a lower validation loss."""
     tokens_per_batch: int = 8192
-    """Tokens on each side of a batch, padding included."""
+    """Tokens per batch, for source and target each, padding included."""
     accumulation: int = 1
-    """Batches that make one update of the weights."""
+    """Batches per update of the weights."""
     warmup_steps: int = 2000
-    """Updates over which the learning rate rises; then it falls by their inverse square root."""
+    """Updates of linear warmup; then the learning rate falls with the inverse square root."""
     learning_rate_scale: float = 2.5
-    """Factor of the paper's learning rate; with the other defaults its largest is 0.005."""
+    """Factor of the paper's learning rate; with the other defaults, the peak is 0.005."""
     clip_norm: float | None = None
-    """Largest norm of all gradients together; no limit by default."""
+    """Maximum global norm of the gradients; no clipping by default."""
     label_smoothing: float = 0.1
-    """Share of a label that is spread over all tokens."""
+    """Share of a label spread over all tokens."""
     average_last: int = 5
     """Number of last epochs whose weights are averaged at the end."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Mixed precision computes in 16 bits and keeps weights in 32."""
+    """Mixed precision computes in 16 bits and keeps the weights in float32."""
 
     beam_size: int = 4
-    """Hypotheses that the search goes on with; 1 is greedy search."""
+    """Beam size of the search; 1 is greedy search."""
     length_penalty: float = 0.6
-    """Favours longer translations; 0 for none."""
+    """Exponent of the length penalty; higher values favour longer translations, 0 disables it."""
 
     def __post_init__(self):
         least = {
@@ -148,7 +148,7 @@ PHRASEBOOK = dataclasses.replace(
 )
 
 
-# Imports stand in the functions that need them: TensorFlow takes seconds, --help should not.
+# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
 
 
 def main(config):
@@ -173,7 +173,7 @@ def main(config):
     keras.config.set_dtype_policy(config.precision)
     data, name = load_data(config)
     for line in data.skipped if is_chief else ():
-        print(f"left out: {line}")
+        print(f"skipped: {line}")
     tokenizers = train_tokenizers(config, data.train)
     with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
         trainer = Trainer(build(config, *tokenizers))
@@ -192,9 +192,9 @@ def main(config):
         config.resume,
         is_chief,
     )
-    exit_on_sigterm(run.go_on_by_itself)
+    exit_on_sigterm(run.enable_auto_resume)
     if distribution.from_chief(strategy, run.is_finished):
-        print(f"This run is finished: {run.path}")
+        print(f"This run is already finished: {run.path}")
         return
     with distribution.private_folder(strategy, run / "tokens") as folder:
         train, valid = encode(config, data, tokenizers, folder)
@@ -243,16 +243,16 @@ def main(config):
 
 
 def load_data(config):
-    """The sentence pairs, and a name for them."""
+    """Returns the sentence pairs and a name for them."""
     from zoo.data import parallel_text
 
     given = [name for name in ("dataset", "tsv", "source") if getattr(config, name)]
     if len(given) != 1:
         raise UserError(
-            "Say what to translate, by one of these:\n"
+            "Select the training data with exactly one of:\n"
             "  --dataset phrasebook              English-Spanish sentences that need no network\n"
-            "  --tsv FILE                        a pair in each line: source, tab, target\n"
-            "  --source FILE --target FILE       a sentence in each line\n"
+            "  --tsv FILE                        one pair per line: source, tab, target\n"
+            "  --source FILE --target FILE       one sentence per line\n"
             "  --dataset NAME                    a translation data set of TensorFlow Datasets"
         )
     if config.tsv:
@@ -272,7 +272,7 @@ def load_data(config):
 
 
 def train_tokenizers(config, pairs):
-    """The tokenizers of the source and of the target; with a joint vocabulary the same one."""
+    """Trains the source and target tokenizers; with a joint vocabulary they are the same."""
     from zoo.text.tokenizer import train_tokenizer
 
     settings = (config.tokenizer, config.vocab_size)
@@ -282,7 +282,7 @@ def train_tokenizers(config, pairs):
 
 
 def build(config, source_tokenizer, target_tokenizer):
-    """The model."""
+    """Builds the model."""
     import zoo
 
     names = (
@@ -301,7 +301,7 @@ def build(config, source_tokenizer, target_tokenizer):
 
 
 def encode(config, data, tokenizers, folder):
-    """The pairs to train on and to validate on, as ids."""
+    """Encodes the training and validation pairs."""
     from zoo.data.encoded_pairs import encode_pairs
 
     return [

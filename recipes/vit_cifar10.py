@@ -1,7 +1,7 @@
 """Trains a Vision Transformer from scratch on CIFAR-10, handwritten digits or your own images.
 
 The recipe follows Lee et al. 2021, "Vision Transformer for Small-Size Datasets", section 4.1, with
-RandAugment for AutoAugment and an average of the weights over the last steps.
+RandAugment instead of AutoAugment and a moving average of the weights.
 
     python recipes/vit_cifar10.py --dataset digits               # built in, no network, two minutes
     python recipes/vit_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
@@ -25,80 +25,80 @@ class Config:
     data_dir: str | None = None
     """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg."""
     image_size: int | None = None
-    """Side in pixels that images are brought to; needed where they differ in size."""
+    """Side in pixels to resize images to; required if they differ in size."""
     out: str | None = None
-    """Run folder; runs/vit_ and the name of the data set or folder by default."""
+    """Run directory; runs/vit_ and the name of the data set or folder by default."""
     overwrite: bool = False
-    """Delete the run that the folder holds."""
+    """Delete an existing run in the run directory."""
     resume: bool = False
-    """Go on with the run that the folder holds, begun by the same command."""
+    """Resume the run in the run directory, started with the same settings."""
     seed: int = 0
     """Seed of weights, order, augmentation and dropout."""
     strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
-    """Train on one device, on all of this machine, or on those of many workers; auto: on all."""
+    """Train on one device, all devices of this machine, or several workers; auto uses all."""
     devices: int | None = None
-    """Devices of this machine to use, all GPUs by default; without GPUs, parts of the CPU."""
+    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     checkpoint_minutes: float = 10.0
-    """Minutes after which a checkpoint is written; there is one at the end of each epoch, too."""
+    """Minutes between checkpoints; one is also written at the end of each epoch."""
     checkpoint_steps: int = 0
-    """Steps after which one is written, besides; 0 for none."""
+    """Steps between additional checkpoints; 0 to disable."""
     checkpoints_kept: int = 3
-    """How many are kept; the best one is, too."""
+    """Number of checkpoints to keep; the best one is also kept."""
 
     patch_size: int = 4
     """Side of a patch in pixels."""
     embed_dim: int = 192
     """Width of the model."""
     num_heads: int = 12
-    """Attention heads; they divide the width."""
+    """Attention heads; must divide the width."""
     num_layers: int = 9
     """Encoder blocks."""
     ff_dim: int = 384
     """Hidden width of the feed-forward networks."""
     dropout: float = 0.0
-    """Rate of dropout in the blocks and after the positions."""
+    """Dropout rate of blocks and position embeddings."""
     stochastic_depth: float = 0.1
-    """Rate at which the last block is left out for an image; earlier blocks less."""
+    """Drop rate of the last block; it increases linearly from 0 at the first block."""
     pool: Literal["cls", "mean"] = "cls"
-    """What the head reads: the class token, or the mean of the patches."""
+    """Input of the head: the class token, or the mean of the patches."""
 
     epochs: int = 100
-    """Times that the training images are gone through."""
+    """Number of epochs."""
     batch_size: int = 128
-    """Images in a step."""
+    """Images per step."""
     learning_rate: float = 1e-3
-    """Largest learning rate, reached after the warmup; it then falls to zero by a cosine."""
+    """Peak learning rate, after the warmup; then cosine decay to zero."""
     warmup_fraction: float = 0.1
-    """Share of the steps over which the learning rate rises from zero."""
+    """Share of the steps used for linear warmup."""
     weight_decay: float = 0.05
-    """Decoupled decay of the weight matrices."""
+    """Decoupled weight decay of kernels."""
     clip_norm: float = 1.0
-    """Largest norm of all gradients together."""
+    """Maximum global norm of the gradients."""
     ema_momentum: float = 0.999
-    """Of the moving average of the weights, which is what is tested and saved."""
+    """Momentum of the moving average of the weights, which is tested and saved."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Mixed precision computes in 16 bits and keeps weights in 32."""
+    """Mixed precision computes in 16 bits and keeps the weights in float32."""
 
     label_smoothing: float = 0.1
-    """Share of a label that is spread over all classes."""
+    """Share of a label spread over all classes."""
     repeats: int = 3
-    """Times that an image occurs in its batch, each time augmented anew."""
+    """Number of times an image occurs in its batch, each with a different augmentation."""
     crop_padding: int = 4
-    """Pixels by which a crop may be off the image."""
+    """Pixels by which a crop may be shifted."""
     flip_probability: float = 0.5
-    """Share of the images that are mirrored."""
+    """Probability that an image is flipped left to right."""
     randaugment_num_ops: int = 2
-    """Operations of RandAugment on an image; 0 for none."""
+    """RandAugment operations per image; 0 to disable."""
     randaugment_magnitude: float = 0.9
-    """Their strength, 0 to 1."""
+    """Strength of the RandAugment operations, 0 to 1."""
     erase_probability: float = 0.25
-    """Share of the images in which a box is erased."""
+    """Probability that a box of an image is erased."""
     mixup_alpha: float = 1.0
-    """Mixup draws shares from Beta(alpha, alpha); 0 for none."""
+    """Mixup draws its mixing share from Beta(alpha, alpha); 0 to disable."""
     cutmix_alpha: float = 1.0
-    """CutMix likewise."""
+    """CutMix draws its mixing share from Beta(alpha, alpha); 0 to disable."""
     mix_probability: float = 0.5
-    """Share of the images that are mixed with another by Mixup or CutMix."""
+    """Probability that an image is mixed with another by Mixup or CutMix."""
 
     def __post_init__(self):
         least = {
@@ -131,14 +131,14 @@ DIGITS = dataclasses.replace(
     ema_momentum=0.99,
     repeats=1,
     crop_padding=1,
-    flip_probability=0.0,  # a mirrored 2 or 5 is no digit
+    flip_probability=0.0,  # a flipped 2 or 5 is not a digit
     randaugment_num_ops=0,
     erase_probability=0.0,
     mixup_alpha=0.0,
 )
 
 
-# Imports stand in the functions that need them: TensorFlow takes seconds, --help should not.
+# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
 
 
 def main(config):
@@ -161,7 +161,7 @@ def main(config):
     keras.config.set_dtype_policy(config.precision)
     data = load_data(config)
     for line in data.skipped if is_chief else ():
-        print(f"left out: {line}")
+        print(f"skipped: {line}")
     preprocessing = data.preprocessing()
     steps = pipeline.steps_per_epoch(data.train, config.batch_size)
     with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
@@ -185,9 +185,9 @@ def main(config):
     run = RunFolder(
         config.out or f"runs/vit_{name}", settings, config.overwrite, config.resume, is_chief
     )
-    exit_on_sigterm(run.go_on_by_itself)
+    exit_on_sigterm(run.enable_auto_resume)
     if distribution.from_chief(strategy, run.is_finished):
-        print(f"This run is finished: {run.path}")
+        print(f"This run is already finished: {run.path}")
         return
     checkpoint = Checkpoint(
         run.path,
@@ -216,7 +216,7 @@ def main(config):
             steps_per_epoch=steps,
             validation_data=pipeline.test_batches(data.test, preprocessing, classes, 256),
             callbacks=[
-                keras.callbacks.SwapEMAWeights(),  # what is tested is the average
+                keras.callbacks.SwapEMAWeights(),  # validation uses the averaged weights
                 *standard_callbacks(run.path, steps, steps_done, is_chief, images_per_epoch=images),
                 checkpoint,
             ],
@@ -234,7 +234,9 @@ def load_data(config):
     image_size = config.image_size and (config.image_size, config.image_size)
     if is_image_folder(config):
         if not image_size:
-            raise UserError(f"{config.data_dir} is an image folder: say --image-size, such as 64.")
+            raise UserError(
+                f"Pass --image-size, such as 64, for the image folder {config.data_dir}."
+            )
         return image_folder(config.data_dir, image_size, config.seed)
     if config.dataset == "digits":
         return digits(config.seed)
@@ -246,7 +248,7 @@ def is_image_folder(config):
 
 
 def build(config, data):
-    """The model and its augmentation."""
+    """Builds the model and the augmentation."""
     import zoo
     from zoo.training.augmentation import Augmentation
 

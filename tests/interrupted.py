@@ -95,7 +95,7 @@ def log_of(folder):
 
 
 def outcome(folder):
-    """What a run leaves, but for what depends on the clock: weights, history, names of files."""
+    """The outcome of a run except for timings: weights, history and file names."""
     import zoo
 
     weights = {v.path: np.asarray(v) for v in zoo.load(folder).model.weights}

@@ -82,7 +82,7 @@ def test_bad_calls(classifier, folder, tmp_path):
         classifier(["nowhere.png"])
     with pytest.raises(ImageError, match="broken.jpg"):
         classifier([folder / "images" / "broken.jpg"])
-    with pytest.raises(ValueError, match="as a list"):
+    with pytest.raises(ValueError, match="must be a list"):
         classifier("cat.jpg")
     with pytest.raises(ValueError, match="top_k=0"):
         classifier([], top_k=0)
@@ -94,7 +94,7 @@ def test_bad_calls(classifier, folder, tmp_path):
         zoo.load(tmp_path)
 
 
-def test_classify_a_folder_goes_on_after_a_broken_image(classifier, folder, capsys):
+def test_classifying_a_folder_continues_after_a_broken_image(classifier, folder, capsys):
     assert main(["classify", str(folder), str(folder / "images"), "--top-k", "2"]) == 1
     out, err = capsys.readouterr()
     lines = out.splitlines()

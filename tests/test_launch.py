@@ -95,7 +95,7 @@ def test_signals_are_passed_on(number, status):
 
 
 def test_what_cannot_be_started_is_refused():
-    with pytest.raises(UserError, match="Say what to run"):
+    with pytest.raises(UserError, match="No command to run"):
         launching.launch([], 2)
     with pytest.raises(UserError, match="--workers must be at least 1. Received: 0"):
         launching.launch(["true"], 0)
@@ -105,12 +105,12 @@ def test_what_cannot_be_started_is_refused():
 
 def test_gpus_are_shared_out(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,3,5,7")
-    shares = [share["CUDA_VISIBLE_DEVICES"] for share in launching._shares_of_gpus(2)]
+    shares = [share["CUDA_VISIBLE_DEVICES"] for share in launching._gpu_shares(2)]
     assert shares == ["0,1", "3,5"]
-    with pytest.raises(UserError, match="6 workers cannot share 5 GPUs"):
-        launching._shares_of_gpus(6)
+    with pytest.raises(UserError, match="6 workers need 6 GPUs; there are 5"):
+        launching._gpu_shares(6)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert launching._shares_of_gpus(2) == [{}, {}]
+    assert launching._gpu_shares(2) == [{}, {}]
 
 
 def test_a_port_in_use_is_named():
@@ -186,7 +186,7 @@ def test_when_a_worker_is_lost_the_others_say_so(tmp_path, lost):
 
 
 @pytest.mark.slow
-def test_more_workers_or_fewer_go_on_with_a_run(tmp_path):
+def test_more_or_fewer_workers_resume_a_run(tmp_path):
     """Killed at once, as a machine that fails, with two, three and one; it comes to its end."""
     for workers, epoch in ((2, 2), (3, 4), (1, 6)):
         log = []
@@ -194,7 +194,7 @@ def test_more_workers_or_fewer_go_on_with_a_run(tmp_path):
             workers, tmp_path / "run", "--epochs 8" + " --resume" * (epoch > 2)
         ) as process:
             if epoch > 2:
-                wait_for(process, "Going on after", log)
+                wait_for(process, "Resuming after", log)
             wait_for(process, f"Epoch {epoch}/8", log)
             for pid in children(process).values():
                 os.kill(pid, signal.SIGKILL)

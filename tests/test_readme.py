@@ -1,4 +1,4 @@
-"""What README tells people to type works as written."""
+"""The commands and code blocks in README work as written."""
 
 import pathlib
 import re
@@ -24,8 +24,8 @@ def blocks(language):
 
 
 @pytest.fixture
-def home(digits_run, phrasebook_run, tmp_path, monkeypatch):
-    """A folder such as README speaks of: trained runs, an image and a text."""
+def workspace(digits_run, phrasebook_run, tmp_path, monkeypatch):
+    """A folder with the files that README mentions: trained runs, an image and a text."""
     shutil.copytree(digits_run[1], tmp_path / "runs" / "vit_digits")
     shutil.copytree(phrasebook_run[1], tmp_path / "runs" / "translate_phrasebook")
     (tmp_path / "letter.txt").write_text("The dog is in the park.\nHow are you?\n")
@@ -34,7 +34,7 @@ def home(digits_run, phrasebook_run, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_python_blocks_run_in_order(home):
+def test_python_blocks_run_in_order(workspace):
     namespace = {}
     assert len(blocks("python")) >= 4
     for block in blocks("python"):
@@ -50,8 +50,8 @@ def zoo_commands():
     ]
 
 
-def test_zoo_commands_run(home):
-    others = {"serve", "launch"}  # which are tested elsewhere
+def test_zoo_commands_run(workspace):
+    others = {"serve", "launch"}  # tested elsewhere
     commands = [command for command in zoo_commands() if not others & set(command)]
     assert len(commands) >= 2
     for command in commands:
@@ -59,11 +59,11 @@ def test_zoo_commands_run(home):
         assert process.returncode == 0, process.stderr
 
 
-def test_the_serve_command_serves_until_it_is_told_to_stop(home, digits_export, phrasebook_export):
+def test_the_serve_command_serves_until_sigterm(workspace, digits_export, phrasebook_export):
     shutil.copytree(digits_export, "serving/digits/1")
     shutil.copytree(phrasebook_export, "serving/en_es/1")
     [command] = [command for command in zoo_commands() if "serve" in command]
-    command = [sys.executable, *command[1:], "--port", "0"]  # the port it says may be taken
+    command = [sys.executable, *command[1:], "--port", "0"]  # its port may be in use
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         lines = iter(process.stdout.readline, "")
         assert any(line.startswith("Serving at http://127.0.0.1:") for line in lines)

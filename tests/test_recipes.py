@@ -117,11 +117,11 @@ def test_a_finished_run_is_kept(digits_run):
         epochs=2,
         out=str(folder),
     )
-    with pytest.raises(UserError, match="already holds a run.*--resume.*--overwrite"):
+    with pytest.raises(UserError, match="already contains a run.*--resume.*--overwrite"):
         vit_cifar10.main(config)
     with pytest.raises(UserError, match="seed: 0, now 1"):
         vit_cifar10.main(dataclasses.replace(config, seed=1, resume=True))
-    with pytest.raises(UserError, match="exclude each other"):
+    with pytest.raises(UserError, match="not both"):
         vit_cifar10.main(dataclasses.replace(config, overwrite=True, resume=True))
     vit_cifar10.main(dataclasses.replace(config, resume=True))
     assert (folder / "model.keras").read_bytes() == before

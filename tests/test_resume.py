@@ -1,4 +1,4 @@
-"""The real recipes, shrunk, killed and told to end at any moment: they go on as if they had not."""
+"""Small runs of the real recipes, killed or interrupted at any moment, resume exactly."""
 
 import os
 import pathlib
@@ -28,7 +28,7 @@ from tests.interrupted import (
 
 @pytest.fixture(scope="module")
 def uninterrupted(made_once):
-    """Function of a run's name -> what a run that nobody disturbs leaves."""
+    """Function of a run's name that returns the outcome of an uninterrupted run."""
 
     def found(run):
         name = f"uninterrupted_{run}"
@@ -40,7 +40,7 @@ def uninterrupted(made_once):
 
 
 def killed(run, folder, moment):
-    """Goes on with a run and kills it; says whether a checkpoint was being written.
+    """Resumes a run and kills it; returns whether a checkpoint was being written.
 
     Args:
         moment: "writing" for one in which a checkpoint is being written, after the first step of
@@ -70,20 +70,20 @@ def check_kills(run, folder, moments, expected):
 
 
 @pytest.mark.parametrize("run", ["digits", "numbers"])
-def test_killed_runs_go_on_bit_for_bit(run, tmp_path, uninterrupted):
+def test_killed_runs_resume_bit_for_bit(run, tmp_path, uninterrupted):
     expected = uninterrupted(run)
     check_kills(run, tmp_path / "run", ["writing", 0.1], expected)
 
 
 @pytest.mark.slow
-def test_replicas_go_on_bit_for_bit(tmp_path, uninterrupted):
+def test_replicas_resume_bit_for_bit(tmp_path, uninterrupted):
     """Each with dropout of its own."""
     check_kills("mirrored", tmp_path / "run", ["writing", 0.1, 0.3], uninterrupted("mirrored"))
 
 
 def launched(folder, workers, flags, number=None, after=None):
-    """Runs the digits recipe by workers, one of which gets a signal once the log says so; returns
-    status and log."""
+    """Runs the digits recipe with several workers and sends a signal to one of them once `after` is
+    in the log; returns status and log."""
     log = pathlib.Path(f"{folder}.{workers}.log")
     command = [sys.executable, str(ROOT / "recipes" / "vit_cifar10.py"), *RUNS["digits"][1].split()]
     with open(log, "w") as file:
@@ -106,26 +106,26 @@ def launched(folder, workers, flags, number=None, after=None):
 
 
 @pytest.mark.slow
-def test_workers_go_on_bit_for_bit(tmp_path):
+def test_workers_resume_bit_for_bit(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert launched(whole, 2, [])[0] == 0
     for epoch in (1, 2):
         status, log = launched(parts, 2, ["--resume"], signal.SIGKILL, f"Epoch {epoch}/")
         assert status == 128 + signal.SIGKILL and "a worker is lost" in log, log
     status, log = launched(parts, 2, ["--resume"])
-    assert status == 0 and "Going on after" in log, log
+    assert status == 0 and "Resuming after" in log, log
     assert_same(outcome(parts), outcome(whole))
 
 
 @pytest.mark.slow
-def test_another_number_of_workers_goes_on(tmp_path):
-    """SIGTERM to one of two workers ends both; three go on, one is killed; one goes on alone."""
+def test_another_number_of_workers_resumes(tmp_path):
+    """SIGTERM to one of two workers stops both; three resume, one is killed; one resumes alone."""
     flags = "--dropout 0 --stochastic-depth 0 --checkpoint-steps 7".split()
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert launched(whole, 1, flags)[0] == 0
     status, log = launched(parts, 2, flags, signal.SIGTERM, "Epoch 1/")
     assert status == 143, log
-    assert "the same command goes on" in log
+    assert "Run the same command to resume" in log
     status, log = launched(parts, 3, flags, signal.SIGKILL, "Epoch 2/")
     assert status != 0 and "a worker is lost" in log, log
     status, log = launched(parts, 1, [*flags, "--resume"])
@@ -152,7 +152,7 @@ def test_twenty_kills(run, tmp_path, uninterrupted):
 
 
 @pytest.mark.parametrize("run", ["digits", "numbers"])
-def test_sigterm_saves_and_the_same_command_goes_on(run, tmp_path, uninterrupted):
+def test_sigterm_saves_and_the_same_command_resumes(run, tmp_path, uninterrupted):
     expected, folder = uninterrupted(run), tmp_path / "run"
     flags = ("--checkpoint-steps", "0")  # the only checkpoint within an epoch is that of the signal
     with ended(start(run, folder, *flags)) as process:
@@ -162,12 +162,12 @@ def test_sigterm_saves_and_the_same_command_goes_on(run, tmp_path, uninterrupted
         time.sleep(0.2)  # in the first step, which takes seconds
         os.kill(process.pid, signal.SIGTERM)
         assert finish(process) == 143, log_of(folder)
-    assert "is saved, and the same command goes on" in log_of(folder)
+    assert "is saved. Run the same command to resume" in log_of(folder)
     assert "Traceback" not in log_of(folder)
     assert newest_step(folder) >= 1
     process = start(run, folder, *flags)
     assert finish(process) == 0, log_of(folder)
-    assert "Going on after" in log_of(folder)
+    assert "Resuming after" in log_of(folder)
     assert_same(outcome(folder), expected)
 
 

@@ -154,7 +154,7 @@ def test_two_files(corpus, tmp_path):
     "settings, message",
     [
         ({}, "--dataset phrasebook"),
-        ({"dataset": "phrasebook", "tsv": "a.tsv"}, "by one of these"),
+        ({"dataset": "phrasebook", "tsv": "a.tsv"}, "exactly one of"),
         ({"tsv": "nowhere.tsv"}, "nowhere.tsv"),
         ({"source": "only.en"}, "target"),
         ({"dataset": "phrasebook", "num_heads": 3}, "embed_dim=16, num_heads=3"),

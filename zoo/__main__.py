@@ -1,4 +1,4 @@
-"""The command line: ``python -m zoo classify|translate|info|export RUN ...``, serve, launch."""
+"""The command line: ``python -m zoo classify|translate|info|export|serve|launch``."""
 
 import argparse
 import json
@@ -10,9 +10,9 @@ from zoo.startup import import_tensorflow_quietly
 
 
 def main(arguments=None):
-    """Runs a command; returns the exit status: 1 if some images failed, 2 if nothing worked."""
+    """Runs a command; returns the exit status: 1 if some images failed, 2 if all, or on errors."""
     args = _parser().parse_args(arguments)
-    if args.run is not launch:  # which computes nothing itself
+    if args.run is not launch:  # launch does not use TensorFlow
         import_tensorflow_quietly()
     try:
         return args.run(args)
@@ -22,7 +22,7 @@ def main(arguments=None):
 
 
 def classify(args):
-    """Prints the likeliest classes of each image; an image that cannot be read is reported."""
+    """Prints the most likely classes of each image; reports images that cannot be read."""
     from zoo.data.images import SUFFIXES
 
     if args.top_k < 1:
@@ -68,24 +68,24 @@ def translate(args):
 
 
 def export(args):
-    """Writes what a run trained for serving, and says what was written."""
+    """Exports the model of a run and prints a summary."""
     import zoo
     from zoo.deploy.export import DESCRIPTION_FILE
 
     names = ("format", "int8", "top_k", "n_best", "beam_size", "length_penalty", "overwrite")
-    thing = zoo.load(args.run_folder)
-    print("Exporting, loading again and comparing ...", file=sys.stderr)
-    folder = zoo.export(thing, args.folder, **{name: getattr(args, name) for name in names})
+    model = zoo.load(args.run_folder)
+    print("Exporting the model and checking the export ...", file=sys.stderr)
+    folder = zoo.export(model, args.folder, **{name: getattr(args, name) for name in names})
     description = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
     print(f"{description['kind']}, {description['format']}, {description['bytes'] / 1e6:.1f} MB")
-    print(f"answers as the zoo does: {json.dumps(description['checked'])}")
-    print(f"how to call it: {folder / 'README.md'}")
+    print(f"compared with the original model: {json.dumps(description['checked'])}")
+    print(f"usage: {folder / 'README.md'}")
     print(folder)
     return 0
 
 
 def serve(args):
-    """Answers requests until it is told to stop."""
+    """Serves exported models until SIGTERM or Ctrl+C."""
     from zoo.server import serve
 
     options = {name: value for name, value in vars(args).items() if value is not None}
@@ -102,7 +102,7 @@ def launch(args):
 
 
 def info(args):
-    """Prints what a run folder holds: model, preprocessing or tokenizers, and figures."""
+    """Prints the contents of a run directory: model, preprocessing or tokenizers, and metrics."""
     import zoo
 
     loaded, folder = zoo.load(args.run_folder), pathlib.Path(args.run_folder)
@@ -119,7 +119,7 @@ def info(args):
 
 
 def _load(folder, verb):
-    """What the folder holds, if that is what does `verb`."""
+    """Loads the model of a run; raises `UserError` if it cannot do `verb`."""
     import zoo
     from zoo.classifier import ImageClassifier
 
@@ -131,7 +131,7 @@ def _load(folder, verb):
 
 
 def _lines(path):
-    """The lines of a file, or of standard input if there is no path or it is "-"."""
+    """Reads the lines of a file, or of standard input if the path is None or "-"."""
     try:
         if path in (None, "-"):
             text = sys.stdin.buffer.read().decode("utf-8")
@@ -143,7 +143,7 @@ def _lines(path):
 
 
 def _image_files(given, suffixes):
-    """The files given, and the images in the folders given."""
+    """Yields the given files, and the images in the given folders."""
     for path in map(pathlib.Path, given):
         if path.is_dir():
             found = sorted(p for p in path.rglob("*") if p.suffix.lower() in suffixes)
@@ -155,73 +155,83 @@ def _image_files(given, suffixes):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog="python -m zoo", description="Use what a recipe trained.")
+    parser = argparse.ArgumentParser(prog="python -m zoo", description="Use trained models.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser("classify", help="name what images show")
-    command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
-    command.add_argument("images", metavar="IMAGE", nargs="+", help="image file or folder of them")
-    command.add_argument("--top-k", type=int, default=1, help="classes to print for each (1)")
+    command = commands.add_parser("classify", help="classify images")
+    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
+    command.add_argument(
+        "images", metavar="IMAGE", nargs="+", help="image file or folder of images"
+    )
+    command.add_argument("--top-k", type=int, default=1, help="classes to print per image (1)")
     command.set_defaults(run=classify)
     command = commands.add_parser("translate", help="translate texts")
-    command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
-    command.add_argument("texts", metavar="TEXT", nargs="*", help="text; none: standard input")
-    command.add_argument("--file", help="text file, a text in each line")
-    command.add_argument("--beam-size", type=int, help="hypotheses to go on with; 1 is greedy")
-    command.add_argument("--n-best", type=int, default=1, help="translations of each, scored (1)")
+    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
+    command.add_argument("texts", metavar="TEXT", nargs="*", help="default: standard input")
+    command.add_argument("--file", help="text file with one text per line")
+    command.add_argument("--beam-size", type=int, help="beam size; 1 is greedy search (the run's)")
+    command.add_argument(
+        "--n-best", type=int, default=1, help="translations per text; with scores if above 1 (1)"
+    )
     command.add_argument(
         "--too-long",
         choices=("error", "split"),
         default="split",
-        help="what to do with a text that is too long for the model (split)",
+        help="how to handle a text that is too long for the model (split)",
     )
-    command.add_argument("--attention", metavar="PNG", help="draw where the model looked")
+    command.add_argument("--attention", metavar="PNG", help="plot the attention weights")
     command.set_defaults(run=translate)
-    command = commands.add_parser("export", help="write a trained model for serving")
-    command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
+    command = commands.add_parser("export", help="export a trained model for serving")
+    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
     command.add_argument(
-        "folder", metavar="FOLDER", help="new folder, such as serving/vit/1: a name and a version"
+        "folder", metavar="FOLDER", help="new folder, such as serving/vit/1: name and version"
     )
     command.add_argument(
         "--format",
         choices=("saved_model", "onnx", "litert"),
         default="saved_model",
-        help="saved_model takes bytes or text as they come (saved_model)",
+        help="only saved_model takes encoded images and strings (saved_model)",
     )
     command.add_argument(
-        "--int8", action="store_true", help="round matrices to 8 bits; for onnx and litert"
+        "--int8",
+        action="store_true",
+        help="quantize weight matrices to 8 bits; onnx and litert only",
     )
-    command.add_argument("--top-k", type=int, help="classes that a classifier names (5)")
-    command.add_argument("--n-best", type=int, help="translations of each text (1)")
-    command.add_argument("--beam-size", type=int, help="of the search (the run's)")
-    command.add_argument("--length-penalty", type=float, help="of the search (the run's)")
+    command.add_argument("--top-k", type=int, help="classes that a classifier returns (5)")
+    command.add_argument("--n-best", type=int, help="translations per text (1)")
+    command.add_argument("--beam-size", type=int, help="of beam search (the run's)")
+    command.add_argument("--length-penalty", type=float, help="of beam search (the run's)")
     command.add_argument("--overwrite", action="store_true", help="replace an export in FOLDER")
     command.set_defaults(run=export)
     command = commands.add_parser(
-        "serve", help="answer TensorFlow Serving's REST requests, with a page to try models on"
+        "serve", help="serve exported models: TensorFlow Serving's REST API and a web page"
     )
     command.add_argument(
         "folders",
         metavar="FOLDER",
         nargs="+",
-        help="export, .../NAME/1, or .../NAME: its highest version; or NAME=path",
+        help=".../NAME/1; .../NAME, which serves its highest version; or NAME=path",
     )
-    command.add_argument("--host", default="127.0.0.1", help="0.0.0.0: all networks (127.0.0.1)")
-    command.add_argument("--port", type=int, default=8501, help="0: any that is free (8501)")
-    command.add_argument("--access-log", action="store_true", help="print every request")
+    command.add_argument(
+        "--host", default="127.0.0.1", help="0.0.0.0 listens on all networks (127.0.0.1)"
+    )
+    command.add_argument("--port", type=int, default=8501, help="0 selects a free port (8501)")
+    command.add_argument("--access-log", action="store_true", help="log every request")
     for flag, kind, text in (
-        ("--max-batch", int, "rows that are run as one call (32)"),
-        ("--batch-wait-ms", float, "milliseconds that a request waits for others (2)"),
-        ("--max-queue", int, "requests that wait for a model; then 503 (256)"),
-        ("--max-body", int, "bytes of a request; then 413 (33554432)"),
-        ("--request-timeout", float, "seconds that a request may take; then 504 (60)"),
-        ("--shutdown-grace", float, "seconds to answer what was begun, when stopped (30)"),
+        ("--max-batch", int, "maximum number of rows per model call (32)"),
+        ("--batch-wait-ms", float, "milliseconds a request waits for others to join its batch (2)"),
+        ("--max-queue", int, "maximum number of queued requests per model, else 503 (256)"),
+        ("--max-body", int, "maximum bytes of a request, else 413 (33554432)"),
+        ("--request-timeout", float, "maximum seconds per request, else 504 (60)"),
+        ("--shutdown-grace", float, "seconds to finish running requests on shutdown (30)"),
     ):
         command.add_argument(flag, type=kind, help=text)
     command.set_defaults(run=serve)
-    command = commands.add_parser("info", help="print what a run folder holds, as JSON")
-    command.add_argument("run_folder", metavar="RUN", help="run folder of a recipe")
+    command = commands.add_parser("info", help="print the contents of a run directory as JSON")
+    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
     command.set_defaults(run=info)
-    command = commands.add_parser("launch", help="run a recipe as several workers on this machine")
+    command = commands.add_parser(
+        "launch", help="run a recipe with several workers on this machine"
+    )
     command.add_argument("--workers", type=int, default=2, help="number of processes (2)")
     command.add_argument(
         "command", metavar="...", nargs=argparse.REMAINDER, help="-- python recipes/NAME.py FLAGS"

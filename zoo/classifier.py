@@ -1,4 +1,4 @@
-"""A trained image classifier as people use it: images in, named classes out."""
+"""A trained image classifier with its preprocessing and class names."""
 
 import functools
 import json
@@ -16,15 +16,15 @@ DESCRIPTION_FILE = "classifier.json"
 
 
 class ImageClassifier:
-    """A Keras model together with its preprocessing and the names of its classes.
+    """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
-        model: takes images as `preprocessing` makes them, returns logits [B, classes].
+        model: `keras.Model` from preprocessed images to logits [B, classes].
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
-        class_names: the name of each class, in the order of the logits.
+        class_names: list of class names, in the order of the logits.
 
     Raises:
-        ValueError: if there are not as many names as logits.
+        ValueError: if the number of class names is not the number of logits.
     """
 
     def __init__(self, model, preprocessing, class_names):
@@ -36,7 +36,7 @@ class ImageClassifier:
         self.model = model
         self.preprocessing = preprocessing
         self.class_names = list(class_names)
-        self.run_folder = None  # where it was loaded from
+        self.run_folder = None  # the directory it was loaded from
 
     def __call__(self, images, top_k=1):
         """Classifies images.
@@ -46,10 +46,10 @@ class ImageClassifier:
             top_k: number of classes to return for each image.
 
         Returns:
-            For each image a list of (class name, probability), the likeliest first.
+            For each image a list of (class name, probability), the most likely first.
 
         Raises:
-            FileNotFoundError, ImageError: if an image is missing or cannot be read; it is named.
+            FileNotFoundError, ImageError: if an image is missing or cannot be read.
             ValueError: if `top_k` is not positive.
         """
         if top_k < 1:
@@ -62,16 +62,16 @@ class ImageClassifier:
         ]
 
     def preprocess(self, images):
-        """Images as `model` takes them: float32 [B, H, W, C]."""
+        """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
         if isinstance(images, (str, os.PathLike)) or hasattr(images, "convert"):
-            raise ValueError(f"Images are given as a list: [{images!r}].")
+            raise ValueError(f"images must be a list. Pass [{images!r}] for one image.")
         pixels = [self.preprocessing.read(image) for image in images]
         if not pixels:
             return np.zeros((0, *self.model.input_shape), np.float32)
         return self.preprocessing.normalise(np.stack(pixels)).numpy()
 
     def probabilities(self, images):
-        """The probability of each class for each image: float32 [B, classes]."""
+        """Returns the probability of each class for each image: float32 [B, classes]."""
         inputs = self.preprocess(images)
         if not len(inputs):
             return np.zeros((0, len(self.class_names)), np.float32)
@@ -80,7 +80,7 @@ class ImageClassifier:
 
     @functools.cached_property
     def _probabilities(self):
-        # `Model.predict` takes tens of milliseconds even for one image.
+        # `Model.predict` has an overhead of tens of milliseconds per call.
         def probabilities(inputs):
             logits = self.model(inputs, training=False)
             return keras.ops.softmax(keras.ops.cast(logits, "float32"))
@@ -89,7 +89,7 @@ class ImageClassifier:
         return tf.function(probabilities, input_signature=[inputs], autograph=False)
 
     def description(self):
-        """What it is beside the model, as JSON can hold it."""
+        """Returns preprocessing and class names as a dict that can be stored as JSON."""
         return {"preprocessing": self.preprocessing.to_dict(), "class_names": self.class_names}
 
     def save(self, folder):
@@ -102,8 +102,8 @@ class ImageClassifier:
 
     @classmethod
     def load(cls, folder):
-        """Reads what `save` wrote."""
-        import zoo.models  # noqa: F401  Keras finds our classes once they are imported
+        """Loads a classifier that `save` wrote."""
+        import zoo.models  # noqa: F401  registers the model classes with Keras
 
         folder = pathlib.Path(folder)
         description = json.loads((folder / DESCRIPTION_FILE).read_text())

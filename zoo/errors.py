@@ -1,12 +1,12 @@
-"""Mistakes of the person at the keyboard, as against mistakes of the program."""
+"""Errors that users can fix, as opposed to bugs."""
 
 
 class UserError(ValueError):
-    """What a user can put right: the message says what is wrong, where, and what to do.
+    """An error that the user can fix: the message says what is wrong, where, and what to do.
 
-    Recipes and the command line show the message alone and end with exit status 2.
+    Recipes and the command line print the message without a traceback and exit with status 2.
     """
 
 
 class DataError(UserError):
-    """Data that cannot be trained on; the message says which, why and what to do."""
+    """Training data cannot be used; the message says which, why and what to do."""

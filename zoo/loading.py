@@ -1,4 +1,4 @@
-"""`zoo.load`: a trained model with all that it takes to use it."""
+"""`zoo.load`: loads a trained model with its preprocessing or tokenizers."""
 
 import pathlib
 
@@ -6,28 +6,28 @@ from zoo import classifier, translator
 
 
 def load(folder):
-    """Loads what a recipe left in a run folder.
+    """Loads the trained model of a run.
 
     Args:
-        folder: a run folder, such as "runs/vit_cifar10".
+        folder: run directory, such as "runs/vit_cifar10".
 
     Returns:
-        `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`, as the run trained it.
+        `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
 
     Raises:
-        FileNotFoundError: if there is no such folder or no finished run in it.
+        FileNotFoundError: if the directory does not exist or contains no finished run.
     """
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no run folder {folder}.")
-    for home, kind in (
+    for module, model_class in (
         (classifier, classifier.ImageClassifier),
         (translator, translator.Translator),
     ):
-        if (folder / home.DESCRIPTION_FILE).is_file() and (folder / home.MODEL_FILE).is_file():
-            return kind.load(folder)
+        if all((folder / name).is_file() for name in (module.DESCRIPTION_FILE, module.MODEL_FILE)):
+            return model_class.load(folder)
     raise FileNotFoundError(
-        f"{folder} holds no finished run: there is no {classifier.MODEL_FILE} with a "
+        f"{folder} contains no finished run: there must be a {classifier.MODEL_FILE} and a "
         f"{classifier.DESCRIPTION_FILE} or {translator.DESCRIPTION_FILE} in it. "
-        "If its training was interrupted, run the same command again with --resume."
+        "If training was interrupted, run the same command with --resume."
     )

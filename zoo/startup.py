@@ -1,17 +1,17 @@
-"""TensorFlow without the lines it prints when it starts."""
+"""Imports TensorFlow without its start-up messages."""
 
 import os
 import sys
 import tempfile
 
-# What TensorFlow 2.21 says on stderr at every start, whatever its log level.
+# What TensorFlow 2.21 prints to stderr at every start, at any log level.
 _NOISE = (
     "before absl::InitializeLog",
     "oneDNN custom operations are on",
     "This TensorFlow binary is optimized",
     "To enable the following instructions",
 )
-# The same on a machine without an NVIDIA driver; on one that has it, these lines are news.
+# What it prints without an NVIDIA driver; with a driver, these lines are real warnings.
 _NO_GPU_NOISE = (
     "Could not find cuda drivers",
     "failed call to cuInit",
@@ -21,19 +21,19 @@ _NO_GPU_NOISE = (
 
 
 def import_tensorflow_quietly():
-    """Imports TensorFlow, holding back its usual start-up lines and nothing else.
+    """Imports TensorFlow and filters its usual start-up messages.
 
-    TensorFlow writes to the file descriptor, not to `sys.stderr`, before logging can be set up.
-    What it writes is kept aside during the import; lines that are not the usual ones are shown
-    after it, also if the import fails.
+    TensorFlow writes to the file descriptor, not to `sys.stderr`, before logging can be configured.
+    The output is captured during the import; other lines are printed afterwards, also if the import
+    fails.
     """
     if "tensorflow" in sys.modules:
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     sys.stderr.flush()
     stderr = os.dup(2)
-    with tempfile.TemporaryFile() as aside:
-        os.dup2(aside.fileno(), 2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
         try:
             import tensorflow as tf
 
@@ -41,11 +41,11 @@ def import_tensorflow_quietly():
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
-            aside.seek(0)
-            lines = aside.read().decode(errors="replace").splitlines(keepends=True)
+            captured.seek(0)
+            lines = captured.read().decode(errors="replace").splitlines(keepends=True)
             sys.stderr.write("".join(line for line in lines if not _is_noise(line)))
 
 
 def _is_noise(line):
     has_driver = os.path.exists("/proc/driver/nvidia")
-    return any(words in line for words in (_NOISE if has_driver else _NOISE + _NO_GPU_NOISE))
+    return any(text in line for text in (_NOISE if has_driver else _NOISE + _NO_GPU_NOISE))

@@ -92,9 +92,9 @@ def test_an_interrupted_encoding_leaves_what_was_there(tmp_path):
 
 
 def test_nothing_to_encode(tmp_path):
-    with pytest.raises(DataError, match="no sentence pairs for valid: it is empty"):
+    with pytest.raises(DataError, match="valid split has no sentence pairs: it is empty"):
         encode([], tmp_path, name="valid")
-    with pytest.raises(DataError, match="for train: 2 are longer than 3 tokens"):
+    with pytest.raises(DataError, match="train split .*: all 2 exceed 3 tokens"):
         encode([("abc", "a"), ("a", "abc")], tmp_path, max_length=3)
     assert not any(tmp_path.iterdir())
 

@@ -60,7 +60,7 @@ def test_format_and_size_are_read(kind, mode, options, size):
 @pytest.mark.parametrize("data", [b"", b"\x89PN", b"%PDF-1.7", encoded("TIFF", 5, 5)])
 def test_what_is_no_image_is_refused(data):
     assert image_format(data) == -1
-    assert b"none of the formats" in refusal(data).numpy()
+    assert b"not one of" in refusal(data).numpy()
 
 
 @pytest.mark.parametrize("size", [(20_000, 20_000), (0, 5), (50_000_001, 1), (2**31, 2**31)])

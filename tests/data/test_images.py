@@ -258,7 +258,7 @@ def test_the_classes_of_cifar10_have_names(tmp_path):
 def test_bad_tfds_data(tmp_path, monkeypatch):
     import tensorflow_datasets as tfds
 
-    with pytest.raises(DataError, match="knows no data set 'no_such_thing'"):
+    with pytest.raises(DataError, match="has no data set 'no_such_thing'"):
         tfds_images("no_such_thing")
     with pytest.raises(DataError, match="no folder .*missing"):
         tfds_images("cifar10", tmp_path / "missing")
@@ -272,6 +272,6 @@ def test_bad_tfds_data(tmp_path, monkeypatch):
         tfds_images("cifar10")
     for way_on in ("no route", "--dataset digits", "--data-dir", "cifar10/3.0.2", "train/<class>"):
         assert way_on in str(error.value)
-    with pytest.raises(DataError, match="nothing is downloaded into --data-dir"):
+    with pytest.raises(DataError, match="data are never downloaded to --data-dir"):
         tfds_images("cifar10", tmp_path)
     assert not any(tmp_path.iterdir())

@@ -97,7 +97,7 @@ def test_lines_without_a_tab_are_left_out_and_reported(file, tmp_path):
     text = tsv(write(tmp_path / "some.txt", lines))
     assert len(list(itertools.chain(*text[:3]))) == 4000
     [line] = text.skipped
-    assert "some.txt" in line and line.endswith("left out: 2; the first is line 17.")
+    assert "some.txt" in line and line.endswith("2 lines without a tab; the first is line 17.")
 
     with pytest.raises(DataError, match="3 lines have no tab .* 2 have one; line 1 is the first"):
         tsv(write(tmp_path / "most.txt", ["no", "a\tb", "no", "c\td", "no"]))
@@ -106,13 +106,13 @@ def test_lines_without_a_tab_are_left_out_and_reported(file, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\t\n \t \n"])
 def test_an_empty_corpus(tmp_path, content):
     (tmp_path / "empty.txt").write_bytes(content)
-    with pytest.raises(DataError, match="empty.txt: .* no pair of sentences for training"):
+    with pytest.raises(DataError, match="empty.txt: .* no sentence pair for training"):
         tsv(tmp_path / "empty.txt")
 
 
 def test_too_few_pairs_to_hold_any_out(tmp_path):
     path = write(tmp_path / "few.txt", ["a\tb"])
-    with pytest.raises(DataError, match="of 1 lines .* for (training|validation).*more text"):
+    with pytest.raises(DataError, match="1 lines .* for (training|validation).*more text"):
         tsv(path)
 
 
@@ -188,7 +188,7 @@ def test_bad_parallel_files(files, tmp_path):
         parallel_files(source, None)
     with pytest.raises(DataError, match="two files.*source=None"):
         parallel_files(*good, test=(None, target))
-    with pytest.raises(DataError, match="no pair of sentences for validation"):
+    with pytest.raises(DataError, match="no sentence pair for validation"):
         parallel_files(*good, valid=files("empty", [("", "")]))
 
 
@@ -264,9 +264,9 @@ def test_tfds_data_without_a_test_split(prepared):
 def test_bad_tfds_data(prepared, tmp_path, monkeypatch):
     import tensorflow_datasets as tfds
 
-    with pytest.raises(DataError, match="no data set of sentence pairs"):
+    with pytest.raises(DataError, match="needs sentence pairs"):
         tfds_pairs("no_text", prepared)
-    with pytest.raises(DataError, match="knows no data set 'no_such_thing'.*phrasebook"):
+    with pytest.raises(DataError, match="has no data set 'no_such_thing'.*phrasebook"):
         tfds_pairs("no_such_thing")
     with pytest.raises(DataError, match="cannot find 'ted_hrlr_translate/xx_to_yy'"):
         tfds_pairs("ted_hrlr_translate/xx_to_yy")
@@ -283,6 +283,6 @@ def test_bad_tfds_data(prepared, tmp_path, monkeypatch):
     ways_on = ("--dataset phrasebook", "--data-dir", "ted_hrlr_translate/pt_to_en/1.0.0")
     for part in ("no route", *ways_on, "--source FILE --target FILE"):
         assert part in str(error.value)
-    with pytest.raises(DataError, match="nothing is downloaded into --data-dir"):
+    with pytest.raises(DataError, match="data are never downloaded to --data-dir"):
         tfds_pairs("ted_hrlr_translate/pt_to_en", tmp_path)
     assert not any(tmp_path.iterdir())

@@ -10,7 +10,7 @@ import pytest
 from tests.data.test_encoded_pairs import Letters
 from zoo.data.encoded_pairs import encode_pairs
 from zoo.data.translation_batches import (
-    _ladder,
+    _padded_lengths,
     evaluation_batches,
     steps_per_epoch,
     training_batches,
@@ -227,12 +227,12 @@ def test_the_loss_is_the_mean_over_all_labels(pairs):
 def test_no_other_lengths_pad_less(count, seed):
     random = np.random.default_rng(seed)
     lengths = random.choice(random.integers(2, 60, 9), 200)
-    found = _ladder(lengths, count)
+    found = _padded_lengths(lengths, count)
     assert len(found) <= count and (np.diff(found) > 0).all() and found[-1] == lengths.max()
 
-    def tokens(rungs):
-        rungs = np.array(sorted(rungs))
-        return rungs[np.searchsorted(rungs, lengths)].sum()
+    def tokens(padded):
+        padded = np.array(sorted(padded))
+        return padded[np.searchsorted(padded, lengths)].sum()
 
     shorter = sorted({*lengths.tolist()} - {int(lengths.max())})
     choices = itertools.combinations(shorter, min(count - 1, len(shorter)))
@@ -241,6 +241,6 @@ def test_no_other_lengths_pad_less(count, seed):
 
 def test_lengths_of_thousands_are_padded_to_few():
     lengths = np.random.default_rng(0).integers(1, 5000, 20_000)
-    found = _ladder(lengths, 8)
+    found = _padded_lengths(lengths, 8)
     assert len(found) <= 8 and found[-1] == lengths.max()
     assert lengths.sum() / found[np.searchsorted(found, lengths)].sum() > 0.85

@@ -175,7 +175,7 @@ def test_wrong_options_of_a_translator_are_named(translator, tmp_path):
 
 def test_a_taken_folder_is_left_alone(classifier, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ExportError, match="holds no export"):
+    with pytest.raises(ExportError, match="contains no export"):
         zoo.export(classifier, tmp_path, overwrite=True)
     with pytest.raises(ExportError, match="is a file"):
         zoo.export(classifier, tmp_path / "notes.txt")
@@ -184,7 +184,7 @@ def test_a_taken_folder_is_left_alone(classifier, tmp_path):
 
 def test_an_export_is_replaced_only_on_request(tmp_path):
     folder = zoo.export(small_classifier(), tmp_path / "1", top_k=1)
-    with pytest.raises(ExportError, match="already holds an export"):
+    with pytest.raises(ExportError, match="already contains an export"):
         zoo.export(small_classifier(), folder, top_k=2)
     assert json.loads((folder / "export.json").read_text())["top_k"] == 1
     zoo.export(small_classifier(), folder, top_k=2, overwrite=True)
@@ -193,9 +193,9 @@ def test_an_export_is_replaced_only_on_request(tmp_path):
 
 
 def test_an_export_that_answers_otherwise_is_not_left(tmp_path, monkeypatch):
-    right = ClassifierSignatures._logits_of
-    monkeypatch.setattr(ClassifierSignatures, "_logits_of", lambda *args: right(*args) * 1.1)
-    with pytest.raises(ExportError, match="gives other answers than the zoo"):
+    right = ClassifierSignatures._compute_logits
+    monkeypatch.setattr(ClassifierSignatures, "_compute_logits", lambda *args: right(*args) * 1.1)
+    with pytest.raises(ExportError, match="outputs of the SavedModel differ"):
         zoo.export(small_classifier(), tmp_path / "vit" / "1")
     assert not [*(tmp_path / "vit").iterdir()]
 
@@ -212,7 +212,7 @@ def test_the_command_line_exports(digits_run, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == str(folder)
     assert json.loads((folder / "export.json").read_text())["top_k"] == 2
     assert main(["export", str(digits_run[1]), str(folder)]) == 2
-    assert "already holds an export" in capsys.readouterr().err
+    assert "already contains an export" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -66,8 +66,8 @@ def test_mixed_precision_is_exported_in_float32(tmp_path):
     ],
 )
 def test_steps_equal_the_whole(tmp_path, options):
-    """Target tokens one by one, in each lane others, in a room larger than needed."""
-    translator, beams, room = small_translator(**options), 2, 9
+    """Target tokens one by one, different for each hypothesis, in a buffer longer than needed."""
+    translator, beams, capacity = small_translator(**options), 2, 9
     report = litert_format.write_translator(translator, tmp_path, beam_size=beams)
     assert report["signatures"]["decode"]["inputs"]["paths"]["shape"] == [1, beams, "T"]
     interpreter = Interpreter(model_path=str(tmp_path / "model.tflite"))
@@ -80,10 +80,10 @@ def test_steps_equal_the_whole(tmp_path, options):
         whole = {"source": np.repeat(source, beams, axis=0), "target": target}
         expected = keras.ops.log_softmax(translator.model(whole))
         memory = encode(source=source)
-        state = {"paths": np.zeros((1, beams, room), np.int32)}
+        state = {"paths": np.zeros((1, beams, capacity), np.int32)}
         for name in memory.keys() - {"memory_mask"}:
             name = name.replace("memory", "target")
-            state[name] = np.zeros((1, 2, room * beams, 8), np.float32)
+            state[name] = np.zeros((1, 2, capacity * beams, 8), np.float32)
         for position in range(6):
             tokens = target[None, :, position]
             found = decode(tokens=tokens, position=np.int32(position), **state, **memory)
@@ -115,5 +115,5 @@ def test_what_cannot_be_expressed_is_said(tmp_path):
             return tf.math.digamma(1.0 + preprocessing.normalise(pixels) ** 2)
 
     classifier.preprocessing = Digamma(**vars(preprocessing))
-    with pytest.raises(ExportError, match="LiteRT cannot express this model"):
+    with pytest.raises(ExportError, match="LiteRT cannot convert this model"):
         litert_format.write_classifier(classifier, tmp_path)

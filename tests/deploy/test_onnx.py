@@ -85,7 +85,7 @@ def test_mixed_precision_is_exported_in_float32(tmp_path, precision):
     ],
 )
 def test_steps_equal_the_whole(tmp_path, options):
-    """Target tokens one by one, in a room larger than needed, and the model's call on all."""
+    """Target tokens one by one, in a buffer longer than needed, and the model's call on all."""
     translator = small_translator(**options)
     report = onnx_format.write_translator(translator, tmp_path)
     encoder, decoder = (session(tmp_path / name) for name in ("encoder.onnx", "decoder.onnx"))
@@ -158,9 +158,9 @@ def test_wrong_answers_are_noticed():
         lambda pixels: answer(pixels) * np.nan,
         lambda pixels: answer(pixels[::-1]),
     ):
-        with pytest.raises(ExportError, match="it gives other answers"):
+        with pytest.raises(ExportError, match="it: the outputs of the export differ"):
             check(wrong)
-    with pytest.raises(ExportError, match="it gives other answers"):
+    with pytest.raises(ExportError, match="it: the outputs of the export differ"):
         check(lambda pixels: answer(pixels)[:, ::-1], int8=True)
 
 
@@ -233,21 +233,21 @@ def test_translations_are_those_of_the_zoo(translation, beam_size):
 @pytest.mark.parametrize(
     "texts, options, message",
     [
-        ("hello", {}, "given as a list"),
+        ("hello", {}, "texts must be a list"),
         (["a", 1], {}, "Text 1 is of type int"),
-        (["a", "\ud800"], {}, "Text 1: No valid Unicode"),
-        (["z" * 10**6], {}, "Text 0 is too long: it has .* tokens or more"),
+        (["a", "\ud800"], {}, "Text 1: Invalid Unicode"),
+        (["z" * 10**6], {}, "Text 0 is too long: it has at least"),
         (
             ["", "z" * 41],
             {},
-            "Text 1 is too long: it has 43 tokens or more, and the model takes 40",
+            "Text 1 is too long: it has at least 43 tokens, the maximum is 40",
         ),
         (["a"], {"n": 2, "beam_size": 1}, "beam_size must be at least 2"),
         (["a"], {"n": 0}, "n must be at least 1"),
         (["a"], {"max_length": 41}, "max_length must be from 1 to 40"),
     ],
 )
-def test_bad_texts_and_options_are_told(translation, texts, options, message):
+def test_invalid_texts_and_options(translation, texts, options, message):
     with pytest.raises(ValueError, match=message):
         translation[2].n_best(texts, **options)
 
@@ -281,7 +281,7 @@ def test_ids_of_any_text(both_tokenizers, text):
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"version": 2}', '{"version": 1, "kind": 3}'])
-def test_what_is_no_tokenizer_is_told(translation, tmp_path, content):
+def test_invalid_tokenizer_files(translation, tmp_path, content):
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
     with pytest.raises(ValueError, match="tokenizer"):
@@ -383,5 +383,5 @@ def test_classify_runs_alone(classification, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"\t{name} {share:.1%}\n") == 2
     done = alone(folder, *arguments, blocked=[*BLOCKED, "PIL"])
-    assert done.returncode == 2 and "takes Pillow" in done.stderr
+    assert done.returncode == 2 and "needs Pillow" in done.stderr
     assert done.stdout.count(f"\t{name} {share:.1%}\n") == 1

@@ -135,7 +135,7 @@ def test_shapes(kind):
 
 
 @kinds
-def test_ids_that_are_none_read_nothing(kind):
+def test_invalid_ids_are_skipped(kind):
     ids = tf.constant([[-1, 3 + ord("a"), ALL[kind].vocab_size, 2**31 - 1, -(2**31)]])
     assert decoded(GRAPHS[kind].decode(ids)) == ["a"]
     assert decoded(GRAPHS[kind].pieces(ids)[0]) == ["<pad>", "a", "<pad>", "<pad>", "<pad>"]

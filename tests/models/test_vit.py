@@ -100,6 +100,7 @@ def test_the_input_of_the_head(settings):
     if settings.get("normalize_pooled"):
         assert model.encoder_norm is None
         pooled = model.head_norm(pooled)
+    np.testing.assert_allclose(numpy(model.pooled_features(IMAGES)), numpy(pooled), atol=TOLERANCE)
     expected = numpy(model.head(pooled))
     if settings.get("num_class_tokens") == 2:
         expected = (expected + numpy(model.distillation_head(tokens[:, 1]))) / 2

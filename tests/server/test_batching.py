@@ -82,12 +82,12 @@ def test_a_bad_request_harms_no_other():
     gate = Gate()
     gate.open.set()
     results = together(gate.model, [[1], [-1], [2]], batch_wait_ms=50)
-    assert values(results) == [[10], "The model failed: x is negative", [20]]
+    assert values(results) == [[10], "The model raised an error: x is negative", [20]]
     assert [error.status for error in results if isinstance(error, RequestError)] == [400]
     assert gate.calls == [[1, -1, 2], [1], [-1], [2]]
 
 
-def test_a_model_that_fails_in_its_own_way_goes_on():
+def test_a_model_that_raises_keeps_serving():
     def fail(x):
         raise ZeroDivisionError("by zero")
 

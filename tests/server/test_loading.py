@@ -82,11 +82,11 @@ def test_folders_that_are_refused(home, tmp_path):
         load_all([])
     with pytest.raises(ServerError, match="There is no folder .*nowhere"):
         load_all([tmp_path / "nowhere"])
-    with pytest.raises(ServerError, match="holds no SavedModel"):
+    with pytest.raises(ServerError, match="contains no SavedModel"):
         load_all([tmp_path])
     with pytest.raises(ServerError, match="Two models are named half: .*10 and .*2"):
         load_all([home / "half", home / "half" / "2"])
-    with pytest.raises(ServerError, match="name in a URL"):
+    with pytest.raises(ServerError, match="in a URL"):
         load_all([f"a:b={home / 'half'}"])
     (tmp_path / "export.json").write_text('{"format": "onnx"}')
     with pytest.raises(ServerError, match="format onnx"):

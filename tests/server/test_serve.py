@@ -138,7 +138,7 @@ def test_limits_that_make_no_sense(home):
 
 
 def test_a_model_that_cannot_be_served(home, tmp_path):
-    with pytest.raises(ServerError, match="holds no SavedModel"):
+    with pytest.raises(ServerError, match="contains no SavedModel"):
         serve([home / "toy", tmp_path], port=0)
 
     class Broken(toys.Translator):

@@ -72,7 +72,7 @@ class KillAfter(keras.callbacks.Callback):
 
 
 def train(folder, trainer=None, kill_after=None, bad_step=None, validate=True, **settings):
-    """Trains on from what the folder holds, as the recipes do; returns trainer and steps done."""
+    """Resumes from the checkpoints in the folder, as the recipes do; returns trainer and step."""
     trainer = trainer or make_trainer()
     checkpoint = Checkpoint(folder, STEPS, **{"steps": 1, **settings})
     done = checkpoint.restore(trainer)
@@ -127,7 +127,7 @@ def interrupted_run(folder, steps=5):
     return folder / "checkpoints"
 
 
-# --- going on ------------------------------------------------------------------------------------
+# --- resuming ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kills", [(1,), (3, 2, 4), (4, 4, 3)])
@@ -159,7 +159,7 @@ def test_in_16_bits_too(tmp_path, policy):
     assert_equal(everything(found), everything(expected))
 
 
-def test_a_run_that_has_ended_goes_on_to_its_end(whole, tmp_path):
+def test_a_finished_run_can_be_resumed(whole, tmp_path):
     train(tmp_path)
     trainer, done = train(tmp_path)
     assert done == STEPS * EPOCHS
@@ -182,22 +182,22 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path):
     train(tmp_path, keep=2, steps=3)
     folder = tmp_path / "checkpoints"
     assert {path.name for path in folder.iterdir()} == {
+        "auto_resume",
         "best.npz",
-        "goes_on",
         "step_00000011.npz",
         "step_00000012.npz",
     }
     losses = [float(row["val_loss"]) for row in history(tmp_path)]
-    about, _ = files.read(folder / "best.npz")
-    assert about["val_loss"] == min(losses)
-    assert about["step"] == STEPS * (1 + int(np.argmin(losses)))
+    metadata, _ = files.read(folder / "best.npz")
+    assert metadata["val_loss"] == min(losses)
+    assert metadata["step"] == STEPS * (1 + int(np.argmin(losses)))
     checkpoint = Checkpoint(tmp_path, STEPS)
     checkpoint.remove()
     assert [path.name for path in folder.iterdir()] == ["best.npz"]
 
 
 @pytest.mark.parametrize("monitor,expected", [("val_loss", 2), ("val_accuracy", 1)])
-def test_the_best_stays_the_best_when_a_run_goes_on(tmp_path, monitor, expected):
+def test_the_best_checkpoint_survives_resuming(tmp_path, monitor, expected):
     trainer = make_trainer()
     for epoch, value in enumerate([2.0, 5.0, 1.0, 3.0]):
         checkpoint = Checkpoint(tmp_path, STEPS, monitor=monitor)
@@ -205,8 +205,8 @@ def test_the_best_stays_the_best_when_a_run_goes_on(tmp_path, monitor, expected)
         checkpoint.restore(trainer)
         checkpoint.step = (epoch + 1) * STEPS
         checkpoint.on_epoch_end(epoch, {monitor: value})
-    about = files.read_about(tmp_path / "checkpoints" / "best.npz")
-    assert about["step"] == (expected + 1) * STEPS
+    metadata = files.read_metadata(tmp_path / "checkpoints" / "best.npz")
+    assert metadata["step"] == (expected + 1) * STEPS
 
 
 def test_one_is_written_after_some_minutes(tmp_path, monkeypatch):
@@ -243,7 +243,7 @@ def test_damage_shows(tmp_path):
     """A cut or changed file is not read, or what changed is no part of what it holds."""
     folder = interrupted_run(tmp_path)
     path = files.step_paths(folder)[-1]
-    whole_bytes, (about, state) = path.read_bytes(), files.read(path)
+    whole_bytes, (metadata, state) = path.read_bytes(), files.read(path)
     random = np.random.default_rng(0)
     for length in [0, 1, len(whole_bytes) - 1, *random.integers(0, len(whole_bytes), 40)]:
         path.write_bytes(whole_bytes[:length])
@@ -255,11 +255,11 @@ def test_damage_shows(tmp_path):
         flipped[position] ^= 1 << random.integers(8)
         path.write_bytes(flipped)
         try:
-            found_about, found = files.read(path)
+            found_metadata, found = files.read(path)
         except Damaged:
             noticed += 1
         else:
-            assert found_about == about and found.keys() == state.keys()
+            assert found_metadata == metadata and found.keys() == state.keys()
             assert_equal(list(found.values()), list(state.values()))
     assert noticed > 200
 
@@ -292,7 +292,7 @@ def test_a_run_without_a_whole_one_begins_again(whole, tmp_path, capsys):
 def test_a_foreign_one_is_named(tmp_path, capsys):
     (tmp_path / "other").mkdir()
     other = interrupted_run(tmp_path / "other")
-    with pytest.raises(CheckpointError, match=r"step_00000005.npz is of another run.*\[5, 6\]"):
+    with pytest.raises(CheckpointError, match=r"step_00000005.npz is from another run.*\[5, 6\]"):
         Checkpoint(tmp_path / "other", STEPS).restore(make_trainer(width=7))
     with pytest.raises(CheckpointError, match="epochs have 4 steps, not 5"):
         Checkpoint(tmp_path / "other", 5).restore(make_trainer())
@@ -304,7 +304,7 @@ def test_a_foreign_one_is_named(tmp_path, capsys):
     foreign.rename(tmp_path / "mine" / "checkpoints" / "step_00000099.npz")
     capsys.readouterr()
     assert Checkpoint(tmp_path / "mine", STEPS).restore(make_trainer(width=7)) == 2
-    assert "step_00000099.npz is of another run" in capsys.readouterr().out
+    assert "step_00000099.npz is from another run" in capsys.readouterr().out
 
 
 def test_a_write_that_was_cut_off_leaves_no_trace(tmp_path, monkeypatch):
@@ -457,7 +457,7 @@ def test_a_signal_ends_a_run_after_its_step(whole, tmp_path, capsys, number, end
     assert ending is KeyboardInterrupt or info.value.code == 143
     assert f"step {done} is saved" in capsys.readouterr().out
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == before
-    RunFolder(run.path, {})  # goes on by itself
+    RunFolder(run.path, {})  # resumes automatically
     found, begun = train(run.path)
     assert begun == done
     assert_equal(everything(found), everything(whole[0]))

@@ -50,8 +50,8 @@ def test_alone_it_is_the_default_strategy(environment):
     [
         (("two",), "--strategy must be one of auto, one, mirrored, multiworker"),
         (("auto", 0), "--devices must be at least 1. Received: 0"),
-        (("one", 2), "--strategy one is one device. Received: --devices 2"),
-        (("multiworker",), "nothing says which workers there are. Start the workers by"),
+        (("one", 2), "--strategy one uses one device. Received: --devices 2"),
+        (("multiworker",), "needs TF_CONFIG or SLURM to name the workers. Start the workers with"),
     ],
 )
 def test_what_contradicts_itself_is_refused(environment, arguments, message):
@@ -83,10 +83,10 @@ def test_workers_of_tf_config(environment, text, count):
     [
         ("nonsense", "must be JSON such as"),
         ("[]", "must be JSON such as"),
-        ('{"cluster": {"worker": ["a:1", "b:1"]}}', "wrong is KeyError.'task'"),
-        (CLUSTER.replace("1}}", "2}}"), "this process is worker 2, which is none"),
+        ('{"cluster": {"worker": ["a:1", "b:1"]}}', "Error: KeyError.'task'"),
+        (CLUSTER.replace("1}}", "2}}"), "worker 2, is not in its cluster"),
         (CLUSTER.replace('"worker":', '"ps": ["c:1"], "worker":'), "no other jobs"),
-        (CLUSTER.replace('"type": "worker"', '"type": "chief"'), "this process is chief 1"),
+        (CLUSTER.replace('"type": "worker"', '"type": "chief"'), "chief 1, is not in its cluster"),
     ],
 )
 def test_a_tf_config_that_makes_no_sense(environment, text, message):
@@ -119,9 +119,12 @@ def test_workers_of_a_slurm_step(environment):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"SLURM_STEP_NODELIST": None}, "SLURM_STEP_NODELIST is not set: start the recipe by srun"),
-        ({"SLURM_STEP_NODELIST": "n[2,10]"}, "do not fit"),
-        ({"SLURM_STEP_TASKS_PER_NODE": "many"}, "do not fit"),
+        (
+            {"SLURM_STEP_NODELIST": None},
+            "SLURM_STEP_NODELIST is not set. Start the recipe with srun",
+        ),
+        ({"SLURM_STEP_NODELIST": "n[2,10]"}, "do not match"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "many"}, "do not match"),
     ],
 )
 def test_a_slurm_job_that_is_no_step(environment, changes, message):

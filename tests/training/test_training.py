@@ -9,7 +9,7 @@ import pytest
 import zoo
 from zoo.training.callbacks import EpochFigures, HistoryFiles
 from zoo.training.optimizers import adamw
-from zoo.training.run_folder import RunFolder, RunFolderError, end
+from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
 
 SMALL = {
     "input_shape": (8, 8, 3),
@@ -124,13 +124,13 @@ def test_the_history_is_written_whole_and_once(tmp_path):
     ]
 
 
-def test_a_run_that_was_told_to_end_goes_on_by_itself(tmp_path):
+def test_an_interrupted_run_resumes_automatically(tmp_path):
     run = RunFolder(tmp_path / "run", {"epochs": 3})
-    run.go_on_by_itself()
+    run.enable_auto_resume()
     RunFolder(tmp_path / "run", {"epochs": 3})
     with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
         RunFolder(tmp_path / "run", {"epochs": 4})
-    end(run.path)
+    disable_auto_resume(run.path)
     with pytest.raises(RunFolderError, match="--resume"):
         RunFolder(tmp_path / "run", {"epochs": 3})
 
@@ -156,7 +156,7 @@ def test_a_run_folder_guards_what_it_holds(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("precious")
     for options in ({}, {"overwrite": True}, {"resume": True}):
-        with pytest.raises(RunFolderError, match="holds no run"):
+        with pytest.raises(RunFolderError, match="contains no run"):
             RunFolder(tmp_path / "other", {}, **options)
     assert (tmp_path / "other" / "thesis.txt").read_text() == "precious"
     with pytest.raises(RunFolderError, match="is a file"):

@@ -214,7 +214,7 @@ def test_figures_are_named_after_what_is_counted(tmp_path):
     rates = [float(row["learning_rate"]) for row in rows]
     np.testing.assert_allclose(rates, 0.1 * np.array([5**-0.5, 9**-0.5]), rtol=1e-6)
     assert any((tmp_path / "tensorboard").rglob("events*"))
-    assert figures.counts == {"tokens": 100}
+    assert figures.per_epoch == {"tokens": 100}
 
 
 # --- averaged weights ----------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_the_last_epochs_are_averaged_across_interruptions(tmp_path):
     np.testing.assert_array_equal(fresh.get_weights()[0], np.full((3, 2), 9.0))
     average.remove()
     assert [path.name for path in tmp_path.iterdir()] == ["history.csv"]
-    with pytest.raises(FileNotFoundError, match="no weights"):
+    with pytest.raises(FileNotFoundError, match="no epoch weights"):
         average.average(fresh)
     with pytest.raises(ValueError, match="count"):
         AverageCheckpoints(tmp_path, 0)

@@ -1,4 +1,4 @@
-"""Sentence pairs as ids: encoded once, in bounded memory, and read from files when needed.
+"""Sentence pairs as token ids, encoded once in bounded memory and memory-mapped from files.
 
 Axes: B rows of a batch, S source positions, T target positions, n pairs.
 """
@@ -15,26 +15,26 @@ from tqdm import tqdm
 from zoo.errors import DataError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
-_BLOCK = 2000  # pairs that are encoded at once
+_BLOCK = 2000  # pairs to encode per call
 
 
 class EncodedPairs:
-    """Sentence pairs as ids, read from the folder that `encode_pairs` wrote when needed.
+    """Encoded sentence pairs, memory-mapped from the files that `encode_pairs` wrote.
 
     Args:
-        folder: the folder, named like the pairs.
+        folder: the subfolder that `encode_pairs` wrote.
 
     Fields:
-        source_lengths: int64 [n], tokens of each source and its EOS.
-        target_lengths: int64 [n], tokens of each target and its EOS; or BOS and its tokens.
-        skipped: number of pairs that were too long and were left out.
-        num_tokens: target tokens, EOS included: what is learned from in one epoch.
+        source_lengths: int64 [n], number of tokens of each source, EOS included.
+        target_lengths: int64 [n], number of tokens of each target, EOS or BOS included.
+        skipped: number of pairs that were skipped because they were too long.
+        num_tokens: number of target tokens, EOS included, and of labels in an epoch.
     """
 
     def __init__(self, folder):
         folder = pathlib.Path(folder)
         self._source, self._source_offsets, self._target, self._target_offsets = (
-            # as plain arrays, which are indexed faster
+            # as ndarray, which is faster to index than memmap
             np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
             for name in ("source", "source_offsets", "target", "target_offsets")
         )
@@ -47,16 +47,16 @@ class EncodedPairs:
         return len(self.source_lengths)
 
     def batch(self, pairs, shape, weight):
-        """One batch.
+        """Makes one batch.
 
         Args:
-            pairs: int [up to B], numbers of the pairs in its first rows; other rows are empty.
-            shape: (B, S), and T is S.
-            weight: of each real label.
+            pairs: int [up to B], indices of the pairs for the first rows; other rows are padding.
+            shape: (B, S); T equals S.
+            weight: weight of each real label.
 
         Returns:
             ({"source": int32 [B, S], "target": int32 [B, T]}, labels int32 [B, T],
-            weights float32 [B, T]). The target begins with BOS, the labels end with EOS.
+            weights float32 [B, T]). Targets begin with BOS, labels end with EOS.
         """
         source = _padded(self._source, self._source_offsets, pairs, shape)
         labels = _padded(self._target, self._target_offsets, pairs, shape)
@@ -69,23 +69,23 @@ class EncodedPairs:
 
 
 def encode_pairs(pairs, source_tokenizer, target_tokenizer, folder, max_length, name):
-    """Encodes a stream of pairs, once and in bounded memory, into files of `folder`/`name`.
+    """Encodes a stream of pairs in bounded memory and writes the ids to `folder`/`name`.
 
-    What the folder held under this name is replaced when all is written.
+    An existing folder of this name is replaced once everything is written.
 
     Args:
         pairs: iterable of (source, target), two str.
         source_tokenizer, target_tokenizer: `zoo.text.tokenizer.Tokenizer`.
-        folder: of the run, for example.
-        max_length: tokens that a source or target may have, control ids included; pairs with a
-            longer side are left out and counted.
-        name: of the part, such as "train".
+        folder: parent folder, such as the run directory.
+        max_length: maximum number of tokens of a source or target, control ids included; pairs
+            with a longer side are skipped and counted.
+        name: name of the split, such as "train".
 
     Returns:
         `EncodedPairs`.
 
     Raises:
-        DataError: if no pair is left.
+        DataError: if there are no pairs, or all are too long.
     """
     path = pathlib.Path(folder) / name
     partial = path.with_name(f"partial.{name}")
@@ -115,15 +115,15 @@ def encode_pairs(pairs, source_tokenizer, target_tokenizer, folder, max_length, 
     (partial / "skipped.json").write_text(json.dumps(skipped))
     if not sources.count:
         shutil.rmtree(partial)
-        reason = f"{skipped:,} are longer than {max_length} tokens" if skipped else "it is empty"
-        raise DataError(f"There are no sentence pairs for {name}: {reason}.")
+        reason = f"all {skipped:,} exceed {max_length} tokens" if skipped else "it is empty"
+        raise DataError(f"The {name} split has no sentence pairs: {reason}.")
     shutil.rmtree(path, ignore_errors=True)
     os.replace(partial, path)
     return EncodedPairs(path)
 
 
 class _IdWriter:
-    """Writes sequences of ids end to end: `name`.npy, int32, and `name`_offsets.npy, int64."""
+    """Writes concatenated ids to `name`.npy, int32, and offsets to `name`_offsets.npy, int64."""
 
     def __init__(self, folder, name):
         self.count, self._size = 0, 0
@@ -149,7 +149,7 @@ class _IdWriter:
         self._offsets.close()
 
     def _write_headers(self):
-        # NumPy leaves room in a header for its array to grow.
+        # NumPy pads .npy headers, so the final header fits in place of the first one.
         for file, dtype, size in (
             (self._ids, np.int32, self._size),
             (self._offsets, np.int64, self.count + 1),
@@ -160,7 +160,7 @@ class _IdWriter:
 
 
 def _padded(ids, offsets, chosen, shape):
-    """The chosen sequences as the first rows of an int32 array of `shape`."""
+    """Pads the chosen sequences to an int32 array of `shape`; the remaining rows are padding."""
     starts, ends = offsets[chosen], offsets[chosen + 1]
     columns = np.arange(shape[1])
     real = columns < (ends - starts)[:, None]

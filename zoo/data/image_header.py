@@ -1,39 +1,38 @@
-"""What the first bytes of an encoded image say, read in a graph, before anything is decoded."""
+"""Reads format and size of an encoded image from its header, in a TensorFlow graph."""
 
 import tensorflow as tf
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WebP")
-_MAGIC = {  # of each format: (where, bytes)
+_MAGIC = {  # format: (offset, bytes)
     "JPEG": ((0, b"\xff\xd8\xff"),),
     "PNG": ((0, b"\x89PNG\r\n\x1a\n"), (12, b"IHDR")),
     "GIF": ((0, b"GIF8"),),
     "BMP": ((0, b"BM"),),
     "WebP": ((0, b"RIFF"), (8, b"WEBP")),
 }
-_PNG_PLACES = ((23, 22, 21, 20), (19, 18, 17, 16))  # of height and width, the lowest byte first
-_LENGTH = 32  # bytes that are looked at
-MAX_PIXELS = 50_000_000  # a file of few bytes can say that it is a picture of many gigabytes
+_LENGTH = 32  # bytes of the header that are read
+MAX_PIXELS = 50_000_000  # a file of a few bytes can decode to many gigabytes
 
 
 def refusal(data):
-    """Why encoded bytes (string tensor []) are not to be decoded: string []; "" if they may be."""
+    """Why an encoded image (string tensor []) must not be decoded: string []; "" if it may be."""
     pixels = tf.reduce_prod(image_size(data))
-    known = f"It is in none of the formats {', '.join(FORMATS)}."
-    size = f"It should have from 1 to {MAX_PIXELS:,} pixels. It has: "
+    unknown = f"The format is not one of {', '.join(FORMATS)}."
+    size = f"An image must have from 1 to {MAX_PIXELS:,} pixels. This one has: "
     size = tf.strings.join([size, tf.strings.as_string(pixels), "."])
     fits = (pixels >= 1) & (pixels <= MAX_PIXELS)
-    return tf.where(image_format(data) < 0, known, tf.where(fits, "", size))
+    return tf.where(image_format(data) < 0, unknown, tf.where(fits, "", size))
 
 
 def image_format(data):
-    """The place in `FORMATS` of what encoded bytes (string tensor []) are: int32 []; -1 for none.
+    """Index in `FORMATS` of an encoded image (string tensor []): int32 []; -1 if unknown.
 
     Source: the formats' specifications: ISO/IEC 10918-1, RFC 2083, GIF89a, RFC 9649.
     """
     header = _header(data)
     found = tf.stack(
         [
-            tf.reduce_all([_at(header, place, magic) for place, magic in _MAGIC[name]])
+            tf.reduce_all([_at(header, offset, magic) for offset, magic in _MAGIC[name]])
             for name in FORMATS
         ]
     )
@@ -41,9 +40,9 @@ def image_format(data):
 
 
 def image_size(data):
-    """(height, width) that encoded bytes (string tensor []) say they have: int64 [2].
+    """Reads (height, width) from the header of an encoded image (string tensor []): int64 [2].
 
-    (0, 0) if they are in none of `FORMATS`. Raises InvalidArgumentError if a JPEG has no header.
+    Returns (0, 0) for unknown formats. Raises InvalidArgumentError if a JPEG has no header.
     """
     header = _header(data)
     readers = {
@@ -65,17 +64,17 @@ def _header(data):
     return tf.cast(tf.io.decode_raw(tf.strings.substr(padded, 0, _LENGTH), tf.uint8), tf.int64)
 
 
-def _at(header, place, magic):
-    return tf.reduce_all(header[place : place + len(magic)] == tf.constant([*magic], tf.int64))
+def _at(header, offset, magic):
+    return tf.reduce_all(header[offset : offset + len(magic)] == tf.constant([*magic], tf.int64))
 
 
-def _number(header, places):
-    """The number whose bytes stand at these places, the lowest first."""
-    return tf.add_n([header[place] * 256**power for power, place in enumerate(places)])
+def _number(header, offsets):
+    """Reads an unsigned integer from the bytes at these offsets, lowest byte first."""
+    return tf.add_n([header[offset] * 256**power for power, offset in enumerate(offsets)])
 
 
-def _signed(header, places):
-    number = _number(header, places)
+def _signed(header, offsets):
+    number = _number(header, offsets)
     return tf.where(number >= 2**31, number - 2**32, number)
 
 

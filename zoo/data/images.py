@@ -1,4 +1,4 @@
-"""Labelled images: the built-in digits, TFDS data sets and folders of image files.
+"""Labelled images: the built-in digits, TFDS data sets and image folders.
 
 Axes: H image height, W image width, C channels, n images.
 """
@@ -18,9 +18,9 @@ from zoo.data.tfds_download import prepared_builder
 from zoo.errors import DataError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"}
-_MEMORY_LIMIT = 4 * 2**30  # bytes of decoded images that are kept, not decoded in every epoch
-_HELD_OUT = 0.1  # of a folder without a test folder
-_CLASS_NAMES = {  # of data sets that TFDS may have prepared without them
+_MEMORY_LIMIT = 4 * 2**30  # bytes; larger image folders are decoded again in every epoch
+_HELD_OUT = 0.1  # share of the training images, if there is no test folder
+_CLASS_NAMES = {  # for data sets that TFDS may have prepared without class names
     "cifar10": "airplane automobile bird cat deer dog frog horse ship truck".split(),
 }
 
@@ -30,9 +30,9 @@ class Images:
     """Labelled images in a fixed order.
 
     Args:
-        pixels: uint8 [n, H, W, C]; or the n paths of the files, to be read when needed.
+        pixels: uint8 [n, H, W, C]; or the paths of n files, which are read on demand.
         labels: int32 [n].
-        preprocessing: what brings a file to size, if `pixels` are paths.
+        preprocessing: resizes and crops the files if `pixels` are paths.
     """
 
     pixels: np.ndarray
@@ -43,8 +43,11 @@ class Images:
         return len(self.labels)
 
     def reader(self):
-        """A function, for graphs too, from indices [b] to images uint8 [b, H, W, C] and labels."""
-        # As tensors, not arrays, they are handed to a graph, not copied into it.
+        """Returns a function: indices [b] -> (images uint8 [b, H, W, C], labels [b]).
+
+        The function can be called in a graph.
+        """
+        # A graph captures tensors by reference, but embeds arrays as constants.
         pixels, labels, read = (
             tf.constant(self.pixels),
             tf.constant(self.labels),
@@ -64,7 +67,7 @@ class Images:
         return fetch
 
     def sample(self, count):
-        """Up to `count` images, evenly spaced, uint8 [count, H, W, C], and their labels."""
+        """Returns up to `count` evenly spaced images, uint8 [count, H, W, C], and their labels."""
         chosen = np.linspace(0, len(self) - 1, min(count, len(self))).astype("int64")
         part = dataclasses.replace(self, pixels=self.pixels[chosen], labels=self.labels[chosen])
         pixels, labels = part.reader()(tf.range(len(chosen)))
@@ -72,12 +75,12 @@ class Images:
 
 
 class ImageDataset(NamedTuple):
-    """Images to train and to test on.
+    """Training and test images.
 
     Fields:
-        train, test: see `Images`.
+        train, test: `Images`.
         class_names: the name of each label.
-        skipped: one line for each file that could not be read and was left out.
+        skipped: one line for each file that was skipped because it cannot be read.
     """
 
     train: Images
@@ -91,7 +94,7 @@ class ImageDataset(NamedTuple):
         return tuple(self.train.sample(1)[0].shape[1:])
 
     def preprocessing(self):
-        """Brings images to the size of these and normalises by the mean and spread of these."""
+        """Returns preprocessing with the size, mean and deviation of the training images."""
         pixels = self.train.sample(10_000)[0].astype("float64") / 255.0
         mean, std = pixels.mean(axis=(0, 1, 2)), pixels.std(axis=(0, 1, 2))
         return ImagePreprocessing(
@@ -103,7 +106,7 @@ class ImageDataset(NamedTuple):
 
 
 def digits(seed=0):
-    """The 1,797 handwritten digits of 8x8 grey pixels that scikit-learn holds; a fifth is for test.
+    """Loads scikit-learn's 1,797 handwritten digits of 8x8 grey pixels; a fifth is for testing.
 
     Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", test part.
     """
@@ -120,17 +123,17 @@ def digits(seed=0):
 
 
 def tfds_images(name, data_dir=None, image_size=None):
-    """An image classification data set of TensorFlow Datasets, held in memory.
+    """Loads an image classification data set of TensorFlow Datasets into memory.
 
     Args:
-        name: as TFDS has it, such as "cifar10"; it has labels, and a "train" and a "test" or
-            "validation" split.
-        data_dir: folder of prepared TFDS data, in which nothing is written; TFDS's own default if
-            not given, to which the data are then downloaded if they are missing.
-        image_size: (H, W) to bring the images to; needed if they differ in size.
+        name: TFDS name, such as "cifar10". The data set needs labels, a "train" split, and a "test"
+            or "validation" split.
+        data_dir: folder of prepared TFDS data; nothing is written there. By default TFDS's own
+            folder, to which missing data are downloaded.
+        image_size: (H, W) to resize the images to; required if they differ in size.
 
     Raises:
-        DataError: if the data set is unknown, not to be had, or not of labelled images.
+        DataError: if the data set is unknown, unavailable, or has no labelled images.
     """
     builder = prepared_builder(
         name,
@@ -141,11 +144,14 @@ def tfds_images(name, data_dir=None, image_size=None):
     features, splits = builder.info.features, builder.info.splits
     test = next((split for split in ("test", "validation") if split in splits), None)
     if "image" not in features or "label" not in features or "train" not in splits or not test:
-        raise DataError(f"{name} is no data set of labelled images with train and test splits.")
+        raise DataError(
+            f"{name} cannot be used: it needs labelled images, a train split, and a test or "
+            "validation split."
+        )
     shape = features["image"].shape
     if image_size is None:
         if None in shape:
-            raise DataError(f"The images of {name} differ in size: say --image-size.")
+            raise DataError(f"The images of {name} differ in size. Pass --image-size.")
         image_size = shape[:2]
     read = _resizing(image_size, shape[-1] or 3)
     _check_size(splits["train"].num_examples + splits[test].num_examples, read)
@@ -157,15 +163,15 @@ def tfds_images(name, data_dir=None, image_size=None):
 
 
 def image_folder(folder, image_size, seed=0):
-    """Images in a folder for each class: ``train/<class>/*.jpg``, and ``test`` or ``val`` likewise.
+    """Loads images from ``train/<class>/*.jpg`` and ``test/<class>/`` or ``val/<class>/``.
 
-    Without a test folder a tenth of each class is held out. A file that cannot be read is left
-    out and named in `skipped`.
+    Without a test folder, a tenth of each class is held out. Files that cannot be read are skipped
+    and named in `skipped`.
 
     Args:
-        folder: the folder that holds ``train``.
-        image_size: (H, W) to bring the images to.
-        seed: of the choice of the images to hold out.
+        folder: the folder that contains ``train``.
+        image_size: (H, W) to resize the images to.
+        seed: seed for the choice of held-out images.
 
     Raises:
         DataError: if a folder is missing or a class has no images.
@@ -174,7 +180,7 @@ def image_folder(folder, image_size, seed=0):
     train = _files_by_class(folder / "train")
     names = sorted(train)
     if len(names) < 2:
-        raise DataError(f"{folder / 'train'} should hold two folders or more, one for each class.")
+        raise DataError(f"{folder / 'train'} must contain at least two folders, one per class.")
     test_folder = next((folder / n for n in ("test", "val") if (folder / n).is_dir()), None)
     if test_folder is None:
         train, test = _hold_out(train, seed)
@@ -183,7 +189,7 @@ def image_folder(folder, image_size, seed=0):
         if sorted(test) != names:
             raise DataError(
                 f"{folder / 'train'} and {test_folder} must have the same classes. "
-                f"Only one of them has: {', '.join(sorted(set(test) ^ set(names)))}."
+                f"Classes in only one of them: {', '.join(sorted(set(test) ^ set(names)))}."
             )
     read, skipped = _resizing(image_size, 3), []
     sets = [_from_files(part, names, read, skipped) for part in (train, test)]
@@ -197,7 +203,7 @@ def _class_names(builder):
 
 
 def _resizing(image_size, channels):
-    """Preprocessing that only brings images to size."""
+    """Preprocessing that only resizes and crops."""
     return ImagePreprocessing(tuple(image_size), channels, (0.0,) * channels, (1.0,) * channels)
 
 
@@ -208,7 +214,7 @@ def _bytes(count, read):
 def _check_size(count, read):
     if _bytes(count, read) > 4 * _MEMORY_LIMIT:
         raise DataError(
-            f"{count:,} images of {read.image_size} pixels are more than memory should hold. "
+            f"{count:,} images of {read.image_size} pixels do not fit in memory. "
             "Choose a smaller --image-size, or write them to an image folder, which is streamed."
         )
 
@@ -236,7 +242,7 @@ def _from_split(builder, split, read):
 def _files_by_class(folder):
     """{class name: sorted paths of its images}."""
     if not folder.is_dir():
-        raise DataError(f"There is no folder {folder}; it should hold a folder for each class.")
+        raise DataError(f"There is no folder {folder}. It must contain one folder per class.")
     classes = {}
     for entry in sorted(folder.iterdir()):
         if entry.is_dir() and not entry.name.startswith("."):
@@ -251,11 +257,13 @@ def _files_by_class(folder):
 
 
 def _hold_out(files_by_class, seed):
-    """Splits the files of each class: {class: files to train on}, {class: files to test on}."""
+    """Splits the files of each class into training and test files: two dicts {class: files}."""
     random, train, test = np.random.default_rng(seed), {}, {}
     for name, files in files_by_class.items():
         if len(files) < 2:
-            raise DataError(f"The class {name} has one image: too few to train and to test on.")
+            raise DataError(
+                f"The class {name} has only one image. It needs one to train and one to test on."
+            )
         order = random.permutation(len(files))
         count = max(1, round(_HELD_OUT * len(files)))
         test[name] = [files[i] for i in order[:count]]
@@ -264,11 +272,11 @@ def _hold_out(files_by_class, seed):
 
 
 def _from_files(files_by_class, names, read, skipped):
-    """Opens each file once, to leave out, and name in `skipped`, those that cannot be read."""
+    """Reads each file once; adds a message to `skipped` for each file that cannot be read."""
     paths = [path for name in names for path in files_by_class[name]]
     labels = [label for label, name in enumerate(names) for _ in files_by_class[name]]
     keep = _bytes(len(paths), read) <= _MEMORY_LIMIT
-    pixels, good = [], []
+    pixels, readable = [], []
 
     def attempt(path):
         try:
@@ -283,12 +291,12 @@ def _from_files(files_by_class, names, read, skipped):
             if isinstance(result, ImageError):
                 skipped.append(str(result))
             else:
-                good.append(index)
+                readable.append(index)
                 pixels.append(result)
-    labels = np.asarray(labels, np.int32)[good]
+    labels = np.asarray(labels, np.int32)[readable]
     for label, name in enumerate(names):
         if label not in labels:
             raise DataError(f"None of the images of the class {name} can be read: {skipped[-1]}")
     if keep:
         return Images(np.stack(pixels), labels)
-    return Images(np.asarray([str(paths[i]) for i in good]), labels, read)
+    return Images(np.asarray([str(paths[i]) for i in readable]), labels, read)

@@ -1,6 +1,6 @@
 """Parallel text: the built-in phrasebook, TSV files, pairs of files and TFDS data sets.
 
-Everything is a stream: a corpus may be larger than memory.
+Corpora are streamed, so they may be larger than memory.
 """
 
 import hashlib
@@ -10,38 +10,38 @@ from typing import NamedTuple
 from zoo.data.tfds_download import prepared_builder
 from zoo.errors import DataError
 
-_HELD_OUT = 0.05  # of the pairs for validation, and as much for test,
-_MOST_HELD_OUT = 2000  # but about that many pairs at most
+_HELD_OUT = 0.05  # share of the pairs, for validation and test each
+_MOST_HELD_OUT = 2000  # approximate maximum number of pairs, for validation and test each
 
 
 class Pairs:
-    """Sentence pairs, read anew each time they are gone through.
+    """An iterable of sentence pairs that can be iterated several times.
 
-    Yields (source, target), two str: NFC-normalised, without white space at their ends. A pair with
-    an empty side is left out; a pair that occurs twice is yielded twice.
+    Yields (source, target), two str: NFC-normalised and stripped. Pairs with an empty side are
+    skipped; duplicates are kept.
 
     Args:
         read: function without arguments that returns a new iterator of raw (source, target).
-        wanted: function that tells of a normalised source whether its pairs are among these.
+        keep: function of a normalised source that returns whether to keep its pairs.
     """
 
-    def __init__(self, read, wanted=lambda source: True):
+    def __init__(self, read, keep=lambda source: True):
         self._read = read
-        self._wanted = wanted
+        self._keep = keep
 
     def __iter__(self):
         for source, target in self._read():
             source, target = _normalised(source), _normalised(target)
-            if source and target and self._wanted(source):
+            if source and target and self._keep(source):
                 yield source, target
 
 
 class ParallelText(NamedTuple):
-    """Sentence pairs to train on, to validate on and to test on.
+    """Training, validation and test pairs.
 
     Fields:
-        train, valid, test: see `Pairs`.
-        skipped: one line for each file of which something could not be used and is left out.
+        train, valid, test: `Pairs`.
+        skipped: one line for each file with lines that are skipped.
     """
 
     train: Pairs
@@ -51,9 +51,9 @@ class ParallelText(NamedTuple):
 
 
 def phrasebook(seed=0):
-    """The built-in English-Spanish corpus, generated; `seed` draws the pairs and the parts.
+    """Generates the built-in English-Spanish corpus; `seed` determines the pairs and the splits.
 
-    Validation and test are chosen by the English sentence, as described in `tsv`.
+    Validation and test pairs are held out by their English sentence, as described in `tsv`.
     """
     from zoo.data.phrasebook import phrasebook_pairs
 
@@ -62,16 +62,16 @@ def phrasebook(seed=0):
 
 
 def tsv(path, seed=0):
-    """A UTF-8 file with a pair in each line: source, tab, target; further columns are ignored.
+    """Reads a UTF-8 file with one pair per line: source, tab, target; other columns are ignored.
 
-    Validation and test are each about 5 % of the pairs, at most about 2,000. A hash of the source
-    alone, without regard to case, and of `seed` decides: all pairs of one source are in one part,
-    whatever their targets and wherever they stand.
+    Validation and test get about 5 % of the pairs each, at most about 2,000. The split is decided
+    by a hash of `seed` and the case-folded source, so all pairs with the same source are in the
+    same split.
 
-    A line without a tab is left out and reported in `skipped`, as long as most lines have one.
+    Lines without a tab are skipped and reported in `skipped`.
 
     Raises:
-        DataError: if the file cannot be read, is not UTF-8, has too few pairs, or if more lines are
+        DataError: if the file cannot be read, is not UTF-8, has too few pairs, or has more lines
             without a tab than with one.
     """
     good, bad, first = 0, 0, 0
@@ -80,11 +80,11 @@ def tsv(path, seed=0):
             good += 1
         elif line.strip():
             bad, first = bad + 1, first or number
-    report = f"{path}: lines without a tab are left out: {bad:,}; the first is line {first:,}."
+    report = f"{path}: {bad:,} lines without a tab; the first is line {first:,}."
     if bad > good:
         raise DataError(
             f"{path}: {bad:,} lines have no tab between source and target, {good:,} have one; "
-            f"line {first:,} is the first without. Each line should be: source, tab, target."
+            f"line {first:,} is the first without one. Each line must be: source, tab, target."
         )
 
     def read():
@@ -97,16 +97,16 @@ def tsv(path, seed=0):
 
 
 def parallel_files(source, target, valid=None, test=None, seed=0):
-    """Two UTF-8 files of as many lines: a line of one translates that line of the other.
+    """Reads pairs of UTF-8 files: each line of the target file translates that of the source file.
 
     Args:
-        source, target: paths of the files to train on.
-        valid, test: (source path, target path) each; what is not given is held out of the training
-            files as described in `tsv`.
-        seed: of what is held out.
+        source, target: paths of the training files.
+        valid, test: (source path, target path) each; if not given, the split is held out from the
+            training pairs as described in `tsv`.
+        seed: seed of the held-out splits.
 
     Raises:
-        DataError: if a file cannot be read or is not UTF-8, if one of two is not given, if two
+        DataError: if a file is missing, cannot be read or is not UTF-8, or if the files of a pair
             differ in their number of lines or have too few pairs.
     """
     train, count = _file_pair(source, target)
@@ -117,19 +117,19 @@ def parallel_files(source, target, valid=None, test=None, seed=0):
 
 
 def tfds_pairs(name, data_dir=None, seed=0):
-    """A translation data set of TensorFlow Datasets.
+    """Loads a translation data set of TensorFlow Datasets.
 
     Args:
-        name: as TFDS has it, such as "ted_hrlr_translate/pt_to_en" or "wmt14_translate/de-en". Its
-            features are a `tfds.features.Translation`; the first of its supervised keys is the
-            source. Its splits are "train", "validation" and "test"; one of the latter that it has
-            not is held out of the training pairs as described in `tsv`.
-        data_dir: folder of prepared TFDS data, in which nothing is written; TFDS's own default if
-            not given, to which the data are then downloaded if they are missing.
-        seed: of what is held out.
+        name: TFDS name, such as "ted_hrlr_translate/pt_to_en" or "wmt14_translate/de-en". The
+            features must be a `tfds.features.Translation`; the first supervised key is the source.
+            The data set needs a "train" split; if it has no "validation" or "test" split, that is
+            held out from the training pairs as described in `tsv`.
+        data_dir: folder of prepared TFDS data; nothing is written there. By default TFDS's own
+            folder, to which missing data are downloaded.
+        seed: seed of the held-out splits.
 
     Raises:
-        DataError: if the data set is unknown, not to be had, or not of sentence pairs.
+        DataError: if the data set is unknown, unavailable, or has no sentence pairs.
     """
     import tensorflow_datasets as tfds
 
@@ -137,13 +137,13 @@ def tfds_pairs(name, data_dir=None, seed=0):
         name,
         data_dir,
         built_in=("phrasebook", "English-Spanish sentences that need no network"),
-        own_data=("--source FILE --target FILE", "your own text: a sentence in each line, UTF-8"),
+        own_data=("--source FILE --target FILE", "your own text: one sentence per line, UTF-8"),
     )
     features, splits = builder.info.features, builder.info.splits
     languages = builder.info.supervised_keys
     translation = isinstance(features, tfds.features.Translation) and len(features) == 2
     if not translation or not languages or "train" not in splits:
-        raise DataError(f"{name} is no data set of sentence pairs with a train split.")
+        raise DataError(f"{name} cannot be used: it needs sentence pairs and a train split.")
 
     def reader(split):
         def read():
@@ -165,10 +165,10 @@ def _normalised(text):
 
 
 def _lines(path):
-    """The lines of a UTF-8 file."""
+    """Yields the lines of a UTF-8 file."""
     try:
-        # Text mode would also end lines at a lone carriage return, and would not tell the number
-        # of a bad one.
+        # Text mode would also split at a lone carriage return, and could not report the line number
+        # of a decoding error.
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -182,28 +182,28 @@ def _lines(path):
 
 
 def _file_pair(source, target):
-    """What reads the pairs of two files, for `Pairs`, and their number of lines."""
+    """Returns the `read` argument of `Pairs` for two files, and their number of lines."""
     if source is None or target is None:
         raise DataError(
-            "Parallel text is two files, source and target. "
+            "Parallel text needs two files, source and target. "
             f"Received: source={source}, target={target}."
         )
     counts = [sum(1 for _ in _lines(path)) for path in (source, target)]
     if counts[0] != counts[1]:
         raise DataError(
-            "Lines of parallel files belong together, so there must be as many in both. "
+            "The source and target files must have the same number of lines. "
             f"{source} has {counts[0]:,}, {target} has {counts[1]:,}."
         )
     return lambda: zip(_lines(source), _lines(target)), counts[0]
 
 
 def _split(read, count, seed, name, valid=None, test=None, skipped=()):
-    """Holds out what is not given of `valid` and `test`; `count` is about the number of pairs."""
+    """Holds out `valid` and `test` if not given; `count` is roughly the number of pairs."""
     share = min(_HELD_OUT, _MOST_HELD_OUT / max(count, 1))
     missing = {index for index, part in enumerate((valid, test)) if part is None}
 
     def slot(source):
-        """0 for validation, 1 for test, more for training: `share` of the sources each."""
+        """0 for validation, 1 for test, higher for training; `share` of the sources each."""
         return int(_position(source, seed) / share)
 
     train = Pairs(read, lambda source: slot(source) not in missing) if missing else Pairs(read)
@@ -215,14 +215,14 @@ def _split(read, count, seed, name, valid=None, test=None, skipped=()):
     for purpose, pairs in zip(("training", "validation", "test"), text):
         if next(iter(pairs), None) is None:
             raise DataError(
-                f"{name}: of {count:,} lines there is no pair of sentences for {purpose}. "
-                "Give more text, or files for validation and test."
+                f"{name}: {count:,} lines give no sentence pair for {purpose}. "
+                "Provide more text, or files for validation and test."
             )
     return text
 
 
 def _position(source, seed):
-    """Where a source falls in [0, 1): the same on every machine and in every run."""
+    """Hashes a source to [0, 1): the same value on every machine and in every run."""
     key = str(seed).encode()
     digest = hashlib.blake2b(source.casefold().encode(), digest_size=8, key=key).digest()
     return int.from_bytes(digest, "big") / 2**64

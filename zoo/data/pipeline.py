@@ -1,4 +1,4 @@
-"""What feeds `fit`: batches of images as a pure function of a seed and the number of the step.
+"""Input pipeline for images: each batch is a pure function of the seed and the step.
 
 Axes: B batch, H image height, W image width, C channels, K classes.
 """
@@ -9,10 +9,10 @@ from zoo.errors import UserError
 
 
 def steps_per_epoch(images, batch_size):
-    """Whole batches in an epoch.
+    """Returns the number of full batches in an epoch.
 
     Raises:
-        UserError: if there is not one.
+        UserError: if there are fewer images than `batch_size`.
     """
     if not 1 <= batch_size <= len(images):
         raise UserError(
@@ -33,10 +33,10 @@ def training_batches(
     seed=0,
     first_step=0,
 ):
-    """Shuffled, augmented, normalised batches of one epoch after the other, without end.
+    """Returns an infinite data set of shuffled, augmented and normalised batches.
 
-    Every epoch has ``len(images) // batch_size`` batches. Each follows from `seed` and its number
-    alone: a run that starts again at a step sees what it would have seen.
+    Every epoch has ``len(images) // batch_size`` batches. A batch depends only on `seed` and its
+    step, so a resumed run sees the same batches as an uninterrupted one.
 
     Args:
         images: `zoo.data.images.Images`.
@@ -45,16 +45,17 @@ def training_batches(
         batch_size: B.
         augment: function of (images float32 [B, H, W, C] in 0..255, one-hot labels, seed [2]), such
             as `zoo.training.augmentation.Augmentation`; none by default.
-        label_smoothing: share of each label that is spread over all classes (Szegedy et al. 2015,
-            section 7).
-        repeats: how often an image occurs in its batch, each time augmented anew; an epoch then
-            sees fewer images (Hoffer et al. 2020, "Augment your batch", section 3).
-        seed: of order and augmentation.
-        first_step: number of the first batch, counted from the beginning of the run.
+        label_smoothing: share of each label spread over all classes (Szegedy et al. 2015, section
+            7).
+        repeats: number of times an image occurs in its batch, each with a different augmentation;
+            an epoch then has fewer distinct images (Hoffer et al. 2020, "Augment your batch",
+            section 3).
+        seed: seed of shuffling and augmentation.
+        first_step: step of the first batch, counted from the beginning of the run.
 
     Returns:
         `tf.data.Dataset` of (images float32 [B, H, W, C], soft labels float32 [B, K], weights
-        float32 [B]). The weights are 1 / B: a summed loss is the mean over the batch.
+        float32 [B]). The weights are 1 / B, so a summed loss is the mean over the batch.
     """
     read, count, steps = images.reader(), len(images), steps_per_epoch(images, batch_size)
 
@@ -81,10 +82,10 @@ def training_batches(
 
 
 def test_batches(images, preprocessing, num_classes, batch_size):
-    """Batches of all images in their order, normalised, with one-hot labels; see above.
+    """Returns all images in order, in normalised batches with one-hot labels and weights.
 
     The weights are number of batches / number of images: with a summed loss, the mean over the
-    batches, which is what is reported, is the mean over all images.
+    batches, which Keras reports, is then the mean over all images.
     """
     read = images.reader()
     weight = -(-len(images) // batch_size) / len(images)

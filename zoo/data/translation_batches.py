@@ -1,4 +1,4 @@
-"""What feeds `fit` and `evaluate` of translation models: batches of about as many tokens each.
+"""Input pipeline for translation: batches of sentence pairs with similar numbers of tokens.
 
 Axes: B rows of a batch, S source positions, T target positions, n pairs.
 """
@@ -20,30 +20,29 @@ def training_batches(
     accumulation=1,
     num_shapes=12,
 ):
-    """Shuffled batches of about as many tokens each, of one epoch after the other, without end.
+    """Returns an infinite data set of shuffled batches of similar numbers of tokens.
 
-    A batch holds pairs of similar length. There are at most `num_shapes` lengths to which batches
-    are padded, chosen so that `pairs` are padded least; each has one number of rows. What does not
-    fill a batch goes with the next longer pairs, so every pair occurs once in every epoch; empty
-    rows fill the last batch. If the number of batches is no multiple of `accumulation`, the
-    fullest ones are dealt out to two. So every epoch has the same number of updates. Its order
-    follows from `seed` and its number alone: a run that starts again at a step sees what it would
-    have seen.
+    A batch contains pairs of similar length. Batches are padded to at most `num_shapes` lengths,
+    chosen to minimise padding; all batches of a length have the same number of rows. Pairs that do
+    not fill a batch join the next longer pairs, so every pair occurs once per epoch; empty rows
+    fill the last batch. If the number of batches is not a multiple of `accumulation`, the fullest
+    batches are split in two. So every epoch has the same number of updates. The order depends only
+    on `seed` and the epoch, so a resumed run sees the same batches as an uninterrupted one.
 
-    The weights of the labels of an update, of `accumulation` batches, sum to one: the sum of the
+    The label weights of an update, over its `accumulation` batches, sum to one: the sum of the
     weighted losses is the mean over these labels.
 
     Args:
         pairs: `EncodedPairs`.
-        tokens_per_batch: largest number of rows times padded length, of source and of target each.
-        seed: of the order.
-        first_step: number of the first update, counted from the beginning of the run.
-        accumulation: number of batches to an update of the weights.
-        num_shapes: largest number of shapes (B, S), for each of which a compiled model compiles.
+        tokens_per_batch: maximum number of rows times padded length, for source and target each.
+        seed: seed of the order.
+        first_step: first update, counted from the beginning of the run.
+        accumulation: number of batches per update of the weights.
+        num_shapes: maximum number of shapes (B, S); a compiled model is compiled for each of them.
 
     Returns:
-        `tf.data.Dataset` of what `EncodedPairs.batch` returns; with more than one to an update, of
-        tuples of as many of these.
+        `tf.data.Dataset` of the outputs of `EncodedPairs.batch`; of tuples of them if
+        `accumulation` is greater than 1.
 
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
@@ -55,7 +54,7 @@ def training_batches(
         for epoch in itertools.count(first_epoch):
             random = np.random.default_rng([seed, epoch])
             order = random.permutation(len(pairs))
-            # Radix sort, in which pairs of one length stay shuffled.
+            # A stable sort: pairs within a bucket stay shuffled.
             order = order[np.argsort(plan.bucket[order], kind="stable")]
             groups = plan.spans[random.permutation(len(plan.spans))].reshape(-1, accumulation, 3)
             labels = np.concatenate([[0], np.cumsum(pairs.target_lengths[order])])
@@ -70,22 +69,22 @@ def training_batches(
 
 
 def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
-    """All pairs once, the longest first, in batches of the same number of rows.
+    """Returns all pairs once, longest first, in batches with the same number of rows.
 
     The weight of a label is number of batches / number of labels: with a summed loss, the mean
-    over the batches, which Keras reports, is the mean over all labels. For the arguments and what
-    is returned see `training_batches`.
+    over the batches, which Keras reports, is then the mean over all labels. For arguments and
+    return value see `training_batches`.
     """
     lengths = _lengths(pairs, tokens_per_batch)
     order = np.argsort(-lengths, kind="stable")
     count = -(-len(pairs) // (tokens_per_batch // lengths.max()))
     rows = -(-len(pairs) // count)
     count = -(-len(pairs) // rows)
-    ladder = _ladder(lengths, num_shapes)
+    padded_lengths = _padded_lengths(lengths, num_shapes)
 
     def batches():
         for start in range(0, len(pairs), rows):
-            length = ladder[np.searchsorted(ladder, lengths[order[start]])]
+            length = padded_lengths[np.searchsorted(padded_lengths, lengths[order[start]])]
             chosen = order[start : start + rows]
             yield (pairs.batch(chosen, (rows, length), count / pairs.num_tokens),)
 
@@ -93,7 +92,7 @@ def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
 
 
 def steps_per_epoch(pairs, tokens_per_batch, accumulation=1, num_shapes=12):
-    """Number of updates of the weights in an epoch, each by `accumulation` batches.
+    """Returns the number of updates in an epoch, each of `accumulation` batches.
 
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
@@ -102,13 +101,13 @@ def steps_per_epoch(pairs, tokens_per_batch, accumulation=1, num_shapes=12):
 
 
 class _Plan(NamedTuple):
-    """What is the same in every epoch.
+    """The parts of the schedule that are the same in every epoch.
 
     Fields:
-        bucket: int16 [n], number of the length to which each pair is padded, or less.
+        bucket: int16 [n], index of the smallest padded length that fits each pair.
         shapes: (B, S) of each bucket.
-        spans: int64 [batches, 3], of each batch the first and the one past the last of its pairs,
-            counted in the order of buckets, and the bucket whose shape it has.
+        spans: int64 [batches, 3], (start, end, bucket) of each batch: the range of its pairs,
+            sorted by bucket, and the bucket that gives its shape.
     """
 
     bucket: np.ndarray
@@ -118,9 +117,9 @@ class _Plan(NamedTuple):
 
 def _plan(pairs, tokens_per_batch, accumulation, num_shapes):
     lengths = _lengths(pairs, tokens_per_batch)
-    ladder = _ladder(lengths, num_shapes)
-    bucket = np.searchsorted(ladder, lengths).astype(np.int16)
-    shapes = [(_rows(tokens_per_batch, length), length) for length in ladder.tolist()]
+    padded_lengths = _padded_lengths(lengths, num_shapes)
+    bucket = np.searchsorted(padded_lengths, lengths).astype(np.int16)
+    shapes = [(_rows(tokens_per_batch, length), length) for length in padded_lengths.tolist()]
     ends = np.cumsum(np.bincount(bucket))
     spans, start = [], 0
     for index, ((rows, _), end) in enumerate(zip(shapes, ends.tolist())):
@@ -136,50 +135,51 @@ def _plan(pairs, tokens_per_batch, accumulation, num_shapes):
 
 
 def _rows(tokens_per_batch, length):
-    """Rows of a batch; in eights they split evenly between devices and suit 16-bit products."""
+    """Rows of a batch; multiples of 8 split evenly between devices and suit tensor cores."""
     rows = tokens_per_batch // length
     return rows - rows % 8 if rows > 8 else rows
 
 
 def _lengths(pairs, tokens_per_batch):
-    """The longer side of each pair, int64 [n]."""
+    """Length of the longer side of each pair, int64 [n]."""
     lengths = np.maximum(pairs.source_lengths, pairs.target_lengths)
     if lengths.max() > tokens_per_batch:
         raise UserError(
             f"The longest pair has {lengths.max():,} tokens on a side, more than the "
-            f"{tokens_per_batch:,} tokens of a batch. Make batches bigger, or leave out long pairs."
+            f"{tokens_per_batch:,} tokens of a batch. Increase --tokens-per-batch, or decrease "
+            "--max-length to skip long pairs."
         )
     return lengths
 
 
-def _ladder(lengths, count):
-    """The `count` lengths, or fewer, to which `lengths` can be padded with least padding.
+def _padded_lengths(lengths, count):
+    """Chooses up to `count` padded lengths that minimise padding, in ascending order.
 
-    Exact, by dynamic programming over the lengths that occur; where these exceed 1,000, over
-    lengths in steps. Ends with the longest.
+    Dynamic programming over all lengths that occur; if the longest exceeds 1,000, lengths are
+    rounded up first. The last padded length is the longest length.
     """
     longest = lengths.max()
     step = 1 + longest // 1000
     steps, numbers = np.unique(-(-lengths // step), return_counts=True)
-    rungs = np.minimum(steps * step, longest)
+    candidates = np.minimum(steps * step, longest)
     before = np.concatenate([[0], np.cumsum(numbers)])
-    # cost[i, j]: tokens of the lengths from rung i to rung j, when all are padded to rung j
-    cost = ((before[1:] - before[:-1, None]) * rungs).astype(np.float64)
-    cost[np.tril_indices(len(rungs), -1)] = np.inf
+    # cost[i, j]: tokens of the lengths from candidate i to candidate j, all padded to candidate j
+    cost = ((before[1:] - before[:-1, None]) * candidates).astype(np.float64)
+    cost[np.tril_indices(len(candidates), -1)] = np.inf
     least, splits = cost[0], []
-    for _ in range(min(count, len(rungs)) - 1):
-        # one rung more: the one below j ends at i
+    for _ in range(min(count, len(candidates)) - 1):
+        # one more padded length: the one below j ends at i
         totals = least[:-1, None] + cost[1:]
         splits.append(totals.argmin(axis=0))
         least = totals.min(axis=0)
-    chosen = [len(rungs) - 1]
+    chosen = [len(candidates) - 1]
     for split in reversed(splits):
         chosen.append(split[chosen[-1]])
-    return rungs[chosen[::-1]]
+    return candidates[chosen[::-1]]
 
 
 def _dataset(updates, accumulation=1):
-    """Data set of what the generator yields: tuples of batches; a single one is unpacked."""
+    """Makes a data set of the tuples of batches that `updates` yields; unpacks single batches."""
     ids, weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
     signature = (({"source": ids, "target": ids}, ids, weights),) * accumulation
     dataset = tf.data.Dataset.from_generator(updates, output_signature=signature)

@@ -1,4 +1,4 @@
-"""Whether an exported model answers as the zoo's own does.
+"""Compares the outputs of an exported model with those of the original model.
 
 Axes: B images or sentences, S source tokens, T target tokens, K hypotheses, V vocabulary.
 """
@@ -9,27 +9,27 @@ from keras import ops
 
 from zoo.deploy.errors import ExportError
 
-# Sums of float32 numbers in another order: 1e-6 in shallow models, more in deep ones.
+# Float32 sums in a different order: differences of 1e-6 in shallow models, more in deep ones.
 _EXACT = {"probability": 1e-4, "log_prob": 1e-3}
-# Rounded weights, or a model that computes in half precision: distributions shift a little. This
-# is there to notice what is broken; what rounding costs is measured on test data.
-_ROUNDED = 0.2
+# For quantized weights or half precision. This detects broken exports only; measure the loss of
+# accuracy on test data.
+_QUANTIZED = 0.2
 
 
 def check_classifier(classifier, answer, runtime, int8=False):
-    """Compares the probabilities of random images, one and several at a time.
+    """Compares the probabilities of random images, in batches of different sizes.
 
     Args:
         classifier: `zoo.classifier.ImageClassifier`.
-        answer: function uint8 [B, H, W, C] -> float32 [B, classes] of the export.
-        runtime: name and version of what runs it.
-        int8: whether its weights are rounded.
+        answer: function of the export: uint8 [B, H, W, C] -> float32 [B, classes].
+        runtime: name and version of the runtime of the export.
+        int8: whether the weights are quantized.
 
     Returns:
         dict for export.json.
 
     Raises:
-        ExportError: if the answers differ by more than such an export may.
+        ExportError: if the outputs differ by more than the tolerance.
     """
     random = np.random.default_rng(0)
     shape = (5, *classifier.model.input_shape)
@@ -42,20 +42,20 @@ def check_classifier(classifier, answer, runtime, int8=False):
 
 
 def check_translator(translator, encode, decode, shapes, runtime, int8=False):
-    """Compares the log-probabilities of a few steps.
+    """Compares the log-probabilities of a few decoding steps.
 
     Args:
         translator: `zoo.translator.Translator`.
-        encode, decode: as `zoo.deploy.plain_graphs.StepGraphs` has them, on arrays; `decode` takes
-            a dict.
-        shapes: what to try, a list of (B, K).
+        encode, decode: functions of the export, like the methods of
+            `zoo.deploy.plain_graphs.StepGraphs` but for arrays; `decode` takes a dict.
+        shapes: list of (B, K) to compare.
         runtime, int8: see `check_classifier`.
 
     Returns:
         dict for export.json.
 
     Raises:
-        ExportError: if the answers differ by more than such an export may.
+        ExportError: if the outputs differ by more than the tolerance.
     """
     model, found, expected = translator.model, [], []
     length = min(5, model.max_length)
@@ -67,14 +67,14 @@ def check_translator(translator, encode, decode, shapes, runtime, int8=False):
         tokens = random.integers(3, model.target_vocab_size, (length, batch, beams), np.int32)
         parents = random.integers(0, beams, (length, batch, beams))
         with tf.device("CPU"):
-            expected += _steps_of_zoo(model, source, tokens, parents)
-        found += _steps_of_export(encode, decode, source, tokens, parents)
+            expected += _original_steps(model, source, tokens, parents)
+        found += _exported_steps(encode, decode, source, tokens, parents)
     exact = not int8 and model.compute_dtype == "float32"
     return _report(np.concatenate(found), np.concatenate(expected), "log_prob", exact, runtime)
 
 
-def _steps_of_zoo(model, source, tokens, parents):
-    """Log-probabilities [B·K, V] of each step."""
+def _original_steps(model, source, tokens, parents):
+    """Runs the original model: log-probabilities [B·K, V] of each step."""
     cache = model.start(source, len(tokens), tokens.shape[2])
     answers = []
     for step_tokens, step_parents in zip(tokens, parents):
@@ -84,13 +84,13 @@ def _steps_of_zoo(model, source, tokens, parents):
     return [answer.reshape(-1, answer.shape[-1]) for answer in answers]
 
 
-def _steps_of_export(encode, decode, source, tokens, parents):
-    """The same by the export's functions."""
+def _exported_steps(encode, decode, source, tokens, parents):
+    """Runs the export: log-probabilities [B·K, V] of each step."""
     memory = encode(source)
     length, batch, beams = tokens.shape
     state = {"paths": np.zeros((batch, beams, length), np.int32)}
     for name, heads in memory.items():
-        if name != "memory_mask":  # a room for the target as there is one for the memory
+        if name != "memory_mask":  # a target buffer for each memory tensor
             shape = (*heads.shape[:2], length * beams, heads.shape[3])
             state[name.replace("memory", "target")] = np.zeros(shape, np.float32)
     answers = []
@@ -114,11 +114,11 @@ def _report(found, expected, what, exact, runtime):
         "same_best": float(np.mean(found.argmax(axis=-1) == expected.argmax(axis=-1))),
     }
     compared = "largest_difference" if exact else "mean_shifted_probability"
-    tolerance = _EXACT[what] if exact else _ROUNDED
-    if not measured[compared] <= tolerance:  # NaN is no answer either
+    tolerance = _EXACT[what] if exact else _QUANTIZED
+    if not measured[compared] <= tolerance:  # also catches NaN
         raise ExportError(
-            f"{runtime} gives other answers for the exported model than the zoo: "
-            f"{compared} of each {what} is {measured[compared]:.2g}, and {tolerance:g} is allowed. "
-            "The export is not to be used."
+            f"{runtime}: the outputs of the export differ from those of the original model: "
+            f"{compared} of each {what} is {measured[compared]:.2g}, the tolerance is "
+            f"{tolerance:g}. The export was not saved."
         )
     return {"with": runtime, **measured, "compared": compared, "tolerance": tolerance}

@@ -1,6 +1,6 @@
-"""What an exported image classifier answers: bytes or pixels in, names of classes out.
+"""SavedModel signatures of an image classifier: encoded images or pixels in, labels out.
 
-Axes: B images, H image height, W image width, C channels, K classes that are named, E model width.
+Axes: B images, H image height, W image width, C channels, K returned classes, E model width.
 """
 
 import tensorflow as tf
@@ -8,14 +8,14 @@ import tensorflow as tf
 from zoo.attention_rollout import attention_rollout
 from zoo.data.image_header import refusal
 
-_TOGETHER = 4  # images of a batch that are decoded at the same time
+_PARALLEL_DECODES = 4
 
 
 class ClassifierSignatures:
-    """Functions for a SavedModel that needs nothing but TensorFlow.
+    """Functions for a SavedModel that runs with TensorFlow alone.
 
-    An image that cannot be used harms no other of its batch: its `error` says why, its labels are
-    empty and its numbers are 0.
+    An invalid image does not affect the others of its batch: its `error` says why, its labels are
+    empty strings and its numbers are 0.
 
     Args:
         classifier: `zoo.classifier.ImageClassifier`.
@@ -29,10 +29,10 @@ class ClassifierSignatures:
         self._preprocessing = classifier.preprocessing
         self._labels = classifier.class_names
         self._top_k = top_k
-        self._logits = tf.function(self._logits_of, autograph=False)
+        self._logits = tf.function(self._compute_logits, autograph=False)
 
     def functions(self):
-        """{signature: (function, the `TensorSpec` of each input, what it does)}."""
+        """Returns {signature: (function, `TensorSpec` of each input, description)}."""
         size = (None, None, None, self._preprocessing.channels)
         encoded = [tf.TensorSpec([None], tf.string, "image_bytes")]
         pixels, floats = (tf.TensorSpec(size, dtype, "pixels") for dtype in ("uint8", "float32"))
@@ -40,37 +40,37 @@ class ClassifierSignatures:
             "serving_default": (self.classify, encoded, "encoded images to labels"),
             "pixels": (self.classify_pixels, [pixels], "pixels of any size to labels"),
             "pixels_float": (self.classify_floats, [floats], "the same, for pixels as floats"),
-            "features": (self.features, encoded, "encoded images to what the head sees"),
-            "attention": (self.attention, encoded, "encoded images to where the model looks"),
+            "features": (self.features, encoded, "encoded images to the input of the head"),
+            "attention": (self.attention, encoded, "encoded images to attention rollout"),
         }
 
     def classify(self, image_bytes):
-        """string [B]: JPEG, PNG, GIF (first frame), BMP or WebP."""
+        """Classifies encoded images, string [B]: JPEG, PNG, GIF (first frame), BMP or WebP."""
         return self._answers(*self._read(image_bytes))
 
     def classify_pixels(self, pixels):
-        """uint8 [B, any height, any width, C]."""
+        """Classifies pixels, uint8 [B, any height, any width, C]."""
         return self._answers(self._fit(pixels), tf.fill(tf.shape(pixels)[:1], ""))
 
     def classify_floats(self, pixels):
-        """float32 [B, any height, any width, C], from 0 to 255."""
+        """Classifies pixels, float32 [B, any height, any width, C], from 0 to 255."""
         inside = tf.reduce_all((pixels >= 0.0) & (pixels <= 255.0), axis=(1, 2, 3))
-        error = tf.where(inside, "", "It has values that are not from 0 to 255.")
+        error = tf.where(inside, "", "The image has values outside 0..255.")
         pixels = tf.where(inside[:, None, None, None], pixels, 0.0)
         return self._answers(self._fit(tf.cast(tf.round(pixels), tf.uint8)), error)
 
     def features(self, image_bytes):
-        """What the head sees: the class token, or the mean of the patches, float32 [B, E]."""
+        """Returns the input of the head, [B, E]: the class token or the mean of the patches."""
         pixels, error = self._read(image_bytes)
-        tokens = tf.cast(self._model.features(self._preprocessing.normalise(pixels)), tf.float32)
-        pooled = tokens[:, 0] if self._model.pool == "cls" else tf.reduce_mean(tokens, axis=1)
-        return {"features": _of_good(pooled, error), "error": error}
+        pooled = self._model.pooled_features(self._preprocessing.normalise(pixels))
+        pooled = tf.cast(pooled, tf.float32)
+        return {"features": _zero_errors(pooled, error), "error": error}
 
     def attention(self, image_bytes):
-        """How much of each patch reaches the output, and the pixels the model saw."""
+        """Returns the attention rollout to each patch, and the preprocessed pixels."""
         pixels, error = self._read(image_bytes)
         shares = attention_rollout(self._model, self._preprocessing.normalise(pixels))
-        return {"attention": _of_good(shares, error), "pixels": pixels, "error": error}
+        return {"attention": _zero_errors(shares, error), "pixels": pixels, "error": error}
 
     def _answers(self, pixels, error):
         probabilities = tf.nn.softmax(self._logits(pixels))
@@ -78,16 +78,16 @@ class ClassifierSignatures:
         labels = tf.where((error == "")[:, None], tf.gather(self._labels, order), "")
         return {
             "labels": labels,
-            "probabilities": _of_good(probabilities, error),
+            "probabilities": _zero_errors(probabilities, error),
             "error": error,
         }
 
-    def _logits_of(self, pixels):
+    def _compute_logits(self, pixels):
         inputs = self._preprocessing.normalise(pixels)
         return tf.cast(self._model(inputs, training=False), tf.float32)
 
     def _fit(self, pixels):
-        """Brings a batch of images of one size to the model's."""
+        """Resizes and crops a batch of pixels to the size of the model."""
         shape = (*self._preprocessing.image_size, self._preprocessing.channels)
         check = tf.debugging.Assert(
             tf.reduce_all(tf.shape(pixels)[1:] > 0), ["Images must have pixels:", tf.shape(pixels)]
@@ -98,7 +98,7 @@ class ClassifierSignatures:
             )
 
     def _read(self, image_bytes):
-        """Encoded images -> (uint8 [B, H, W, C], error string [B])."""
+        """Decodes and preprocesses images: string [B] -> (uint8 [B, H, W, C], error string [B])."""
         count = tf.shape(image_bytes, out_type=tf.int64)[0]
         shape = (*self._preprocessing.image_size, self._preprocessing.channels)
         empty = tf.zeros(shape, tf.uint8)
@@ -112,21 +112,21 @@ class ClassifierSignatures:
             )
             return index, pixels, reason
 
-        # A data set can go on after an error, which would end any other part of the graph.
+        # Only a data set can ignore errors; elsewhere in a graph, one error fails the whole batch.
         images = tf.data.Dataset.from_tensor_slices((tf.range(count), image_bytes))
-        images = images.map(read, num_parallel_calls=_TOGETHER).ignore_errors()
-        end = tf.data.Dataset.from_tensors((count, empty, ""))  # there is always one to be batched
+        images = images.map(read, num_parallel_calls=_PARALLEL_DECODES).ignore_errors()
+        end = tf.data.Dataset.from_tensors((count, empty, ""))  # so that the batch is never empty
         images = images.concatenate(end).batch(count + 1)
         options = tf.data.Options()
         options.autotune.enabled = False
-        places, pixels, reasons = images.with_options(options).get_single_element()
-        pixels = tf.scatter_nd(places[:, None], pixels, (count + 1, *shape))
-        error = tf.fill([count + 1], "It is damaged, or of an unusual kind.")
-        error = tf.tensor_scatter_nd_update(error, places[:, None], reasons)
+        indices, pixels, reasons = images.with_options(options).get_single_element()
+        pixels = tf.scatter_nd(indices[:, None], pixels, (count + 1, *shape))
+        error = tf.fill([count + 1], "It is damaged or uses an unsupported feature.")
+        error = tf.tensor_scatter_nd_update(error, indices[:, None], reasons)
         return pixels[:-1], error[:-1]
 
 
-def _of_good(values, error):
-    """Zeros for those that have an error."""
-    good = tf.reshape(error == "", [-1, *[1] * (len(values.shape) - 1)])
-    return tf.where(good, values, 0.0)
+def _zero_errors(values, error):
+    """Replaces the values of images with an error by zeros."""
+    valid = tf.reshape(error == "", [-1, *[1] * (len(values.shape) - 1)])
+    return tf.where(valid, values, 0.0)

@@ -1,4 +1,4 @@
-"""What can go wrong when a model leaves the zoo."""
+"""Errors of exports."""
 
 import importlib
 
@@ -6,15 +6,15 @@ from zoo.errors import UserError
 
 
 class ExportError(UserError):
-    """An export that is not to be trusted or not to be made; the message says why."""
+    """A model cannot be exported, or the export is wrong; the message says why."""
 
 
 def needed(name):
-    """A module that one format alone needs; raises `ExportError` if it is not installed."""
+    """Imports a module that only one format needs; raises `ExportError` if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.split(".")[0].replace("_", "-")
         raise ExportError(
-            f"This format needs the package {package}: `pip install {package}`. ({error})"
+            f"This format needs the package {package}. Run `pip install {package}`. ({error})"
         ) from None

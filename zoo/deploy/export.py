@@ -1,4 +1,4 @@
-"""`zoo.export`: what `zoo.load` returns, as a folder that runs where the zoo is not installed."""
+"""`zoo.export`: writes a trained model to a folder that runs without the zoo."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from zoo.translator import Translator
 
 FORMATS = ("saved_model", "onnx", "litert")
 DESCRIPTION_FILE = "export.json"
-_NEEDS = {  # packages that the format's files are run with
+_RUNTIME_PACKAGES = {
     "saved_model": ["tensorflow"],
     "onnx": ["onnxruntime", "numpy"],
     "litert": ["ai-edge-litert", "numpy"],
 }
-_WITH = {  # that it is written with
+_EXPORT_PACKAGES = {
     "saved_model": [],
     "onnx": ["tf2onnx", "onnx", "onnxruntime"],
     "litert": ["ai-edge-litert"],
@@ -28,7 +28,7 @@ _WITH = {  # that it is written with
 
 
 def export(
-    thing,
+    model,
     folder,
     format="saved_model",
     int8=False,
@@ -38,37 +38,38 @@ def export(
     length_penalty=None,
     overwrite=False,
 ):
-    """Writes a classifier or a translator for serving, loads it again and compares its answers.
+    """Exports a classifier or translator for serving, and checks the outputs of the export.
 
     Args:
-        thing: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
-        folder: a new folder; TensorFlow Serving expects a version number for its name, such as
-            "serving/vit/1".
+        model: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
+        folder: path of a new folder. TensorFlow Serving requires a version number as its name,
+            such as "serving/vit/1".
         format: "saved_model", "onnx" or "litert".
-        int8: whether the matrices are rounded to 8 bits; for "onnx" and "litert".
-        top_k: number of classes that a classifier names; 5 by default, or as many as there are.
-        n_best: number of translations of each text; 1 by default.
-        beam_size, length_penalty: of the search; those of the translator by default.
-        overwrite: whether an export that the folder holds is replaced.
+        int8: whether to quantize weight matrices to 8 bits; for "onnx" and "litert" only.
+        top_k: number of classes that a classifier returns; by default 5, or fewer if there are
+            fewer classes.
+        n_best: number of translations per text; 1 by default.
+        beam_size, length_penalty: arguments of beam search; those of the translator by default.
+        overwrite: whether to replace an existing export.
 
     Returns:
-        The folder, a path. It also holds export.json and README.md, which describe it.
+        The path of the folder. It also contains export.json and README.md, which describe it.
 
     Raises:
-        ExportError: if an option is wrong, the folder is taken, or the export does not answer as
-            the zoo does; no folder is left then.
+        ExportError: if an option is invalid, the folder is not empty, or the outputs of the
+            export differ from those of the model. Then nothing is written.
     """
     folder = pathlib.Path(folder)
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
     options["length_penalty"] = length_penalty
-    options = _checked(thing, format, int8, options)
+    options = _checked(model, format, int8, options)
     _check_folder(folder, overwrite)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as partial:
             partial = pathlib.Path(partial) / folder.name
             partial.mkdir()
-            _write(thing, partial, format, int8, options, folder.resolve())
+            _write(model, partial, format, int8, options, folder.resolve())
             if folder.is_dir():
                 shutil.rmtree(folder)
             os.replace(partial, folder)
@@ -77,22 +78,22 @@ def export(
     return folder
 
 
-def _write(thing, folder, format, int8, options, final):
-    """Writes the model, export.json and README.md; `final` is where the folder will be."""
-    kind = "classifier" if isinstance(thing, ImageClassifier) else "translator"
-    written = _writer(format, kind, int8, options)(thing, folder)
+def _write(model, folder, format, int8, options, final):
+    """Writes the model, export.json and README.md; `final` is the final path of the folder."""
+    kind = "classifier" if isinstance(model, ImageClassifier) else "translator"
+    written = _writer(format, kind, int8, options)(model, folder)
     description = {
         "zoo_export": 1,
         "kind": kind,
         "format": format,
         "int8": int8,
-        "needs": _NEEDS[format],
+        "needs": _RUNTIME_PACKAGES[format],
         **written,
-        **_described(thing, options),
-        "parameters": thing.model.count_params(),
+        **_described(model, options),
+        "parameters": model.model.count_params(),
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "versions": _versions(format),
-        "source": _source(thing.run_folder),
+        "source": _source(model.run_folder),
     }
     (folder / "README.md").write_text(readme(description, final), encoding="utf-8")
     text = json.dumps(description, indent=2, ensure_ascii=False)
@@ -100,50 +101,50 @@ def _write(thing, folder, format, int8, options, final):
 
 
 def _writer(format, kind, int8, options):
-    """function (thing, folder) -> dict for export.json."""
-    # what a format needs is imported when it is asked for
+    """Returns a function (model, folder) -> dict for export.json."""
+    # The packages of a format are imported only if it is used.
     if format == "saved_model":
-        from zoo.deploy import saved_model as home
+        from zoo.deploy import saved_model as writer
 
         settings = options
     elif format == "onnx":
-        from zoo.deploy import onnx_format as home
+        from zoo.deploy import onnx_format as writer
 
         settings = {"int8": int8}
     else:
-        from zoo.deploy import litert_format as home
+        from zoo.deploy import litert_format as writer
 
-        fixed = ("beam_size",)  # which is the size of an axis there
+        fixed = ("beam_size",)  # a static dimension of the graph
         settings = {"int8": int8, **{name: options[name] for name in fixed if name in options}}
-    write = getattr(home, f"write_{kind}")
-    return lambda thing, folder: write(thing, folder, **settings)
+    write = getattr(writer, f"write_{kind}")
+    return lambda model, folder: write(model, folder, **settings)
 
 
-def _checked(thing, format, int8, options):
-    """The options of this kind of thing, with its defaults."""
+def _checked(model, format, int8, options):
+    """Validates the options and fills in the defaults of this kind of model."""
     if format not in FORMATS:
         raise ExportError(f"format must be one of {FORMATS}. Received: format={format!r}.")
     if int8 and format == "saved_model":
         raise ExportError('int8 is for the formats "onnx" and "litert", not for a SavedModel.')
-    if isinstance(thing, ImageClassifier):
-        classes = len(thing.class_names)
+    if isinstance(model, ImageClassifier):
+        classes = len(model.class_names)
         defaults, least = {"top_k": min(5, classes)}, {"top_k": (1, classes)}
-    elif isinstance(thing, Translator):
+    elif isinstance(model, Translator):
         n_best = 1 if options["n_best"] is None else options["n_best"]
         defaults = {
             "n_best": 1,
-            "beam_size": max(n_best, thing.beam_size),
-            "length_penalty": thing.length_penalty,
+            "beam_size": max(n_best, model.beam_size),
+            "length_penalty": model.length_penalty,
         }
         least = {"n_best": (1, float("inf")), "beam_size": (n_best, float("inf"))}
     else:
         raise ExportError(
-            "zoo.export takes what zoo.load returns, a classifier or a translator. "
-            f"Received: {type(thing).__name__}."
+            "model must be what zoo.load returns, an ImageClassifier or a Translator. "
+            f"Received: {type(model).__name__}."
         )
     for name, value in options.items():
         if value is not None and name not in defaults:
-            raise ExportError(f"A {type(thing).__name__} has no option {name}.")
+            raise ExportError(f"A {type(model).__name__} has no option {name}.")
     given = {name: value for name, value in options.items() if value is not None}
     options = {**defaults, **given}
     for name, (low, high) in least.items():
@@ -154,28 +155,29 @@ def _checked(thing, format, int8, options):
 
 def _check_folder(folder, overwrite):
     if folder.exists() and not folder.is_dir():
-        raise ExportError(f"{folder} is a file; an export needs a folder.")
+        raise ExportError(f"{folder} is a file. Choose a new folder.")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not (folder / DESCRIPTION_FILE).is_file():
-        raise ExportError(f"{folder} is not empty and holds no export. Choose another folder.")
+        raise ExportError(f"{folder} is not empty and contains no export. Choose another folder.")
     if not overwrite:
         raise ExportError(
-            f"{folder} already holds an export. Choose the next version number, or say overwrite."
+            f"{folder} already contains an export. Choose the next version number, or pass "
+            "overwrite=True (--overwrite)."
         )
 
 
-def _described(thing, options):
-    """What is known of the thing beside its model."""
-    if isinstance(thing, ImageClassifier):
-        return {**thing.description(), **options}
-    description = thing.description()
-    search = {**options, "max_length": thing.max_source_length}
+def _described(model, options):
+    """Preprocessing and labels, or tokenizers and search arguments, for export.json."""
+    if isinstance(model, ImageClassifier):
+        return {**model.description(), **options}
+    description = model.description()
+    search = {**options, "max_length": model.max_source_length}
     return {"tokenizers": description["tokenizers"], "search": search}
 
 
 def _versions(format):
-    packages = ["tensorflow", "keras", "numpy", *_WITH[format]]
+    packages = ["tensorflow", "keras", "numpy", *_EXPORT_PACKAGES[format]]
     import zoo
 
     versions = {"zoo": zoo.__version__, "python": platform.python_version()}
@@ -183,7 +185,7 @@ def _versions(format):
 
 
 def _source(run_folder):
-    """The run that the model came from, its settings and its metrics; None if it was not loaded."""
+    """The run of the model with its settings and metrics; None if it was not loaded from a run."""
     if run_folder is None:
         return None
     source = {"run": str(run_folder)}

@@ -1,7 +1,7 @@
-"""LiteRT files (TensorFlow Lite's new name), for telephones and small devices.
+"""Exports to LiteRT (formerly TensorFlow Lite), for mobile and small devices.
 
 Axes: B images or sentences, H image height, W image width, C channels; S source tokens, T target
-tokens, K hypotheses of a sentence, V target vocabulary. A free axis is given by its letter.
+tokens, K hypotheses of a sentence, V target vocabulary. A dynamic dimension is given by its letter.
 """
 
 import pathlib
@@ -21,19 +21,19 @@ MODEL_FILE = "model.tflite"
 def write_classifier(classifier, folder, int8=False):
     """Writes ``model.tflite`` and ``labels.txt``, and checks the model.
 
-    Its signature "serving_default": "pixels" uint8 [B, H, W, C] of the model's own size ->
-    "probabilities" float32 [B, classes].
+    Its signature "serving_default" maps "pixels", uint8 [B, H, W, C] of the model's image size, to
+    "probabilities", float32 [B, classes].
 
     Args:
         classifier: `zoo.classifier.ImageClassifier`.
-        folder: an existing folder.
-        int8: whether to round the matrices to 8 bits.
+        folder: path of an existing folder.
+        int8: whether to quantize weight matrices to 8 bits.
 
     Returns:
-        dict for export.json: "files" (name -> what it is), "signatures", "checked".
+        dict for export.json: "files" (name -> description), "signatures", "checked".
 
     Raises:
-        ExportError: if LiteRT cannot express the model, or does not answer as the zoo does.
+        ExportError: if the model cannot be converted, or its outputs differ from the original.
     """
     graph, folder = PixelClassifier(classifier), pathlib.Path(folder)
     parts = {"serving_default": (graph.probabilities, graph.inputs, graph.outputs)}
@@ -44,7 +44,7 @@ def write_classifier(classifier, folder, int8=False):
     return {
         "files": {
             MODEL_FILE: "pixels to probabilities",
-            "labels.txt": "the names of the classes, a line each",
+            "labels.txt": "the class names, one per line",
         },
         "signatures": {name: signature(*part[1:]) for name, part in parts.items()},
         "checked": checks.check_classifier(
@@ -57,20 +57,20 @@ def write_translator(translator, folder, int8=False, beam_size=None):
     """Writes ``model.tflite`` and the tokenizers, and checks the model.
 
     Its signatures "encode" and "decode" are those of `zoo.deploy.plain_graphs.StepGraphs`, for one
-    sentence at a time: B is 1, and K is fixed too. S and T are free. The search is the caller's, as
-    in ``translate.py`` of an ONNX export.
+    sentence at a time: B is 1 and K is fixed; S and T are dynamic. The search is up to the caller;
+    ``translate.py`` of an ONNX export shows one.
 
     Args:
         translator: `zoo.translator.Translator`.
-        folder: an existing folder.
-        int8: whether to round the matrices to 8 bits.
-        beam_size: K; that of the translator by default.
+        folder: path of an existing folder.
+        int8: whether to quantize weight matrices to 8 bits.
+        beam_size: K; the translator's beam size by default.
 
     Returns, raises: see `write_classifier`.
     """
     graphs, folder = StepGraphs(translator.model), pathlib.Path(folder)
     beams = translator.beam_size if beam_size is None else beam_size
-    # LiteRT inserts axes only where no more than one axis is free.
+    # LiteRT can insert axes only in tensors with at most one dynamic dimension.
     fixed = {"B": 1, "K": beams}
     parts = {
         "encode": (graphs.encode, graphs.encode_inputs, graphs.encode_outputs),
@@ -86,7 +86,7 @@ def write_translator(translator, folder, int8=False, beam_size=None):
     translator.target_tokenizer.save(folder / TARGET_FILE)
     return {
         "files": {
-            MODEL_FILE: "encoding, and one step of decoding",
+            MODEL_FILE: "the encoder, and one decoding step",
             SOURCE_FILE: "the tokenizer of the source language",
             TARGET_FILE: "the tokenizer of the target language",
         },
@@ -103,7 +103,7 @@ def write_translator(translator, folder, int8=False, beam_size=None):
 
 
 def _with_sizes(tensors, sizes):
-    """name -> (dtype, shape), with numbers for some free axes."""
+    """Replaces some dynamic dimensions by fixed sizes: name -> (dtype, shape)."""
     return {
         name: (dtype, [sizes.get(size, size) for size in shape])
         for name, (dtype, shape) in tensors.items()
@@ -111,13 +111,13 @@ def _with_sizes(tensors, sizes):
 
 
 def _write(parts, model, folder, int8):
-    """Converts functions of named tensors into the signatures of one file, and loads it.
+    """Converts functions to the signatures of one file, and loads the file.
 
     Args:
-        parts: name -> (function, its inputs, its outputs).
+        parts: name -> (function, inputs, outputs).
 
     Returns:
-        name -> function from arrays by name to arrays by name.
+        name -> function from a dict of arrays to a dict of arrays.
     """
     litert = needed("ai_edge_litert.interpreter")
     module = tf.Module()
@@ -129,14 +129,14 @@ def _write(parts, model, folder, int8):
     with tempfile.TemporaryDirectory() as saved:
         tf.saved_model.save(module, saved, signatures=dict(module.functions))
         converter = tf.lite.TFLiteConverter.from_saved_model(saved, signature_keys=list(parts))
-        # Weights as constants: otherwise products are not of the kind that can be rounded.
+        # Weights become constants; otherwise matrix products cannot be quantized.
         converter.experimental_enable_resource_variables = False
         if int8:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         try:
             content = converter.convert()
-        except Exception as error:  # of kinds that the converter does not tell
-            raise ExportError(f"LiteRT cannot express this model: {error}") from None
+        except Exception as error:  # the converter does not document its error types
+            raise ExportError(f"LiteRT cannot convert this model: {error}") from None
     (folder / MODEL_FILE).write_bytes(content)
     interpreter = litert.Interpreter(model_path=str(folder / MODEL_FILE))
     return {name: _runner(interpreter, name) for name in parts}

@@ -1,7 +1,7 @@
-"""ONNX files, which ONNX Runtime and others run.
+"""Exports to ONNX, for ONNX Runtime and other runtimes.
 
 Axes: B images or sentences, H image height, W image width, C channels; S source tokens, T target
-tokens, K hypotheses of a sentence, V target vocabulary. A free axis of a file bears its letter.
+tokens, K hypotheses of a sentence, V target vocabulary. A dynamic dimension is given by its letter.
 """
 
 import json
@@ -12,31 +12,31 @@ import numpy as np
 
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError, needed
-from zoo.deploy.onnx_graph import converted, rounded
+from zoo.deploy.onnx_graph import convert, quantize
 from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, signature
 from zoo.translator import SOURCE_FILE, TARGET_FILE
 
-_LARGEST = 2**31  # bytes of a file of protocol buffers
+_LARGEST = 2**31  # bytes; the limit of protocol buffers
 _DRIVER = pathlib.Path(__file__).parent / "onnx_driver"
 
 
 def write_classifier(classifier, folder, int8=False):
     """Writes ``model.onnx``, ``labels.txt`` and ``classify.py``, and checks the model.
 
-    ``model.onnx``: "pixels" uint8 [B, H, W, C] of the model's own size -> "probabilities" float32
-    [B, classes]. The labels stand in its metadata too, as JSON under "labels".
+    ``model.onnx`` maps "pixels", uint8 [B, H, W, C] of the model's image size, to "probabilities",
+    float32 [B, classes]. Its metadata contain the labels as JSON, under "labels".
 
     Args:
         classifier: `zoo.classifier.ImageClassifier`.
-        folder: an existing folder.
-        int8: whether to round the matrices to 8 bits.
+        folder: path of an existing folder.
+        int8: whether to quantize weight matrices to 8 bits.
 
     Returns:
-        dict for export.json: "files" (name -> what it is), "signatures", "checked".
+        dict for export.json: "files" (name -> description), "signatures", "checked".
 
     Raises:
-        ExportError: if the model is too large for a file, or ONNX Runtime does not answer as the
-            zoo does.
+        ExportError: if the model is too large for one file, or its outputs differ from the
+            original.
     """
     _check_size(classifier.model)
     graph, path = PixelClassifier(classifier), pathlib.Path(folder) / "model.onnx"
@@ -50,8 +50,8 @@ def write_classifier(classifier, folder, int8=False):
     return {
         "files": {
             "model.onnx": "pixels to probabilities",
-            "labels.txt": "the names of the classes, a line each",
-            "classify.py": "runs the model with numpy and onnxruntime alone",
+            "labels.txt": "the class names, one per line",
+            "classify.py": "runs the model with numpy and onnxruntime only",
         },
         "signatures": {"model.onnx": signature(graph.inputs, graph.outputs)},
         "checked": checks.check_classifier(
@@ -63,13 +63,14 @@ def write_classifier(classifier, folder, int8=False):
 def write_translator(translator, folder, int8=False):
     """Writes ``encoder.onnx``, ``decoder.onnx``, the tokenizers and ``translate.py``; checks them.
 
-    They are `encode` and `decode` of `zoo.deploy.plain_graphs.StepGraphs`. The defaults of the
-    search and the longest text, in tokens, stand in the metadata of both, as JSON under "search".
+    The models are `encode` and `decode` of `zoo.deploy.plain_graphs.StepGraphs`. Their metadata
+    contain the default search arguments and the maximum text length in tokens as JSON, under
+    "search".
 
     Args:
         translator: `zoo.translator.Translator`.
-        folder: an existing folder.
-        int8: whether to round the matrices to 8 bits.
+        folder: path of an existing folder.
+        int8: whether to quantize weight matrices to 8 bits.
 
     Returns, raises: see `write_classifier`.
     """
@@ -90,13 +91,13 @@ def write_translator(translator, folder, int8=False):
     shapes = [(1, 1), (3, 2)]
     return {
         "files": {
-            "encoder.onnx": "source tokens to what the decoder needs of them",
-            "decoder.onnx": "one step: the log-probabilities of the tokens that follow",
+            "encoder.onnx": "source tokens to the keys and values of cross-attention",
+            "decoder.onnx": "one decoding step: log-probabilities of the next token",
             SOURCE_FILE: "the tokenizer of the source language",
             TARGET_FILE: "the tokenizer of the target language",
-            "translate.py": "text to text, with numpy and onnxruntime alone",
-            "search.py": "its beam search",
-            "tokenizer.py": "its tokenizer",
+            "translate.py": "translates texts with numpy and onnxruntime only",
+            "search.py": "beam search for translate.py",
+            "tokenizer.py": "tokenizer for translate.py",
         },
         "signatures": {name: signature(*part[1:]) for name, part in parts.items()},
         "checked": checks.check_translator(
@@ -112,26 +113,26 @@ def write_translator(translator, folder, int8=False):
 
 def _write(function, inputs, outputs, weights, path, metadata, int8):
     onnx = needed("onnx")
-    model = converted(function, inputs, outputs, weights)
+    model = convert(function, inputs, outputs, weights)
     if int8:
-        model = rounded(model)
+        model = quantize(model)
     onnx.helper.set_model_props(model, metadata)
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, path)
 
 
 def _check_size(model):
-    """The parameters of the model in float32 must fit into a file."""
+    """Raises `ExportError` if the float32 parameters do not fit in one file."""
     size = 4 * model.count_params()
     if size > _LARGEST:
         raise ExportError(
-            f"The model is too large for ONNX: {size / 1e9:.1f} GB of parameters, and a file "
-            "holds 2.1 GB. Export it as a SavedModel."
+            f"The model is too large for ONNX: it has {size / 1e9:.1f} GB of parameters, and the "
+            "limit is 2.1 GB. Export it as a SavedModel."
         )
 
 
 def _runner(path):
-    """A function from arrays by name to arrays by name."""
+    """Returns a function from a dict of arrays to a dict of arrays."""
     onnxruntime = needed("onnxruntime")
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]

@@ -1,4 +1,4 @@
-"""Graphs of ONNX, from functions of TensorFlow, in 32 or in 8 bits."""
+"""Converts TensorFlow functions to ONNX graphs and quantizes them."""
 
 import logging
 import pathlib
@@ -10,24 +10,24 @@ import tensorflow as tf
 from zoo.deploy.errors import needed
 from zoo.deploy.plain_graphs import specs
 
-OPSET = 18  # the newest that tf2onnx writes
+OPSET = 18  # the newest that tf2onnx supports
 
 
-def converted(function, inputs, outputs, weights):
-    """The ONNX model of a function.
+def convert(function, inputs, outputs, weights):
+    """Converts a function to an ONNX model.
 
     Args:
-        function: of tensors by name, returns a dict of tensors.
-        inputs, outputs: name -> (dtype, shape); a free axis is its letter.
-        weights: the variables that it uses, float32; they bear their paths as names.
+        function: takes tensors as keyword arguments and returns a dict of tensors.
+        inputs, outputs: name -> (dtype, shape); a dynamic dimension is given by its letter.
+        weights: the float32 variables of the function; in the graph they are named by their paths.
 
     Returns:
         `onnx.ModelProto`.
     """
     tf2onnx = needed("tf2onnx")
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    # To the converter the weights are inputs, and are put in afterwards: it copies the graph at
-    # every turn, and with its weights in it a model of 350 MB took 20 GB.
+    # The converter sees the weights as inputs; they are inserted afterwards. It copies the graph
+    # many times: with the weights inside, a model of 350 MB took 20 GB of memory.
     named = {f"weight_{index}": variable for index, variable in enumerate(weights)}
 
     def stateless(*values):
@@ -43,13 +43,13 @@ def converted(function, inputs, outputs, weights):
     for value in list(model.graph.input):
         if value.name in named:
             model.graph.input.remove(value)
-    _put_in(model.graph, named)
+    _insert_weights(model.graph, named)
     _name_axes(model, {**inputs, **outputs})
     return model
 
 
-def _put_in(graph, weights):
-    """Variables, by the names they have in the graph, become part of it under their own."""
+def _insert_weights(graph, weights):
+    """Inserts variables, {name in the graph: variable}, as initializers named by their paths."""
     onnx, used = needed("onnx"), {}
     for node in graph.node:
         for place, name in enumerate(node.input):
@@ -62,7 +62,7 @@ def _put_in(graph, weights):
 
 
 def _name_axes(model, tensors):
-    """Gives the free axes of inputs and outputs their letters, in place of the converter's."""
+    """Names the dynamic dimensions of inputs and outputs by their letters."""
     for value in (*model.graph.input, *model.graph.output):
         axes = value.type.tensor_type.shape.dim
         for axis, size in zip(axes, tensors[value.name][1], strict=True):
@@ -70,22 +70,22 @@ def _name_axes(model, tensors):
                 axis.dim_param = size
 
 
-def rounded(model):
-    """The model with its matrices in 8 bits, a scale for each column of those of products."""
+def quantize(model):
+    """Quantizes matrices to 8 bits, with one scale per column for those of matrix products."""
     onnx, quantization = needed("onnx"), needed("onnxruntime.quantization")
-    held = {held.name: held for held in model.graph.initializer if len(held.dims) == 2}
+    matrices = {weight.name: weight for weight in model.graph.initializer if len(weight.dims) == 2}
     for node in list(model.graph.node):
-        # An output layer that is the embedding, transposed, is rounded as a matrix of its own.
-        if node.op_type == "Transpose" and node.input[0] in held:
-            array = onnx.numpy_helper.to_array(held[node.input[0]]).T
+        # An output layer tied to the embedding gets its own matrix, to be quantized separately.
+        if node.op_type == "Transpose" and node.input[0] in matrices:
+            array = onnx.numpy_helper.to_array(matrices[node.input[0]]).T
             model.graph.initializer.append(onnx.numpy_helper.from_array(array, node.output[0]))
             model.graph.node.remove(node)
-    # tf2onnx has done what it would else ask for, whatever the format
+    # silences a warning: tf2onnx has already done this preprocessing
     onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "model.onnx"
-        # Sums of 8-bit products overflow on processors older than VNNI: 7 bits (reduce_range) run
-        # alike everywhere, and the eighth is worth little.
+        # On CPUs without VNNI, sums of 8-bit products overflow. reduce_range uses 7 bits, which
+        # gives the same results on all CPUs at almost the same accuracy.
         quantization.quantize_dynamic(
             model, path, ["MatMul", "Gather"], per_channel=True, reduce_range=True
         )

@@ -1,7 +1,8 @@
-"""What leaves the zoo, as functions of tensors alone, for formats that know neither text nor files.
+"""Models as functions of numeric tensors, for formats without strings and image decoding.
 
 Axes: B images or sentences, H image height, W image width, C channels; S source tokens, T target
-tokens, K hypotheses of a sentence, V target vocabulary. In signatures a free axis is its letter.
+tokens, K hypotheses of a sentence, V target vocabulary. In signatures, a dynamic dimension is given
+by its letter.
 """
 
 import tensorflow as tf
@@ -11,16 +12,16 @@ from zoo.layers import Cache, DecoderCache, KeyValue
 
 
 def in_float32(model, input_shape=None):
-    """A copy of a model that computes in float32, whatever the model's own precision."""
-    twin = type(model).from_config({**model.get_config(), "dtype": "float32"})
-    twin.build(input_shape)
-    for mine, theirs in zip(twin.weights, model.weights, strict=True):
+    """Returns a float32 copy of a model."""
+    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
+    copy.build(input_shape)
+    for mine, theirs in zip(copy.weights, model.weights, strict=True):
         mine.assign(theirs)
-    return twin
+    return copy
 
 
 def signature(inputs, outputs):
-    """Tensors, name -> (dtype, shape), as export.json has them."""
+    """Describes tensors, name -> (dtype, shape), for export.json."""
     return {
         side: {name: {"dtype": dtype, "shape": shape} for name, (dtype, shape) in tensors.items()}
         for side, tensors in (("inputs", inputs), ("outputs", outputs))
@@ -28,7 +29,7 @@ def signature(inputs, outputs):
 
 
 def specs(tensors):
-    """name -> (dtype, shape) as TensorFlow's signatures."""
+    """Converts name -> (dtype, shape) to a list of `tf.TensorSpec`."""
     return [
         tf.TensorSpec([None if isinstance(size, str) else size for size in shape], dtype, name)
         for name, (dtype, shape) in tensors.items()
@@ -36,17 +37,17 @@ def specs(tensors):
 
 
 def by_name(function, tensors):
-    """`function` of keyword arguments as one of positional ones, in the order of `tensors`."""
+    """Wraps a function of keyword arguments to take positional ones, in the order of `tensors`."""
     return lambda *values: function(**dict(zip(tensors, values)))
 
 
 class PixelClassifier:
-    """Pixels in, probabilities out.
+    """An image classifier as a function from pixels to probabilities.
 
     Args:
         classifier: `zoo.classifier.ImageClassifier`; its model is copied.
 
-    Fields: `inputs` and `outputs` of `probabilities`: name -> (dtype, shape).
+    Attributes: `inputs` and `outputs` of `probabilities`: name -> (dtype, shape).
     """
 
     def __init__(self, classifier):
@@ -57,19 +58,19 @@ class PixelClassifier:
         self._normalise = classifier.preprocessing.normalise
 
     def probabilities(self, pixels):
-        """uint8 [B, H, W, C] -> {"probabilities": float32 [B, classes]}."""
+        """Maps uint8 [B, H, W, C] to {"probabilities": float32 [B, classes]}."""
         logits = self.model(self._normalise(pixels), training=False)
         return {"probabilities": ops.softmax(logits)}
 
 
 class StepGraphs:
-    """Encoding, and one step of decoding; the search around them belongs to the caller.
+    """The encoder and one decoding step of a Transformer; the caller implements the search.
 
     Args:
         model: `zoo.models.Transformer`; it is copied.
 
-    Fields: `encode_inputs`, `encode_outputs`, `decode_inputs`, `decode_outputs`: name -> (dtype,
-    shape).
+    Attributes: `encode_inputs`, `encode_outputs`, `decode_inputs` and `decode_outputs`: name ->
+    (dtype, shape).
     """
 
     def __init__(self, model):
@@ -91,23 +92,23 @@ class StepGraphs:
         }
 
     def encode(self, source):
-        """int32 [B, S] -> what `decode` needs to know of it, by name."""
+        """Encodes int32 [B, S] to the keys, values and mask of cross-attention, by name."""
         memory = self.model.encode(source)
         heads = [block.cross_attention.project(memory) for block in self.model.decoder_blocks]
         return {**_named("memory", heads), "memory_mask": source != self.model.pad_id}
 
     def decode(self, tokens, position, paths, **cache):
-        """Takes in the next token of each hypothesis, as `Transformer.step`.
+        """Decodes one token of each hypothesis, like `Transformer.step`.
 
         Args:
-            tokens: int32 [B, K].
-            position: int32 [], number of tokens taken in before.
+            tokens: int32 [B, K], the previous tokens.
+            position: int32 [], number of tokens decoded before.
             paths: int32 [B, K, T], see `zoo.layers.Cache`.
-            **cache: what was before, and what `encode` gave, by name.
+            **cache: the cache of the previous step and the outputs of `encode`, by name.
 
         Returns:
-            dict: "log_probs", float32 [B, K, V], of the token that follows; "next_paths" and
-            "next_target_key_0" and so on, for the next step.
+            dict with "log_probs", float32 [B, K, V], of the next token, and the cache for the next
+            step: "next_paths", "next_target_key_0" and so on.
         """
         sides = (
             _block_heads("target", cache, _ConcatenatedKeyValue),
@@ -123,7 +124,7 @@ class StepGraphs:
         }
 
     def _heads(self, side, length):
-        """The keys and values of every block, [B, H, length, head width]."""
+        """Signature of the keys and values of all blocks, [B, heads, length, head width]."""
         empty = [block.self_attention.allocate_cache(1, 1) for block in self.model.decoder_blocks]
         return {
             name: ("float32", ["B", heads.shape[1], length, heads.shape[3]])
@@ -132,7 +133,7 @@ class StepGraphs:
 
 
 class _ConcatenatedKeyValue(KeyValue):
-    """Is written to by concatenation: the converters do not support an update of a slice."""
+    """Is written to by concatenation: converters do not support in-place updates."""
 
     def write(self, key, value, position):
         return KeyValue(_written(self.key, key, position), _written(self.value, value, position))
@@ -144,7 +145,7 @@ def _written(buffer, heads, position):
 
 
 def _named(side, blocks):
-    """`KeyValue` of each block by name: "memory_key_0", "memory_value_0", "memory_key_1" ..."""
+    """Names the `KeyValue` of each block: "memory_key_0", "memory_value_0", "memory_key_1" ..."""
     return {
         f"{side}_{kind}_{index}": heads
         for index, block in enumerate(blocks)

@@ -1,41 +1,41 @@
-"""README.md of an export: what the folder is and how to call it."""
+"""README.md of an export: its files, signatures and usage."""
 
 import json
 
 
 def readme(description, folder):
-    """The text.
+    """Returns the text of README.md.
 
     Args:
-        description: what export.json holds.
-        folder: where the export will be, a path.
+        description: content of export.json.
+        folder: final path of the export.
     """
-    parts = [_head(description), _USE[description["format"]](description, folder)]
-    parts += [_signatures(description), _facts(description)]
+    parts = [_head(description), _USAGE[description["format"]](description, folder)]
+    parts += [_signatures(description), _details(description)]
     return "\n\n".join(parts) + "\n"
 
 
 def _head(description):
     kind, format = description["kind"], _NAMES[description["format"]]
     does = {
-        "classifier": "It names what images show.",
+        "classifier": "It classifies images.",
         "translator": "It translates texts.",
     }
-    rounded = " Its matrices are rounded to 8 bits." if description["int8"] else ""
+    quantized = " Its weight matrices are quantized to 8 bits." if description["int8"] else ""
     lines = [f"- `{name}`: {what}" for name, what in description["files"].items()]
     return (
-        f"# A {kind}, as {format}\n\n{does[kind]}{rounded} It needs "
-        f"{' and '.join(description['needs'])}, and nothing of what it was trained with.\n\n"
-        + "\n".join([*lines, "- `export.json`: all that is said here, for programs to read"])
+        f"# A {kind}, as {format}\n\n{does[kind]}{quantized} It needs only "
+        f"{' and '.join(description['needs'])}.\n\n"
+        + "\n".join([*lines, "- `export.json`: the information in this file as JSON"])
     )
 
 
-def _of_saved_model(description, folder):
+def _saved_model_usage(description, folder):
     name = folder.parent.name or "model"
     version = folder.name if folder.name.isdigit() else "1"
     place = f"`{folder}` is version {version} of the model `{name}`: serve its parent folder."
     if not folder.name.isdigit():
-        place = f"TensorFlow Serving wants a number for a name: move this folder to `{name}/1`."
+        place = f"TensorFlow Serving requires a version number: move this folder to `{name}/1`."
     call = _CALLS[description["kind"]]
     serving = (
         "tensorflow_model_server --rest_api_port=8501 "
@@ -52,7 +52,7 @@ _CALLS = {
 ```python
 import tensorflow as tf
 
-model = tf.saved_model.load(".")  # keep it: its functions need it
+model = tf.saved_model.load(".")  # keep a reference: its functions need it
 classify = model.signatures["serving_default"]
 found = classify(image_bytes=tf.constant([open("image.jpg", "rb").read()]))
 print(found["labels"].numpy(), found["probabilities"].numpy(), found["error"].numpy())
@@ -77,19 +77,19 @@ echo "{{\\"instances\\": [{{\\"b64\\": \\"$(base64 -w0 image.jpg)\\"}}]}}" |
     curl --data @- http://localhost:8501/v1/models/{name}/versions/{version}:predict
 ```
 
-Where there is no TensorFlow Serving, `python -m zoo serve` answers the same requests.
+`python -m zoo serve` answers the same requests without TensorFlow Serving.
 
-## Bad input
+## Invalid input
 
-An image that cannot be read, or has more than 50,000,000 pixels, harms no other of its batch: its
-`error` says why, its labels are empty and its numbers are 0. Of an animation the first frame is
-taken; transparency is dropped.""",
+An image that cannot be read, or has more than 50,000,000 pixels, does not affect the others of its
+batch: its `error` says why, its labels are empty strings and its numbers are 0. Only the first
+frame of an animation is used; transparency is dropped.""",
     "translator": """## Python
 
 ```python
 import tensorflow as tf
 
-model = tf.saved_model.load(".")  # keep it: its functions need it
+model = tf.saved_model.load(".")  # keep a reference: its functions need it
 translate = model.signatures["serving_default"]
 found = translate(texts=tf.constant(["hello world"]))
 print(found["translations"].numpy()[0, 0].decode(), found["scores"].numpy(), found["error"].numpy())
@@ -113,25 +113,25 @@ curl --data '{{"instances": ["hello world"]}}' \\
     http://localhost:8501/v1/models/{name}/versions/{version}:predict
 ```
 
-The search is compiled by XLA, for each padded length and number of texts at the first request that
-needs it, which takes seconds. A server without XLA, such as TensorFlow Serving without the flag
-above or on a GPU, answers under `"signature_name": "uncompiled"`, more slowly. Where there is no
-TensorFlow Serving, `python -m zoo serve` answers the same requests.
+The search is compiled by XLA for each padded length and batch size at its first request, which
+takes seconds. On a server without XLA, such as TensorFlow Serving without the flag above or on a
+GPU, use `"signature_name": "uncompiled"`, which is slower. `python -m zoo serve` answers the same
+requests without TensorFlow Serving.
 
-## Bad input
+## Invalid input
 
-A text that is too long harms no other of its batch: its `error` says so, its translations are empty
-and its numbers are 0. Bytes that are not UTF-8 are read as U+FFFD. A text of nothing but spaces has
-an empty translation.""",
+A text that is too long does not affect the others of its batch: its `error` says so, its
+translations are empty strings and its numbers are 0. Invalid UTF-8 is replaced by U+FFFD. The
+translation of a blank text is empty.""",
 }
 
 
-def _of_onnx(description, folder):
+def _onnx_usage(description, folder):
     return {
         "classifier": """## Python
 
 ```bash
-python classify.py image.jpg --top-k 3      # needs Pillow; arrays in .npy files do not
+python classify.py image.jpg --top-k 3      # needs Pillow; .npy files do not
 ```
 
 ```python
@@ -153,12 +153,12 @@ translator = Translator(".")
 translator(["hello world"])
 ```
 
-`translate.py` and `tokenizer.py` need numpy and onnxruntime alone; they are short, to be read by
-whoever writes the same in another language.""",
+`translate.py`, `search.py` and `tokenizer.py` need only numpy and onnxruntime. They are short, so
+that they can be ported to other languages.""",
     }[description["kind"]]
 
 
-def _of_litert(description, folder):
+def _litert_usage(description, folder):
     tensors = description["signatures"]
     name, signature = next(iter(tensors.items()))
     inputs = ", ".join(f"{given}=..." for given in signature["inputs"])
@@ -174,11 +174,11 @@ found = run({inputs})  # a dict of arrays; the signatures are below
 
 
 _NAMES = {"saved_model": "SavedModel", "onnx": "ONNX", "litert": "LiteRT"}
-_USE = {"saved_model": _of_saved_model, "onnx": _of_onnx, "litert": _of_litert}
+_USAGE = {"saved_model": _saved_model_usage, "onnx": _onnx_usage, "litert": _litert_usage}
 
 
 def _signatures(description):
-    lines = ["## Signatures", "", "A free axis is null or has a letter.", ""]
+    lines = ["## Signatures", "", "A dynamic dimension is null or a letter.", ""]
     lines += ["| signature | inputs | outputs |", "|---|---|---|"]
     for name, signature in description["signatures"].items():
         sides = (_tensors(signature[side]) for side in ("inputs", "outputs"))
@@ -193,32 +193,32 @@ def _tensors(tensors):
     )
 
 
-def _facts(description):
-    lines = ["## What it is", ""]
+def _details(description):
+    lines = ["## Details", ""]
     if description["kind"] == "classifier":
         names, size = description["class_names"], description["preprocessing"]["image_size"]
         shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         lines += [
             f"- classes: {len(names)} ({shown})",
-            f"- images are brought to {size[0]} x {size[1]} pixels: resized, with antialiasing, so "
-            "that the shorter side fits, and cropped at the centre; then mean and std of each "
-            "channel, which export.json has, are taken away",
+            f"- images are resized with antialiasing so that the shorter side fits, cropped at the "
+            f"centre to {size[0]} x {size[1]} pixels, and normalised by the mean and std of each "
+            "channel in export.json",
         ]
     else:
         search = description["search"]
         lines += [
             f"- search: beam size {search['beam_size']}, length penalty "
-            f"{search['length_penalty']:g}, {search['n_best']} of the best",
-            f"- longest text: {search['max_length']} tokens, the end included",
+            f"{search['length_penalty']:g}, {search['n_best']} translations per text",
+            f"- maximum text length: {search['max_length']} tokens, end token included",
         ]
     lines.append(f"- parameters: {description['parameters']:,}")
     lines.append(f"- size: {description['bytes'] / 1e6:.1f} MB")
     source = description["source"]
     if source:
-        lines.append(f"- trained by the run {source['run']}")
+        lines.append(f"- run: {source['run']}")
         metrics = {k: v for k, v in source.get("metrics", {}).items() if isinstance(v, float)}
         lines += [f"- {name}: {value:.4g}" for name, value in metrics.items()]
     checked = [f"{name} {value}" for name, value in description["checked"].items()]
-    lines.append(f"- loaded again and compared with the zoo: {', '.join(checked)}")
+    lines.append(f"- compared with the original model: {', '.join(checked)}")
     versions = [f"{name} {version}" for name, version in description["versions"].items()]
-    return "\n".join([*lines, f"- made with {', '.join(versions)}"])
+    return "\n".join([*lines, f"- exported with {', '.join(versions)}"])

@@ -1,4 +1,4 @@
-"""SavedModels: bytes or strings in, names or strings out, with nothing but TensorFlow.
+"""Exports to SavedModels that take encoded images or strings and need only TensorFlow.
 
 Axes: B images or texts.
 """
@@ -15,28 +15,28 @@ from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import BYTE_ALPHABET
 
-# The same operations in another graph; a model of half precision rounds its steps to 3 digits.
+# The same operations in a different graph; half precision has about 3 digits.
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 5e-2
 _FILES = {
     "saved_model.pb": "the graph",
     "variables/": "the weights",
-    "assets/": "empty: tables are part of the graph",
+    "assets/": "empty; lookup tables are part of the graph",
 }
 
 
 def write_classifier(classifier, folder, top_k):
-    """Writes a classifier and compares what it answers to the files of a few images.
+    """Writes a classifier and compares its outputs for a few image files.
 
     Args:
         classifier: `zoo.classifier.ImageClassifier`.
-        folder: an existing folder.
-        top_k: number of classes that are named.
+        folder: path of an existing folder.
+        top_k: number of classes to return.
 
     Returns:
         dict for export.json: "files", "signatures", "checked".
 
     Raises:
-        ExportError: if the SavedModel does not answer as the classifier does.
+        ExportError: if the outputs of the SavedModel differ from those of the classifier.
     """
     signatures = ClassifierSignatures(classifier, top_k)
     loaded = _write(signatures, folder)
@@ -48,7 +48,7 @@ def write_classifier(classifier, folder, top_k):
     labels, error = (_strings(found[name]) for name in ("labels", "error"))
     probabilities, names = found["probabilities"].numpy(), np.asarray(classifier.class_names)
     difference = np.abs(probabilities - np.sort(expected)[:, ::-1][:, :top_k]).max()
-    # classes that are equally likely may change places
+    # classes with equal probabilities may be swapped
     of_labels = [np.where(names == label, row, 0).max() for row, label in _each(expected, labels)]
     difference = max(difference, np.abs(probabilities.reshape(-1) - of_labels).max())
     if any(error):
@@ -57,12 +57,12 @@ def write_classifier(classifier, folder, top_k):
 
 
 def write_translator(translator, folder, n_best, beam_size, length_penalty):
-    """Writes a translator and compares its translations of a few texts, and their scores.
+    """Writes a translator and compares translations and scores of a few texts.
 
     Args:
         translator: `zoo.translator.Translator`.
-        folder: an existing folder.
-        n_best, beam_size, length_penalty: of every search; see `Translator.n_best`.
+        folder: path of an existing folder.
+        n_best, beam_size, length_penalty: fixed search arguments; see `Translator.n_best`.
 
     Returns, raises: see `write_classifier`.
     """
@@ -79,7 +79,7 @@ def write_translator(translator, folder, n_best, beam_size, length_penalty):
         if exact and [*strings[: len(answer)]] != [translation.text for translation in answer]:
             raise ExportError(
                 f"The SavedModel translates {text!r} as {strings[0]!r}, "
-                f"and the zoo as {answer[0].text!r}. The export is not to be used."
+                f"the original model as {answer[0].text!r}. The export was not saved."
             )
         for score, translation in zip(scores, answer):
             difference = max(difference, abs(score - translation.score))
@@ -87,7 +87,7 @@ def write_translator(translator, folder, n_best, beam_size, length_penalty):
 
 
 def _write(signatures, folder):
-    """Saves, loads again and returns what is loaded."""
+    """Saves the signatures and loads the SavedModel again."""
     functions = {
         name: tf.function(function, input_signature=inputs, autograph=False)
         for name, (function, inputs, _) in signatures.functions().items()
@@ -98,10 +98,10 @@ def _write(signatures, folder):
 
 def _report(signatures, loaded, difference, model):
     tolerance = _TOLERANCE if model.compute_dtype == "float32" else _HALF_TOLERANCE
-    if not difference <= tolerance:  # NaN is no answer either
+    if not difference <= tolerance:  # also catches NaN
         raise ExportError(
-            f"The SavedModel gives other answers than the zoo: they differ by {difference:.2g}, "
-            f"and {tolerance:g} is allowed. The export is not to be used."
+            f"The outputs of the SavedModel differ from those of the original model by "
+            f"{difference:.2g}; the tolerance is {tolerance:g}. The export was not saved."
         )
     described = {}
     for name, (_, inputs, what) in signatures.functions().items():
@@ -124,7 +124,7 @@ def _described(spec):
 
 
 def _images(folder, size):
-    """Files of a few images: smaller, larger, wider and higher than the model's."""
+    """Writes a few image files: smaller, larger, wider and higher than the model's size."""
     random, paths = np.random.default_rng(0), []
     for index, (height, width) in enumerate(((1.0, 1.0), (0.4, 0.7), (3.0, 1.7), (1.2, 4.0))):
         shape = (max(1, int(size[0] * height)), max(1, int(size[1] * width)))
@@ -137,7 +137,7 @@ def _images(folder, size):
 
 
 def _texts(tokenizer):
-    """Texts of a few of the tokenizer's own tokens, an empty one and one of other characters."""
+    """Texts of random tokens, an empty text and a text of other characters."""
     first = max(PAD_ID, BOS_ID, EOS_ID) + 1
     learned = first + len(BYTE_ALPHABET) if tokenizer.tokens else first
     random = np.random.default_rng(0)
@@ -150,5 +150,5 @@ def _strings(tensor):
 
 
 def _each(rows, labels):
-    """Each row with each of its labels."""
+    """Pairs each row with each of its labels."""
     return [(row, label) for row, of_row in zip(rows, labels) for label in of_row]

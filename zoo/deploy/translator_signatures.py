@@ -1,4 +1,4 @@
-"""What an exported translator answers: strings in, strings out.
+"""SavedModel signatures of a translator: strings in, strings out.
 
 Axes: B texts, N translations of a text, S source tokens, T target tokens, E model width.
 """
@@ -9,7 +9,7 @@ from zoo.deploy.text_graph import TextGraph
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.translator import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
-# What Python's `str.strip` takes away.
+# The characters that Python's `str.strip` removes.
 _BLANK = (
     r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}"
     r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]*"
@@ -17,17 +17,17 @@ _BLANK = (
 
 
 class TranslatorSignatures:
-    """Functions for a SavedModel that needs nothing but TensorFlow.
+    """Functions for a SavedModel that runs with TensorFlow alone.
 
-    Every search runs at one of the few shapes at which `Translator` runs it, so that a text's
-    translation does not depend on its neighbours, and the search is compiled only a few times. A
-    text that cannot be translated harms no other: its `error` says why, its translations are empty
-    and its numbers are 0.
+    Every search uses one of the few padded shapes of `Translator`, so that a translation does not
+    depend on the other texts of its batch and the search is compiled only a few times. An invalid
+    text does not affect the others: its `error` says why, its translations are empty strings and
+    its numbers are 0.
 
     Args:
         translator: `zoo.translator.Translator`.
         n_best: N.
-        beam_size: hypotheses that the search goes on with, at least N; 1 is greedy search.
+        beam_size: beam size of the search, at least N; 1 is greedy search.
         length_penalty: see `zoo.decoding.length_penalty`.
     """
 
@@ -39,7 +39,7 @@ class TranslatorSignatures:
         self._source_text = self._target_text = TextGraph(translator.source_tokenizer)
         if translator.target_tokenizer != translator.source_tokenizer:
             self._target_text = TextGraph(translator.target_tokenizer)
-        # What a SavedModel has to keep: variables, and the tables of the tokenizers.
+        # Everything the SavedModel must track: variables and the lookup tables of the tokenizers.
         self.tracked = tf.Module()
         self.tracked.weights = [variable.value for variable in translator.model.weights]
         self.tracked.texts = [self._source_text, self._target_text]
@@ -50,7 +50,7 @@ class TranslatorSignatures:
         )
 
     def functions(self):
-        """{signature: (function, the `TensorSpec` of each input, what it does)}."""
+        """Returns {signature: (function, `TensorSpec` of each input, description)}."""
         texts, translations = (
             tf.TensorSpec([None], tf.string, name) for name in ("texts", "translations")
         )
@@ -59,7 +59,7 @@ class TranslatorSignatures:
             "uncompiled": (
                 self.translate_uncompiled,
                 [texts],
-                "the same without XLA, for servers that have none; slower",
+                "the same without XLA, for servers that do not support it; slower",
             ),
             "encode": (self.encode, [texts], "texts to the encoder's states"),
             "score": (
@@ -70,20 +70,20 @@ class TranslatorSignatures:
             "attention": (
                 self.attention,
                 [texts, translations],
-                "texts and translations to where the model looks",
+                "texts and translations to cross-attention weights",
             ),
         }
 
     def translate(self, texts):
-        """string [B]."""
+        """Translates texts, string [B]."""
         return self._translate(texts, self._compiled)
 
     def translate_uncompiled(self, texts):
-        """string [B]."""
+        """Translates texts, string [B], without XLA."""
         return self._translate(texts, self._plain)
 
     def encode(self, texts):
-        """The encoder's output and the tokens it belongs to; the end token is the last of each."""
+        """Returns the encoder's output and the source tokens, end token included."""
         tokens, error = self._tokens(self._source_text, texts)
         tokens = _dense(tokens)
         states = tf.cast(self._model.encode(tokens), tf.float32)
@@ -92,32 +92,32 @@ class TranslatorSignatures:
         return {"states": states, "tokens": tokens, "error": error}
 
     def score(self, texts, translations):
-        """The log-probability of each translation, and its number of tokens, both with the end."""
+        """Returns log-probability and number of tokens of each translation, end token included."""
         source, target, error = self._pairs(texts, translations)
         lengths = tf.maximum(source.row_lengths(), target.row_lengths())
 
-        def of_group(chosen, width):
+        def compute(chosen, width):
             pair = (_dense(tf.gather(side, chosen), width) for side in (source, target))
             return [self._translator.log_probs(*pair)]
 
-        [log_probs] = self._in_groups(lengths, of_group, [tf.zeros(tf.shape(texts))])
-        good = error == ""
+        [log_probs] = self._in_groups(lengths, compute, [tf.zeros(tf.shape(texts))])
+        valid = error == ""
         counts = tf.cast(target.row_lengths(), tf.int32)
         return {
-            "log_probs": tf.where(good, log_probs, 0.0),
-            "tokens": tf.where(good, counts, 0),
+            "log_probs": tf.where(valid, log_probs, 0.0),
+            "tokens": tf.where(valid, counts, 0),
             "error": error,
         }
 
     def attention(self, texts, translations):
-        """What each target token takes from each source token, mean of all blocks and heads."""
+        """Returns the cross-attention weights, averaged over blocks and heads."""
         source, target, error = self._pairs(texts, translations)
         source, target = _dense(source), _dense(target)
         before = tf.concat([tf.fill([tf.shape(target)[0], 1], BOS_ID), target[:, :-1]], axis=1)
         maps = self._model.cross_attention_maps({"source": source, "target": before})
         weights = tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2))
-        good = (error == "")[:, None]
-        real = [good & (tokens != PAD_ID) for tokens in (target, source)]
+        valid = (error == "")[:, None]
+        real = [valid & (tokens != PAD_ID) for tokens in (target, source)]
         shown = real[0][:, :, None] & real[1][:, None, :]
         return {
             "attention": tf.where(shown, weights, 0.0),
@@ -128,10 +128,10 @@ class TranslatorSignatures:
 
     def _translate(self, texts, search):
         tokens, error = self._tokens(self._source_text, texts)
-        idle = (error != "") | tf.strings.regex_full_match(texts, _BLANK)
-        lengths = tf.where(idle, tf.zeros_like(tokens.row_lengths()), tokens.row_lengths())
+        is_skipped = (error != "") | tf.strings.regex_full_match(texts, _BLANK)
+        lengths = tf.where(is_skipped, tf.zeros_like(tokens.row_lengths()), tokens.row_lengths())
 
-        def of_group(chosen, width):
+        def compute(chosen, width):
             source = _dense(tf.gather(tokens, chosen), width)
             found = search(_with_rows(source, tf.size(chosen)))
             scores = found.scores[: tf.size(chosen), : self._n_best]
@@ -141,7 +141,7 @@ class TranslatorSignatures:
 
         shape = [tf.size(texts), self._n_best]
         nothing = [tf.fill(shape, ""), tf.zeros(shape)]
-        translations, scores = self._in_groups(lengths, of_group, nothing)
+        translations, scores = self._in_groups(lengths, compute, nothing)
         return {"translations": translations, "scores": scores, "error": error}
 
     def _search(self, source):
@@ -149,9 +149,11 @@ class TranslatorSignatures:
         return self._translator.search(source, self._alpha, length, self._beam_size)
 
     def _pairs(self, texts, translations):
-        """Tokens of both sides, ragged, and the error of either."""
+        """Tokenizes both sides: ragged tokens of each, and the first error of each pair."""
         same = tf.debugging.assert_equal(
-            tf.size(texts), tf.size(translations), "Each text has one translation."
+            tf.size(texts),
+            tf.size(translations),
+            "texts and translations must have the same length: each text needs one translation.",
         )
         with tf.control_dependencies([same]):
             source, source_error = self._tokens(self._source_text, texts)
@@ -160,27 +162,29 @@ class TranslatorSignatures:
         return source, target, error
 
     def _tokens(self, text_graph, texts):
-        """(tokens [B, None], each row ending with EOS_ID, error string [B])."""
+        """Tokenizes texts: (tokens [B, None], each row ending with EOS_ID, error string [B])."""
         size = tf.strings.length(texts)
-        # to cut a text that is much too long would take long
+        # tokenizing a text that is far too long would be slow
         huge = size > text_graph.longest_token * self._limit
         ids = text_graph.encode(tf.where(huge, "", texts))
         count = tf.cast(ids.row_lengths(), tf.int32) + 1
         too_long = huge | (count > self._limit)
         amount = tf.where(huge, _text(size, "bytes"), _text(count, "tokens"))
-        limit = f", and the model takes {self._limit} tokens."
-        error = tf.where(too_long, tf.strings.join(["It is too long: it has ", amount, limit]), "")
+        limit = f". The maximum is {self._limit} tokens."
+        error = tf.where(
+            too_long, tf.strings.join(["The text is too long: it has ", amount, limit]), ""
+        )
         kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
         end = tf.fill([tf.size(texts), 1], EOS_ID)
         return tf.concat([tf.ragged.boolean_mask(ids, kept), end], axis=1), error
 
-    def _in_groups(self, lengths, of_group, results):
-        """Fills in the results of all texts, group by group; a text of length 0 is left out.
+    def _in_groups(self, lengths, compute, results):
+        """Computes results in groups of texts with the same padded width.
 
         Args:
-            lengths: int64 [B].
-            of_group: function (indices of texts of one padded width, width) -> values, a list.
-            results: list of tensors [B, ...], a row for each text.
+            lengths: int64 [B]; texts of length 0 are skipped.
+            compute: function (indices of the texts of a group, padded width) -> list of values.
+            results: list of tensors [B, ...], the initial results of all texts.
         """
         lengths = tf.cast(lengths, tf.int32)
         known = [length for length in LENGTHS if length < self._limit] + [self._limit]
@@ -192,7 +196,7 @@ class TranslatorSignatures:
             width = widths[order[start]]
             chosen = order[start : start + _most_rows(width)]
             chosen = tf.boolean_mask(chosen, tf.gather(widths, chosen) == width)
-            values = of_group(chosen, width)
+            values = compute(chosen, width)
             results = [
                 tf.tensor_scatter_nd_update(result, chosen[:, None], new)
                 for result, new in zip(results, values)
@@ -210,13 +214,13 @@ class TranslatorSignatures:
 
 
 def _most_rows(width):
-    """How many sentences of a padded width are searched for together; see `zoo.translator`."""
+    """Maximum number of sentences per search at a padded width; see `zoo.translator`."""
     fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCHES]
     return tf.reduce_max(tf.stack(fitting))
 
 
 def _with_rows(source, count):
-    """Fills up to one of the numbers of rows that are compiled for, with empty sentences."""
+    """Pads the batch with empty sentences to one of the compiled numbers of rows."""
     rows = tf.gather(BATCHES, tf.searchsorted(tf.constant(BATCHES), [count])[0])
     source = tf.pad(source, [[0, rows - count], [0, 0]], constant_values=PAD_ID)
     is_empty = (tf.range(rows) >= count)[:, None] & (tf.range(tf.shape(source)[1]) == 0)[None]
@@ -224,7 +228,7 @@ def _with_rows(source, count):
 
 
 def _dense(tokens, width=1):
-    """Ragged tokens -> int32 [B, T], T at least `width`."""
+    """Pads ragged tokens to int32 [B, T], with T at least `width`."""
     tokens = tokens.to_tensor(PAD_ID)
     missing = tf.maximum(0, width - tf.shape(tokens)[1])
     return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=PAD_ID)

@@ -1,9 +1,9 @@
-"""Unicode normalisation form C as a TensorFlow graph, of core ops only.
+"""Unicode normalisation form C as a TensorFlow graph of core ops.
 
-The graph follows the tables of this Python's `unicodedata` and says what `unicodedata` says.
+The graph uses the tables of Python's `unicodedata` and gives the same results.
 Sources: The Unicode Standard, section 3.11, D108 to D117 (decomposition, order, composition);
 Unicode Standard Annex 15, section 9 (the quick check).
-Axes: B texts, n code points of all texts, one text after the other.
+Axes: B texts, n code points of all texts, concatenated.
 """
 
 import functools
@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# A text of n bytes has n / LARGEST_SHRINKAGE or more in form C. The one that shrinks most is
-# U+1FBE U+0308 U+0301, of 7 bytes, which is U+0390, of 2.
+# A text of n bytes has at least n / LARGEST_SHRINKAGE bytes in form C. The extreme case is
+# U+1FBE U+0308 U+0301, 7 bytes, which becomes U+0390, 2 bytes.
 LARGEST_SHRINKAGE = 3.5
-_LONGEST = 4  # code points that one decomposes into
-_PAIR = 2**21  # more than the largest code point
+_LONGEST = 4  # maximum number of code points in a decomposition
+_PAIR = 2**21  # larger than any code point
 
 
 class _Table(tf.Module):
-    """A number, int32, for each of some integers; 0 for all others."""
+    """Maps some integers to int32 values, and all others to 0."""
 
     def __init__(self, numbers, dtype):
         super().__init__()
@@ -35,9 +35,9 @@ class _Table(tf.Module):
 
 
 class NormalFormC(tf.Module):
-    """Brings texts to NFC, as `unicodedata.normalize("NFC", text)` does.
+    """Normalises texts to NFC, like `unicodedata.normalize("NFC", text)`.
 
-    A text that one regular expression shows to be in form C is not touched; most are.
+    Texts that match a regular expression for form C, which are most texts, are returned unchanged.
     """
 
     def __init__(self):
@@ -49,7 +49,7 @@ class NormalFormC(tf.Module):
             {ord(left) * _PAIR + ord(right): ord(c) for (left, right), c in tables.pairs.items()},
             tf.int64,
         )
-        rows = [[-1] * _LONGEST]  # of what does not decompose
+        rows = [[-1] * _LONGEST]  # for code points without a decomposition
         for decomposition in tables.decompositions.values():
             rows.append([*map(ord, decomposition), *rows[0]][:_LONGEST])
         self._decompositions = tf.constant(rows, tf.int32)
@@ -57,11 +57,11 @@ class NormalFormC(tf.Module):
         self._passes = tables.passes
 
     def __call__(self, texts):
-        """NFC of each text, string [B] to string [B]; U+FFFD goes in for what is not UTF-8.
+        """Normalises texts, string [B] to string [B].
 
-        It does so in the places where `bytes.decode(errors="replace")` does so.
+        Invalid UTF-8 is replaced by U+FFFD, as by `bytes.decode(errors="replace")`.
         """
-        # Bytes that are not UTF-8 match no class of the pattern; `unicode_decode` replaces them.
+        # Invalid UTF-8 does not match the pattern; `unicode_decode` replaces it.
         normal = tf.strings.regex_full_match(texts, self._pattern)
 
         def normalize():
@@ -81,7 +81,7 @@ class NormalFormC(tf.Module):
         return tf.strings.unicode_encode(codes, "UTF-8")
 
     def _decompose(self, codes, rows):
-        """Code points [n] and the text [n] each is of, to more of them."""
+        """Decomposes code points [n] with text indices [n]."""
         found = self._rows(codes)
         parts = tf.gather(self._decompositions, found)
         first = tf.where(found > 0, parts[:, 0], codes)
@@ -90,7 +90,7 @@ class NormalFormC(tf.Module):
         return parts[kept], tf.repeat(rows, tf.reduce_sum(tf.cast(kept, tf.int32), axis=1))
 
     def _reorder(self, codes, rows):
-        """Sorts the marks after each starter by combining class; equal ones keep their order."""
+        """Sorts the marks after each starter by combining class; the sort is stable."""
         classes = tf.cast(self._classes(codes), tf.int64)
         run = rows + tf.cumsum(tf.cast(classes == 0, tf.int64))
         count = tf.size(codes, tf.int64)
@@ -98,16 +98,18 @@ class NormalFormC(tf.Module):
         return tf.gather(codes, tf.sort(keys) % count)
 
     def _compose(self, codes, rows):
-        """Joins every starter with the first code point after it that it can be joined with.
+        """Composes every starter with the first following code point that it composes with.
 
-        As many passes as the longest chain of compositions has links do what the standard does
-        from left to right. For in Unicode a starter that can be absorbed absorbs nothing itself,
-        and a composition absorbs no mark that was passed over before.
+        With as many passes as the longest chain of compositions has links, this is equivalent to
+        the left-to-right algorithm of the standard: in Unicode, a starter that can be composed with
+        a preceding one composes with nothing itself, and a composition does not compose with a mark
+        that was skipped before.
         """
         count = tf.size(codes)
         classes = self._classes(codes)
         is_starter = classes == 0
-        # The place of the one before each; 0, where then a mark is, which absorbs nothing, if none.
+        # The index of the starter before each code point. Without one it is 0, the index of a mark,
+        # which composes with nothing.
         places = tf.concat([[0], tf.cast(tf.where(is_starter)[:, 0], tf.int32)], axis=0)
         starter = tf.gather(places, tf.cumsum(tf.cast(is_starter, tf.int32), exclusive=True))
         pair = tf.cast(tf.gather(codes, starter), tf.int64) * _PAIR + tf.cast(codes, tf.int64)
@@ -120,19 +122,19 @@ class NormalFormC(tf.Module):
         nearest = left != tf.concat([[-1], left[:-1]], axis=0)
         left, right = left[nearest], right[nearest]
         codes = tf.tensor_scatter_nd_update(codes, left[:, None], tf.gather(composed, right))
-        gone = tf.scatter_nd(right[:, None], tf.ones_like(right), count[None])
-        return codes[gone == 0], rows[gone == 0]
+        removed = tf.scatter_nd(right[:, None], tf.ones_like(right), count[None])
+        return codes[removed == 0], rows[removed == 0]
 
 
 class _Tables(NamedTuple):
-    """What the algorithm needs to know of Unicode.
+    """The Unicode tables of the algorithm.
 
     Fields:
-        classes: the canonical combining class of each code point (int) that has one but 0.
-        decompositions: the full canonical decomposition of each character that has one.
-        pairs: (left, right) to the character that NFC makes of them.
-        passes: number of links of the longest chain of compositions.
-        pattern: of RE2; what it matches is in form C already.
+        classes: {code point (int): canonical combining class}, for nonzero classes.
+        decompositions: {character: full canonical decomposition}.
+        pairs: {(left, right): composition in NFC}.
+        passes: number of links in the longest chain of compositions.
+        pattern: RE2 pattern that matches only texts in form C.
     """
 
     classes: dict
@@ -152,7 +154,7 @@ def _tables():
         if parts != character:
             decompositions[character] = parts
             if unicodedata.normalize("NFC", character) == character:
-                # A composition's last part is one code point, and what is before it composes.
+                # The last part of a composition is one code point; the rest composes to one.
                 pair = unicodedata.normalize("NFC", parts[:-1]), parts[-1]
                 pairs[pair], composed_of[character] = character, pair
 
@@ -164,7 +166,7 @@ def _tables():
     marks = {}
     for character in filter(unicodedata.combining, stable):
         marks.setdefault(unicodedata.combining(character), []).append(character)
-    # Marks are in order if each class comes once, the lowest first.
+    # Marks are ordered if their classes ascend.
     in_order = "".join(f"[{character_ranges(marks[key])}]*" for key in sorted(marks))
     starters = character_ranges([c for c in stable if not unicodedata.combining(c)])
     pattern = f"(?:{in_order}[{starters}])*{in_order}"
@@ -172,7 +174,7 @@ def _tables():
 
 
 def character_ranges(characters):
-    """What stands in the brackets of a class of RE2, as \\x{41}-\\x{5A}; characters ascend."""
+    """The content of an RE2 character class, such as \\x{41}-\\x{5A}; characters must ascend."""
     codes = [*map(ord, characters)]
     ranges = [
         [code for _, code in run]

@@ -207,13 +207,15 @@ class ViT(ZooModel):
             layer.build(pooled)
 
     def call(self, images, training=None):
-        if self.pool == "cls":
-            return self._logits(self._class_tokens(images, training))
-        x = self._all_tokens(images, training)
-        pooled = ops.mean(x[:, self.num_prefix_tokens + self.num_registers :], axis=1)
-        if self.pool == "cls+mean":
-            pooled = ops.concatenate([x[:, 0], pooled], axis=-1)
-        return self._logits(pooled[:, None])
+        pooled = self._pooled(images, training)
+        logits = self.head(pooled[:, 0])
+        if self.distillation_head is not None:
+            logits = (logits + self.distillation_head(pooled[:, 1])) / 2
+        return logits
+
+    def pooled_features(self, images, training=None):
+        """The input of the head: [B, E], or [B, 2E] with ``pool="cls+mean"``."""
+        return self._pooled(images, training)[:, 0]
 
     def features(self, images, training=None):
         """The last block's output, normalized in a pre-norm model, without registers.
@@ -272,6 +274,16 @@ class ViT(ZooModel):
             x = block(x, **passed_on(training))
         return _apply(self.encoder_norm, x)
 
+    def _pooled(self, images, training):
+        """The input of each head: [B, 1 or 2, width of the heads]."""
+        if self.pool == "cls":
+            return _apply(self.head_norm, self._class_tokens(images, training))
+        x = self._all_tokens(images, training)
+        pooled = ops.mean(x[:, self.num_prefix_tokens + self.num_registers :], axis=1)
+        if self.pool == "cls+mean":
+            pooled = ops.concatenate([x[:, 0], pooled], axis=-1)
+        return _apply(self.head_norm, pooled)[:, None]
+
     def _class_tokens(self, images, training):
         """The first of `_all_tokens`: the last block need not compute the others."""
         x = self._embed(images, training)
@@ -279,14 +291,6 @@ class ViT(ZooModel):
             x = block(x, **passed_on(training))
         x = self.encoder_blocks[-1].first_tokens(x, self.num_prefix_tokens, training=training)
         return _apply(self.encoder_norm, x)
-
-    def _logits(self, pooled):
-        """[B, 1 or 2 tokens, width of the head] -> [B, num_classes]."""
-        pooled = _apply(self.head_norm, pooled)
-        logits = self.head(pooled[:, 0])
-        if self.distillation_head is not None:
-            logits = (logits + self.distillation_head(pooled[:, 1])) / 2
-        return logits
 
     def _head(self, name):
         return keras.layers.Dense(

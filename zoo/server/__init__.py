@@ -1,3 +1,3 @@
-"""A server of exported models: TensorFlow Serving's REST API, and a page to try them on."""
+"""A server for exported models: TensorFlow Serving's REST API and a web page."""
 
 from zoo.server.server import serve

@@ -1,4 +1,4 @@
-"""The server as an ASGI application: TensorFlow Serving's REST API, its state, and a page.
+"""The ASGI application: TensorFlow Serving's REST API, health endpoints and a web page.
 
 Source: TensorFlow Serving, "RESTful API" (tensorflow.org/tfx/serving/api_rest).
 """
@@ -31,7 +31,7 @@ _PATH = re.compile(
 )
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _PAGE_HEADERS = {
-    # The page takes nothing from elsewhere and talks to no one but its server.
+    # The page loads nothing from other hosts and connects to its own server only.
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -40,19 +40,19 @@ _PAGE_HEADERS = {
 
 
 class Service:
-    """What the server knows and does.
+    """Handles the requests and holds the state of the server.
 
     Args:
-        models: list of `zoo.server.models.Model`, each of another name.
+        models: list of `zoo.server.models.Model` with different names.
         limits: `zoo.server.limits.Limits`.
-        report: called with a line about each model once it has given its first answer.
+        report: called with one line for each model when its warm-up is done.
 
     Attributes:
         app: the ASGI application.
-        is_ready: whether every model has given its first answer.
-        is_stopping: set it, and new requests get 503.
-        in_flight: requests that are being answered.
-        failure: the error of a model that could not give its first answer, or None.
+        is_ready: whether the warm-up of all models is done.
+        is_stopping: set it to True to answer new requests with 503.
+        in_flight: number of requests that are being handled.
+        failure: the error of a model whose warm-up failed, or None.
     """
 
     def __init__(self, models, limits, report=print):
@@ -64,7 +64,7 @@ class Service:
         self.in_flight = 0
         self.failure = None
         self._memory = Memory(limits.max_bodies)
-        # JSON is read and written beside the event loop; Python runs one of them at a time anyway.
+        # JSON is parsed and written outside the event loop; two threads suffice because of the GIL.
         self._converters = concurrent.futures.ThreadPoolExecutor(2, "json")
         page = importlib.resources.files("zoo.server").joinpath("page.html")
         self._page = page.read_text("utf-8")
@@ -81,7 +81,7 @@ class Service:
 
     @property
     def is_calling(self):
-        """Whether a model is in a call."""
+        """Whether a model call is running."""
         return any(batcher.is_running for batcher in self.batchers.values())
 
     async def page(self, request):
@@ -97,7 +97,7 @@ class Service:
         return JSONResponse({"status": "ready"})
 
     async def rest(self, request):
-        """TensorFlow Serving's API."""
+        """Handles requests to TensorFlow Serving's API."""
         self.in_flight += 1
         body = Body(request, self.limits.max_body)
         try:
@@ -106,10 +106,10 @@ class Service:
             await body.drain()
             response = JSONResponse({"error": error.message}, error.status, error.headers)
         except ClientDisconnect:
-            response = Response(status_code=499)  # nobody reads it
+            response = Response(status_code=499)  # the client is gone
         except Exception as error:
             traceback.print_exc()
-            message = f"The server failed: {type(error).__name__}: {error}"
+            message = f"Internal server error: {type(error).__name__}: {error}"
             response = JSONResponse({"error": message}, 500)
         finally:
             self.in_flight -= 1
@@ -134,7 +134,7 @@ class Service:
         if not match["verb"]:
             return JSONResponse(self._status(batcher.model))
         if match["verb"] != "predict":
-            raise RequestError(501, f":{match['verb']} is not served here. Use :predict.")
+            raise RequestError(501, f":{match['verb']} is not supported. Use :predict.")
         return await self._predict(request, body, batcher)
 
     def _batcher(self, match):
@@ -144,12 +144,10 @@ class Service:
             return batcher
         asked = f"{match['name']}, version {version}" if version else match["name"]
         serves = ", ".join(f"{n}, version {b.model.version}" for n, b in self.batchers.items())
-        raise RequestError(
-            404, f"Servable not found for request: {asked}. This server has {serves}."
-        )
+        raise RequestError(404, f"Servable not found for request: {asked}. Available: {serves}.")
 
     def _status(self, model):
-        """`GetModelStatusResponse` in JSON's form."""
+        """`GetModelStatusResponse` as JSON."""
         state = "UNLOADING" if self.is_stopping else "AVAILABLE" if self.is_ready else "LOADING"
         status = {"error_code": "OK", "error_message": ""}
         version = {"version": str(model.version), "state": state, "status": status}
@@ -171,7 +169,7 @@ class Service:
         loop = asyncio.get_running_loop()
 
         def read():
-            found = inputs.parse(body.unpacked(data))
+            found = inputs.parse(body.decompressed(data))
             name = _signature_name(found, batcher.model)
             arrays = inputs.decode(found, batcher.model.signatures[name].inputs)
             return name, arrays, inputs.is_row_form(found)
@@ -182,7 +180,7 @@ class Service:
         return Response(answer, media_type="application/json")
 
     async def _while_connected(self, request, answer):
-        """Awaits `answer`, and cancels it if the client goes away."""
+        """Awaits `answer`; cancels it if the client disconnects."""
         answer = asyncio.ensure_future(answer)
         gone = asyncio.ensure_future(_disconnected(request))
         try:
@@ -228,7 +226,7 @@ def _signature_name(request, model):
         raise RequestError(
             400,
             f'Serving signature name: "{name}" not found in signature def. '
-            f"There are {sorted(model.signatures)}.",
+            f"Available: {sorted(model.signatures)}.",
         )
     return name
 

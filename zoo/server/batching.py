@@ -1,7 +1,6 @@
-"""The queue of a model: requests that agree are run as one call.
+"""The request queue of a model: compatible requests are batched into one model call.
 
-All of it happens in the event loop, but for the calls themselves, which threads make; so nothing
-needs a lock.
+Only the model calls run in threads; everything else runs in the event loop, so no locks are needed.
 """
 
 import asyncio
@@ -22,10 +21,10 @@ class Item:
     """A request in the queue.
 
     Args:
-        signature_name: of the signature it calls.
+        signature_name: name of the signature to call.
         inputs: {name: NumPy array}.
-        rows: length of the inputs' first axis; or None, if it is run by itself.
-        future: gets {name: NumPy array}; once it is cancelled, the request is dropped.
+        rows: length of the inputs' first axis; None if the request cannot be batched.
+        future: receives {name: NumPy array}; if it is cancelled, the request is dropped.
     """
 
     signature_name: str
@@ -36,7 +35,7 @@ class Item:
 
     @functools.cached_property
     def key(self):
-        """Items of the same key may be run as one call; None: with no other."""
+        """Items with the same key can share a batch; None if the item cannot be batched."""
         if self.rows is None:
             return None
         shapes = {name: array.shape[1:] for name, array in self.inputs.items()}
@@ -44,7 +43,7 @@ class Item:
 
 
 class Batcher:
-    """Calls a model for requests, many at once where that is possible.
+    """Calls a model for queued requests, in batches where possible.
 
     Args:
         model: `zoo.server.models.Model`.
@@ -57,20 +56,20 @@ class Batcher:
         self._queue = collections.deque()
         self._arrival = asyncio.Event()
         self._calls = set()
-        self._single = set()  # names of signatures whose outputs turned out not to have rows
+        self._unbatched = set()  # signatures whose outputs turned out not to have one row per input
         self._threads = concurrent.futures.ThreadPoolExecutor(
             limits.calls_at_once, thread_name_prefix=f"model {model.name}"
         )
         self._workers = []
 
     def start(self):
-        """Begins to work, in the running event loop."""
+        """Starts the workers in the running event loop."""
         self._workers = [
             asyncio.create_task(self._work()) for _ in range(self.limits.calls_at_once)
         ]
 
     async def stop(self):
-        """Lets the queue lie; a call that runs is not waited for."""
+        """Stops the workers without waiting for queued requests or running calls."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -78,21 +77,21 @@ class Batcher:
 
     @property
     def is_running(self):
-        """Whether a thread is in a call."""
+        """Whether a model call is running."""
         return bool(self._calls)
 
     async def run(self, signature_name, inputs):
-        """The outputs of a signature: {name: NumPy array}.
+        """Queues a request and returns the outputs of the signature: {name: NumPy array}.
 
-        If the awaiting task is cancelled before the call has begun, there will be none.
+        If the awaiting task is cancelled before the model call starts, the request is dropped.
 
         Raises:
-            RequestError: 503, if the queue is full; or what the model says against the inputs.
+            RequestError: 503 if the queue is full; or the error of the model.
         """
         if len(self._queue) >= self.limits.max_queue:
-            self._forget_cancelled()
+            self._drop_cancelled()
         if len(self._queue) >= self.limits.max_queue:
-            raise unavailable(f"The queue of model {self.model.name} is full. Try again soon.")
+            raise unavailable(f"The queue of model {self.model.name} is full. Try again later.")
         rows = self._rows(signature_name, inputs)
         item = Item(signature_name, inputs, rows, asyncio.get_running_loop().create_future())
         self._queue.append(item)
@@ -100,12 +99,15 @@ class Batcher:
         return await item.future
 
     def _rows(self, signature_name, inputs):
-        if signature_name in self._single or not self.model.signatures[signature_name].is_batched:
+        if (
+            signature_name in self._unbatched
+            or not self.model.signatures[signature_name].is_batched
+        ):
             return None
         lengths = {len(array) for array in inputs.values()}
         return lengths.pop() if len(lengths) == 1 else None
 
-    def _forget_cancelled(self):
+    def _drop_cancelled(self):
         self._queue = collections.deque(item for item in self._queue if not item.future.done())
 
     async def _work(self):
@@ -122,13 +124,13 @@ class Batcher:
             await self._call(items)
 
     async def _gather(self, items):
-        """Adds to the first item those that can be run with it, waiting a moment for more."""
+        """Appends compatible items from the queue, and waits up to `batch_wait_ms` for more."""
         first, rows = items[0], items[0].rows
         end = first.arrived + self.limits.batch_wait_ms / 1000
         while True:
             for item in list(self._queue):
-                agrees = item.key == first.key and not item.future.done()
-                if agrees and rows + item.rows <= self.limits.max_batch:
+                matches = item.key == first.key and not item.future.done()
+                if matches and rows + item.rows <= self.limits.max_batch:
                     self._queue.remove(item)
                     items.append(item)
                     rows += item.rows
@@ -154,31 +156,31 @@ class Batcher:
                 item.future.set_result(result)
 
     def _results(self, items):
-        """The outputs of each item, or its error."""
+        """Returns the outputs or the error of each item."""
         items_left = [item for item in items if not item.future.done()]
         if len(items_left) > 1:
-            # If the call fails, it shows whose fault it is when each is run alone.
+            # If the batch fails, running each item alone shows which one caused the error.
             with contextlib.suppress(Exception):
-                parts = self._together(items_left)
+                parts = self._run_batch(items_left)
                 if parts is not None:
                     return [parts.get(id(item)) for item in items]
-        return [self._alone(item) for item in items]
+        return [self._run_one(item) for item in items]
 
-    def _together(self, items):
-        """{id of item: its outputs} of one call for all; None if outputs do not have their rows."""
+    def _run_batch(self, items):
+        """Runs the items in one call: {id of item: outputs}; None if outputs cannot be split."""
         name = items[0].signature_name
         joined = {n: np.concatenate([item.inputs[n] for item in items]) for n in items[0].inputs}
         outputs = self.model.call(name, joined)
         ends = np.cumsum([item.rows for item in items])
         if any(array.shape[:1] != (ends[-1],) for array in outputs.values()):
-            self._single.add(name)
+            self._unbatched.add(name)
             return None
         return {
             id(item): {n: array[end - item.rows : end] for n, array in outputs.items()}
             for item, end in zip(items, ends)
         }
 
-    def _alone(self, item):
+    def _run_one(self, item):
         if item.future.done():
             return None
         try:
@@ -186,4 +188,4 @@ class Batcher:
         except RequestError as error:
             return error
         except Exception as error:
-            return RequestError(500, f"The model failed: {type(error).__name__}: {error}")
+            return RequestError(500, f"The model raised an error: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Bodies of requests: counted while they come in, refused when they are too large."""
+"""Reads request bodies, with limits on the size of each and on the memory of all."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,10 @@ _DRAIN_SECONDS = 2.0
 
 
 class Memory:
-    """The bytes of all requests that the server holds.
+    """Limits the memory of all request bodies together.
 
     Args:
-        limit: how many it may hold.
+        limit: maximum number of bytes.
     """
 
     def __init__(self, limit):
@@ -24,16 +24,17 @@ class Memory:
 
     @contextlib.contextmanager
     def share(self):
-        """What one request holds: a function that takes so many bytes more, until the end.
+        """Context manager that yields a function to reserve bytes for one request.
 
-        The function raises RequestError, 503, if there are none left.
+        The function raises RequestError, 503, if the limit is exceeded. The bytes are released on
+        exit.
         """
         taken = 0
 
         def take(count):
             nonlocal taken
             if self.used + count > self.limit:
-                raise unavailable("The server holds as many requests as it can. Try again soon.")
+                raise unavailable("The server's memory for requests is full. Try again later.")
             self.used += count
             taken += count
 
@@ -47,8 +48,8 @@ class Body:
     """The body of a request.
 
     Args:
-        request: `starlette.requests.Request`, of which nothing has been read.
-        limit: bytes it may have, packed and unpacked.
+        request: `starlette.requests.Request` whose body has not been read.
+        limit: maximum number of bytes, before and after decompression.
     """
 
     def __init__(self, request, limit):
@@ -60,73 +61,73 @@ class Body:
         self._is_read = False
 
     async def read(self, take):
-        """All of it, as it came.
+        """Reads the whole body without decompressing it.
 
         Args:
-            take: called with the number of bytes of each piece; see `Memory.share`.
+            take: called with the number of bytes of each chunk; see `Memory.share`.
 
         Raises:
-            RequestError: 413, if it is too large; or what `take` raises.
+            RequestError: 413 if the body is too large; or the error of `take`.
         """
-        pieces = []
+        chunks = []
         if self._declared > self._limit:
             raise self._too_large()
-        async for piece in self._pieces():
+        async for chunk in self._chunks():
             if self._size > self._limit:
                 raise self._too_large()
-            take(len(piece))
-            pieces.append(piece)
-        return b"".join(pieces)
+            take(len(chunk))
+            chunks.append(chunk)
+        return b"".join(chunks)
 
     async def drain(self):
-        """Reads and drops what is left, within reason.
+        """Reads and discards the rest of the body, up to a limit.
 
-        A client that is still writing when the connection is closed may not see the answer.
+        If the connection is closed while the client is still writing, it may not see the response.
         """
         most = 4 * self._limit
         if self._declared > most:
             return
         with contextlib.suppress(TimeoutError, ClientDisconnect):
             async with asyncio.timeout(_DRAIN_SECONDS):
-                async for _ in self._pieces():
+                async for _ in self._chunks():
                     if self._size > most:
                         return
 
-    def unpacked(self, data):
-        """Bytes that `read` returned, without their gzip, if they have one.
+    def decompressed(self, data):
+        """Decompresses the bytes that `read` returned, if they are gzip-encoded.
 
         Raises:
-            RequestError: 413, if they are too large; 400, if they are not gzip; 415, if they are
-                packed otherwise.
+            RequestError: 413 if the result is too large; 400 if the bytes are not gzip; 415 for
+                other encodings.
         """
         if self._encoding == "identity":
             return data
         if self._encoding != "gzip":
             raise RequestError(
                 415,
-                f"Content-Encoding may be gzip or identity. Received: {self._encoding}.",
+                f"Content-Encoding must be gzip or identity. Received: {self._encoding}.",
                 {"Accept-Encoding": "gzip, identity"},
             )
-        unpacker = zlib.decompressobj(wbits=31)
+        decompressor = zlib.decompressobj(wbits=31)
         try:
-            unpacked = unpacker.decompress(data, self._limit + 1)
+            decompressed = decompressor.decompress(data, self._limit + 1)
         except zlib.error as error:
             raise RequestError(400, f"The body is not gzip: {error}.") from None
-        if len(unpacked) > self._limit:
+        if len(decompressed) > self._limit:
             raise self._too_large()
-        if not unpacker.eof:
-            raise RequestError(400, "The body's gzip is cut off.")
-        return unpacked
+        if not decompressor.eof:
+            raise RequestError(400, "The gzip data are truncated.")
+        return decompressed
 
-    async def _pieces(self):
+    async def _chunks(self):
         while not self._is_read:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect()
-            piece = message.get("body", b"")
-            self._size += len(piece)
+            chunk = message.get("body", b"")
+            self._size += len(chunk)
             self._is_read = not message.get("more_body", False)
-            yield piece
+            yield chunk
 
     def _too_large(self):
         return RequestError(413, f"The request is larger than {self._limit} bytes.")

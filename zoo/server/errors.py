@@ -1,19 +1,19 @@
-"""What can go wrong, before the server answers and while it does."""
+"""Errors of the server and of requests."""
 
 from zoo.errors import UserError
 
 
 class ServerError(UserError):
-    """A model or an option that cannot be served with; the message says which and why."""
+    """Invalid model or option; the message says which and why."""
 
 
 class RequestError(Exception):
-    """A request that is not answered as its client wished.
+    """A request that gets an error response.
 
     Args:
         status: HTTP status code.
-        message: goes to the client as {"error": message}.
-        headers: HTTP headers that go with it.
+        message: sent to the client as {"error": message}.
+        headers: additional HTTP headers.
     """
 
     def __init__(self, status, message, headers=None):
@@ -24,5 +24,5 @@ class RequestError(Exception):
 
 
 def unavailable(message):
-    """The 503 of a server that can answer soon, but not now."""
+    """Returns a 503 error that asks the client to try again."""
     return RequestError(503, message, {"Retry-After": "1"})

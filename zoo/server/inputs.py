@@ -1,4 +1,4 @@
-"""From the JSON of a predict request to tensors.
+"""Converts the JSON of a predict request to arrays.
 
 Source: TensorFlow Serving, "RESTful API" (tensorflow.org/tfx/serving/api_rest), sections "Predict
 API", "JSON mapping" and "Encoding binary values".
@@ -14,19 +14,21 @@ import tensorflow as tf
 
 from zoo.server.errors import RequestError
 
-_DEEPEST = 32  # axes of a tensor: NumPy has at most 64
+_MAX_AXES = 32  # of a tensor; NumPy supports 64
 
 
 def parse(body):
-    """Bytes of a request -> dict.
+    """Parses the body of a request to a dict.
 
     Raises:
-        RequestError: 400, if they are not a JSON object.
+        RequestError: 400 if it is not a JSON object.
     """
     try:
         request = json.loads(body)
     except RecursionError:
-        raise RequestError(400, "JSON Parse error: lists or objects are nested too deep.") from None
+        raise RequestError(
+            400, "JSON Parse error: lists or objects are nested too deeply."
+        ) from None
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, a number of 5,000 digits
         raise RequestError(400, f"JSON Parse error: {error}") from None
     if not isinstance(request, dict):
@@ -35,32 +37,32 @@ def parse(body):
 
 
 def is_row_form(request):
-    """Whether a predict request has "instances", and not "inputs".
+    """Whether a predict request has "instances" (row form) instead of "inputs" (column form).
 
     Raises:
-        RequestError: 400, if it has neither or both.
+        RequestError: 400 if it has neither or both.
     """
     forms = [key for key in ("instances", "inputs") if key in request]
     if not forms:
         raise RequestError(400, "Missing 'inputs' or 'instances' key.")
     if len(forms) == 2:
-        raise RequestError(400, "Give one of 'inputs' and 'instances'. Received both.")
+        raise RequestError(400, "Provide either 'inputs' or 'instances'. Received both.")
     return forms == ["instances"]
 
 
 def decode(request, specs):
-    """The inputs of a predict request.
+    """Decodes the inputs of a predict request.
 
     Args:
         request: dict with "instances" (row form) or "inputs" (column form).
         specs: {name: `tf.TensorSpec`} of the signature.
 
     Returns:
-        {name: NumPy array}; strings are bytes in arrays of objects.
+        {name: NumPy array}; strings are bytes in object arrays.
 
     Raises:
-        RequestError: 400, if the inputs are not what the signature takes; 501, if it takes
-            something that JSON has no form for.
+        RequestError: 400 if the inputs do not match the signature; 501 if the signature has a dtype
+            that JSON cannot represent.
     """
     read = _rows if is_row_form(request) else _columns
     return {name: _array(name, value, specs[name]) for name, value in read(request, specs).items()}
@@ -71,7 +73,8 @@ def _rows(request, specs):
     instances = request["instances"]
     if not isinstance(instances, list) or not instances:
         raise RequestError(
-            400, f"'instances' must be a list of at least one. Received: {_shown(instances)}."
+            400,
+            f"'instances' must be a list of at least one element. Received: {_shown(instances)}.",
         )
     are_objects = [_is_object(instance) for instance in instances]
     if not any(are_objects) and len(specs) == 1:
@@ -119,13 +122,13 @@ def _check_names(found, specs, where):
 
 
 def _array(name, value, spec):
-    """A JSON value -> NumPy array of the spec's dtype and shape."""
+    """Converts a JSON value to a NumPy array of the spec's dtype and shape."""
     values, shape = _flat(name, value)
     if not spec.shape.is_compatible_with(shape):
         raise RequestError(
             400,
             f"Input {name!r} must have the shape {_shape(spec.shape)}. "
-            f"Received one of shape {list(shape)}.",
+            f"Received shape: {list(shape)}.",
         )
     kind = spec.dtype
     if kind == tf.string:
@@ -138,19 +141,19 @@ def _array(name, value, spec):
     elif kind.is_floating:
         array = _floats(name, _checked(name, values, {int, float}, kind), kind)
     else:
-        raise RequestError(501, f"Input {name!r} is {kind.name}, which JSON has no form for.")
+        raise RequestError(501, f"Input {name!r} is {kind.name}, which JSON cannot represent.")
     return array.reshape(shape)
 
 
 def _flat(name, value):
-    """The innermost values of nested lists, and the shape."""
+    """Flattens nested lists; returns the values and the shape."""
     values, shape = [value], []
     while values and isinstance(values[0], list):
         if set(map(type, values)) != {list} or len(set(map(len, values))) != 1:
             raise _ragged(name)
         shape.append(len(values[0]))
-        if len(shape) > _DEEPEST:
-            raise RequestError(400, f"Input {name!r} has more than {_DEEPEST} axes.")
+        if len(shape) > _MAX_AXES:
+            raise RequestError(400, f"Input {name!r} has more than {_MAX_AXES} axes.")
         values = list(itertools.chain.from_iterable(values))
     if list in set(map(type, values)):
         raise _ragged(name)
@@ -159,7 +162,7 @@ def _flat(name, value):
 
 def _ragged(name):
     return RequestError(
-        400, f"Input {name!r} is ragged: lists of one level differ in length or depth."
+        400, f"Input {name!r} is ragged: lists at the same level differ in length or depth."
     )
 
 
@@ -174,7 +177,9 @@ def _integers(name, values, kind):
     try:
         return np.array(values, kind.as_numpy_dtype)
     except OverflowError:
-        raise RequestError(400, f"Input {name!r} has numbers that are no {kind.name}.") from None
+        raise RequestError(
+            400, f"Input {name!r} has numbers outside the range of {kind.name}."
+        ) from None
 
 
 def _floats(name, values, kind):
@@ -192,13 +197,13 @@ def _floats(name, values, kind):
 
 
 def _bytes(name, value):
-    """A JSON string, or {"b64": ...}, -> bytes."""
+    """Converts a JSON string or {"b64": ...} to bytes."""
     if isinstance(value, str):
         try:
             return value.encode()
         except UnicodeEncodeError:
             raise RequestError(
-                400, f"Input {name!r} has half of a surrogate pair: {_shown(value)}."
+                400, f"Input {name!r} has a lone surrogate: {_shown(value)}."
             ) from None
     if not _is_base64(value):
         raise RequestError(
@@ -206,7 +211,7 @@ def _bytes(name, value):
         )
     digits = "".join(value["b64"].split())
     if not digits.endswith("="):
-        digits += "=" * (-len(digits) % 4)  # clients may leave the padding out
+        digits += "=" * (-len(digits) % 4)  # clients may omit the padding
     try:
         return base64.b64decode(digits, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -218,6 +223,6 @@ def _shape(shape):
 
 
 def _shown(value):
-    """A JSON value for a message, cut short."""
+    """A JSON value for a message, truncated."""
     text = json.dumps(value, ensure_ascii=True, default=str)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,4 +1,4 @@
-"""How much a server takes on."""
+"""Limits of the server."""
 
 import dataclasses
 
@@ -7,20 +7,20 @@ from zoo.server.errors import ServerError
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How much a server takes on.
+    """Limits of the server.
 
     Args:
-        max_batch: rows that are run as one call; a single request may have more.
-        batch_wait_ms: milliseconds that a request waits for others to be run with.
-        max_queue: requests that wait for a model; further ones get 503.
-        max_body: bytes of a request, and of what its gzip holds; larger ones get 413.
-        max_bodies: bytes of all requests that are read or wait; further ones get 503.
-        request_timeout: seconds that a request may take from its first byte on; then it gets 504.
-        shutdown_grace: seconds that requests have to be answered in when the server is stopped.
-        calls_at_once: of one model.
+        max_batch: maximum number of rows per batch; a single request may have more.
+        batch_wait_ms: milliseconds a request waits for others to join its batch.
+        max_queue: maximum number of queued requests per model; further requests get 503.
+        max_body: maximum bytes of a request, also after decompression; larger requests get 413.
+        max_bodies: maximum bytes of all requests in memory; further requests get 503.
+        request_timeout: maximum seconds per request, from its first byte; then it gets 504.
+        shutdown_grace: seconds to finish running requests when the server is stopped.
+        calls_at_once: maximum number of concurrent calls per model.
 
     Raises:
-        ServerError: if a number is too small.
+        ServerError: if a value is too small.
     """
 
     max_batch: int = 32

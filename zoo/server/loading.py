@@ -1,4 +1,4 @@
-"""From the words of a command line to models."""
+"""Finds and loads the SavedModels named on the command line."""
 
 import json
 import pathlib
@@ -15,36 +15,36 @@ _FILE = "saved_model.pb"
 
 
 def load_all(folders):
-    """Loads the models of the command line; see `load`.
+    """Loads the models named on the command line; see `find` and `load`.
 
     Raises:
-        ServerError: also if there is none, or if two have the same name.
+        ServerError: if there is no model, or two have the same name.
     """
     if not folders:
         raise ServerError("Name at least one folder with an exported model.")
-    places = [find(folder) for folder in folders]
-    homes = {}
-    for name, _, folder in places:
-        if name in homes:
+    found = [find(folder) for folder in folders]
+    by_name = {}
+    for name, _, folder in found:
+        if name in by_name:
             raise ServerError(
-                f"Two models are named {name}: {homes[name]} and {folder}. "
-                f"Give one of them another name: OTHER={folder}."
+                f"Two models are named {name}: {by_name[name]} and {folder}. "
+                f"Rename one of them with OTHER={folder}."
             )
-        homes[name] = folder
-    return [load(*place) for place in places]
+        by_name[name] = folder
+    return [load(*model) for model in found]
 
 
 def find(given):
-    """Where the model is that a word of the command line names.
+    """Finds the model for a command-line argument.
 
     Args:
-        given: "…/NAME/1"; "…/NAME", of whose versions the highest is taken; or "NAME=path".
+        given: "…/NAME/1"; "…/NAME", which selects its highest version; or "NAME=path".
 
     Returns:
-        Its name, its version and its folder.
+        The name, version and folder of the model.
 
     Raises:
-        ServerError: if there is none.
+        ServerError: if there is no such model.
     """
     name, equals, path = str(given).partition("=")
     if not equals or "/" in name or pathlib.Path(given).exists():
@@ -62,7 +62,7 @@ def find(given):
     version = int(absolute.name) if has_version else 1
     name = name or (absolute.parent.name if has_version else absolute.name)
     if not name or set(name) & set("/:"):
-        raise ServerError(f"{name!r} cannot be a model's name in a URL. Say NAME={folder}.")
+        raise ServerError(f"The model name {name!r} cannot be used in a URL. Pass NAME={folder}.")
     return name, version, folder
 
 
@@ -70,7 +70,7 @@ def load(name, version, folder):
     """Loads a SavedModel.
 
     Raises:
-        ServerError: if it is damaged, or has no signatures.
+        ServerError: if it is damaged or has no signatures.
     """
     started = time.monotonic()
     try:
@@ -78,13 +78,13 @@ def load(name, version, folder):
         loaded = tf.saved_model.load(str(folder))
         graphs = [g for g in proto.meta_graphs if "serve" in g.meta_info_def.tags]
         signatures = {key: _signature(f) for key, f in loaded.signatures.items()}
-    except Exception as error:  # TensorFlow has no type of error for a damaged file
+    except Exception as error:  # TensorFlow raises various errors for a damaged file
         raise ServerError(
             f"The SavedModel in {folder} cannot be loaded ({type(error).__name__}: "
             f"{_first_line(error)}). If it is damaged, export the model again."
         ) from None
     if not signatures or not graphs:
-        raise ServerError(f"The SavedModel in {folder} has no signatures, so it cannot be served.")
+        raise ServerError(f"The SavedModel in {folder} cannot be served: it has no signatures.")
     signature_def = {key: _json(value) for key, value in sorted(graphs[0].signature_def.items())}
     return Model(
         name,
@@ -104,13 +104,13 @@ def _signature(function):
 
 
 def _kind(signatures):
-    """What the signatures say a model is; see `zoo.export`."""
+    """Infers the kind of a model from its signatures; see `zoo.export`."""
     if DEFAULT_SIGNATURE in signatures:
         default = signatures[DEFAULT_SIGNATURE]
-        ends = (set(default.inputs), set(default.outputs))
-        if ends == ({"texts"}, {"translations", "scores", "error"}):
+        names = (set(default.inputs), set(default.outputs))
+        if names == ({"texts"}, {"translations", "scores", "error"}):
             return "translator"
-        if ends == ({"image_bytes"}, {"labels", "probabilities", "error"}):
+        if names == ({"image_bytes"}, {"labels", "probabilities", "error"}):
             return "classifier"
     return "model"
 
@@ -130,10 +130,10 @@ def _not_a_model(folder):
         kind = json.loads((folder / "export.json").read_text())["format"]
     except (OSError, ValueError, KeyError, TypeError):
         return (
-            f"{folder} holds no SavedModel: there is no {_FILE} in it or in a folder of it that is "
-            "named by a version number. Export a model first."
+            f"{folder} contains no SavedModel: there is no {_FILE} in it or a numbered subfolder. "
+            "Export a model first."
         )
-    return f"{folder} holds an export in the format {kind}. What is served is a SavedModel."
+    return f"{folder} contains an export in the format {kind}. Only SavedModels can be served."
 
 
 def _first_line(error):

@@ -1,4 +1,4 @@
-"""The SavedModels that are served: described and called."""
+"""Served SavedModels: signatures, metadata and calls."""
 
 import pathlib
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import tensorflow as tf
 from zoo.server.errors import RequestError
 
 DEFAULT_SIGNATURE = "serving_default"
-# What TensorFlow Serving answers to an error of a model; to others it answers 500.
+# The HTTP status of TensorFlow Serving for each error of a model; for others it is 500.
 _STATUS = {
     tf.errors.INVALID_ARGUMENT: 400,
     tf.errors.FAILED_PRECONDITION: 400,
@@ -24,7 +24,7 @@ _STATUS = {
 
 
 class Signature(NamedTuple):
-    """One way to call a model.
+    """A signature of a SavedModel.
 
     Fields:
         inputs, outputs: {name: `tf.TensorSpec`}.
@@ -37,10 +37,11 @@ class Signature(NamedTuple):
 
     @property
     def is_batched(self):
-        """Whether rows of several requests may be run as one call, and parted again.
+        """Whether requests can be batched and their outputs split again.
 
-        So it is if every input and output has a free first axis, and no output another: the width
-        of, say, attention to padded tokens depends on the longest of the rows.
+        This requires a dynamic first dimension of every input and output, and no other dynamic
+        dimension of an output: it could depend on the other rows, as the width of attention maps
+        depends on the longest row.
         """
         inputs = [spec.shape for spec in self.inputs.values()]
         outputs = [spec.shape for spec in self.outputs.values()]
@@ -52,16 +53,16 @@ class Signature(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model that is served.
+    """A served model.
 
     Fields:
-        name, version: as the URL has them: str and int.
-        kind: "classifier" or "translator", if it has their signatures; or "model".
-        folder: where it was loaded from.
+        name, version: str and int, as in the URL.
+        kind: "classifier" or "translator" if it has their signatures, else "model".
+        folder: path it was loaded from.
         signatures: {name: `Signature`}.
-        signature_def: {name: dict}, the SavedModel's `SignatureDef` protos in JSON's form.
-        seconds: that loading took.
-        loaded: the SavedModel itself, whose variables live as long as something refers to it.
+        signature_def: {name: dict}, the SavedModel's `SignatureDef` protos as JSON.
+        seconds: duration of loading.
+        loaded: the SavedModel object; a reference is needed to keep its variables alive.
     """
 
     name: str
@@ -81,10 +82,10 @@ class Model(NamedTuple):
             inputs: {name: NumPy array}.
 
         Returns:
-            {name: NumPy array}; strings are bytes in arrays of objects.
+            {name: NumPy array}; strings are bytes in object arrays.
 
         Raises:
-            RequestError: what the model says against it.
+            RequestError: if the model raises an error.
         """
         signature = self.signatures[signature_name]
         tensors = {n: tf.constant(v, signature.inputs[n].dtype) for n, v in inputs.items()}
@@ -92,18 +93,18 @@ class Model(NamedTuple):
             outputs = signature.function(**tensors)
         except tf.errors.OpError as error:
             status = _STATUS.get(error.error_code, 500)
-            raise RequestError(status, f"The model failed: {_reason(error)}") from None
+            raise RequestError(status, f"The model raised an error: {_reason(error)}") from None
         return {name: _numpy(tensor) for name, tensor in outputs.items()}
 
     def metadata(self):
-        """`GetModelMetadataResponse` in JSON's form."""
+        """`GetModelMetadataResponse` as JSON."""
         return {
             "model_spec": {"name": self.name, "signature_name": "", "version": str(self.version)},
             "metadata": {"signature_def": {"signature_def": self.signature_def}},
         }
 
     def summary(self):
-        """What the page wants to know, as JSON can hold it."""
+        """Returns the data for the web page, as a dict that can be stored as JSON."""
         return {
             "name": self.name,
             "version": str(self.version),

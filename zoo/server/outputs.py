@@ -1,8 +1,8 @@
-"""From tensors to the JSON of an answer.
+"""Converts the outputs of a model to the JSON of a response.
 
 Source: TensorFlow Serving, "RESTful API" (tensorflow.org/tfx/serving/api_rest), sections "Predict
-API" and "JSON conformance". As there, numbers that are not finite are written as the tokens NaN,
-Infinity and -Infinity, which strict JSON does not have, and Python's and others' readers have.
+API" and "JSON conformance". As there, non-finite numbers are written as NaN, Infinity and
+-Infinity, which are not strict JSON but accepted by Python and other parsers.
 """
 
 import base64
@@ -14,13 +14,13 @@ from zoo.server.errors import RequestError
 
 
 def encode(outputs, row_form):
-    """{name: NumPy array} -> bytes of the answer.
+    """Encodes {name: NumPy array} to the bytes of the response.
 
-    Strings of an output whose name ends in "_bytes" are written as {"b64": ...}; in others, what
-    is not UTF-8 is replaced by U+FFFD.
+    Strings of outputs whose names end in "_bytes" are written as {"b64": ...}; in other outputs,
+    invalid UTF-8 is replaced by U+FFFD.
 
     Raises:
-        RequestError: 400, if `row_form` is asked for and the outputs do not have rows alike.
+        RequestError: 400 if `row_form` is True and the outputs differ in their first dimension.
     """
     values = {name: _plain(name, array) for name, array in outputs.items()}
     if not row_form:
@@ -31,8 +31,8 @@ def encode(outputs, row_form):
             shapes = {name: list(array.shape) for name, array in outputs.items()}
             raise RequestError(
                 400,
-                f"The outputs have no rows alike: their shapes are {shapes}. "
-                "Ask in column form, with 'inputs'.",
+                f"The outputs differ in their first dimension: {shapes}. "
+                "Use column form, with 'inputs'.",
             )
         rows = next(iter(values.values()))
         if len(values) > 1:
@@ -42,7 +42,7 @@ def encode(outputs, row_form):
 
 
 def _plain(name, array):
-    """NumPy array -> nested lists of what JSON has."""
+    """Converts a NumPy array to nested lists."""
     if array.dtype == object:
         plain = np.empty(array.size, object)
         if name.endswith("_bytes"):
@@ -53,6 +53,6 @@ def _plain(name, array):
     if array.dtype.kind in "biu" or array.dtype == np.float64:
         return array.tolist()
     if array.dtype.kind in "fV":
-        # By way of text, 0.2 is written as 0.2, and not as 0.20000000298023224.
+        # Conversion through text gives 0.2 instead of 0.20000000298023224.
         return array.astype(np.float32).astype("U").astype(np.float64).tolist()
-    raise RequestError(501, f"Output {name!r} is {array.dtype}, which JSON has no form for.")
+    raise RequestError(501, f"Output {name!r} is {array.dtype}, which JSON cannot represent.")

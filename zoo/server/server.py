@@ -1,4 +1,4 @@
-"""`serve`: from folders to a running server, and back."""
+"""`serve`: runs the server until it is stopped."""
 
 import contextlib
 import os
@@ -17,50 +17,50 @@ from zoo.server.loading import load_all
 
 
 def serve(folders, host="127.0.0.1", port=8501, access_log=False, **limits):
-    """Serves exported models until the process is told to stop (SIGTERM, SIGINT).
+    """Serves exported models until the process receives SIGTERM or SIGINT.
 
-    Then no new requests are taken, and those begun are answered. A second signal does not wait for
-    them. If a call of a model is still running after the grace time, the process is ended.
+    New requests are then refused and running requests are finished; a second signal stops without
+    waiting for them. A model call that still runs after `shutdown_grace` seconds is killed with the
+    process.
 
     Args:
-        folders: list of "…/NAME/1"; "…/NAME", of whose versions the highest is served; or
-            "NAME=path".
-        host: address to listen on; "0.0.0.0" takes requests from other machines.
-        port: to listen on; 0 takes one that is free, and prints which.
-        access_log: whether every request is printed.
+        folders: list of "…/NAME/1"; "…/NAME", which serves its highest version; or "NAME=path".
+        host: address to listen on; "0.0.0.0" accepts requests from other machines.
+        port: port to listen on; 0 selects a free port and prints it.
+        access_log: whether to log every request.
         **limits: see `zoo.server.limits.Limits`.
 
     Returns:
-        0; or 1 if a request was cut off.
+        0, or 1 if a request was aborted.
 
     Raises:
-        ServerError: if a folder cannot be served, a limit is wrong or the port is taken.
+        ServerError: if a folder cannot be served, a limit is invalid or the port is in use.
     """
     limits = Limits(**limits)
-    with _leaving_on_signals(), bound_socket(host, port) as listener:
+    with _exit_on_signals(), bound_socket(host, port) as listener:
         service = Service(load_all(folders), limits, report=_say)
         server = Server(service, address=_address(host, listener), access_log=access_log)
         server.run(sockets=[listener])
     if service.failure:
         raise service.failure
     if service.is_calling:
-        # Such a thread cannot be stopped, and the interpreter would wait for it.
+        # The thread of a model call cannot be stopped, and `sys.exit` would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(1 if server.cut_off else 0)
-    return 1 if server.cut_off else 0
+        os._exit(1 if server.aborted else 0)
+    return 1 if server.aborted else 0
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which on a signal first answers the requests it has.
+    """A Uvicorn server that finishes running requests when it is stopped.
 
     Args:
         service: `zoo.server.app.Service`.
         address: URL to print when the service is ready.
-        access_log: whether every request is printed.
+        access_log: whether to log every request.
 
     Attributes:
-        cut_off: number of requests that were not answered in the grace time.
+        aborted: number of requests that were not finished within the grace period.
     """
 
     def __init__(self, service, address=None, access_log=False):
@@ -73,11 +73,11 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.service = service
         self.address = address
-        self.cut_off = 0
+        self.aborted = 0
         self._end = None
 
     def stop(self):
-        """Takes no more requests, and ends when the last is answered; the second time, at once."""
+        """Refuses new requests and stops when the running ones are done, or at a second call."""
         grace = 0 if self.service.is_stopping else self.service.limits.shutdown_grace
         self.service.is_stopping = True
         self._end = time.monotonic() + grace
@@ -97,26 +97,26 @@ class Server(uvicorn.Server):
             return False
         if service.in_flight and time.monotonic() < self._end:
             return False
-        self.cut_off = service.in_flight
-        # for answers on their way to slow clients
+        self.aborted = service.in_flight
+        # for responses that are being sent to slow clients
         self.config.timeout_graceful_shutdown = max(1.0, self._end - time.monotonic())
         return True
 
 
 @contextlib.contextmanager
-def _leaving_on_signals():
-    """Until the server has its own way to stop, a signal ends the process, as it then has no work.
+def _exit_on_signals():
+    """Makes SIGINT and SIGTERM exit the process while models are loaded.
 
-    Also as the first process of a container, for which the system has no such default.
+    As process 1 of a container, it would otherwise ignore them.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may handle signals
+        yield  # only the main thread can set signal handlers
         return
 
-    def leave(sig, frame):
+    def exit_(sig, frame):
         raise SystemExit(0)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, exit_) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -125,9 +125,9 @@ def _leaving_on_signals():
 
 
 def bound_socket(host, port):
-    """A socket that is bound, but does not listen yet: the port is ours while models load."""
-    if not 0 <= port < 2**16:  # The system would listen on another.
-        raise ServerError(f"A port is a number from 0 to {2**16 - 1}. Received: {port}.")
+    """Binds a socket without listening yet, which reserves the port while models load."""
+    if not 0 <= port < 2**16:  # the system would use another port
+        raise ServerError(f"port must be from 0 to {2**16 - 1}. Received: {port}.")
     try:
         family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)

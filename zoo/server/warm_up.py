@@ -1,4 +1,4 @@
-"""A model's first answer, which takes longer than the others."""
+"""Warms up models: the first call of a model is slower than later ones."""
 
 import asyncio
 
@@ -12,10 +12,10 @@ _TEXT = b"hello"
 
 
 async def warm_up(batcher):
-    """Has a model answer once, if it is of a kind whose inputs are known.
+    """Calls a classifier or translator once; other kinds of models are skipped.
 
-    A translator compiles its search for the shape of one short text here, which takes seconds; for
-    further shapes it does so when they first come.
+    A translator compiles its search for one short text, which takes seconds. Other shapes are
+    compiled when they first occur.
 
     Args:
         batcher: `zoo.server.batching.Batcher`.

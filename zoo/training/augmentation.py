@@ -1,14 +1,14 @@
 """Image augmentation for training Vision Transformers on little data, as a pure function.
 
-The recipe of Touvron et al. 2020, "Training data-efficient image transformers" (DeiT), with the
-crop and erasing of Lee et al. 2021, "Vision Transformer for Small-Size Datasets": crop and flip,
+Follows Touvron et al. 2020, "Training data-efficient image transformers" (DeiT), with the crop and
+erasing of Lee et al. 2021, "Vision Transformer for Small-Size Datasets": crop and flip,
 RandAugment, random erasing, Mixup or CutMix.
 
 Images are float32 [batch, height, width, channels] in 0..255 with any number of channels, labels
 float32 [batch, classes] whose rows sum to one, and a seed an int32 pair [2]. Every choice is drawn
-from the seed for each image on its own, so that an epoch can be replayed whatever the number of
-workers. Keras's random layers take no seed tensor, and some of them (RandomCrop, RandAugment,
-Equalization) share a choice within the batch; its deterministic operations are used.
+per image from the seed, so an epoch can be replayed with any number of workers. Keras's random
+layers take no seed tensor, and some of them (RandomCrop, RandAugment, Equalization) make one choice
+per batch, so only Keras's deterministic operations are used.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from zoo.training.rand_augment import rand_augment, size, uniform, warp
 
 
 def _box(images, top, left, height, width):
-    """Mask [batch, height, width, 1] of the part of each box that lies in its image."""
+    """Returns a mask [batch, height, width, 1] of each box, clipped to its image."""
     rows, columns = size(images)
     row = tf.range(rows)[None, :, None, None] - top
     column = tf.range(columns)[None, None, :, None] - left
@@ -28,7 +28,7 @@ def _box(images, top, left, height, width):
 
 
 def crop_and_flip(images, seed, padding, flip_probability):
-    """Crop out of the image with `padding` black pixels around it, and flip left to right."""
+    """Crops at random after padding with `padding` black pixels, and flips left to right."""
     seeds = tf.unstack(tf.random.split(seed, 3))
     x, y = (tf.floor(uniform(s, images, -padding, padding + 1)) for s in seeds[:2])
     flip = tf.where(uniform(seeds[2], images) < flip_probability, -1.0, 1.0)
@@ -38,7 +38,7 @@ def crop_and_flip(images, seed, padding, flip_probability):
 def erase(images, seed, probability):
     """Zhong et al. 2020, "Random Erasing", algorithm 1: noise in a box of 2 % to 40 %.
 
-    A box that is too long for the image is cut to it instead of being drawn again.
+    A box that is larger than the image is clipped instead of being drawn again.
     """
     seeds = tf.unstack(tf.random.split(seed, 6))
     rows, columns = size(images)
@@ -56,10 +56,10 @@ def erase(images, seed, probability):
 def mix(images, labels, seed, mixup_alpha, cutmix_alpha, mix_probability, cutmix_probability):
     """Mixup (Zhang et al. 2018, section 2) or CutMix (Yun et al. 2019, section 3.1).
 
-    Both are a map of how much of an image is kept, the same everywhere or one box of its
-    partner. The mean of the map is the label's share, so a box cut by the border counts as
-    it is. An alpha of 0 turns that kind off, whatever `cutmix_probability`; both are
-    not to be 0.
+    Both use a map of the share of each pixel that is kept: constant for Mixup, 0 in a box and 1
+    elsewhere for CutMix. The label's share is the mean of the map, so a clipped box counts with
+    its real area. An alpha of 0 disables that operation, whatever `cutmix_probability`; at least
+    one alpha must be positive.
     """
     seeds = tf.unstack(tf.random.split(seed, 7))
     if not mixup_alpha or not cutmix_alpha:
@@ -83,23 +83,23 @@ def mix(images, labels, seed, mixup_alpha, cutmix_alpha, mix_probability, cutmix
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """The settings of the recipe, called with (images, labels, seed).
+    """Augments a batch: call it with (images, labels, seed).
 
-    The images may be of any number type, the labels must be one-hot or otherwise sum to
-    one. Returns new images and labels as described at the top.
+    Images may have any numeric dtype; each row of labels must sum to one. Returns float32 images
+    and labels as described at the top of this module.
 
     Args:
-        crop_padding: pixels by which a crop may be shifted; 0 turns cropping off.
-        flip_probability: share of images flipped left to right.
-        randaugment_num_ops: operations applied to an image; 0 turns RandAugment off.
-        randaugment_magnitude: their strength as a part, 0 to 1, of its range.
-        randaugment_probability: share of the operations that are applied and not left out;
-            DeiT leaves half of them out, the paper of RandAugment none.
-        erase_probability: share of images with a box of noise.
-        mixup_alpha, cutmix_alpha: of the Beta(alpha, alpha) that draws how much of an image
-            is kept; 0 turns that kind of mixing off.
-        mix_probability: share of images mixed with another one.
-        cutmix_probability: share of the mixed images where that is CutMix and not Mixup.
+        crop_padding: pixels by which a crop may be shifted; 0 disables cropping.
+        flip_probability: probability that an image is flipped left to right.
+        randaugment_num_ops: operations applied to an image; 0 disables RandAugment.
+        randaugment_magnitude: strength of the operations, 0 to 1.
+        randaugment_probability: probability that an operation is applied: 0.5 in DeiT, 1 in the
+            RandAugment paper.
+        erase_probability: probability that a box of an image is replaced by noise.
+        mixup_alpha, cutmix_alpha: the share of an image that is kept is drawn from
+            Beta(alpha, alpha); 0 disables the operation.
+        mix_probability: probability that an image is mixed with another.
+        cutmix_probability: probability that a mixed image uses CutMix instead of Mixup.
     """
 
     crop_padding: int = 4
@@ -116,13 +116,13 @@ class Augmentation:
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
             if name in ("crop_padding", "randaugment_num_ops"):
-                allowed, good = ("a whole number from 0", isinstance(value, int) and value >= 0)
+                allowed, good = ("an integer of at least 0", isinstance(value, int) and value >= 0)
             elif name.endswith("_alpha"):
-                allowed, good = "a finite number from 0", 0.0 <= value < math.inf
+                allowed, good = "finite and at least 0", 0.0 <= value < math.inf
             else:
                 allowed, good = "from 0 to 1", 0.0 <= value <= 1.0
             if not good:
-                raise ValueError(f"{name} must be {allowed}, not {value!r}")
+                raise ValueError(f"{name} must be {allowed}. Received: {name}={value!r}.")
 
     def __call__(self, images, labels, seed):
         images, labels = tf.cast(images, tf.float32), tf.cast(labels, tf.float32)

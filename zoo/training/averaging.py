@@ -9,16 +9,16 @@ from zoo.training.whole_file import write_whole
 
 
 class AverageCheckpoints(keras.callbacks.Callback):
-    """Keeps the weights of the last epochs, whose mean translates better than the last ones alone.
+    """Saves the weights of the last epochs, whose mean translates better than the last weights.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 6.1, which averaged the last
-    five checkpoints. To survive an interruption it stands before `Checkpoint` among the callbacks:
-    the weights of an epoch are then there once the epoch counts as done.
+    five checkpoints. Put this callback before `Checkpoint` in the list: the weights of an epoch are
+    then on disk before the checkpoint that marks the epoch as done.
 
     Args:
-        folder: of the run; a file for each epoch lies in it until `remove`.
-        count: number of epochs whose weights are kept, at least 1.
-        is_chief: whether this worker writes.
+        folder: run directory; it holds one file per epoch until `remove` is called.
+        count: number of epochs to keep, at least 1.
+        is_chief: whether this worker writes the files.
     """
 
     def __init__(self, folder, count, is_chief=True):
@@ -44,28 +44,29 @@ class AverageCheckpoints(keras.callbacks.Callback):
                 path.unlink()
 
     def average(self, model):
-        """Sets the weights of `model` to their mean over the epochs kept; what is not a fraction,
-        such as a count, to that of the last epoch.
+        """Sets the weights of `model` to their mean over the saved epochs.
+
+        Integer and boolean variables, such as counters, get the value of the last epoch.
 
         Raises:
-            FileNotFoundError: if no epoch has been kept.
-            ValueError: if the files are of another model.
+            FileNotFoundError: if no epoch has been saved.
+            ValueError: if the files do not fit `model`.
         """
         files = self._files()
         if not files:
-            raise FileNotFoundError(f"{self.folder} holds no weights of epochs to average.")
+            raise FileNotFoundError(f"{self.folder} contains no epoch weights to average.")
         total = None
         for path in files:
             with np.load(path) as file:
                 weights = [_widened(array, np.float64) for array in file.values()]
             total = [
-                before + now if now.dtype == np.float64 else now
-                for before, now in zip(total or [0.0] * len(weights), weights, strict=True)
+                old + new if new.dtype == np.float64 else new
+                for old, new in zip(total or [0.0] * len(weights), weights, strict=True)
             ]
         model.set_weights([w / len(files) if w.dtype == np.float64 else w for w in total])
 
     def remove(self):
-        """Deletes the files of a run that has ended."""
+        """Deletes the saved epochs."""
         for path in self._files():
             path.unlink()
 
@@ -77,7 +78,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
 
 
 def _widened(array, dtype):
-    """Floats in `dtype` or wider, as NumPy's files know no bfloat16; counts as they are."""
+    """Casts floats to `dtype` or wider, as .npz files cannot store bfloat16; keeps integers."""
     if array.dtype.kind in "iub":
         return array
     return array.astype(np.promote_types(array.dtype, dtype))

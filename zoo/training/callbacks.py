@@ -1,4 +1,4 @@
-"""Callbacks that Keras has not: figures of each epoch, and epochs across interruptions."""
+"""Callbacks for speed, history files, and early stopping that survives an interruption."""
 
 import csv
 import io
@@ -12,18 +12,20 @@ import keras
 from zoo.training.whole_file import write_whole
 
 
-def standard_callbacks(folder, steps_per_epoch=1, first_step=0, is_chief=True, **counts):
-    """Speed, learning rate, ``history.csv``, ``history.jsonl`` and TensorBoard logs in `folder`.
+def standard_callbacks(folder, steps_per_epoch=1, first_step=0, is_chief=True, **per_epoch):
+    """Callbacks that log speed and learning rate to history files and TensorBoard.
+
+    They write ``history.csv``, ``history.jsonl`` and ``tensorboard/`` in `folder`.
 
     Args:
-        folder: of the run; what it holds already is added to.
-        steps_per_epoch: of `fit`.
-        first_step: steps that were done before.
-        is_chief: whether this worker writes.
-        **counts: of what is trained on in an epoch; see `EpochFigures`.
+        folder: run directory; existing logs are appended to.
+        steps_per_epoch: as passed to `fit`.
+        first_step: number of steps done before training was resumed.
+        is_chief: whether this worker writes the files.
+        **per_epoch: see `EpochFigures`.
     """
     folder = pathlib.Path(folder)
-    figures = EpochFigures(steps_per_epoch, first_step, **counts)
+    figures = EpochFigures(steps_per_epoch, first_step, **per_epoch)
     if not is_chief:
         return [figures]
     board = keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)
@@ -31,14 +33,13 @@ def standard_callbacks(folder, steps_per_epoch=1, first_step=0, is_chief=True, *
 
 
 class HistoryFiles(keras.callbacks.Callback):
-    """Writes the logs of each epoch to ``history.jsonl``, an object in each line, and a table,
-    ``history.csv``.
+    """Writes the logs of each epoch to ``history.jsonl`` and ``history.csv``.
 
-    Both are replaced as a whole. An epoch that is run again after an interruption, and those after
-    it, take the place of what was written of them before.
+    Both files are rewritten atomically. If an epoch is repeated after an interruption, its row and
+    all later rows are replaced.
 
     Args:
-        folder: of the run.
+        folder: run directory.
     """
 
     def __init__(self, folder):
@@ -48,7 +49,7 @@ class HistoryFiles(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         values = {name: float(value) for name, value in sorted((logs or {}).items())}
         rows = [row for row in self._rows() if row["epoch"] < epoch] + [{"epoch": epoch, **values}]
-        # JSON knows no NaN.
+        # JSON has no NaN.
         lines = [
             json.dumps({name: v if math.isfinite(v) else None for name, v in row.items()})
             for row in rows
@@ -74,21 +75,21 @@ class HistoryFiles(keras.callbacks.Callback):
 
 
 class EpochFigures(keras.callbacks.Callback):
-    """Adds `learning_rate` and the speed of training alone to each epoch's logs.
+    """Adds `learning_rate` and the training speed, without validation, to the logs of each epoch.
 
     Args:
-        steps_per_epoch: of `fit`.
-        first_step: steps that were done before: they are not part of an epoch's speed.
-        **counts: how many of something are trained on in an epoch: ``images_per_epoch=50_000`` is
-            logged as `images_per_second`, ``tokens_per_epoch`` as `tokens_per_second`, and
-            `images_per_second_per_device` likewise.
+        steps_per_epoch: as passed to `fit`.
+        first_step: number of steps done before training was resumed; they do not count for speed.
+        **per_epoch: number of items in an epoch. ``images_per_epoch=50_000`` adds
+            `images_per_second` and `images_per_second_per_device` to the logs,
+            ``tokens_per_epoch`` adds `tokens_per_second` and so on.
     """
 
-    def __init__(self, steps_per_epoch=1, first_step=0, **counts):
+    def __init__(self, steps_per_epoch=1, first_step=0, **per_epoch):
         super().__init__()
         self.steps_per_epoch = steps_per_epoch
         self.first_step = first_step
-        self.counts = {name.removesuffix("_per_epoch"): count for name, count in counts.items()}
+        self.per_epoch = {k.removesuffix("_per_epoch"): v for k, v in per_epoch.items()}
 
     def on_epoch_begin(self, epoch, logs=None):
         self._start, self._end = time.perf_counter(), None
@@ -101,7 +102,7 @@ class EpochFigures(keras.callbacks.Callback):
         done_before = max(0, self.first_step - epoch * self.steps_per_epoch)
         share = 1 - done_before / self.steps_per_epoch
         devices = self.model.distribute_strategy.num_replicas_in_sync
-        for name, count in self.counts.items():
+        for name, count in self.per_epoch.items():
             logs[f"{name}_per_second"] = share * count / seconds
             logs[f"{name}_per_second_per_device"] = share * count / seconds / devices
         rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
@@ -109,12 +110,14 @@ class EpochFigures(keras.callbacks.Callback):
 
 
 def early_stopping(folder, patience, monitor="val_loss"):
-    """Stops training once `monitor` has not improved for `patience` epochs, resumed or not.
+    """Returns a callback that stops training after `patience` epochs without improvement.
+
+    Epochs from before an interruption count too.
 
     Args:
-        folder: of the run, with the ``history.csv`` of `standard_callbacks`.
+        folder: run directory, with the ``history.csv`` of `standard_callbacks`.
         patience: number of epochs.
-        monitor: column of the history; one whose name ends in "loss" is to fall, any other to rise.
+        monitor: column of the history; lower is better if its name ends in "loss", else higher.
 
     Returns:
         `EarlyStopping`.
@@ -124,10 +127,10 @@ def early_stopping(folder, patience, monitor="val_loss"):
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):
-    """`keras.callbacks.EarlyStopping` that knows the epochs before the one a run is resumed at.
+    """`keras.callbacks.EarlyStopping` that also counts the epochs before training was resumed.
 
     Args:
-        folder: of the run, with the ``history.csv`` of `standard_callbacks`.
+        folder: run directory, with the ``history.csv`` of `standard_callbacks`.
         **settings: `monitor`, `patience` and `mode`, "min" or "max", as in Keras.
     """
 
@@ -136,8 +139,10 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         self.history = pathlib.Path(folder) / "history.csv"
 
     def has_stopped(self, epochs_done):
-        """Whether a run that goes on after `epochs_done` epochs had stopped: `fit` cannot stop
-        before its first batch, so it should not be called then."""
+        """Whether training had already stopped after `epochs_done` epochs.
+
+        If so, do not call `fit`: it cannot stop before its first batch.
+        """
         self.on_train_begin()
         self._replay(epochs_done)
         return self.wait >= max(self.patience, 1)
@@ -160,10 +165,10 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
                 self.best, self.best_epoch, self.wait = value, epoch, 0
 
     def _values(self, epochs_done):
-        """What was monitored in each of the first epochs."""
+        """The monitored value of each of the first `epochs_done` epochs."""
         if not epochs_done:
             return []
         with open(self.history, newline="") as file:
-            # An epoch that was run again after an interruption counts once, as it ended.
+            # If an epoch was repeated after an interruption, its last row counts.
             rows = {int(row["epoch"]): row[self.monitor] for row in csv.DictReader(file)}
         return [float(rows[epoch]) for epoch in range(epochs_done)]

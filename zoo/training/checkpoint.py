@@ -1,4 +1,4 @@
-"""A run that ends at any moment goes on as if it had not."""
+"""The callback that saves checkpoints, so that an interrupted run can be resumed exactly."""
 
 import os
 import pathlib
@@ -15,32 +15,33 @@ from zoo.training.whole_file import remove_partial
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Saves all that training depends on, goes on from it, and watches over what it saves.
+    """Saves the full training state and restores it; stops training if it diverges.
 
-    A checkpoint holds weights, optimizer with averaged weights, random states, the step, and the
-    metrics of the epoch so far. One is written at the end of each epoch, after each `minutes` or
-    `steps`, and when SIGTERM or SIGINT ask the run to end: it then ends after the step at hand.
-    With several workers the chief writes and all restore.
+    A checkpoint holds the weights, the optimizer state including averaged weights, the random
+    states, the step, and the metrics of the current epoch so far. One is written at the end of each
+    epoch, every `minutes`, every `steps`, and when the process receives SIGTERM or SIGINT: the
+    current step is then finished before the process exits. With several workers, the chief writes
+    and all workers restore.
 
-    Keras's `BackupAndRestore` restores the epoch only, overwrites its files in place, and cannot do
-    with several workers. Orbax and `tf.train.Checkpoint` write many files, in which damage does not
-    show until values are wrong.
+    Keras's `BackupAndRestore` restores the epoch only, overwrites its files in place, and does not
+    support several workers. Orbax and `tf.train.Checkpoint` write many files and do not detect
+    damaged values.
 
-    It must come last in the list of callbacks: what the others write of an epoch is then there when
-    the epoch counts as done.
+    This callback must be the last in the list: the other callbacks have then written their files
+    before the checkpoint marks an epoch as done.
 
     Args:
-        folder: of the run; checkpoints lie in its folder ``checkpoints``.
-        steps_per_epoch: of `fit`.
-        minutes: after which a checkpoint is written.
-        steps: after which one is written, besides; 0 for none.
-        keep: how many are kept, at least 1. The best one is kept apart, as ``best.npz``.
-        monitor: what makes an epoch the best: a value that is low if its name ends in "loss", and
-            high otherwise.
+        folder: run directory; checkpoints are written to its subfolder ``checkpoints``.
+        steps_per_epoch: as passed to `fit`.
+        minutes: minutes between checkpoints.
+        steps: steps between checkpoints, in addition to `minutes`; 0 to disable.
+        keep: number of checkpoints to keep, at least 1; the best one is also kept, as ``best.npz``.
+        monitor: metric that selects the best epoch; lower is better if its name ends in "loss",
+            else higher.
 
     Attributes:
-        step: steps done.
-        epoch: epochs done: the `initial_epoch` of `fit`.
+        step: number of steps done.
+        epoch: number of epochs done, the `initial_epoch` of `fit`.
     """
 
     def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3, monitor="val_loss"):
@@ -62,55 +63,55 @@ class Checkpoint(keras.callbacks.Callback):
         self.keep = keep
         self.monitor = monitor
         self.step = self.epoch = 0
-        self._saved = 0  # step
+        self._saved = 0  # step of the last checkpoint
         self._best = None
-        self._metrics = None  # to be put back
-        self._trained = None  # state at the end of an epoch's steps, before validation
+        self._metrics = None  # of the epoch that is resumed, until they are restored
+        self._trained = None  # (metadata, state) after an epoch's last step, before validation
         self._losses = LossWatch()
         self._interruption = Interruption()
 
     def restore(self, model):
-        """Restores a compiled model from the newest checkpoint that can be used; returns `step`.
+        """Restores a compiled model from the newest usable checkpoint; returns `step`.
 
-        Those that cannot be used are named in a printed line.
+        Prints a line for each checkpoint that cannot be used.
 
         Raises:
-            CheckpointError: if there are only checkpoints of other runs.
+            CheckpointError: if all checkpoints are from another run.
         """
         model.optimizer.build(model.trainable_variables)
         strategy = model.distribute_strategy
         self._is_chief = distribution.is_chief(strategy)
         self._agreement = distribution.Agreement(strategy)
-        found, unusable = files.newest_usable(self.folder, lambda *it: self._fault(model, *it))
+        found, unusable = files.newest_usable(self.folder, lambda *it: self._mismatch(model, *it))
         if self._is_chief:
-            for path, words in unusable:
-                print(words)
+            for path, message in unusable:
+                print(message)
                 os.replace(path, f"{path}{files.UNUSABLE}")
             remove_partial(self.folder)
             self._best = self._best_value()
         if found:
-            about, state, path = found
+            metadata, state, path = found
             model_state.set_state(model, state)
-            self.step = self._saved = about["step"]
-            self.epoch = about["epoch"]
+            self.step = self._saved = metadata["step"]
+            self.epoch = metadata["epoch"]
             self._metrics = model_state.only(state, model_state.METRICS)
             if self._is_chief:
                 steps = self.step - self.epoch * self.steps_per_epoch
-                print(f"Going on after {self.epoch:,} epochs and {steps:,} steps, from {path}")
+                print(f"Resuming after {self.epoch:,} epochs and {steps:,} steps, from {path}")
         return self.step
 
     def newest(self):
-        """The newest checkpoint's path; None if there is none."""
+        """The path of the newest checkpoint, or None."""
         return next(reversed(files.step_paths(self.folder)), None)
 
     def remove(self):
-        """Deletes the checkpoints of a run that has ended, but for the best one."""
-        run_folder.end(self.run_folder)
+        """Deletes the checkpoints of a finished run, except for the best one."""
+        run_folder.disable_auto_resume(self.run_folder)
         for path in files.step_paths(self.folder):
             path.unlink(missing_ok=True)
         remove_partial(self.folder)
 
-    # --- what `fit` calls ------------------------------------------------------------------------
+    # --- callback methods ------------------------------------------------------------------------
 
     def on_train_begin(self, logs=None):
         self._interruption.watch()
@@ -133,48 +134,49 @@ class Checkpoint(keras.callbacks.Callback):
         if step <= self.step:
             return
         self.step = step
-        self._sound(lambda: self._losses.add(step, logs))
+        self._explain_divergence(lambda: self._losses.add(step, logs))
         is_last = batch + 1 == self.steps_per_epoch
-        save, leave = self._agree(step)
-        if is_last or save or leave:
-            sound = self._about(self.epoch), self._read()
-            if save or leave:
-                self._write(*sound)
-            if leave:
-                self._leave()
-            self._trained = sound if is_last else None
+        save, stop = self._decide(step)
+        if is_last or save or stop:
+            snapshot = self._metadata(self.epoch), self._read()
+            if save or stop:
+                self._write(*snapshot)
+            if stop:
+                self._exit()
+            self._trained = snapshot if is_last else None
 
     def on_test_batch_end(self, batch, logs=None):
-        # The weights may be the averaged ones now, and the metrics are those of the validation.
-        if self._trained and self._agree(batch + 1)[1]:
+        # During validation the model may hold the averaged weights and validation metrics, so the
+        # state from before validation is written.
+        if self._trained and self._decide(batch + 1)[1]:
             self._write(*self._trained)
-            self._leave()
+            self._exit()
 
     def on_epoch_end(self, epoch, logs=None):
         value = (logs or {}).get(self.monitor)
         value = None if value is None else float(value)
-        about = {**self._about(epoch + 1), self.monitor: value}
+        metadata = {**self._metadata(epoch + 1), self.monitor: value}
         self._trained, state = None, self._read()
-        self._write(about, state)
+        self._write(metadata, state)
         if self._is_chief and self._is_best(value):
-            files.write(self.folder / files.BEST, about, state)
-        if self._agree(0)[1]:
-            self._leave()
+            files.write(self.folder / files.BEST, metadata, state)
+        if self._decide(0)[1]:
+            self._exit()
 
     def on_train_end(self, logs=None):
-        leave = self._agree(0)[1]
+        stop = self._decide(0)[1]
         self._interruption.unwatch()
-        self._mark()  # what is missing now is the report
-        if leave:
-            self._leave()
+        self._enable_auto_resume()  # in case the process is stopped while the report is written
+        if stop:
+            self._exit()
 
-    # --- how -------------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------
 
     def _skip(self, done):
-        """Has `fit` count the first steps of this epoch, which were done, without doing them.
+        """Makes `fit` count the first `done` steps of this epoch without running them.
 
-        To `fit` the rest of an epoch and then the other epochs would put averaged weights into the
-        model in between, and tell other callbacks twice that training begins and ends.
+        Calling `fit` for the rest of the epoch and then again for the other epochs would swap in
+        the averaged weights in between, and call `on_train_begin` and `on_train_end` twice.
         """
         train, epoch, logs = self.model.train_function, self.epoch, self.model.get_metrics_result()
 
@@ -186,20 +188,22 @@ class Checkpoint(keras.callbacks.Callback):
 
         self.model.train_function = train_function
 
-    def _agree(self, number):
-        """Whether to save, and whether to leave, after so many steps. Workers must do both
-        together, as they read metrics together."""
-        is_due = self._is_chief and time.monotonic() >= self._due
-        told = self._interruption.signal is not None
-        save, leave = self._agreement.on(number, is_due, told)
-        enough = self.steps > 0 and self.step - self._saved >= self.steps
-        return save or enough, leave
+    def _decide(self, step):
+        """Whether to save and whether to stop after `step`, the same on all workers.
 
-    def _about(self, epochs_done):
+        Workers must save together, as reading the metrics is a collective operation.
+        """
+        is_due = self._is_chief and time.monotonic() >= self._due
+        interrupted = self._interruption.signal is not None
+        save, stop = self._agreement.any_worker(step, is_due, interrupted)
+        steps_due = self.steps > 0 and self.step - self._saved >= self.steps
+        return save or steps_due, stop
+
+    def _metadata(self, epochs_done):
         return {"step": self.step, "epoch": epochs_done, "steps_per_epoch": self.steps_per_epoch}
 
     def _read(self):
-        """The state, if it is sound."""
+        """Reads the state; raises `DivergedError` if the losses or weights are not finite."""
 
         def read():
             self._losses.check()
@@ -207,32 +211,32 @@ class Checkpoint(keras.callbacks.Callback):
             check_weights(state, self.step)
             return state
 
-        return self._sound(read)
+        return self._explain_divergence(read)
 
-    def _sound(self, look):
-        """What `look` returns; if it finds that training diverged, says what there is to go to."""
+    def _explain_divergence(self, check):
+        """Returns `check()`; adds epoch, checkpoint and advice to a `DivergedError`."""
         try:
-            return look()
+            return check()
         except DivergedError as error:
             self._interruption.unwatch()
             newest = self.newest()
             raise DivergedError(
                 f"{error} (epoch {self.epoch + 1}). "
                 + (f"The last checkpoint is {newest}. " if newest else "There is no checkpoint. ")
-                + "A lower learning rate, a longer warmup or a smaller norm of gradients may help."
+                + "Try a lower learning rate, a longer warmup or stronger gradient clipping."
             ) from None
 
-    def _write(self, about, state):
+    def _write(self, metadata, state):
         if self._is_chief:
-            files.write(files.step_path(self.folder, about["step"]), about, state)
+            files.write(files.step_path(self.folder, metadata["step"]), metadata, state)
             for path in files.step_paths(self.folder)[: -self.keep]:
                 path.unlink(missing_ok=True)
-        self._saved = about["step"]
+        self._saved = metadata["step"]
         self._due = time.monotonic() + 60 * self.minutes
 
     def _best_value(self):
         try:
-            return files.read_about(self.folder / files.BEST).get(self.monitor)
+            return files.read_metadata(self.folder / files.BEST).get(self.monitor)
         except (FileNotFoundError, files.Damaged):
             return None
 
@@ -245,21 +249,20 @@ class Checkpoint(keras.callbacks.Callback):
         self._best = value
         return True
 
-    def _mark(self):
+    def _enable_auto_resume(self):
         if self._is_chief:
-            run_folder.go_on_by_itself(self.run_folder)
+            run_folder.enable_auto_resume(self.run_folder)
 
-    def _leave(self):
-        self._mark()
+    def _exit(self):
+        self._enable_auto_resume()
         if self._is_chief:
-            print(f"\nEnding early: step {self.step:,} is saved, and the same command goes on.")
-        self._agreement.on(0, True)  # no worker is gone before the chief has written
-        self._interruption.leave()
+            print(f"\nInterrupted: step {self.step:,} is saved. Run the same command to resume.")
+        self._agreement.any_worker(0, True)  # a barrier: no worker exits before the chief has saved
+        self._interruption.exit()
 
-    def _fault(self, model, about, state):
-        """What keeps a checkpoint from being one of this run, in words; None if nothing does."""
-        if about["steps_per_epoch"] != self.steps_per_epoch:
-            return (
-                f"its epochs have {about['steps_per_epoch']:,} steps, not {self.steps_per_epoch:,}"
-            )
+    def _mismatch(self, model, metadata, state):
+        """Why a checkpoint does not belong to this run, as a message; None if it does."""
+        steps = metadata["steps_per_epoch"]
+        if steps != self.steps_per_epoch:
+            return f"its epochs have {steps:,} steps, not {self.steps_per_epoch:,}"
         return model_state.difference(model, state)

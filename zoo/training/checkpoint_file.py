@@ -1,4 +1,4 @@
-"""Checkpoints as files: one ``.npz`` each, in which damage shows."""
+"""Checkpoint files: one ``.npz`` with checksums per checkpoint."""
 
 import json
 import pathlib
@@ -10,126 +10,129 @@ from zoo.training import model_state
 from zoo.training.whole_file import write_whole
 
 BEST = "best.npz"
-UNUSABLE = ".unusable"  # added to the name of a file that was found damaged or foreign
-_FORMAT = 1  # of these files
-_ABOUT = "about"
+UNUSABLE = ".unusable"  # suffix for files that are damaged or from another run
+_FORMAT = 1  # version of the file format
+_METADATA = "metadata"
 
 
 class CheckpointError(UserError):
-    """Checkpoints of which none can be used; the message says why and what to do."""
+    """No checkpoint can be used; the message says why and what to do."""
 
 
 class Damaged(Exception):
-    """A checkpoint that is cut off or has other bytes than were written."""
+    """A checkpoint that is truncated or corrupted."""
 
 
 def step_path(folder, step):
-    """Where the checkpoint of a step lies."""
+    """The path of the checkpoint of a step."""
     return pathlib.Path(folder) / f"step_{step:08d}.npz"
 
 
 def step_paths(folder):
-    """The checkpoints of steps in a folder, the oldest first."""
+    """The paths of the step checkpoints in a folder, oldest first."""
     return sorted(pathlib.Path(folder).glob("step_*.npz"), key=lambda p: (len(p.name), p.name))
 
 
-def write(path, about, state):
-    """Writes a checkpoint as a whole or not at all.
+def write(path, metadata, state):
+    """Writes a checkpoint atomically.
 
     Args:
-        path: of the file.
-        about: dict of what else is to be known, as JSON can hold it.
+        path: path of the file.
+        metadata: dict that can be stored as JSON.
         state: {name: array}.
 
     Raises:
-        zoo.training.whole_file.WriteError: if it cannot be written; `path` is as it was.
+        zoo.training.whole_file.WriteError: if the file cannot be written; `path` is unchanged.
     """
-    # The list of an archive's members has no check sum: one that is lost there would not show.
-    about = json.dumps({"format": _FORMAT, "names": list(state), **about})
-    write_whole(path, lambda file: np.savez(file, **{_ABOUT: np.array(about)}, **state))
+    # The directory of a zip archive has no checksum, so a lost member would go unnoticed without
+    # the list of names.
+    metadata = json.dumps({"format": _FORMAT, "names": list(state), **metadata})
+    write_whole(path, lambda file: np.savez(file, **{_METADATA: np.array(metadata)}, **state))
 
 
 def read(path):
-    """Reads a checkpoint: (about, state).
+    """Reads a checkpoint: (metadata, state).
 
     Raises:
-        Damaged: if it is not as it was written. The members of the archive have check sums.
+        Damaged: if the content is not what was written; each array has a checksum.
     """
     try:
         with np.load(path) as file:
             state = {name: file[name] for name in file.files}
-        about = json.loads(str(state.pop(_ABOUT)))
-        if about["format"] != _FORMAT:
-            raise ValueError(f"its format is {about['format']}, not {_FORMAT}")
-        if about.pop("names") != list(state):
+        metadata = json.loads(str(state.pop(_METADATA)))
+        if metadata["format"] != _FORMAT:
+            raise ValueError(f"its format is {metadata['format']}, not {_FORMAT}")
+        if metadata.pop("names") != list(state):
             raise ValueError("some of its arrays are missing")
-        return about, state
-    # Wherever a damaged archive is wrong, another part of its reader fails.
+        return metadata, state
+    # A damaged archive can raise almost any error, depending on where the damage is.
     except Exception as error:
         raise Damaged(f"{type(error).__name__}: {error}") from None
 
 
-def read_about(path):
-    """The dict alone, without reading the state.
+def read_metadata(path):
+    """Reads the metadata of a checkpoint without its state.
 
     Raises:
-        FileNotFoundError: if there is none.
-        Damaged: as for `read`, as far as it was read.
+        FileNotFoundError: if the file does not exist.
+        Damaged: if the metadata is damaged; the state is not checked.
     """
     try:
         with np.load(path) as file:
-            return json.loads(str(file[_ABOUT]))
+            return json.loads(str(file[_METADATA]))
     except FileNotFoundError:
         raise
     except Exception as error:
         raise Damaged(f"{type(error).__name__}: {error}") from None
 
 
-def newest_usable(folder, fault):
-    """Searches for the newest checkpoint that is whole and of the run.
+def newest_usable(folder, mismatch):
+    """Finds the newest checkpoint that is intact and belongs to the run.
 
     Args:
-        folder: of the checkpoints.
-        fault: function of (about, state) that returns in words what is wrong with it, or None.
+        folder: folder of the checkpoints.
+        mismatch: function (metadata, state) -> why the checkpoint does not belong to the run, as a
+            message, or None if it does.
 
     Returns:
-        (about, state, path), or None if there is none; and a list of (path, message) of those that
-        cannot be used. If they kept their names, later checkpoints would count as older.
+        (metadata, state, path), or None if there is no usable checkpoint; and a list of
+        (path, message) of the unusable ones. Rename these: otherwise the step in their names could
+        rank them above later checkpoints.
 
     Raises:
-        CheckpointError: if there is none, and one is whole but of another run. Damaged ones alone
-            are no error: the run begins again.
+        CheckpointError: if there is no usable checkpoint and at least one is intact but from
+            another run. If all are damaged, the run starts from the beginning instead.
     """
     folder, unusable, foreign = pathlib.Path(folder), [], None
     best = [folder / BEST] if (folder / BEST).exists() else []
     for path in [*reversed(step_paths(folder)), *best]:
         try:
-            about, state = read(path)
-            reason = fault(about, state)
+            metadata, state = read(path)
+            reason = mismatch(metadata, state)
             if reason is None:
-                return (about, state, path), unusable
-            message = f"{path} is of another run and cannot be used: {reason}."
+                return (metadata, state, path), unusable
+            message = f"{path} is from another run and cannot be used: {reason}."
             foreign = foreign or message
         except Damaged as error:
             message = f"{path} is damaged and cannot be used: {error}."
         unusable.append((path, message))
     if foreign:
         raise CheckpointError(
-            f"None of the checkpoints in {folder} is of this run. {foreign} "
-            "Restore the settings they were written with, or start anew by --overwrite."
+            f"None of the checkpoints in {folder} is from this run. {foreign} "
+            "Use the settings they were written with, or start over with --overwrite."
         )
     return None, unusable
 
 
 def load_weights(model, path):
-    """Gives a model the weights of a checkpoint, the averaged ones if it holds them.
+    """Loads the weights of a checkpoint into a model, the averaged weights if there are any.
 
     Args:
-        model: of the kind that was trained, such as ``zoo.load("runs/vit_digits").model``.
-        path: of the checkpoint, such as ``runs/vit_digits/checkpoints/best.npz``.
+        model: model of the same architecture, such as ``zoo.load("runs/vit_digits").model``.
+        path: path of the checkpoint, such as ``runs/vit_digits/checkpoints/best.npz``.
 
     Raises:
-        CheckpointError: if it is damaged or of another model.
+        CheckpointError: if the checkpoint is damaged or does not fit the model.
     """
     try:
         model_state.set_weights(model, read(path)[1])

@@ -1,4 +1,4 @@
-"""What every recipe does around its own page: flags, quiet start, clear errors."""
+"""What all recipes share: command-line flags, exit statuses and error messages."""
 
 import argparse
 import dataclasses
@@ -10,7 +10,7 @@ from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 from zoo.training.interruption import exit_on_sigterm
 
-_UNRELATED = (  # to what comes out of a run
+_RUN_OPTIONS = (  # settings that do not affect the results of a run
     *("out", "overwrite", "resume", "strategy", "devices"),
     *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
 )
@@ -21,14 +21,14 @@ def run_recipe(main, config_class, presets, description):
     """Reads the command line into a config and runs `main` with it.
 
     Args:
-        main: function of the config.
-        config_class: dataclass with a field `dataset`; each field is a flag, its docstring the
-            help.
-        presets: {data set: config whose values are the defaults for it}.
-        description: shown by ``--help``.
+        main: function that takes the config.
+        config_class: dataclass with a field `dataset`; each field is a flag and its docstring is
+            the help text.
+        presets: {data set: config with its default values}.
+        description: text shown by ``--help``.
 
-    Exits with status 2 and one message if a flag, a file or the data are wrong or the disk is full,
-    with status 130 if interrupted by Ctrl-C and 143 if by SIGTERM.
+    Exits with status 2 and a message if a flag, a file or the data is invalid or the disk is full,
+    with status 130 after Ctrl-C and 143 after SIGTERM.
     """
     exit_on_sigterm()
     try:
@@ -39,10 +39,12 @@ def run_recipe(main, config_class, presets, description):
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("\nInterrupted. The same command with --resume goes on from the last checkpoint.")
+        print(
+            "\nInterrupted. Run the same command with --resume to resume from the last checkpoint."
+        )
         sys.exit(130)
     except Exception as error:
-        # TensorFlow's writer of logs raises errors of its own kinds.
+        # TensorBoard's log writer raises its own error types when the disk is full.
         if not any(reason in str(error) for reason in _DISK):
             raise
         print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
@@ -50,12 +52,12 @@ def run_recipe(main, config_class, presets, description):
 
 
 def settings_of(config):
-    """The settings of a config, as a dict, that what comes out of a run depends on."""
-    return {name: value for name, value in vars(config).items() if name not in _UNRELATED}
+    """Returns the settings that affect the results of a run, as a dict."""
+    return {name: value for name, value in vars(config).items() if name not in _RUN_OPTIONS}
 
 
 def parse(arguments, config_class, presets, description):
-    """Command line -> config; the data set it names sets the defaults of the other flags."""
+    """Parses the command line; `--dataset` selects the defaults of the other flags."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--dataset", default=config_class().dataset)
     dataset = first.parse_known_args(arguments)[0].dataset

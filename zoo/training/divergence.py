@@ -1,52 +1,52 @@
-"""Notices when training has come to numbers that are none."""
+"""Detects NaN and infinite values during training."""
 
 import numpy as np
 
 from zoo.errors import UserError
 from zoo.training.model_state import WEIGHTS, only
 
-_AT_ONCE = 20  # losses looked at together: to look at one, the program waits for the device
+_STEPS_BETWEEN_CHECKS = 20  # reading a loss makes the program wait for the device
 
 
 class DivergedError(UserError):
-    """A loss or weights that are NaN or infinite; the message names the step."""
+    """A loss or weight is NaN or infinite; the message names the step."""
 
 
 class LossWatch:
-    """Finds the first step whose loss is NaN or infinite, at most `_AT_ONCE` steps later."""
+    """Finds the first step with a NaN or infinite loss, at most `_STEPS_BETWEEN_CHECKS` later."""
 
     def __init__(self):
         self._losses = []
 
     def add(self, step, logs):
-        """Notes what `fit` logs of a step.
+        """Records the loss that `fit` logs for a step, and calls `check` every few steps.
 
         Raises:
-            DivergedError: as `check` does.
+            DivergedError: see `check`.
         """
         if logs and "loss" in logs:
             self._losses.append((step, logs["loss"]))
-        if len(self._losses) >= _AT_ONCE:
+        if len(self._losses) >= _STEPS_BETWEEN_CHECKS:
             self.check()
 
     def check(self):
-        """Looks at all that was noted.
+        """Checks all losses recorded since the last check.
 
         Raises:
             DivergedError: if a loss is not finite.
         """
         losses, self._losses = self._losses, []
         for step, loss in losses:
-            # The mean since the epoch began, which stays what it is once it is not finite.
+            # The logged loss is the mean since the epoch began: once not finite, it stays so.
             if not np.isfinite(loss).all():
                 raise DivergedError(f"The loss of step {step:,} is {np.ravel(loss)[0]}")
 
 
 def check_weights(state, step):
-    """Looks at the weights of a `model_state`.
+    """Checks that all weights in a state are finite.
 
     Raises:
-        DivergedError: if one is not finite.
+        DivergedError: if a weight is not finite.
     """
     for name, array in only(state, WEIGHTS).items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():

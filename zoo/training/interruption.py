@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: it does so after the step at hand, once its state is saved."""
+"""Handles SIGTERM and SIGINT: the run saves its state after the current step and exits."""
 
 import signal
 import sys
@@ -8,13 +8,13 @@ TERMINATED = 128 + signal.SIGTERM  # exit status 143, as shells report it
 
 
 class Interruption:
-    """Notes SIGTERM, which schedulers send, and the first SIGINT, which Ctrl-C sends.
+    """Records SIGTERM, which schedulers send, and the first SIGINT, which Ctrl-C sends.
 
-    A second SIGINT does what it did before. Signals reach the main thread only; in another one
-    nothing is noted.
+    A second SIGINT is handled as it was before `watch`. Python delivers signals to the main thread
+    only; in other threads `watch` does nothing.
 
     Attributes:
-        signal: number of the signal that came first; None if none came.
+        signal: number of the first signal received, or None.
     """
 
     def __init__(self):
@@ -22,38 +22,40 @@ class Interruption:
         self._before = {}
 
     def watch(self):
-        """Begins to note signals."""
+        """Installs the signal handlers."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._note)
+                self._before[number] = signal.signal(number, self._record)
 
     def unwatch(self):
-        """Leaves signals to what dealt with them before."""
+        """Restores the previous signal handlers."""
         while self._before:
             signal.signal(*self._before.popitem())
 
-    def leave(self):
-        """Ends the program as after SIGINT if that came, else, also in a worker that was not
-        told itself, as after SIGTERM."""
+    def exit(self):
+        """Raises KeyboardInterrupt after SIGINT, and exits with status 143 otherwise.
+
+        A worker that received no signal itself also exits with status 143.
+        """
         self.unwatch()
         if self.signal == signal.SIGINT:
             raise KeyboardInterrupt
         sys.exit(TERMINATED)
 
-    def _note(self, number, frame):
+    def _record(self, number, frame):
         self.signal = self.signal or number
         if number == signal.SIGINT and number in self._before:
             signal.signal(number, self._before.pop(number))
 
 
-def exit_on_sigterm(before=lambda: None):
-    """Has SIGTERM call a function and end the program with status 143.
+def exit_on_sigterm(callback=lambda: None):
+    """Makes SIGTERM call `callback` and exit with status 143.
 
-    Python would end without a word, and as the first process of a container not at all.
+    By default Python is killed without cleanup, and ignores SIGTERM as process 1 of a container.
     """
 
     def terminate(number, frame):
-        before()
+        callback()
         sys.exit(TERMINATED)
 
     if threading.current_thread() is threading.main_thread():

@@ -1,4 +1,4 @@
-"""The loss that translation models are trained with.
+"""The loss of translation models.
 
 Axes: B batch, T tokens, V vocabulary.
 """
@@ -13,20 +13,20 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Sources: Szegedy et al. 2015, "Rethinking the Inception Architecture", section 7; Vaswani et
     al. 2017, "Attention Is All You Need", section 5.4. The values are those of
-    `keras.losses.CategoricalCrossentropy` on one-hot labels, which would take B·T·V numbers more.
+    `keras.losses.CategoricalCrossentropy`, without its one-hot labels of B·T·V numbers.
 
-    Which tokens count is said by the sample weights [B, T]: padding has 0. With weights that sum
-    to one over all tokens and ``reduction="sum"``, the loss is the mean over the real tokens.
+    Pass sample weights [B, T] that are 0 for padding. With weights that sum to one over all tokens
+    and ``reduction="sum"``, the loss is the mean over the real tokens.
 
     Args:
-        label_smoothing: the share that is spread, at least 0 and less than 1.
-        reduction: as in Keras; "sum" leaves the mean to the weights.
-        name: of the loss.
+        label_smoothing: share of a label spread over all classes, at least 0 and less than 1.
+        reduction: as in Keras.
+        name: name of the loss.
 
-    Input: labels, int [B, T], each from 0 to V - 1; logits [B, T, V]. Computes in float32, or
-    wider where `keras.config.floatx` is wider.
+    Input: labels, int [B, T], each from 0 to V - 1; logits [B, T, V]. Computes in float32, or in
+    `keras.config.floatx` if that is wider.
 
-    Output: [B, T] from `call`; a number from the loss itself, unless `reduction` is "none".
+    Output: [B, T] from `call`; a scalar from the loss itself, unless `reduction` is "none".
 
     Raises:
         ValueError: if `label_smoothing` is out of range.
@@ -38,7 +38,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
                 "label_smoothing must be at least 0 and less than 1. "
                 f"Received: label_smoothing={label_smoothing}."
             )
-        # Labels pass through this type too: in 16 bits most ids would be rounded.
+        # Keras casts labels to this dtype too: in 16 bits most ids would be rounded.
         dtype = keras.backend.result_type(keras.config.floatx(), "float32")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.label_smoothing = label_smoothing
@@ -52,12 +52,15 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 
 def smoothed_cross_entropy(labels, logits, label_smoothing):
-    """logsumexp(logits) - (1 - label_smoothing) logits[label] - label_smoothing mean(logits).
+    """Computes the cross-entropy of smoothed labels.
+
+    This is ``logsumexp(logits) - (1 - label_smoothing) * logits[label] - label_smoothing *
+    mean(logits)``.
 
     Args:
         labels: int32 [...].
         logits: float [..., V].
-        label_smoothing: share of a label that is spread over all classes.
+        label_smoothing: share of a label spread over all classes.
 
     Returns:
         The losses [...].
@@ -65,8 +68,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     classes = ops.shape(logits)[-1]
     labels = ops.expand_dims(labels, -1)
 
-    # The gradient that would be derived scatters into a tensor of zeros for the label, then adds
-    # up three tensors of the logits' size: four times as slow on a CPU.
+    # The automatic gradient scatters into a tensor of zeros for the label and adds three tensors
+    # of the size of the logits: four times as slow on a CPU.
     @ops.custom_gradient
     def losses_of(logits):
         log_total = ops.logsumexp(logits, axis=-1, keepdims=True)
@@ -75,7 +78,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
         losses = log_total - (1.0 - label_smoothing) * label_logit - label_smoothing * mean
 
         def gradient(*args, upstream=None):
-            # PyTorch passes the arguments of the function, then this by name; the others this.
+            # PyTorch passes the function's arguments and `upstream` by name; others pass it alone.
             upstream = args[0] if upstream is None else upstream
             spread = label_smoothing / classes
             is_label = ops.equal(ops.arange(classes, dtype="int32"), labels)

@@ -1,13 +1,13 @@
-"""All that a step of training depends on and changes, as arrays by name.
+"""The full training state of a model as named arrays.
 
-Under a strategy, each variable lies on every replica. Weights and optimizer are the same on all of
-them, random states follow from those of the first one (`distribution.set_random_state`), and what
-replicas counted for metrics is added up by all workers together.
+Under a strategy, each variable has a copy on every replica. Weights and optimizer state are the
+same on all replicas. Random states are derived from that of the first replica
+(`distribution.set_random_state`). Metric variables are summed over the replicas of all workers.
 """
 
 import re
 
-import ml_dtypes  # noqa: F401  # has NumPy know bfloat16
+import ml_dtypes  # noqa: F401  # registers bfloat16 with NumPy
 import numpy as np
 
 from zoo.training import distribution
@@ -16,22 +16,22 @@ WEIGHTS, RANDOM, OPTIMIZER, METRICS = "weights", "random", "optimizer", "metrics
 
 
 def random_states(model):
-    """Variables of the random numbers that a model draws, as in dropout."""
+    """The seed-generator variables of a model, such as those of dropout layers."""
     return [v for v in model.variables if v.name == "seed_generator_state"]
 
 
 def read_state(model):
-    """The state of a compiled model: {name: array}. All workers must call it together."""
+    """Reads the state of a compiled model: {name: array}. All workers must call it together."""
     return {name: _stored(_value(name, v, model)) for name, v in _variables(model).items()}
 
 
-def only(state, names):
-    """The part of a state whose names begin with one of these."""
-    return {name: array for name, array in state.items() if name.startswith(names)}
+def only(state, prefixes):
+    """The entries of a state whose names start with one of the prefixes."""
+    return {name: array for name, array in state.items() if name.startswith(prefixes)}
 
 
 def difference(model, state, names=(WEIGHTS, RANDOM, OPTIMIZER)):
-    """What keeps `state` from being one of `model`, in words; None if nothing does."""
+    """Why `state` does not fit `model`, as a message; None if it fits."""
     expected = {
         name: (tuple(v.shape), _stored(np.zeros(0, v.dtype)).dtype)
         for name, v in _variables(model).items()
@@ -40,12 +40,12 @@ def difference(model, state, names=(WEIGHTS, RANDOM, OPTIMIZER)):
     found = {name: (array.shape, array.dtype) for name, array in only(state, names).items()}
     for name in [*expected, *found]:
         if expected.get(name) != found.get(name):
-            return f"{name} is {_words(found.get(name))}, not {_words(expected.get(name))}"
+            return f"{name} is {_described(found.get(name))}, not {_described(expected.get(name))}"
     return None
 
 
 def set_state(model, state, names=(WEIGHTS, RANDOM, OPTIMIZER)):
-    """Gives a model the state that `difference` found nothing against."""
+    """Assigns a state to a model; check it with `difference` first."""
     for name, variable in _variables(model).items():
         if name.startswith(names):
             value = state[name].view(np.dtype(variable.dtype))
@@ -58,10 +58,10 @@ def set_state(model, state, names=(WEIGHTS, RANDOM, OPTIMIZER)):
 
 
 def set_weights(model, state):
-    """Gives a model, compiled or not, the weights of a state, the averaged ones if there are.
+    """Assigns the weights of a state to a model, the averaged weights if there are any.
 
     Raises:
-        ValueError: if they are of another model.
+        ValueError: if the weights do not fit the model.
     """
     wrong = difference(model, state, (WEIGHTS,))
     if wrong:
@@ -73,9 +73,9 @@ def set_weights(model, state):
 
 
 def build_metrics(model):
-    """Makes the metrics of a model of one output whole, which Keras does in the first step only.
+    """Builds the metrics of a model with one output, which Keras does in the first step only.
 
-    They must be `keras.metrics.Metric`s and not names, of which the first batch decides.
+    They must be `keras.metrics.Metric`s: Keras resolves metric names with the first batch.
     """
     for metric in model.metrics:
         if not getattr(metric, "built", True):
@@ -91,7 +91,7 @@ def _variables(model):
         OPTIMIZER: getattr(getattr(model, "optimizer", None), "variables", ()),
         METRICS: model.metrics_variables,
     }
-    # Keras numbers layers by how many came before in the process: a path may differ in its numbers.
+    # Keras numbers layers by process, so the numbers in a path may differ between runs.
     return {
         f"{group}/{index:05d}/{re.sub('_[0-9]+(?=[/_]|$)', '', v.path)}": v
         for group, variables in groups.items()
@@ -114,13 +114,13 @@ def _set_metric(variable, values, strategy):
         for part, value in zip(parts, values):
             part.assign(value)
     else:
-        variable.assign(values.sum(axis=0))  # which gives each replica an equal share
+        variable.assign(values.sum(axis=0))  # gives each replica an equal share
 
 
 def _stored(array):
-    """NumPy's files do not know the types that it has not itself, such as bfloat16."""
+    """Views extension dtypes such as bfloat16, which .npz files cannot store, as integers."""
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
 
 
-def _words(array):
+def _described(array):
     return "missing" if array is None else f"{array[1]} {list(array[0])}"

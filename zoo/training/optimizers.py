@@ -1,4 +1,4 @@
-"""Optimizers as Transformers are trained with them."""
+"""Optimizers and learning rate schedules for Transformers."""
 
 import keras
 import tensorflow as tf
@@ -13,20 +13,20 @@ def adamw(
     clip_norm=None,
     ema_momentum=None,
 ):
-    """AdamW with linear warmup and cosine decay to zero; only matrices of the layers decay.
+    """AdamW with linear warmup and cosine decay to zero; weight decay applies to kernels only.
 
     Sources: Loshchilov and Hutter 2017, "Decoupled Weight Decay Regularization"; the schedule as in
-    Dosovitskiy et al. 2020, appendix B.1; what is exempt from decay as in the code of DeiT.
+    Dosovitskiy et al. 2020, appendix B.1; exemptions from decay as in the code of DeiT.
 
     Args:
-        model: built; its biases, norms, scales, positions and learned tokens are exempt from decay.
-        learning_rate: at the end of the warmup.
-        weight_decay: subtracted part of a weight per step, times the learning rate.
-        total_steps: at which the learning rate is zero.
-        warmup_steps: over which the learning rate rises from zero.
-        clip_norm: largest norm of all gradients together; none by default.
-        ema_momentum: if given, an exponential moving average of the weights is kept; the model has
-            it when training ends.
+        model: built model; its biases, norms, scales, positions and learned tokens do not decay.
+        learning_rate: learning rate at the end of the warmup.
+        weight_decay: share of a weight subtracted per step, times the learning rate.
+        total_steps: step at which the learning rate is zero.
+        warmup_steps: steps over which the learning rate rises from zero.
+        clip_norm: maximum global norm of the gradients; no clipping by default.
+        ema_momentum: momentum of an exponential moving average of the weights, which replaces the
+            weights when training ends; no average by default.
 
     Returns:
         `keras.optimizers.AdamW`.
@@ -52,7 +52,7 @@ def adamw(
 
 @keras.saving.register_keras_serializable("zoo")
 class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate that rises linearly, then falls by the inverse square root of the update.
+    """Learning rate that rises linearly, then falls with the inverse square root of the update.
 
     ``scale * embed_dim**-0.5 * min(update**-0.5, update * warmup_steps**-1.5)``, where the first
     update is 1. Source: Vaswani et al. 2017, "Attention Is All You Need", section 5.3.
@@ -89,11 +89,11 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("zoo")
 class DenseAdam(keras.optimizers.Adam):
-    """Adam that adds up the gradients of an embedding's row before it squares them.
+    """Adam that sums the gradients of each embedding row before it squares them.
 
-    On TensorFlow the gradient of an embedding is a list of rows, in which a token that occurs twice
-    stands twice. Keras's Adam, and its clipping, square each of them: the sum of the squares takes
-    the place of the square of the sum, and common tokens get steps that are too long.
+    On TensorFlow the gradient of an embedding is an `IndexedSlices`, with one row per occurrence of
+    a token. Keras's Adam and its clipping square these rows separately: they use the sum of squares
+    instead of the square of the sum, so the steps of frequent tokens are too large.
     """
 
     def apply(self, grads, trainable_variables=None):
@@ -102,13 +102,13 @@ class DenseAdam(keras.optimizers.Adam):
 
 
 def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
-    """Adam as translation Transformers are trained with it: Vaswani et al. 2017, section 5.3.
+    """Adam with the settings of Vaswani et al. 2017, section 5.3.
 
     Args:
         embed_dim: width of the model.
         warmup_steps: updates over which the learning rate rises.
         scale: factor of the learning rate; see `WarmupInverseSquareRoot`.
-        clip_norm: largest norm of all gradients together; none by default.
+        clip_norm: maximum global norm of the gradients; no clipping by default.
 
     Returns:
         `DenseAdam`, a `keras.optimizers.Adam`.

@@ -1,7 +1,6 @@
-"""Pictures of a run, for people who would rather look than read.
+"""Plots of a run: learning curves, confusion matrix and attention maps.
 
-Axes: B images, H image height, W image width, C channels, L layers, T tokens, N patches; of a
-translation, T target and S source tokens.
+Axes: B images, H image height, W image width, C channels, S source tokens, T target tokens.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ticker import MaxNLocator
 
-# Fonts of scripts that matplotlib's own lacks, one or the other of which a machine may have.
+# Fonts for scripts that matplotlib's default font lacks; those installed are used.
 _MORE_FONTS = (
     ("Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Thai", "WenQuanYi Zen Hei", "Unifont")
     + ("Microsoft YaHei", "Malgun Gothic", "Nirmala UI", "Leelawadee UI")
@@ -23,23 +22,23 @@ _LONGEST_LABEL = 24  # characters
 
 
 def learning_curves(history, path):
-    """Draws loss, accuracy and learning rate over the epochs.
+    """Plots loss, accuracy and learning rate over the epochs.
 
     Args:
         history: {name: [value of each epoch]} with "epoch", "loss", "accuracy", "val_loss",
             "val_accuracy" and "learning_rate".
-        path: of the PNG to write.
+        path: path of the PNG file.
     """
     _draw_curves(history, path, "accuracy", "training (augmented)", "test")
 
 
 def translation_curves(history, path):
-    """Draws loss, accuracy of tokens and learning rate over the epochs.
+    """Plots loss, token accuracy and learning rate over the epochs.
 
     Args:
-        history: as for `learning_curves`; "accuracy" is the share of the target tokens that the
-            model takes for the likeliest when it is given the ones before.
-        path: of the PNG to write.
+        history: see `learning_curves`; "accuracy" is the share of target tokens that the model
+            ranks first, given the preceding reference tokens.
+        path: path of the PNG file.
     """
     _draw_curves(history, path, "token accuracy", "training (with dropout)", "validation")
 
@@ -65,12 +64,12 @@ def _draw_curves(history, path, accuracy_title, training, held_out):
 
 
 def confusion_matrix(counts, class_names, path):
-    """Draws how often each class was taken for each other one.
+    """Plots how often images of each class were classified as each class.
 
     Args:
         counts: int [classes, classes]; rows are the true classes.
-        class_names: names of the classes.
-        path: of the PNG to write.
+        class_names: list of str.
+        path: path of the PNG file.
     """
     classes = len(class_names)
     side = min(30.0, 2.5 + 0.55 * classes)
@@ -91,15 +90,15 @@ def confusion_matrix(counts, class_names, path):
 
 
 def attention(pixels, shares, answers, class_names, path):
-    """Draws images beside where the model looked in them.
+    """Plots images above their attention maps.
 
     Args:
         pixels: uint8 [B, H, W, C].
         shares: [B, rows, columns], the attention to each patch; see
             `zoo.attention_rollout.attention_rollout`.
-        answers: the (class name, probability) that each was taken for.
-        class_names: what each really shows.
-        path: of the PNG to write.
+        answers: the predicted (class name, probability) of each image.
+        class_names: the true class name of each image.
+        path: path of the PNG file.
     """
     figure = Figure(figsize=(1.7 * len(pixels), 4.3), layout="constrained")
     grid = figure.subplots(2, len(pixels), squeeze=False)
@@ -127,14 +126,14 @@ def attention(pixels, shares, answers, class_names, path):
 
 
 def cross_attention(weights, source_pieces, target_pieces, path, title=None):
-    """Draws where in the source the model looked for each target token.
+    """Plots the attention weights of each target token over the source tokens.
 
     Args:
-        weights: float [T, S]; a row is the attention for one target token.
-        source_pieces: the S tokens of the source as text, of any script.
-        target_pieces: the T tokens of the target.
-        path: of the PNG to write.
-        title: above the picture.
+        weights: float [T, S], one row per target token.
+        source_pieces: the S source tokens as text, in any script.
+        target_pieces: the T target tokens as text.
+        path: path of the PNG file.
+        title: title of the plot.
 
     Raises:
         ValueError: if `weights` is not [T, S].
@@ -149,14 +148,16 @@ def cross_attention(weights, source_pieces, target_pieces, path, title=None):
     sources, targets = _labels(source_pieces), _labels(target_pieces)
     most = max(rows, columns)
     cell, fontsize = (0.7, 11) if most <= 8 else (0.42, 11) if most <= 20 else (0.24, 9)  # inches
-    lies = 0.1 * max(map(len, sources), default=0) <= cell  # a character is a tenth of an inch
+    horizontal = (
+        0.1 * max(map(len, sources), default=0) <= cell
+    )  # a character is a tenth of an inch
     size = (2.6 + cell * max(columns, 6), 1.8 + cell * max(rows, 4))
     with _any_script():
         figure = Figure(figsize=size, layout="compressed")
         axes = figure.subplots()
         image = axes.imshow(weights, cmap="Blues", vmin=0.0)
         text = {"fontsize": fontsize, "parse_math": False}
-        axes.set_xticks(range(columns), sources, rotation=0 if lies else 90, **text)
+        axes.set_xticks(range(columns), sources, rotation=0 if horizontal else 90, **text)
         axes.set_yticks(range(rows), targets, **text)
         axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=2)
         axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
@@ -173,7 +174,7 @@ def cross_attention(weights, source_pieces, target_pieces, path, title=None):
 
 @contextlib.contextmanager
 def _any_script():
-    """Draws with more fonts where there are some; a sign that none has becomes a box, quietly."""
+    """Uses all installed fonts; a character that none of them has is drawn as a box."""
     installed = {font.name for font in fontManager.ttflist}
     families = ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
     with matplotlib.rc_context({"font.family": families}), warnings.catch_warnings():
@@ -182,7 +183,7 @@ def _any_script():
 
 
 def _labels(pieces):
-    """Pieces as one short line each; bytes and control characters show as a question mark."""
+    """Shortens pieces; characters that cannot be printed become U+FFFD."""
     shown = (
         "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in p) for p in pieces
     )

@@ -1,4 +1,4 @@
-"""RandAugment, for each image of a batch on its own.
+"""RandAugment with its own random operations for each image of a batch.
 
 Source: Cubuk et al. 2020, "RandAugment", section 3. Keras's RandAugment layer draws its operations
 for the whole batch, computes every one of them, and takes no seed tensor.
@@ -14,18 +14,21 @@ from keras import ops
 
 
 def uniform(seed, images, low=0.0, high=1.0):
-    """One number for each image, shaped to broadcast against them."""
+    """Draws one number per image, shaped [batch, 1, 1, 1]."""
     return tf.random.stateless_uniform([tf.shape(images)[0], 1, 1, 1], seed, low, high)
 
 
 def size(images):
-    """Height and width as floats, known or not when the graph is traced."""
+    """Height and width as float tensors, also for dynamic dimensions."""
     return tf.unstack(tf.cast(tf.shape(images)[1:3], tf.float32))
 
 
 def warp(images, xx=1.0, xy=0.0, yx=0.0, yy=1.0, x=0.0, y=0.0, fill=128.0, kind="bilinear"):
-    """Let the pixel at (column, row), seen from the centre, show what was at
-    (xx * column + xy * row + x, yx * column + yy * row + y)."""
+    """Applies an affine transform to each image.
+
+    The output pixel at (column, row), relative to the centre, is the input pixel at
+    (xx * column + xy * row + x, yx * column + yy * row + y).
+    """
     height, width = size(images)
     middle_x, middle_y = (width - 1.0) / 2.0, (height - 1.0) / 2.0
     x += middle_x - xx * middle_x - xy * middle_y
@@ -45,7 +48,7 @@ def _rotate(images, strength):
 
 
 def _blend(images, degenerate, strength):
-    """Move away from a degenerate image (strength > 0) or towards it (strength < 0)."""
+    """Moves away from a degenerate image (strength > 0) or towards it (strength < 0)."""
     return tf.clip_by_value(images + 0.9 * strength * (images - degenerate), 0.0, 255.0)
 
 
@@ -54,8 +57,8 @@ def _grey(images):
 
 
 def _smooth(images):
-    # PIL's kernel (1 1 1; 1 5 1; 1 1 1) / 13 written as an average, which, unlike a
-    # convolution with zeros around the image, leaves the border as bright as it was.
+    # PIL's kernel (1 1 1; 1 5 1; 1 1 1) / 13 as average pooling, which, unlike a zero-padded
+    # convolution, does not darken the border.
     return (9.0 * tf.nn.avg_pool2d(images, 3, 1, "SAME") + 4.0 * images) / 13.0
 
 
@@ -65,7 +68,7 @@ def _posterize(images, strength):
 
 
 def _autocontrast(images, strength):
-    # Not keras.layers.AutoContrast: that one refuses a batch of no images.
+    # Not keras.layers.AutoContrast, which fails on an empty batch.
     low = tf.reduce_min(images, axis=(1, 2), keepdims=True)
     spread = tf.reduce_max(images, axis=(1, 2), keepdims=True) - low
     scale = tf.math.divide_no_nan(255.0, spread)
@@ -73,7 +76,7 @@ def _autocontrast(images, strength):
 
 
 def _equalize(images, strength):
-    """Flatten the histogram of each channel of each image."""
+    """Equalizes the histogram of each channel of each image."""
     channels = tf.transpose(tf.cast(tf.round(images), tf.int32), [0, 3, 1, 2])
     values = tf.reshape(channels, [-1, tf.reduce_prod(tf.shape(images)[1:3])])
     histogram = tf.math.bincount(values, minlength=256, maxlength=256, axis=-1)
@@ -81,15 +84,15 @@ def _equalize(images, strength):
     darkest = tf.reduce_min(values, axis=-1, keepdims=True)
     lowest = tf.gather(upto, darkest, batch_dims=1)
     table = 255.0 * (upto - lowest) / tf.maximum(upto[:, -1:] - lowest, 1.0)
-    # A channel of one value has nothing to spread and stays as it is.
+    # A channel with a single value is left unchanged.
     table = tf.where(upto[:, -1:] > lowest, table, tf.cast(darkest, tf.float32))
     equal = tf.reshape(tf.gather(table, values, batch_dims=1), tf.shape(channels))
     return tf.ensure_shape(tf.transpose(equal, [0, 2, 3, 1]), images.shape)
 
 
 # The operations of Cubuk et al. 2020, section 3, with the ranges of Cubuk et al. 2019,
-# "AutoAugment", table 6. Strengths are [batch, 1, 1, 1] in -1..1; at 0 an operation that
-# has a strength changes no whole numbers. Solarize and posterize ignore the sign.
+# "AutoAugment", table 6. Strengths are [batch, 1, 1, 1] in -1..1; strength 0 leaves integer pixel
+# values unchanged. Solarize and posterize ignore the sign. The first three ignore the strength.
 OPERATIONS = {
     "identity": lambda images, strength: images,
     "autocontrast": _autocontrast,
@@ -113,7 +116,7 @@ OPERATIONS = {
 
 
 def rand_augment(images, seed, num_ops, magnitude, probability):
-    """Cubuk et al. 2020, "RandAugment", section 3: `num_ops` random operations in a row."""
+    """Applies `num_ops` random operations in sequence: Cubuk et al. 2020, section 3."""
     names, shape = list(OPERATIONS), images.shape
     for turn in range(num_ops):
         seeds = tf.unstack(tf.random.split(tf.random.fold_in(seed, turn), 3))
@@ -121,8 +124,8 @@ def rand_augment(images, seed, num_ops, magnitude, probability):
         done = uniform(seeds[1], images) < probability
         chosen = tf.reshape(tf.where(done, chosen, names.index("identity")), [-1])
         strength = magnitude * tf.where(uniform(seeds[2], images) < 0.5, -1.0, 1.0)
-        # Each operation gets its own images only: to compute all of them for all images
-        # and choose afterwards would cost the sum of the operations, not their mean.
+        # Each operation is applied only to the images that drew it: applying every operation to
+        # every image and selecting afterwards would cost their sum, not their mean.
         places, parts, strengths = (
             tf.dynamic_partition(values, chosen, len(names))
             for values in (tf.range(tf.shape(images)[0]), images, strength)

@@ -1,4 +1,4 @@
-"""The end of a run: final figures, pictures, the model, and a summary of where they are."""
+"""The end of an image run: tests the model, writes the files and prints a summary."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,18 +7,18 @@ from zoo.attention_rollout import attention_rollout
 from zoo.data.pipeline import test_batches
 from zoo.training import pictures
 
-_PICTURED = 8  # images in the picture of attention
+_NUM_ATTENTION_IMAGES = 8
 
 
 def finish_classifier(run, classifier, data):
-    """Tests a trained classifier and writes everything that its run folder still lacks.
+    """Tests a trained classifier and writes the model, metrics and plots to the run directory.
 
     Args:
-        run: `zoo.training.run_folder.RunFolder`, whose ``history.csv`` is written.
+        run: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
         classifier: `zoo.classifier.ImageClassifier`.
         data: `zoo.data.images.ImageDataset`.
     """
-    print("Testing, saving and drawing ...")
+    print("Testing the model, saving it and drawing plots ...")
     classifier.save(run.path)
     logits = classifier.model.predict(
         test_batches(data.test, classifier.preprocessing, len(data.class_names), 256), verbose=0
@@ -50,7 +50,7 @@ def _cross_entropy(logits, labels):
 
 
 def _draw_attention(classifier, images, path):
-    pixels, labels = images.sample(_PICTURED)
+    pixels, labels = images.sample(_NUM_ATTENTION_IMAGES)
     shares = attention_rollout(classifier.model, classifier.preprocess(list(pixels)))
     answers = [answer for [answer] in classifier(list(pixels))]
     truth = [classifier.class_names[label] for label in labels]
@@ -60,12 +60,12 @@ def _draw_attention(classifier, images, path):
 def _print_summary(run, metrics):
     print(
         f"\ntest accuracy      {metrics['test_accuracy']:.2%}, "
-        f"weights averaged, after the last of {metrics['epochs']} epochs\n"
-        f"images a second    {metrics['images_per_second']:.0f} in training\n"
+        f"averaged weights after the last of {metrics['epochs']} epochs\n"
+        f"images/s           {metrics['images_per_second']:.0f} in training\n"
         f"parameters         {metrics['parameters']:,}\n"
         f"model              zoo.load({str(run.path)!r})(['image.png'])\n"
-        f"pictures           learning_curves.png, confusion_matrix.png, attention.png\n"
-        f"figures            metrics.json, history.csv; tensorboard --logdir {run.path}\n"
-        "run folder:"
+        f"plots              learning_curves.png, confusion_matrix.png, attention.png\n"
+        f"metrics            metrics.json, history.csv; tensorboard --logdir {run.path}\n"
+        "run directory:"
     )
     print(run.path)

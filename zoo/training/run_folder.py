@@ -1,4 +1,4 @@
-"""The folder that a training run leaves: all that a person needs to use it or go on with it."""
+"""The run directory: everything needed to use a trained model or to resume its training."""
 
 import csv
 import json
@@ -11,27 +11,27 @@ import sys
 from zoo.errors import UserError
 from zoo.training.whole_file import PARTIAL, write_whole
 
-CHECKPOINTS = "checkpoints"  # folder of the run's checkpoints
-_GOES_ON = "goes_on"  # file in it: the same command goes on with the run without being asked to
+CHECKPOINTS = "checkpoints"  # subfolder
+_AUTO_RESUME = "auto_resume"  # file in it: the same command resumes without --resume
 
 
 class RunFolderError(UserError):
-    """A run folder that cannot be written to or gone on with; the message says why."""
+    """A run directory cannot be written to or resumed; the message says why."""
 
 
 class RunFolder:
-    """Opens the folder of a run, new or begun.
+    """Creates the directory of a new run, or opens that of an existing one.
 
     Args:
-        path: the folder.
-        config: dict of the run's settings, as JSON can hold them.
-        overwrite: whether a run that the folder already holds is deleted.
-        resume: whether a run that the folder already holds is gone on with.
-        writable: False for a worker that is not the chief: nothing is checked or written here.
+        path: path of the directory.
+        config: dict of the run's settings that can be stored as JSON.
+        overwrite: whether to delete an existing run.
+        resume: whether to resume an existing run.
+        writable: False for a worker that is not the chief: then nothing is checked or written.
 
     Raises:
-        RunFolderError: if the folder holds a run (without `overwrite` or `resume`), other files,
-            or, with `resume`, a run of other settings.
+        RunFolderError: if the directory contains a run and neither `overwrite` nor `resume` is
+            True, if it contains other files, or if the run to resume has other settings.
     """
 
     def __init__(self, path, config, overwrite=False, resume=False, writable=True):
@@ -40,13 +40,13 @@ class RunFolder:
         if not writable:
             return
         if overwrite and resume:
-            raise RunFolderError("--overwrite and --resume exclude each other.")
+            raise RunFolderError("Pass either --overwrite or --resume, not both.")
         if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"{self.path} is a file; a run needs a folder.")
+            raise RunFolderError(f"{self.path} is a file. --out must be a directory.")
         if self.path.is_dir() and any(
             not path.name.startswith(PARTIAL) for path in self.path.iterdir()
         ):
-            self._open_begun(config, overwrite, resume)
+            self._open_existing(config, overwrite, resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.write_json("config.json", {"config": config, "environment": _environment()})
@@ -58,11 +58,11 @@ class RunFolder:
 
     @property
     def is_finished(self):
-        """Whether the run has come to its end: the metrics are the last thing it writes."""
+        """Whether the run is complete: ``metrics.json`` is the last file it writes."""
         return (self.path / "metrics.json").is_file()
 
     def write_json(self, name, values):
-        """Writes a file of the folder as a whole or not at all."""
+        """Writes a JSON file atomically."""
         text = json.dumps(values, indent=2) + "\n"
         write_whole(self.path / name, lambda file: file.write(text.encode()))
 
@@ -72,55 +72,55 @@ class RunFolder:
     def history(self):
         """The metrics of each epoch, from ``history.csv``: {name: [value of each epoch]}."""
         with open(self.path / "history.csv", newline="") as file:
-            # An epoch that was run again after an interruption counts once, as it ended.
+            # If an epoch was repeated after an interruption, its last row counts.
             rows = {int(row["epoch"]): row for row in csv.DictReader(file)}
         ordered = [rows[epoch] for epoch in sorted(rows)]
         return {name: [float(row[name]) for row in ordered] for name in ordered[0]} if rows else {}
 
-    def go_on_by_itself(self):
-        """Has the same command go on with this run without ``--resume``."""
+    def enable_auto_resume(self):
+        """Lets the same command resume this run without ``--resume``."""
         if self.writable:
-            go_on_by_itself(self.path)
+            enable_auto_resume(self.path)
 
-    def _open_begun(self, config, overwrite, resume):
+    def _open_existing(self, config, overwrite, resume):
         holds_run = (self.path / "config.json").is_file()
         if not holds_run:
             raise RunFolderError(
-                f"{self.path} is not empty and holds no run. Choose another --out folder."
+                f"{self.path} is not empty and contains no run. Choose another --out directory."
             )
         if overwrite:
             shutil.rmtree(self.path)
-        elif not resume and not (self.path / CHECKPOINTS / _GOES_ON).is_file():
+        elif not resume and not (self.path / CHECKPOINTS / _AUTO_RESUME).is_file():
             raise RunFolderError(
-                f"{self.path} already holds a run. Go on with it by --resume, delete it by "
-                "--overwrite, or choose another --out folder."
+                f"{self.path} already contains a run. Pass --resume to resume it or --overwrite to "
+                "delete it, or choose another --out directory."
             )
         else:
             self._check_same(self.read_json("config.json")["config"], config)
 
-    def _check_same(self, begun, config):
+    def _check_same(self, saved, config):
         config = json.loads(json.dumps(config))
-        differing = [k for k in {**begun, **config} if begun.get(k) != config.get(k)]
+        differing = [k for k in {**saved, **config} if saved.get(k) != config.get(k)]
         if differing:
-            lines = [f"  {k}: {begun.get(k)!r}, now {config.get(k)!r}" for k in differing]
+            lines = [f"  {k}: {saved.get(k)!r}, now {config.get(k)!r}" for k in differing]
             raise RunFolderError(
-                f"The run in {self.path} was begun with other settings:\n" + "\n".join(lines)
+                f"The run in {self.path} was started with other settings:\n" + "\n".join(lines)
             )
 
 
-def go_on_by_itself(folder):
-    """Has the same command go on with the run in a folder without ``--resume``."""
-    path = pathlib.Path(folder) / CHECKPOINTS / _GOES_ON
-    write_whole(path, lambda file: file.write(b"The same command goes on with this run.\n"))
+def enable_auto_resume(folder):
+    """Lets the same command resume the run in a directory without ``--resume``."""
+    path = pathlib.Path(folder) / CHECKPOINTS / _AUTO_RESUME
+    write_whole(path, lambda file: file.write(b"The same command resumes this run.\n"))
 
 
-def end(folder):
-    """Takes back `go_on_by_itself`."""
-    (pathlib.Path(folder) / CHECKPOINTS / _GOES_ON).unlink(missing_ok=True)
+def disable_auto_resume(folder):
+    """Reverts `enable_auto_resume`."""
+    (pathlib.Path(folder) / CHECKPOINTS / _AUTO_RESUME).unlink(missing_ok=True)
 
 
 def _environment():
-    """What the run ran on, for whoever wants to repeat it."""
+    """Command, machine and package versions, needed to reproduce the run."""
     from importlib.metadata import version
 
     packages = ("tensorflow", "keras", "tensorflow-datasets", "numpy")

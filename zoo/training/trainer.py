@@ -1,4 +1,4 @@
-"""Training on one device, on all of a machine or on many machines, with the same results."""
+"""Training on one device, several devices or several machines, with the same results."""
 
 import keras
 import numpy as np
@@ -7,27 +7,27 @@ import tensorflow as tf
 from zoo.training import distribution
 from zoo.training.model_state import random_states
 
-KERAS = "3.15."  # whose private parts are replaced here
+KERAS = "3.15."  # this module overrides private methods of this version
 
 
 class Trainer(keras.Model):
-    """Trains a model by `fit`; what comes out does not depend on the number of replicas.
+    """Trains a model with `fit`; the result does not depend on the number of replicas.
 
-    Keras's own step, under a strategy, clips gradients before they are added up, averages token
-    losses for each replica on its own, and lets an overflow of 16 bits on one replica ruin all;
-    with several workers, gradient accumulation or XLA it fails.
+    Under a strategy, Keras's own training step clips gradients before they are summed, averages
+    token losses on each replica separately, and lets a float16 overflow on one replica corrupt the
+    weights of all. With several workers, it fails with gradient accumulation or XLA.
 
     A step of `fit` is one update of the weights. It takes a batch (inputs, labels, weights), or a
-    tuple of batches whose gradients are added up. What is minimised is the sum of the losses of all
-    items times their weights: to make it the mean, let the weights of an update sum to one. The
-    reported loss is the mean over the steps of that sum.
+    tuple of batches whose gradients are summed. The loss is the sum over all items of loss times
+    weight: to minimise the mean, let the weights of an update sum to one. The reported loss is the
+    mean of that sum over the steps.
 
     Args:
-        model: a built `keras.Model`, made within the scope of the strategy, as the trainer is.
+        model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
 
     Raises:
-        ValueError: if the model is not built or was made under another strategy.
-        RuntimeError: with another version of Keras than this was written for.
+        ValueError: if the model is not built or was created under another strategy.
+        RuntimeError: if the installed version of Keras is not supported.
     """
 
     def __init__(self, model, **kwargs):
@@ -35,16 +35,18 @@ class Trainer(keras.Model):
             raise RuntimeError(f"Trainer needs Keras {KERAS}*. Installed: {keras.__version__}.")
         super().__init__(dtype=model.dtype_policy, **kwargs)
         if not model.built:
-            raise ValueError(f"{model.name} must be built before it is trained.")
+            raise ValueError(f"The model {model.name} must be built before it is trained.")
         if model.distribute_strategy is not self.distribute_strategy:
-            raise ValueError(f"{model.name} was made under another strategy than its trainer.")
+            raise ValueError(
+                f"The model {model.name} was created under another strategy than its Trainer."
+            )
         self.model = model
         self.built = True
         for variable in random_states(model):
             distribution.set_random_state(variable, variable.numpy(), self.distribute_strategy)
 
     def trained_model(self):
-        """The model with its weights, on one device: what is saved and used."""
+        """Returns the model on one device, for saving and inference."""
         if self._distribute_strategy is None:
             return self.model
         copy = keras.saving.deserialize_keras_object(
@@ -57,24 +59,27 @@ class Trainer(keras.Model):
         return self.model(inputs, training=training)
 
     def compile(self, optimizer, loss, weighted_metrics=(), jit_compile="auto"):
-        """Says how to train; within the scope of the strategy.
+        """Configures training; call it within the strategy's scope.
 
         Args:
             optimizer: `keras.optimizers.Optimizer`.
             loss: `keras.losses.Loss` with ``reduction="sum"``.
-            weighted_metrics: `keras.metrics.Metric`s.
-            jit_compile: whether XLA compiles the forward and backward pass; "auto" does on GPUs.
+            weighted_metrics: list of `keras.metrics.Metric`.
+            jit_compile: whether to compile the forward and backward pass with XLA; "auto" compiles
+                on GPUs only.
 
         Raises:
-            ValueError: if the loss is reduced otherwise, or the optimizer accumulates gradients.
+            ValueError: if the loss has another reduction, or the optimizer accumulates gradients.
         """
         if getattr(loss, "reduction", None) != "sum":
             raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {loss}.')
         if getattr(optimizer, "gradient_accumulation_steps", None):
-            raise ValueError("To accumulate gradients, train on tuples of batches.")
+            raise ValueError(
+                "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
+            )
         super().compile(optimizer, loss, weighted_metrics=list(weighted_metrics), jit_compile=False)
         self.optimizer.build(self.trainable_variables)
-        # `train_step` has added up the gradients of all replicas when the optimizer gets them.
+        # `train_step` has already summed the gradients of all replicas.
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         inner._all_reduce_sum_gradients = list
         if jit_compile == "auto":
@@ -84,13 +89,13 @@ class Trainer(keras.Model):
         )
 
     def fit(self, batches, validation_data=None, verbose="auto", **settings):
-        """`keras.Model.fit` on data sets of batches; only the chief reports.
+        """Calls `keras.Model.fit` on a data set of batches; only the chief prints progress.
 
         Args:
-            batches: `tf.data.Dataset` without end of batches, or of tuples of batches.
-            validation_data: `tf.data.Dataset` of batches, of known length.
+            batches: infinite `tf.data.Dataset` of batches, or of tuples of batches.
+            validation_data: `tf.data.Dataset` of batches, with known cardinality.
             verbose: as in Keras.
-            **settings: `epochs`, `steps_per_epoch` and others, as in Keras.
+            **settings: `epochs`, `steps_per_epoch` and other arguments of `keras.Model.fit`.
 
         Returns:
             `keras.callbacks.History`.
@@ -100,7 +105,7 @@ class Trainer(keras.Model):
         if not distribution.is_chief(strategy):
             verbose = 0
         if verbose and replicas > 1:
-            print(f"Training on {replicas} devices, {replicas // workers} of each worker")
+            print(f"Training on {replicas} devices, {replicas // workers} per worker")
         if workers > 1:
             distribution.check_agreement(strategy, self._fingerprint(batches))
         if validation_data is not None:
@@ -110,31 +115,31 @@ class Trainer(keras.Model):
             distribution.distribute(batches, strategy),
             validation_data=validation_data,
             verbose=verbose,
-            shuffle=False,  # the batches come in their order
+            shuffle=False,  # the batches are already shuffled
             **settings,
         )
 
     def evaluate(self, batches=None, steps=None, **settings):
-        """`keras.Model.evaluate` on a data set of batches, of known length."""
-        batches = settings.pop("x", batches)  # as `fit` calls it
+        """Calls `keras.Model.evaluate` on a data set of batches with known cardinality."""
+        batches = settings.pop("x", batches)  # `fit` passes it by this name
         steps = len(batches) if steps is None else steps
         batches = distribution.distribute(batches, self.distribute_strategy)
         return super().evaluate(batches, steps=steps, **settings)
 
     def predict(self, *args, **kwargs):
-        """`predict` of the trained model, on one device."""
+        """Calls `predict` of the trained model, on one device."""
         return self.trained_model().predict(*args, **kwargs)
 
     def save(self, *args, **kwargs):
-        """`save` of the trained model: what is loaded is the model and no trainer."""
+        """Saves the trained model, without the trainer."""
         return self.trained_model().save(*args, **kwargs)
 
     def train_on_batch(self, *args, **kwargs):
-        # Keras's would train every replica on the whole batch, and count it as often.
-        raise NotImplementedError("Trainer trains by `fit`, on data sets of batches.")
+        # Keras's method would train every replica on the whole batch.
+        raise NotImplementedError("Trainer does not support train_on_batch. Use `fit`.")
 
     def test_on_batch(self, *args, **kwargs):
-        raise NotImplementedError("Trainer tests by `evaluate`, on data sets of batches.")
+        raise NotImplementedError("Trainer does not support test_on_batch. Use `evaluate`.")
 
     def train_step(self, data):
         replicas = self.distribute_strategy.num_replicas_in_sync
@@ -159,17 +164,17 @@ class Trainer(keras.Model):
         return self._logs()
 
     def _fingerprint(self, batches):
-        """Numbers that tell states and data apart."""
+        """Numbers that differ if the workers start with different states or data."""
 
-        def size(tensors):
+        def total(tensors):
             return sum(np.abs(np.asarray(t, np.float64)).sum() for t in tensors)
 
         first = tf.nest.flatten(next(iter(batches)))
         return {
             "the steps done": self.optimizer.iterations.numpy(),
-            "the weights": size(w.numpy() for w in self.trainable_variables),
-            "the shapes of the first batch": size(t.shape for t in first),
-            "the first batch": size(t.numpy() for t in first),
+            "the weights": total(w.numpy() for w in self.trainable_variables),
+            "the shapes of the first batch": total(t.shape for t in first),
+            "the first batch": total(t.numpy() for t in first),
         }
 
     def _forward_and_backward(self, inputs, labels, weights):
@@ -178,7 +183,7 @@ class Trainer(keras.Model):
             loss = self.compute_loss(inputs, labels, outputs, weights, training=True)
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, self.trainable_variables)
-        # Rows of an embedding, in which a token stands as often as it occurs, become a matrix.
+        # Embedding gradients are `IndexedSlices` with repeated rows; conversion sums them.
         return loss, outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _update_metrics(self, batch, outputs):
@@ -189,17 +194,20 @@ class Trainer(keras.Model):
     def _logs(self):
         logs = self.get_metrics_result()
         if distribution.num_workers(self.distribute_strategy) > 1:
-            # Keras takes the mean over the first axis of what the workers return.
+            # Keras averages the logs of several workers over their first axis.
             logs = {name: tf.reshape(value, [1]) for name, value in logs.items()}
         return logs
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        # Keras would average the first batch over the replicas, which fails if they differ in rows
-        # or are of several workers. There is nothing to build: `compile` has done it.
+        # Everything is built already. Keras would average the first batch over the replicas, which
+        # fails with several workers or if replicas have different numbers of rows.
         pass
 
 
 def _checked(batch):
     if len(batch) != 3:
-        raise ValueError("A batch must be (inputs, labels, weights), and the weights be given.")
+        raise ValueError(
+            "A batch must be a tuple (inputs, labels, weights). "
+            f"Received a tuple of length {len(batch)}."
+        )
     return batch

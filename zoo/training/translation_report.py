@@ -1,23 +1,23 @@
-"""The end of a translation run: scores, samples, pictures, the model, and where they are."""
+"""The end of a translation run: scores the model, writes the files and prints a summary."""
 
 import shutil
 
 from zoo.training import pictures
 
-_SHOWN = 5  # translations in the summary
-_PICTURED = (5, 20)  # tokens of the sentence whose attention is drawn
+_NUM_SAMPLES = 5  # translations in the printed summary
+_ATTENTION_LENGTHS = (5, 20)  # fewest and most tokens of the sentence in attention.png
 
 
 def finish_translator(run, translator, test, train, valid):
-    """Translates the test pairs and writes everything that the run folder still lacks.
+    """Translates the test pairs and writes model, metrics and plots to the run directory.
 
     Args:
-        run: `zoo.training.run_folder.RunFolder`, whose ``history.csv`` is written.
+        run: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
         translator: `zoo.translator.Translator`.
         test: `zoo.data.parallel_text.Pairs`.
-        train, valid: `zoo.data.encoded_pairs.EncodedPairs`, of whose folder nothing is left.
+        train, valid: `zoo.data.encoded_pairs.EncodedPairs`; their files are deleted.
     """
-    print("Translating the test sentences, saving and drawing ...")
+    print("Translating the test sentences, saving the model and drawing plots ...")
     translator.save(run.path)
     sources, references = map(list, zip(*test))
     translations = translator(sources, too_long="split")
@@ -46,17 +46,17 @@ def finish_translator(run, translator, test, train, valid):
 
 
 def scores(translations, references):
-    """BLEU and chrF by sacrebleu on the text as it is, with signatures, and exact matches.
+    """Computes BLEU and chrF with sacrebleu on the raw text, and the share of exact matches.
 
     Sources: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018, "A Call for Clarity in
     Reporting BLEU Scores" (signatures).
 
     Args:
-        translations, references: lists of str, as many.
+        translations, references: lists of str of the same length.
 
     Returns:
-        dict of "bleu" and "chrf", 0 to 100, "bleu_signature", "chrf_signature", and "exact_match",
-        the share of translations that are the reference, 0 to 1.
+        dict with "bleu" and "chrf", 0 to 100, "bleu_signature", "chrf_signature", and
+        "exact_match", the share of translations equal to their reference, 0 to 1.
     """
     from sacrebleu.metrics import BLEU, CHRF
 
@@ -69,7 +69,7 @@ def scores(translations, references):
 
 
 def _write_translations(rows, path):
-    """Source, reference and translation of each test sentence, tab-separated."""
+    """Writes source, reference and translation of each test sentence, tab-separated."""
     with open(path, "w", encoding="utf-8") as file:
         for row in (("source", "reference", "translation"), *rows):
             file.write("\t".join(" ".join(text.split()) for text in row) + "\n")
@@ -77,7 +77,8 @@ def _write_translations(rows, path):
 
 def _draw_attention(translator, sources, path):
     lengths = map(len, translator.source_tokenizer.encode(sources))
-    fitting = [s for s, n in zip(sources, lengths) if _PICTURED[0] <= n <= _PICTURED[1]]
+    low, high = _ATTENTION_LENGTHS
+    fitting = [s for s, n in zip(sources, lengths) if low <= n <= high]
     text = (fitting or sorted(sources, key=len))[0]
     [translation] = translator([text], too_long="split")
     found = translator.alignment(text, translation)
@@ -86,19 +87,19 @@ def _draw_attention(translator, sources, path):
 
 def _print_summary(run, metrics, rows):
     print()
-    for source, reference, translation in rows[:_SHOWN]:
-        verdict = "as the reference" if reference == translation else f"reference: {reference}"
+    for source, reference, translation in rows[:_NUM_SAMPLES]:
+        verdict = "same as the reference" if reference == translation else f"reference: {reference}"
         print(f"  {source}\n    {translation}\n    ({verdict})")
     print(
         f"\nBLEU               {metrics['bleu']:.2f}  {metrics['bleu_signature']}\n"
         f"chrF               {metrics['chrf']:.2f}  {metrics['chrf_signature']}\n"
         f"exact matches      {metrics['exact_match']:.2%} of {metrics['test_sentences']:,}\n"
-        f"tokens a second    {metrics['tokens_per_second']:,.0f} in training\n"
+        f"tokens/s           {metrics['tokens_per_second']:,.0f} in training\n"
         f"parameters         {metrics['parameters']:,}\n"
         f"model              zoo.load({str(run.path)!r})(['A sentence.'])\n"
-        f"pictures           learning_curves.png, attention.png\n"
-        f"figures            metrics.json, history.csv; translations.tsv has all translations; "
+        f"plots              learning_curves.png, attention.png\n"
+        f"metrics            metrics.json, history.csv; translations.tsv has all translations; "
         f"tensorboard --logdir {run.path}\n"
-        "run folder:"
+        "run directory:"
     )
     print(run.path)

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, whenever a run is killed."""
+"""Atomic file writes: a killed run leaves no half-written file under its final name."""
 
 import contextlib
 import os
@@ -6,23 +6,23 @@ import pathlib
 
 from zoo.errors import UserError
 
-PARTIAL = "partial."  # begins the name of a file that is being written
+PARTIAL = "partial."  # prefix of a file that is being written
 
 
 class WriteError(UserError):
-    """A file that cannot be written, because the disk is full for instance."""
+    """A file cannot be written, for instance because the disk is full."""
 
 
 def write_whole(path, write):
-    """Has `write` fill a file beside `path` that then takes its place, and is on the disk by then.
+    """Writes a file atomically: to a temporary file, synced to disk, then renamed to `path`.
 
     Args:
-        path: of the file; its folder is made if it is missing.
-        write: function of an open binary file.
+        path: path of the file; its folder is created if needed.
+        write: function that writes to an open binary file.
 
     Raises:
-        WriteError: if the disk is full or cannot be written to. What `path` held is still there,
-            and nothing is left of what was begun.
+        WriteError: if the disk is full or read-only. The old content of `path` is kept and the
+            temporary file is deleted.
     """
     path = pathlib.Path(path)
     partial = path.with_name(PARTIAL + path.name)
@@ -44,21 +44,21 @@ def write_whole(path, write):
 
 
 def remove_partial(folder):
-    """Deletes what a killed run left half written in a folder."""
+    """Deletes temporary files that a killed run left in a folder."""
     for path in pathlib.Path(folder).glob(PARTIAL + "*"):
         path.unlink(missing_ok=True)
 
 
 def _os_error(error):
-    """The error of the system behind an error, if there is one."""
-    # An archive that cannot be written cannot be closed either, of which Python complains last.
+    """The OSError in the chain of an exception, or None."""
+    # An archive that cannot be written cannot be closed either: that second error hides the first.
     while error is not None and not isinstance(error, OSError):
         error = error.__context__
     return error
 
 
 def _sync_folder(folder):
-    """Has the new name of a file reach the disk, where the file system can do that."""
+    """Syncs a folder, and with it the new file name, where the file system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Programs that are copied beside exported models: they run where only numpy and onnxruntime are.
+"""Programs that are copied to ONNX exports; they need only numpy and onnxruntime.
 
-Nothing in here imports anything else of the zoo.
+They must not import other modules of the zoo.
 """

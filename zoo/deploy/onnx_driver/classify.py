@@ -8,8 +8,8 @@ From Python, with this folder on the path:
     from classify import Classifier
     Classifier("folder of the export")(["cat.jpg"], top_k=3)      # [[("cat", 0.97), ...]]
 
-The graph takes pixels of one size; images are brought to it here: the shorter side is made to fit,
-the centre is cut out. Axes: B images, H image height, W image width, C channels.
+The graph takes pixels of a fixed size; images are resized here so that the shorter side fits, and
+cropped at the centre. Axes: B images, H image height, W image width, C channels.
 """
 
 import argparse
@@ -20,41 +20,41 @@ import sys
 import numpy as np
 import onnxruntime
 
-_TOGETHER = 32  # images that the model is given at a time
+_BATCH_SIZE = 32
 
 
 class InputError(ValueError):
-    """An image or an option that cannot be used; the message says which and why."""
+    """Invalid image or option; the message says which and why."""
 
 
 class Classifier:
-    """Images to names of classes.
+    """Classifies images.
 
     Args:
-        folder: that of the export; by default that of this file.
+        folder: folder of the export; by default the folder of this file.
 
     Raises:
-        InputError: if the folder is no such export.
+        InputError: if the folder is not an export of a classifier.
     """
 
     def __init__(self, folder=None):
         folder = pathlib.Path(__file__).parent if folder is None else pathlib.Path(folder)
         path = folder / "model.onnx"
         if not path.is_file():
-            raise InputError(f"{folder} is no export of a classifier: there is no model.onnx.")
+            raise InputError(f"{folder} is not an export of a classifier: there is no model.onnx.")
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         self.labels = json.loads(self._session.get_modelmeta().custom_metadata_map["labels"])
         self.height, self.width, self.channels = self._session.get_inputs()[0].shape[1:]
 
     def __call__(self, images, top_k=1):
-        """The likeliest classes of each image.
+        """Classifies images.
 
         Args:
             images: list of paths and arrays uint8 [H, W, C] of the model's size.
-            top_k: number of classes to return for each.
+            top_k: number of classes to return for each image.
 
         Returns:
-            For each image a list of (label, probability), the likeliest first.
+            For each image a list of (label, probability), the most likely first.
 
         Raises:
             InputError: if an image cannot be used, or `top_k` is not positive.
@@ -62,19 +62,19 @@ class Classifier:
         if top_k < 1:
             raise InputError(f"top_k must be at least 1. Received: top_k={top_k}.")
         answers, images = [], list(images)
-        for start in range(0, len(images), _TOGETHER):
-            pixels = np.stack([self.read(image) for image in images[start : start + _TOGETHER]])
+        for start in range(0, len(images), _BATCH_SIZE):
+            pixels = np.stack([self.read(image) for image in images[start : start + _BATCH_SIZE]])
             for row in self.probabilities(pixels):
                 best = np.argsort(-row, kind="stable")[:top_k]
                 answers.append([(self.labels[k], float(row[k])) for k in best])
         return answers
 
     def probabilities(self, pixels):
-        """uint8 [B, H, W, C] of the model's size -> float32 [B, classes]."""
+        """Maps uint8 [B, H, W, C] of the model's size to float32 [B, classes]."""
         return self._session.run(["probabilities"], {"pixels": pixels})[0]
 
     def read(self, image):
-        """A file, or an array of the right size, as uint8 [H, W, C]."""
+        """Reads a file, or checks an array of the model's size: uint8 [H, W, C]."""
         size = (self.height, self.width, self.channels)
         pixels = image if isinstance(image, np.ndarray) else None
         if pixels is None and pathlib.Path(image).suffix != ".npy":
@@ -93,7 +93,7 @@ class Classifier:
         return pixels
 
     def _fit(self, image):
-        """A Pillow image -> uint8 [H, W, C]: resized with antialiasing, its centre cut out."""
+        """Resizes a Pillow image with antialiasing and crops its centre: uint8 [H, W, C]."""
         from PIL import Image
 
         own, size = np.array([image.height, image.width]), np.array([self.height, self.width])
@@ -102,7 +102,7 @@ class Classifier:
         channels = []
         for channel in image.split():
             if (rows, columns) != (image.height, image.width):
-                # As float, lest Pillow round between the two directions.
+                # As float, so that Pillow does not round between the two directions.
                 channel = channel.convert("F").resize((columns, rows), Image.Resampling.BILINEAR)
             channels.append(np.asarray(channel, np.float32))
         pixels = np.stack(channels, axis=-1)
@@ -111,16 +111,16 @@ class Classifier:
 
 
 def _open(path, channels):
-    """A file as a Pillow image, grey or RGB; transparency is dropped."""
+    """Opens a file as a grey or RGB Pillow image; transparency is dropped."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise InputError(
-            f"Reading {path} takes Pillow: `pip install pillow`, or give an array (.npy)."
+            f"Reading {path} needs Pillow. Run `pip install pillow`, or pass an array (.npy)."
         ) from None
     try:
         with Image.open(path) as image:
-            if image.mode in ("I;16", "I;16B", "I"):  # 16 bits: the upper ones are the image
+            if image.mode in ("I;16", "I;16B", "I"):  # 16 bits: keep the upper 8
                 image = image.point(lambda value: value / 256)
             return image.convert("RGB").convert("L" if channels == 1 else "RGB")
     except FileNotFoundError:
@@ -130,11 +130,13 @@ def _open(path, channels):
 
 
 def main(arguments=None):
-    """The command line; returns the exit status: 2 if an image could not be classified."""
-    parser = argparse.ArgumentParser(description="Classifies images; see the head of this file.")
-    parser.add_argument("images", metavar="IMAGE", nargs="+", help="image file, or array .npy")
-    parser.add_argument("--folder", help="that of the export (that of this file)")
-    parser.add_argument("--top-k", type=int, default=1, help="classes to print for each (1)")
+    """Runs the command line; returns the exit status: 2 if an image could not be classified."""
+    parser = argparse.ArgumentParser(
+        description="Classifies images; see the docstring of this file."
+    )
+    parser.add_argument("images", metavar="IMAGE", nargs="+", help="image file, or .npy array")
+    parser.add_argument("--folder", help="folder of the export (that of this file)")
+    parser.add_argument("--top-k", type=int, default=1, help="classes to print per image (1)")
     args = parser.parse_args(arguments)
     failed = False
     try:

@@ -1,8 +1,8 @@
-"""Beam search around decoder.onnx, in numpy.
+"""Beam search with decoder.onnx, in numpy.
 
-encoder.onnx takes the source once. decoder.onnx takes the last token of each hypothesis, the number
-of tokens before it and what it gave the last time, and gives the log-probabilities of the token
-that follows. Axes: B sentences, S source tokens, K hypotheses of a sentence, T tokens of a
+encoder.onnx is run once per source. decoder.onnx takes the last token of each hypothesis, its
+position and the cache of the previous step, and returns the log-probabilities of the next token and
+the new cache. Axes: B sentences, S source tokens, K hypotheses of a sentence, T tokens of a
 hypothesis, V target vocabulary.
 """
 
@@ -11,16 +11,16 @@ from typing import NamedTuple
 import numpy as np
 from tokenizer import END_ID, PAD_ID, START_ID
 
-_NEVER = np.float32(-np.inf)
+_NEG_INF = np.float32(-np.inf)
 
 
 class Hypotheses(NamedTuple):
     """K hypotheses of each sentence.
 
     Fields:
-        tokens: int32 [B, K, T], without the start, the end included, then padding.
-        log_probs: float32 [B, K]; minus infinity stands for no hypothesis.
-        scores: float32 [B, K], `log_probs` over the length penalty.
+        tokens: int32 [B, K, T], without the start token, with the end token, then padding.
+        log_probs: float32 [B, K]; -inf if there is no hypothesis.
+        scores: float32 [B, K], `log_probs` divided by the length penalty.
     """
 
     tokens: np.ndarray
@@ -28,7 +28,7 @@ class Hypotheses(NamedTuple):
     scores: np.ndarray
 
     def pick(self, chosen):
-        """Those of the numbers int [B, K]."""
+        """Selects hypotheses by index, int [B, K]."""
         return Hypotheses(
             np.take_along_axis(self.tokens, chosen[..., None], axis=1),
             np.take_along_axis(self.log_probs, chosen, axis=1),
@@ -37,31 +37,31 @@ class Hypotheses(NamedTuple):
 
 
 def beam_search(steps, shape, length, alpha):
-    """The K best hypotheses of each sentence.
+    """Finds the K best hypotheses of each sentence.
 
-    At each step the 2K best continuations are looked at. Those that end, if they are among the
-    K best, join the finished ones; the K best others go on. A sentence is done when it has K
+    Each step considers the 2K best continuations. Those of the K best that end are added to the
+    finished hypotheses; the K best of the others are continued. A sentence is done when it has K
     finished hypotheses. With K = 1 this is greedy search. Source: Wu et al. 2016, "Google's
     Neural Machine Translation System", section 7.
 
     Args:
         steps: `Steps`.
         shape: (B, K).
-        length: T, the largest number of tokens, the end included.
-        alpha: of the length penalty.
+        length: T, the maximum number of tokens, end token included.
+        alpha: exponent of the length penalty.
 
     Returns:
-        `Hypotheses`, the best first; after those that ended, those that were cut off.
+        `Hypotheses`, the best first; finished hypotheses come before unfinished ones.
     """
     beam_size, alpha, position = shape[1], np.float32(alpha), 0
-    nothing = np.full(shape, _NEVER)
+    nothing = np.full(shape, _NEG_INF)
     empty = Hypotheses(np.full((*shape, length), PAD_ID, np.int32), nothing, nothing)
-    first = np.arange(beam_size) == 0  # at the start there is one hypothesis, not K equal ones
+    first = np.arange(beam_size) == 0  # the search starts with one hypothesis, not K equal ones
     live = empty._replace(log_probs=np.where(first, np.float32(0), nothing))
     finished, last = empty, np.full(shape, START_ID, np.int32)
     while position < length and not _done(finished).all():
         log_probs = live.log_probs[..., None] + steps.log_probs(last)
-        log_probs[..., [PAD_ID, START_ID]] = _NEVER
+        log_probs[..., [PAD_ID, START_ID]] = _NEG_INF
         parents, token, log_probs = _continuations(log_probs, 2 * beam_size)
         continued = live.pick(parents)._replace(
             log_probs=log_probs, scores=log_probs / length_penalty(position + 1, alpha)
@@ -69,14 +69,14 @@ def beam_search(steps, shape, length, alpha):
         continued.tokens[..., position] = token
 
         is_end = token == END_ID
-        counts = is_end & (np.arange(2 * beam_size) < beam_size) & ~_done(finished)[:, None]
-        ended = continued._replace(scores=np.where(counts, continued.scores, _NEVER))
-        pool = _together(finished, ended)
+        is_new = is_end & (np.arange(2 * beam_size) < beam_size) & ~_done(finished)[:, None]
+        ended = continued._replace(scores=np.where(is_new, continued.scores, _NEG_INF))
+        pool = _concatenate(finished, ended)
         finished = pool.pick(_top(pool.scores, beam_size))
 
-        going_on = np.where(is_end, _NEVER, log_probs)
-        chosen = _top(going_on, beam_size)
-        live = continued._replace(log_probs=going_on).pick(chosen)
+        log_probs = np.where(is_end, _NEG_INF, log_probs)
+        chosen = _top(log_probs, beam_size)
+        live = continued._replace(log_probs=log_probs).pick(chosen)
         last = np.take_along_axis(token, chosen, axis=1)
         steps.follow(np.take_along_axis(parents, chosen, axis=1))
         position += 1
@@ -85,13 +85,14 @@ def beam_search(steps, shape, length, alpha):
 
 
 class Steps:
-    """The decoder, step by step, for the K hypotheses of each sentence.
+    """Runs the decoder step by step for the K hypotheses of each sentence.
 
-    The hypotheses share a room for keys and values, in which each step takes K places. A hypothesis
-    is a path through them, so that none is moved when one goes on from another. The room grows.
+    The hypotheses of a sentence share one buffer of keys and values, to which each step adds K
+    entries. Each hypothesis is a path of indices into the buffer, so reordering hypotheses does not
+    move keys and values. The buffer grows as needed.
 
     Args:
-        encoder, decoder: sessions of ONNX Runtime.
+        encoder, decoder: `onnxruntime.InferenceSession`.
         source: int32 [B, S].
         beam_size: K.
     """
@@ -108,7 +109,7 @@ class Steps:
                 self._state[name.replace("memory", "target")] = empty
 
     def log_probs(self, tokens):
-        """float32 [B, K, V] of what follows the next tokens, int32 [B, K]."""
+        """Decodes tokens, int32 [B, K]; returns log-probabilities, float32 [B, K, V]."""
         if self._position == self._state["paths"].shape[2]:
             self._grow(max(16, self._position))
         feeds = {"tokens": tokens, "position": np.array(self._position, np.int32)}
@@ -119,15 +120,15 @@ class Steps:
         return results["log_probs"]
 
     def follow(self, parents):
-        """Hypothesis k goes on from hypothesis ``parents[b, k]``."""
+        """Replaces the history of hypothesis k by that of hypothesis ``parents[b, k]``."""
         paths = self._state["paths"]
         self._state["paths"] = np.take_along_axis(paths, parents[..., None], axis=1)
 
-    def _grow(self, places):
-        """Makes room for more target tokens."""
+    def _grow(self, length):
+        """Enlarges the buffers for `length` more target tokens."""
         beam_size = self._state["paths"].shape[1]
         for name, value in self._state.items():
-            more = (0, places) if name == "paths" else (0, places * beam_size)
+            more = (0, length) if name == "paths" else (0, length * beam_size)
             axes = [(0, 0)] * value.ndim
             axes[2] = more
             self._state[name] = np.pad(value, axes)
@@ -139,7 +140,7 @@ def length_penalty(length, alpha):
 
 
 def _continuations(log_probs, count):
-    """The `count` best of float32 [B, K, V]: (hypothesis gone on from, token, log-probability)."""
+    """The `count` best of float32 [B, K, V]: (parent hypothesis, token, log-probability)."""
     each = min(count, log_probs.shape[-1])
     token = _top(log_probs, each)
     flat = np.take_along_axis(log_probs, token, axis=-1).reshape(len(log_probs), -1)
@@ -149,7 +150,7 @@ def _continuations(log_probs, count):
 
 
 def _top(values, count):
-    """Where the `count` largest of the last axis are, the largest first."""
+    """Indices of the `count` largest values of the last axis, in descending order."""
     best = np.sort(np.argpartition(-values, count - 1)[..., :count])
     order = np.argsort(-np.take_along_axis(values, best, axis=-1), kind="stable")
     return np.take_along_axis(best, order, axis=-1)
@@ -157,17 +158,17 @@ def _top(values, count):
 
 def _done(finished):
     """Which sentences have K finished hypotheses."""
-    return (finished.scores > _NEVER).all(axis=1)
+    return (finished.scores > _NEG_INF).all(axis=1)
 
 
-def _together(one, other):
-    """The hypotheses of both, side by side."""
+def _concatenate(one, other):
+    """Concatenates the hypotheses of both along K."""
     return Hypotheses(*(np.concatenate(parts, axis=1) for parts in zip(one, other)))
 
 
 def _ranked(finished, live):
-    """The finished hypotheses and, in the places left, those that were cut off."""
-    count = (finished.scores > _NEVER).sum(axis=1, keepdims=True)
-    place = np.arange(finished.scores.shape[1])[None]
-    chosen = np.where(place < count, place, place.shape[1] + place - count)
-    return _together(finished, live).pick(chosen)
+    """The finished hypotheses, filled up to K with unfinished ones."""
+    count = (finished.scores > _NEG_INF).sum(axis=1, keepdims=True)
+    index = np.arange(finished.scores.shape[1])[None]
+    chosen = np.where(index < count, index, index.shape[1] + index - count)
+    return _concatenate(finished, live).pick(chosen)

@@ -1,9 +1,9 @@
-"""Text to ids and back, in plain Python, by the tables ``source_tokenizer.json`` and so on.
+"""A tokenizer in plain Python for ``source_tokenizer.json`` and ``target_tokenizer.json``.
 
-A table holds "kind", "tokens" and "merges". Id 0 is padding, 1 the start and 2 the end of a text;
-then come the 256 bytes, then "tokens". Tokens are written in visible letters that stand for bytes,
-as GPT-2 does. Source of the merges: Sennrich et al. 2016, "Neural Machine Translation of Rare Words
-with Subword Units", section 3.2.
+The files contain "kind", "tokens" and "merges". Id 0 is padding, 1 the start and 2 the end of a
+text; then come the 256 bytes, then "tokens". Tokens are written in printable characters that
+represent bytes, as in GPT-2. Source of the merges: Sennrich et al. 2016, "Neural Machine
+Translation of Rare Words with Subword Units", section 3.2.
 """
 
 import functools
@@ -18,17 +18,17 @@ _SPACES = " \t\n\r\f\v"
 
 
 class InputError(ValueError):
-    """A text or a tokenizer that cannot be used; the message says why."""
+    """Invalid text or tokenizer file; the message says why."""
 
 
 class Tokenizer:
-    """Text to ids and back.
+    """Encodes text to ids and decodes ids to text.
 
     Args:
-        path: a JSON file that an export of zoo wrote.
+        path: tokenizer file of the export.
 
     Raises:
-        InputError: if it is no such file.
+        InputError: if the file is missing or invalid.
     """
 
     def __init__(self, path):
@@ -41,8 +41,8 @@ class Tokenizer:
         except OSError as error:
             raise InputError(f"The tokenizer {path} cannot be read: {error.strerror}.") from None
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            raise InputError(f"{path} is no tokenizer that zoo exported: {error!r}.") from None
-        self._cut = list if kind == "character" else words
+            raise InputError(f"{path} is not a valid tokenizer file: {error!r}.") from None
+        self._split = list if kind == "character" else words
         self._is_subword = kind == "subword"
         self._pieces = [b"", b"", b"", *(bytes([byte]) for byte in range(256)), *tokens]
         self._ids = {piece: id for id, piece in enumerate(self._pieces[_FIRST_BYTE:], _FIRST_BYTE)}
@@ -50,51 +50,53 @@ class Tokenizer:
         self._word_ids = functools.lru_cache(maxsize=65536)(self._find_word_ids)
 
     def encode(self, text):
-        """The ids of a text, a list of int, without start and end."""
+        """Encodes a text to a list of int, without start and end."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"No valid Unicode: {error.reason} at character {error.start}."
+                f"Invalid Unicode: {error.reason} at character {error.start}."
             ) from None
         if not text:
             return []
-        # One space in front, so that the first word is the word it is elsewhere.
+        # A space is prefixed, so that the first word gets the same tokens as elsewhere.
         text = " " + unicodedata.normalize("NFC", text)
-        return [id for word in self._cut(text) for id in self._word_ids(word)]
+        return [id for word in self._split(text) for id in self._word_ids(word)]
 
     def fewest_ids(self, text):
-        """A number that `encode` does not go below, known at once also for a huge text."""
+        """A lower bound for the number of ids, fast to compute even for a huge text."""
         spelled = unicodedata.normalize("NFC", text).encode(errors="replace")
         return len(spelled) // max(map(len, self._pieces))
 
     def decode(self, ids):
-        """The text of a sequence of ids; padding, start and end are left out."""
+        """Decodes a sequence of ids; padding, start and end are skipped."""
         spelled = b"".join(self._pieces[id] for id in ids)
         return spelled.removeprefix(b" ").decode(errors="replace")
 
     def _find_word_ids(self, word):
-        """The ids of one of the parts that text is cut into."""
+        """Encodes one word."""
         spelled = word.encode()
-        if not self._is_subword:  # a word is known as a whole, or spelled
-            parts = [spelled] if spelled in self._ids else _letters(spelled)
+        if not self._is_subword:  # a known word is one token, others are encoded as bytes
+            parts = [spelled] if spelled in self._ids else _to_bytes(spelled)
         else:
-            parts = self._merge(_letters(spelled))
+            parts = self._merge(_to_bytes(spelled))
         return [self._ids[part] for part in parts]
 
     def _merge(self, parts):
-        """Joins neighbours: of all that can be joined the pair with the lowest rank, leftmost."""
+        """Byte-pair encoding: repeatedly merges the leftmost pair with the lowest rank."""
         while len(parts) > 1:
             ranks = [self._ranks.get(pair, len(self._ranks)) for pair in itertools.pairwise(parts)]
-            place = min(range(len(ranks)), key=ranks.__getitem__)
-            if ranks[place] == len(self._ranks):
+            index = min(range(len(ranks)), key=ranks.__getitem__)
+            if ranks[index] == len(self._ranks):
                 break
-            parts[place : place + 2] = [parts[place] + parts[place + 1]]
+            parts[index : index + 2] = [parts[index] + parts[index + 1]]
         return parts
 
 
 def words(text):
-    """Cuts text: letters, numbers or other signs in a row, with one space before; other spaces.
+    """Splits text into runs of letters, digits or other characters, with the space before each.
+
+    Other spaces are words of their own.
 
     "It  costs 12!" -> "It", " ", " costs", " 12", "!"
     """
@@ -111,7 +113,7 @@ def words(text):
 
 
 def _kind(character):
-    """What a character counts as: "space", "letter", "number" or "other"."""
+    """Classifies a character as "space", "letter", "number" or "other"."""
     if character in _SPACES:
         return "space"
     return {"L": "letter", "M": "letter", "N": "number"}.get(
@@ -119,12 +121,12 @@ def _kind(character):
     )
 
 
-def _letters(spelled):
+def _to_bytes(spelled):
     return [bytes([byte]) for byte in spelled]
 
 
 def _alphabet():
-    """The byte that each letter of the table stands for: visible ones stand for themselves."""
+    """The byte that each character of a token represents: printable ones represent themselves."""
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = itertools.count(0x100)
     return {chr(byte if byte in visible else next(others)): byte for byte in range(256)}
@@ -134,4 +136,4 @@ _BYTES = _alphabet()
 
 
 def _as_bytes(token):
-    return bytes(_BYTES[letter] for letter in token)
+    return bytes(_BYTES[character] for character in token)

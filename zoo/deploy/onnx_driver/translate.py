@@ -8,7 +8,7 @@ From Python, with this folder on the path:
     from translate import Translator
     Translator("folder of the export")(["hello world"])      # ["hola mundo"]
 
-The graphs hold the network; the search is in search.py, and tokenizer.py makes numbers of text.
+The ONNX graphs contain the network; search.py implements beam search, tokenizer.py the tokenizers.
 Axes: B sentences, S source tokens.
 """
 
@@ -23,25 +23,25 @@ import onnxruntime
 from search import Steps, beam_search
 from tokenizer import END_ID, PAD_ID, InputError, Tokenizer
 
-_LENGTHS = [16 * 2**n for n in range(16)]  # sources of similar length go together
+_LENGTHS = [16 * 2**n for n in range(16)]  # padded lengths of source batches
 _BATCH, _TOKENS_IN_BATCH = 32, 4096
 
 
 class Translation(NamedTuple):
-    """A translation and its score: log-probability over length penalty, at most 0."""
+    """A translation and its score: log-probability divided by length penalty, at most 0."""
 
     text: str
     score: float
 
 
 class Translator:
-    """Text to text.
+    """Translates texts.
 
     Args:
-        folder: that of the export; by default that of this file.
+        folder: folder of the export; by default the folder of this file.
 
     Raises:
-        InputError: if the folder is no such export.
+        InputError: if the folder is not an export of a translator.
     """
 
     def __init__(self, folder=None):
@@ -54,24 +54,24 @@ class Translator:
         self.search = _search_settings(self._encoder, folder)
 
     def __call__(self, texts, **options):
-        """The best translation of each text, a list of str. Options: see `n_best`."""
+        """Returns the best translation of each text, a list of str. Options: see `n_best`."""
         return [best.text for best, *_ in self.n_best(texts, **options)]
 
     def n_best(self, texts, n=1, beam_size=None, length_penalty=None, max_length=None):
-        """Several translations of each text, the best first, with scores.
+        """Returns the n best translations of each text with scores.
 
         Args:
-            texts: list of str; an empty text has an empty translation.
+            texts: list of str; the translation of an empty text is empty.
             n: number of translations; an empty text gets one.
-            beam_size: hypotheses that the search goes on with; 1 is greedy search.
-            length_penalty: 0 favours short translations; the larger, the longer.
-            max_length: the largest number of target tokens; about twice the source's by default.
+            beam_size: beam size of the search; 1 is greedy search.
+            length_penalty: exponent; 0 favours short translations, higher values longer ones.
+            max_length: maximum number of target tokens; about twice the source's by default.
 
         Returns:
-            For each text a list of `Translation`.
+            For each text a list of `Translation`, the best first.
 
         Raises:
-            InputError: if a text is too long or an option is wrong.
+            InputError: if a text is too long or an option is invalid.
         """
         longest = self.search["max_length"]
         beam_size = max(n, self.search["beam_size"]) if beam_size is None else beam_size
@@ -95,15 +95,15 @@ class Translator:
         return found
 
     def _sources(self, texts):
-        """(index, ids with the end) of each text that is not empty."""
+        """Yields (index, ids with the end token) of each text that is not empty."""
         if isinstance(texts, (str, bytes)):
-            raise InputError("Texts are given as a list: [text].")
+            raise InputError("texts must be a list. Pass [text] for one text.")
         longest = self.search["max_length"]
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise InputError(f"Text {index} is of type {type(text).__name__}, not str.")
             count, ids = self.source_tokenizer.fewest_ids(text), []
-            if count <= longest:  # to cut a huge text takes long
+            if count <= longest:  # tokenizing a huge text would be slow
                 try:
                     ids = [*self.source_tokenizer.encode(text), END_ID]
                 except InputError as error:
@@ -111,14 +111,14 @@ class Translator:
                 count = len(ids)
             if count > longest:
                 raise InputError(
-                    f"Text {index} is too long: it has {count} tokens or more, and the model takes "
+                    f"Text {index} is too long: it has at least {count} tokens, the maximum is "
                     f"{longest}. Shorten or split it. It begins: {text[:60]!r}."
                 )
             if text.strip():
                 yield index, ids
 
     def _read(self, hypotheses, n):
-        """The first n hypotheses of each sentence as `Translation`."""
+        """Decodes the first n hypotheses of each sentence to `Translation`."""
         for tokens, _, scores in zip(*hypotheses):
             yield [
                 Translation(self.target_tokenizer.decode(ids), float(score))
@@ -128,7 +128,7 @@ class Translator:
 
 
 def _padded(sources):
-    """Lists of ids -> int32 [B, S]."""
+    """Pads lists of ids to int32 [B, S]."""
     batch = np.full((len(sources), max(map(len, sources))), PAD_ID, np.int32)
     for row, ids in zip(batch, sources):
         row[: len(ids)] = ids
@@ -137,12 +137,14 @@ def _padded(sources):
 
 def _session(path):
     if not path.is_file():
-        raise InputError(f"{path.parent} is no export of a translator: there is no {path.name}.")
+        raise InputError(
+            f"{path.parent} is not an export of a translator: there is no {path.name}."
+        )
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
 def _search_settings(session, folder):
-    """The defaults of the search: those of the model, or of export.json where that has any."""
+    """The default search arguments: those of export.json, else those in the model's metadata."""
     settings = json.loads(session.get_modelmeta().custom_metadata_map["search"])
     path = folder / "export.json"
     if path.is_file():
@@ -158,7 +160,7 @@ def _check(name, value, low, high=float("inf")):
 
 
 def _lines(path):
-    """The lines of a file, or of standard input if the path is "-"."""
+    """Reads the lines of a file, or of standard input if the path is "-"."""
     try:
         if path == "-":
             text = sys.stdin.buffer.read().decode("utf-8")
@@ -172,18 +174,24 @@ def _lines(path):
 
 
 def main(arguments=None):
-    """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Translates texts; see the head of this file.")
-    parser.add_argument("texts", metavar="TEXT", nargs="*", help="text; none: standard input")
-    parser.add_argument("--file", help="text file, a text in each line")
-    parser.add_argument("--folder", help="that of the export (that of this file)")
-    parser.add_argument("--beam-size", type=int, help="hypotheses to go on with; 1 is greedy")
-    parser.add_argument("--length-penalty", type=float, help="the larger, the longer")
-    parser.add_argument("--n-best", type=int, help="translations of each, scored (1)")
+    """Runs the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description="Translates texts; see the docstring of this file."
+    )
+    parser.add_argument("texts", metavar="TEXT", nargs="*", help="default: standard input")
+    parser.add_argument("--file", help="text file with one text per line")
+    parser.add_argument("--folder", help="folder of the export (that of this file)")
+    parser.add_argument("--beam-size", type=int, help="beam size; 1 is greedy search")
+    parser.add_argument(
+        "--length-penalty", type=float, help="higher values favour longer translations"
+    )
+    parser.add_argument(
+        "--n-best", type=int, help="translations per text; with scores if above 1 (1)"
+    )
     args = parser.parse_args(arguments)
     try:
         if args.texts and args.file:
-            raise InputError("Give texts or --file, not both.")
+            raise InputError("Pass either texts or --file, not both.")
         texts = args.texts or _lines(args.file or "-")
         translator = Translator(args.folder)
         n = translator.search.get("n_best", 1) if args.n_best is None else args.n_best

@@ -1,7 +1,7 @@
-"""All that the zoo knows about strategies of `tf.distribute`: how many devices and workers train.
+"""Everything that uses `tf.distribute` strategies: training on several devices and workers.
 
-A worker is a process, a replica the copy of a model on one device. The chief is the worker that
-writes the run folder; without several workers it is the only one.
+A worker is a process; a replica is the copy of a model on one device. The chief is the worker that
+writes the run directory; a single worker is the chief.
 """
 
 from zoo.training.distribution.agreement import Agreement

@@ -1,14 +1,14 @@
-"""What several workers do at the same step although only one of them knows why."""
+"""Decisions that all workers take at the same step, such as to stop."""
 
 import tensorflow as tf
 
 from zoo.training.distribution.workers import num_workers, sum_over_workers
 
-_STEPS_BETWEEN = 20  # questions to the other workers, which take time
+_STEPS_BETWEEN = 20  # communication takes time
 
 
 class Agreement:
-    """Lets workers decide together; one that is alone decides at once.
+    """Combines the flags of all workers; a single worker decides at every step.
 
     Args:
         strategy: `tf.distribute.Strategy`.
@@ -17,15 +17,15 @@ class Agreement:
     def __init__(self, strategy):
         self.strategy = strategy
 
-    def on(self, number, *wishes):
-        """Which of the wishes at least one worker has; all workers must ask at the same `number`.
+    def any_worker(self, step, *flags):
+        """For each flag, whether it is True on at least one worker.
 
-        Workers ask each other if `number` is a multiple of 20, as 0 is; at others no wish is
-        granted.
+        All workers must call this with the same `step`. With several workers, they communicate if
+        `step` is a multiple of 20, including 0; at other steps the result is False.
         """
         if num_workers(self.strategy) == 1:
-            return [bool(wish) for wish in wishes]
-        if number % _STEPS_BETWEEN:
-            return [False] * len(wishes)
-        sums = sum_over_workers(self.strategy, tf.constant(wishes, tf.float32))
-        return [wishing > 0 for wishing in sums]
+            return [bool(flag) for flag in flags]
+        if step % _STEPS_BETWEEN:
+            return [False] * len(flags)
+        sums = sum_over_workers(self.strategy, tf.constant(flags, tf.float32))
+        return [total > 0 for total in sums]

@@ -1,4 +1,4 @@
-"""Which strategy to train by: from a flag, the devices and the environment."""
+"""Selects the strategy from a flag, the devices and the environment."""
 
 import signal
 import threading
@@ -10,29 +10,29 @@ from zoo.errors import UserError
 from zoo.training.distribution.cluster import enter_cluster
 
 NAMES = ("auto", "one", "mirrored", "multiworker")
-_MINUTES = 10  # that a worker waits for the others to start
+_MINUTES = 10  # how long a worker waits for the others to start
 
 
 def choose(name="auto", devices=None):
-    """The strategy that a run is trained by.
+    """Creates the strategy to train with.
 
-    "one" is one device; "mirrored" all devices of this machine; "multiworker" all devices of all
-    workers, as the environment variable TF_CONFIG or the SLURM step says. "auto" is "multiworker"
-    if there are several workers, "mirrored" if there are several devices, else "one".
+    "one" uses one device; "mirrored" all devices of this machine; "multiworker" all devices of all
+    workers, which are read from the environment variable TF_CONFIG or from SLURM. "auto" is
+    "multiworker" if there are several workers, "mirrored" if there are several devices, else "one".
 
-    Call it before TensorFlow computes anything: the devices are set up here.
+    Call this before TensorFlow computes anything, as it configures the devices.
 
     Args:
         name: one of `NAMES`.
-        devices: how many devices of this machine to use; without GPUs, into how many devices the
-            CPU is divided. All GPUs, or else one CPU, by default.
+        devices: number of devices of this machine to use; without GPUs, number of logical devices
+            to split the CPU into. Default: all GPUs, or one CPU.
 
     Returns:
-        `tf.distribute.Strategy`. The one of "one" is TensorFlow's default.
+        `tf.distribute.Strategy`; for "one", TensorFlow's default strategy.
 
     Raises:
-        UserError: if there are not so many devices, if the name and the number contradict, or if
-            the environment says nothing of workers or something that makes no sense.
+        UserError: if there are too few devices, if `name` and `devices` conflict, or if the
+            environment variables for "multiworker" are missing or invalid.
     """
     if name not in NAMES:
         raise UserError(f"--strategy must be one of {', '.join(NAMES)}. Received: {name}.")
@@ -47,26 +47,26 @@ def choose(name="auto", devices=None):
     if name == "multiworker":
         return _multi_worker()
     if len(names) == 1:
-        print(f"There is one device, {names[0]}; --devices 2 divides a CPU into two.")
+        print(f"Training on one device, {names[0]}. --devices 2 splits the CPU into two devices.")
     return tf.distribute.MirroredStrategy(names)
 
 
-def _set_up_devices(devices, most):
-    """The names of the devices of this machine to train on."""
-    if most and devices and devices > most:
-        raise UserError(f"--strategy one is one device. Received: --devices {devices}.")
+def _set_up_devices(devices, limit):
+    """Configures the devices of this machine and returns their names."""
+    if limit and devices and devices > limit:
+        raise UserError(f"--strategy one uses one device. Received: --devices {devices}.")
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        count = devices or most or len(gpus)
+        count = devices or limit or len(gpus)
         if count > len(gpus):
             raise UserError(f"There are {len(gpus)} GPUs. Received: --devices {devices}.")
         _configure(lambda: tf.config.set_visible_devices(gpus[:count], "GPU"))
         return [f"GPU:{index}" for index in range(count)]
     if devices:
-        _divide_cpu(devices)
+        _split_cpu(devices)
         return [f"CPU:{index}" for index in range(devices)]
-    # A program that divided its CPU itself means the parts to be used.
-    return [f"CPU:{index}" for index in range(most or len(_cpu_parts()))]
+    # If the program has split the CPU itself, all parts are used.
+    return [f"CPU:{index}" for index in range(limit or len(_cpu_parts()))]
 
 
 def _cpu_parts():
@@ -74,16 +74,16 @@ def _cpu_parts():
     return tf.config.get_logical_device_configuration(cpu) or [None]
 
 
-def _divide_cpu(count):
+def _split_cpu(count):
     if count != len(_cpu_parts()):
         [cpu] = tf.config.list_physical_devices("CPU")
         parts = [tf.config.LogicalDeviceConfiguration()] * count
         _configure(lambda: tf.config.set_logical_device_configuration(cpu, parts))
 
 
-def _configure(change):
+def _configure(configure):
     try:
-        change()
+        configure()
     except RuntimeError as error:
         raise RuntimeError(
             "The devices must be chosen before TensorFlow computes anything in this process."
@@ -97,11 +97,11 @@ def _multi_worker():
     own = cluster.task_address(resolver.task_type, resolver.task_id)
     workers = [address for job in sorted(cluster.jobs) for address in cluster.job_tasks(job)]
     print(
-        f"The worker at {own} waits, at most {_MINUTES} minutes, for all of {', '.join(workers)}",
+        f"The worker at {own} waits up to {_MINUTES} minutes for all workers: {', '.join(workers)}",
         flush=True,
     )
     handler = signal.getsignal(signal.SIGTERM)
-    # TensorFlow waits for half an hour and more, in which no line of Python is run.
+    # TensorFlow waits for half an hour or longer, and runs no Python code meanwhile.
     signal.alarm(60 * _MINUTES)
     try:
         strategy = _CpuWorkers() if has_parts else tf.distribute.MultiWorkerMirroredStrategy()
@@ -110,19 +110,20 @@ def _multi_worker():
             raise
         raise UserError(
             f"This worker cannot listen at {own}: another program may use that port. "
-            f"TensorFlow says: {error.message}."
+            f"TensorFlow's error: {error.message}."
         ) from None
     finally:
         signal.alarm(0)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # TensorFlow has put its own, which ends nothing
+        signal.signal(signal.SIGTERM, handler)  # TensorFlow's handler does not end the process
     return strategy
 
 
 class _CpuWorkers(tf.distribute.MultiWorkerMirroredStrategy):
-    """Without GPUs TensorFlow gives each worker one device, into how many ever its CPU is divided.
+    """MultiWorkerMirroredStrategy that uses all logical CPU devices of each worker.
 
-    Here it gets all of them, so that many workers of many devices can be tried on a CPU.
+    TensorFlow uses only one of them. This makes it possible to test several workers with several
+    devices each on a CPU.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""What the environment says of the workers that train together."""
+"""Reads the workers of a multi-worker run from the environment."""
 
 import json
 import os
@@ -6,23 +6,24 @@ import os
 from zoo.errors import UserError
 
 _HELP = (
-    "Start the workers by `python -m zoo launch --workers 2 -- python recipes/...`, by srun, or "
-    "with TF_CONFIG set; see docs/distribution.md."
+    "Start the workers with `python -m zoo launch --workers 2 -- python recipes/...` or srun, or "
+    "set TF_CONFIG; see docs/distribution.md."
 )
 
 
 def enter_cluster(strategy="auto"):
-    """Finds the workers and sets TF_CONFIG, which TensorFlow reads, if SLURM started them.
+    """Finds the workers; sets TF_CONFIG, which TensorFlow reads, if SLURM started them.
 
     Args:
-        strategy: what the user asked for: "multiworker" needs workers, "auto" takes what there is,
-            and others do not ask.
+        strategy: the requested strategy: "multiworker" requires workers, "auto" uses them if there
+            are any, and other strategies ignore the environment.
 
     Returns:
-        The number of workers; 1 if the environment says nothing.
+        The number of workers; 1 if the environment defines none.
 
     Raises:
-        UserError: if the environment makes no sense, or says nothing of the workers asked for.
+        UserError: if the environment variables are invalid, or if `strategy` is "multiworker" and
+            they define no workers.
     """
     if strategy not in ("auto", "multiworker"):
         return 1
@@ -35,12 +36,14 @@ def enter_cluster(strategy="auto"):
         os.environ["TF_CONFIG"] = config
         return count
     if strategy == "multiworker":
-        raise UserError(f"--strategy multiworker: nothing says which workers there are. {_HELP}")
+        raise UserError(
+            f"--strategy multiworker needs TF_CONFIG or SLURM to name the workers. {_HELP}"
+        )
     return 1
 
 
 def _check(text):
-    """The number of workers of a TF_CONFIG that makes sense."""
+    """Validates TF_CONFIG and returns its number of workers."""
     try:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
@@ -49,26 +52,25 @@ def _check(text):
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host1:12345", '
-            f'"host2:12345"]}}, "task": {{"type": "worker", "index": 0}}}}; wrong is {error!r}. '
+            f'"host2:12345"]}}, "task": {{"type": "worker", "index": 0}}}}. Error: {error!r}. '
             f"Received: {text}"
         ) from None
     if not set(jobs) <= {"chief", "worker"} or jobs.get("chief", 0) > 1:
         raise UserError(
-            f"TF_CONFIG may name workers and one chief, and no other jobs. Received: {text}"
+            f"TF_CONFIG may contain workers and one chief, and no other jobs. Received: {text}"
         )
     if not 0 <= index < jobs.get(kind, 0):
         raise UserError(
-            f"TF_CONFIG says that this process is {kind} {index}, which is none of its cluster. "
-            f"Received: {text}"
+            f"The task of TF_CONFIG, {kind} {index}, is not in its cluster. Received: {text}"
         )
     return sum(jobs.values())
 
 
 def _slurm_config():
-    """TF_CONFIG of a SLURM step whose tasks are dealt to the nodes in blocks, as by default.
+    """Builds TF_CONFIG from a SLURM step with SLURM's default (block) distribution of tasks.
 
-    TensorFlow's own resolver sorts the nodes by name, so that n10 comes before n2 and ranks do not
-    fit, and cannot do without GPUs.
+    TensorFlow's `SlurmClusterResolver` sorts nodes by name, so that n10 comes before n2 and ranks
+    are wrong, and does not work without GPUs.
     """
     from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver as slurm
 
@@ -77,7 +79,7 @@ def _slurm_config():
     if missing:
         raise UserError(
             f"This is a SLURM job of {os.environ['SLURM_NTASKS']} tasks, but {', '.join(missing)} "
-            "is not set: start the recipe by srun, or say --strategy one or --strategy mirrored."
+            "is not set. Start the recipe with srun, or pass --strategy one or --strategy mirrored."
         )
     rank, nodes, tasks = (os.environ[name] for name in names)
     # Jobs that share a node must not share a port.
@@ -86,5 +88,7 @@ def _slurm_config():
         hosts = zip(slurm.expand_hostlist(nodes), slurm.expand_tasks_per_node(tasks), strict=True)
         workers = [f"{host}:{port + local}" for host, count in hosts for local in range(count)]
     except ValueError as error:
-        raise UserError(f"SLURM's nodes {nodes} and tasks {tasks} do not fit: {error}.") from None
+        raise UserError(
+            f"SLURM's nodes {nodes} and tasks per node {tasks} do not match: {error}."
+        ) from None
     return {"cluster": {"worker": workers}, "task": {"type": "worker", "index": int(rank)}}

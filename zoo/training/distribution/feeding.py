@@ -1,23 +1,23 @@
-"""How a batch is dealt out to replicas."""
+"""Splits batches between replicas."""
 
 import tensorflow as tf
 
 
 def distribute(batches, strategy):
-    """Deals each batch out to the replicas, whatever the number of its rows.
+    """Splits each batch between the replicas, for any number of rows.
 
-    Every worker computes all batches, and takes the parts of its own replicas: what is trained on
-    does not depend on the number of workers. Rows are cut in order into equal parts; if they do not
-    divide, the last row is repeated with weight 0.
+    Every worker computes all batches and keeps the parts of its own replicas, so the training data
+    do not depend on the number of workers. The rows are split in order into equal parts; if they
+    do not divide evenly, the last row is repeated with weight 0.
 
     Args:
         batches: `tf.data.Dataset` of batches (inputs, labels, weights), or of tuples of these.
-            Weights are [B] or [B, ...], and all that counts is what is summed with them.
+            Weights are [B] or [B, ...]; loss and metrics must be weighted sums.
         strategy: `tf.distribute.Strategy`.
 
     Returns:
-        What `fit` takes: the data set itself for one replica, else a `DistributedDataset` that
-        begins anew when it ends. Distributed data sets are returned as they are.
+        An input for `fit`: `batches` itself if there is one replica or if they are already
+        distributed, else a `DistributedDataset` that repeats without end.
     """
     replicas = strategy.num_replicas_in_sync
     if replicas == 1 or isinstance(batches, tf.distribute.DistributedDataset):
@@ -31,16 +31,16 @@ def distribute(batches, strategy):
             parts = _split(element, replicas)
             return tf.nest.map_structure(lambda part: part[first : first + count], parts)
 
-        # A data set with an end would have the workers ask each other in every step if it came.
+        # With a finite data set, the workers would communicate in every step to detect its end.
         return batches.map(own, tf.data.AUTOTUNE).unbatch().prefetch(count).repeat()
 
     return strategy.distribute_datasets_from_function(parts)
 
 
 def _split(element, replicas):
-    """Each tensor [B, ...] of a batch, or of a tuple of batches, as [replicas, B / replicas, ...].
+    """Reshapes the tensors [B, ...] of a batch or of batches to [replicas, B / replicas, ...].
 
-    Every batch gets at least one row for each replica, a repeated row weight 0.
+    Pads the batch with repeated rows of weight 0, so that each replica gets at least one row.
     """
     if isinstance(element[0], tuple):
         return tuple(_split(batch, replicas) for batch in element)
@@ -50,13 +50,13 @@ def _split(element, replicas):
     numbers = tf.range(share * replicas)
     real = tf.cast(numbers < rows, weights.dtype)
 
-    def deal(tensor):
+    def reshape(tensor):
         rest = tf.shape(tensor)[1:]
         return tf.reshape(tensor, tf.concat([[replicas, share], rest], axis=0))
 
-    # A row is repeated, as a model might make NaN of zeros.
+    # Padding repeats a real row, as zeros could give NaN in a model.
     rows = tf.minimum(numbers, rows - 1)
     batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), (inputs, labels, weights))
     inputs, labels, weights = batch
     weights *= tf.reshape(real, tf.concat([[-1], tf.ones_like(tf.shape(weights)[1:])], axis=0))
-    return tf.nest.map_structure(deal, (inputs, labels, weights))
+    return tf.nest.map_structure(reshape, (inputs, labels, weights))

@@ -1,4 +1,4 @@
-"""Workers and replicas once there is a strategy: who writes, who knows what, who is lost."""
+"""Communication between workers and replicas, and handling of lost workers."""
 
 import contextlib
 import functools
@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from zoo.errors import UserError
 
-_STRIDE = 1_000_003  # between the seeds of replicas; a prime, as seeds of layers lie close together
-# What TensorFlow raises in the workers that are left, by how the lost one ended.
+_STRIDE = 1_000_003  # between the seeds of replicas; a large prime, as layers have nearby seeds
+# What TensorFlow raises in the remaining workers, depending on how the other one was lost.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -27,7 +27,7 @@ _LOST = (
 
 
 def num_workers(strategy):
-    """Number of processes that train together."""
+    """Returns the number of processes that train together."""
     if strategy.cluster_resolver is None:
         return 1
     cluster = strategy.cluster_resolver.cluster_spec()
@@ -35,7 +35,7 @@ def num_workers(strategy):
 
 
 def worker_index(strategy):
-    """Number of this process among them: 0 is the chief."""
+    """Returns the index of this process; the chief is 0."""
     resolver = strategy.cluster_resolver
     if resolver is None or resolver.task_type in (None, "chief"):
         return 0
@@ -43,7 +43,7 @@ def worker_index(strategy):
 
 
 def is_chief(strategy):
-    """Whether this process writes the run folder and reports."""
+    """Whether this process writes the run directory and prints."""
     return worker_index(strategy) == 0
 
 
@@ -53,7 +53,7 @@ def replica_values(strategy, variable):
 
 
 def sum_over_replicas(tensors):
-    """Adds up what each replica has, within a step: list of dense tensors -> the same in all."""
+    """Sums a list of dense tensors over all replicas; call it within a replica context."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return tensors
@@ -61,24 +61,25 @@ def sum_over_replicas(tensors):
 
 
 def sum_over_workers(strategy, numbers):
-    """Adds up what each worker has, for which all of them wait.
+    """Sums a tensor over all workers; a collective operation that all workers must call.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        numbers: tensor, of the same shape in all workers.
+        numbers: tensor of the same shape on all workers.
 
     Returns:
         NumPy array.
     """
-    replicas = strategy.num_replicas_in_sync // num_workers(strategy)  # of which each adds it
+    # Every replica contributes the value of its worker.
+    replicas = strategy.num_replicas_in_sync // num_workers(strategy)
     return _summing(strategy)(numbers).numpy() / replicas
 
 
 @functools.cache
 def _summing(strategy):
-    @tf.function  # without which TensorFlow warns of the time it takes
+    @tf.function  # called eagerly, TensorFlow logs a performance warning
     def over_replicas(numbers):
-        # A tensor that is the same object on all replicas of a worker would count once.
+        # Without identity, the replicas of a worker would share one tensor, which is summed once.
         each = strategy.run(lambda: tf.identity(numbers))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
@@ -86,11 +87,11 @@ def _summing(strategy):
 
 
 def from_chief(strategy, number):
-    """The chief's number in all workers; waits for all of them.
+    """Broadcasts an integer from the chief; a collective operation that all workers must call.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        number: a whole number; only the chief's counts.
+        number: integer; ignored on other workers than the chief.
     """
     if num_workers(strategy) == 1:
         return number
@@ -100,14 +101,14 @@ def from_chief(strategy, number):
 
 
 def check_agreement(strategy, numbers):
-    """Has workers that begin to train find out whether they differ in what should be the same.
+    """Checks that all workers start training with the same state and data.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        numbers: {what: a number that follows from it}.
+        numbers: {description: number that must be the same on all workers}.
 
     Raises:
-        UserError: if a number is not the same in all workers, to a thousandth.
+        UserError: if a number differs between workers by more than a relative 1e-3.
     """
     if num_workers(strategy) == 1:
         return
@@ -117,22 +118,22 @@ def check_agreement(strategy, numbers):
     for what, mine, common in zip(numbers, own.numpy(), mean):
         if not np.isclose(mine, common, rtol=1e-3, equal_nan=True):
             raise UserError(
-                f"The workers differ in {what}: {mine:.8g} in worker {worker_index(strategy)}, "
-                f"{common:.8g} on average. Start all of them by the same command, with the same "
-                "files before them."
+                f"The workers differ in {what}: {mine:.8g} on worker {worker_index(strategy)}, "
+                f"{common:.8g} on average. Start all workers with the same command and the same "
+                "files."
             )
 
 
 def set_random_state(variable, state, strategy):
-    """Sets the state of a `keras.random.SeedGenerator` so that each replica draws its own numbers.
+    """Sets the state of a `keras.random.SeedGenerator` to a different value on each replica.
 
-    Keras gives all replicas the same state: dropout would then drop the same in each. Here replica
-    r gets the seed of the state plus 1,000,003 r; replica 0, and a single one, the state itself.
+    Keras gives all replicas the same state, so dropout would drop the same units on each. Here the
+    seed of replica r is that of `state` plus 1,000,003 r; replica 0 gets `state` itself.
 
     Args:
-        variable: `keras.Variable` of two numbers, seed and count.
-        state: the two numbers, as replica 0 has them.
-        strategy: `tf.distribute.Strategy` under which the variable was made.
+        variable: `keras.Variable` of two numbers, seed and counter.
+        state: the two numbers for replica 0.
+        strategy: `tf.distribute.Strategy` under which the variable was created.
     """
     components = replica_values(strategy, variable)
     first = worker_index(strategy) * len(components)
@@ -144,7 +145,7 @@ def set_random_state(variable, state, strategy):
 
 @contextlib.contextmanager
 def private_folder(strategy, path):
-    """`path` in the chief, a temporary folder in other workers, for files that each needs."""
+    """Yields `path` on the chief and a temporary folder on other workers."""
     if is_chief(strategy):
         yield path
     else:
@@ -154,11 +155,11 @@ def private_folder(strategy, path):
 
 @contextlib.contextmanager
 def exit_if_a_worker_is_lost(strategy, newest=lambda: None):
-    """Around what workers do together: ends the process with status 1 if another one is gone.
+    """Context for collective operations: exits with status 1 if another worker is lost.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        newest: function that returns the newest checkpoint, which the message names, or None.
+        newest: function that returns the newest checkpoint, named in the message, or None.
     """
     try:
         yield
@@ -168,12 +169,12 @@ def exit_if_a_worker_is_lost(strategy, newest=lambda: None):
         checkpoint = newest()
         reason = re.search(r"aborted by: (.+)", str(error)) or re.match(r"(.*)", error.message)
         print(
-            f"error: a worker is lost, and the others cannot go on ({reason[1].rstrip('.:')}).\n"
+            f"error: a worker is lost, so training cannot continue ({reason[1].rstrip('.:')}).\n"
             + (f"The last checkpoint is {checkpoint}. " if checkpoint else "")
-            + "Start all workers again, with --resume; there may be more or fewer of them.",
+            + "Start all workers again with --resume; their number may change.",
             file=sys.stderr,
             flush=True,
         )
         sys.stdout.flush()
-        # The usual exit would wait for the lost worker.
+        # `sys.exit` would wait for the lost worker.
         os._exit(1)
