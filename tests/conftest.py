@@ -1,14 +1,36 @@
 """Small trained runs that several tests look at, and what they export. Each is made once."""
 
 import fcntl
+import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
+# What XLA compiles here is called once or twice: compiling quickly matters, running fast does not.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
+
+SEARCH = {"beam_size": 3, "length_penalty": 1.5}  # other options than those of the run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """With ``-n 2`` of pytest-xdist, the tests of a file run in one process, files in order."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "loadfile"
+        config.option.loadscopereorder = False
+
+
+def pytest_configure(config):
+    # A shell has what it starts in the background ignore SIGINT, and so would all it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run_recipe(name, flags, folder):
@@ -22,10 +44,11 @@ def run_recipe(name, flags, folder):
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory, worker_id):
+def made_once(tmp_path_factory, pytestconfig):
     """Function (name, make) -> (what `make(folder)` returned, folder), once for all workers."""
     base = tmp_path_factory.getbasetemp()
-    shared = (base if worker_id == "master" else base.parent) / "made_once"
+    is_worker = hasattr(pytestconfig, "workerinput")  # of pytest-xdist
+    shared = (base.parent if is_worker else base) / "made_once"
     shared.mkdir(exist_ok=True)
 
     def made(name, make):
@@ -48,12 +71,21 @@ def digits_run(made_once):
 
 @pytest.fixture(scope="session")
 def phrasebook_run(made_once):
-    """The phrasebook recipe, shrunk, as a user starts it: (completed process, run folder)."""
+    """The translation recipe, shrunk, on a part of the phrasebook: (completed process, folder)."""
     flags = (
-        "--dataset phrasebook --epochs 2 --embed-dim 32 --num-heads 2 --num-layers 1 --ff-dim 32 "
-        "--tokens-per-batch 16384 --warmup-steps 20 --beam-size 2"
+        "--tokenizer word --vocabulary separate --dropout 0 --epochs 2 --embed-dim 32 "
+        "--num-heads 2 --num-layers 1 --ff-dim 32 --tokens-per-batch 1024 --warmup-steps 20 "
+        "--learning-rate-scale 1 --beam-size 2"
     )
-    return made_once("translate_phrasebook", lambda folder: run_recipe("translate", flags, folder))
+
+    def make(folder):
+        from zoo.data.phrasebook import phrasebook_pairs
+
+        path = folder.with_name("phrasebook.tsv")
+        path.write_text("".join(f"{pair[0]}\t{pair[1]}\n" for pair in phrasebook_pairs(3000)))
+        return run_recipe("translate", f"--tsv {path} {flags}", folder)
+
+    return made_once("translate_phrasebook", make)
 
 
 @pytest.fixture(scope="session")
@@ -64,8 +96,20 @@ def digits_export(made_once, digits_run):
 
 @pytest.fixture(scope="session")
 def phrasebook_export(made_once, phrasebook_run):
-    """The SavedModel of the phrasebook run: a folder ``.../en_es/1``."""
-    return _exported(made_once, phrasebook_run[1], "en_es", n_best=2)
+    """The SavedModel of the phrasebook run: a folder ``.../en_es/1``; it searches by `SEARCH`."""
+    return _exported(made_once, phrasebook_run[1], "en_es", n_best=2, **SEARCH)
+
+
+@pytest.fixture(scope="session")
+def phrasebook_translator(phrasebook_run):
+    """The translator of the phrasebook run, which searches as the export of it does."""
+    import zoo
+
+    translator = zoo.load(phrasebook_run[1])
+    for name, value in SEARCH.items():
+        assert getattr(translator, name) != value
+        setattr(translator, name, value)
+    return translator
 
 
 def _exported(made_once, run_folder, name, **options):

@@ -84,7 +84,7 @@ def test_the_run_folder_has_everything(phrasebook_run):
         pixels = np.asarray(Image.open(picture).convert("L"))
         assert pixels.std() > 10, f"{picture} is blank"
     config = json.loads((folder / "config.json").read_text())
-    assert config["config"]["dataset"] == "phrasebook"
+    assert config["config"]["tsv"].endswith("phrasebook.tsv")
     columns = rows_of(folder / "history.csv")[-1].keys()
     assert {"loss", "val_loss", "val_accuracy", "tokens_per_second", "learning_rate"} <= columns
 
@@ -94,7 +94,7 @@ def test_the_metrics_are_those_of_the_saved_model(phrasebook_run):
     metrics = json.loads((folder / "metrics.json").read_text())
     with open(folder / "translations.tsv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    assert len(rows) == metrics["test_sentences"] > 1000
+    assert len(rows) == metrics["test_sentences"] > 100
     sources, references, translations = (
         [row[name] for row in rows] for name in ("source", "reference", "translation")
     )

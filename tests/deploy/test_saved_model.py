@@ -29,8 +29,8 @@ def classifier(digits_run):
 
 
 @pytest.fixture(scope="module")
-def translator(phrasebook_run):
-    return zoo.load(phrasebook_run[1])
+def translator(phrasebook_translator):
+    return phrasebook_translator
 
 
 @pytest.fixture(scope="module")
