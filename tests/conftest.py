@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.interrupted import RUNS
+
 ROOT = pathlib.Path(__file__).parents[1]
 # What XLA compiles here is called once or twice: compiling quickly matters, running fast does not.
 os.environ.setdefault(
@@ -33,10 +35,11 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def run_recipe(name, flags, folder):
-    """Runs a recipe as a user starts it."""
+def run_recipe(run, folder, *flags):
+    """Runs a recipe of `tests.interrupted.RUNS` as a user starts it."""
+    recipe, settings = RUNS[run]
     return subprocess.run(
-        [sys.executable, f"recipes/{name}.py", *flags.split(), "--out", str(folder)],
+        [sys.executable, f"recipes/{recipe}.py", *settings.split(), *flags, "--out", str(folder)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -65,27 +68,26 @@ def made_once(tmp_path_factory, pytestconfig):
 @pytest.fixture(scope="session")
 def digits_run(made_once):
     """The digits recipe, shrunk, as a user starts it: (completed process, run folder)."""
-    flags = "--dataset digits --epochs 2 --embed-dim 16 --num-heads 2 --num-layers 2 --ff-dim 16"
-    return made_once("vit_digits", lambda folder: run_recipe("vit_cifar10", flags, folder))
+    return made_once("vit_digits", lambda folder: run_recipe("digits", folder))
 
 
 @pytest.fixture(scope="session")
-def phrasebook_run(made_once):
-    """The translation recipe, shrunk, on a part of the phrasebook: (completed process, folder)."""
-    flags = (
-        "--tokenizer word --vocabulary separate --dropout 0 --epochs 2 --embed-dim 32 "
-        "--num-heads 2 --num-layers 1 --ff-dim 32 --tokens-per-batch 1024 --warmup-steps 20 "
-        "--learning-rate-scale 1 --beam-size 2"
-    )
+def phrasebook_part(made_once):
+    """A file of some pairs of the phrasebook."""
 
-    def make(folder):
+    def make(path):
         from zoo.data.phrasebook import phrasebook_pairs
 
-        path = folder.with_name("phrasebook.tsv")
         path.write_text("".join(f"{pair[0]}\t{pair[1]}\n" for pair in phrasebook_pairs(3000)))
-        return run_recipe("translate", f"--tsv {path} {flags}", folder)
 
-    return made_once("translate_phrasebook", make)
+    return made_once("phrasebook.tsv", make)[1]
+
+
+@pytest.fixture(scope="session")
+def phrasebook_run(made_once, phrasebook_part):
+    """The translation recipe, shrunk, as a user starts it: (completed process, run folder)."""
+    flags = ("--tsv", str(phrasebook_part))
+    return made_once("translate_phrasebook", lambda folder: run_recipe("pairs", folder, *flags))
 
 
 @pytest.fixture(scope="session")

@@ -39,8 +39,8 @@ def uninterrupted(made_once):
     return found
 
 
-def killed(run, folder, moment):
-    """Goes on with a run and kills it; says whether a checkpoint was being written.
+def killed(run, folder, moment, *flags):
+    """Resumes a run and kills it; says whether a checkpoint was being written.
 
     Args:
         moment: "writing" for one in which a checkpoint is being written, after the first step of
@@ -48,7 +48,7 @@ def killed(run, folder, moment):
             of the process.
     """
     before = newest_step(folder)
-    with ended(start(run, folder, "--resume")) as process:
+    with ended(start(run, folder, *flags)) as process:
         if moment == "writing":
             wait_until(lambda: newest_step(folder) > before and is_writing(folder), process)
         elif moment >= 0:
@@ -62,17 +62,34 @@ def killed(run, folder, moment):
 
 
 def check_kills(run, folder, moments, expected):
-    written = [killed(run, folder, moment) for moment in moments]
+    written = [killed(run, folder, moment, "--resume") for moment in moments]
     process = start(run, folder, "--resume")
     assert finish(process) == 0, log_of(folder)
     assert_same(outcome(folder), expected)
     return written
 
 
-@pytest.mark.parametrize("run", ["digits", "numbers"])
-def test_killed_runs_go_on_bit_for_bit(run, tmp_path, uninterrupted):
-    expected = uninterrupted(run)
-    check_kills(run, tmp_path / "run", ["writing", 0.1], expected)
+@pytest.mark.parametrize("run", ["digits", "pairs"])
+def test_interrupted_runs_are_resumed_bit_for_bit(run, tmp_path, request):
+    """One that SIGTERM ends, and that is killed while it writes a checkpoint."""
+    if run == "digits":
+        flags, (_, expected) = [], request.getfixturevalue("digits_run")
+    else:
+        flags = ["--tsv", str(request.getfixturevalue("phrasebook_part"))]
+        _, expected = request.getfixturevalue("phrasebook_run")
+    folder = tmp_path / "run"
+    with ended(start(run, folder, *flags)) as process:
+        wait_until(lambda: "Epoch 1/" in log_of(folder), process)
+        time.sleep(0.2)  # in the first step, which takes seconds
+        os.kill(process.pid, signal.SIGTERM)
+        assert finish(process) == 143, log_of(folder)
+    assert "is saved, and the same command goes on" in log_of(folder)
+    assert "Traceback" not in log_of(folder)
+    assert newest_step(folder) >= 1
+    killed(run, folder, "writing", *flags)
+    assert "Going on after" in log_of(folder)
+    assert finish(start(run, folder, *flags, "--resume")) == 0, log_of(folder)
+    assert_same(outcome(folder), outcome(expected))
 
 
 @pytest.mark.slow
@@ -86,6 +103,7 @@ def launched(folder, workers, flags, number=None, after=None):
     status and log."""
     log = pathlib.Path(f"{folder}.{workers}.log")
     command = [sys.executable, str(ROOT / "recipes" / "vit_cifar10.py"), *RUNS["digits"][1].split()]
+    command += ["--checkpoint-steps", "1"]
     with open(log, "w") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "zoo", "launch", "--workers", str(workers), "--"]
@@ -149,26 +167,6 @@ def test_twenty_kills(run, tmp_path, uninterrupted):
     ]
     written = check_kills(run, tmp_path / "run", moments, uninterrupted(run))
     assert any(written), "no kill fell into the writing of a checkpoint"
-
-
-@pytest.mark.parametrize("run", ["digits", "numbers"])
-def test_sigterm_saves_and_the_same_command_goes_on(run, tmp_path, uninterrupted):
-    expected, folder = uninterrupted(run), tmp_path / "run"
-    flags = ("--checkpoint-steps", "0")  # the only checkpoint within an epoch is that of the signal
-    with ended(start(run, folder, *flags)) as process:
-        wait_until(
-            lambda: os.path.exists(f"{folder}.log") and "Epoch 1/" in log_of(folder), process
-        )
-        time.sleep(0.2)  # in the first step, which takes seconds
-        os.kill(process.pid, signal.SIGTERM)
-        assert finish(process) == 143, log_of(folder)
-    assert "is saved, and the same command goes on" in log_of(folder)
-    assert "Traceback" not in log_of(folder)
-    assert newest_step(folder) >= 1
-    process = start(run, folder, *flags)
-    assert finish(process) == 0, log_of(folder)
-    assert "Going on after" in log_of(folder)
-    assert_same(outcome(folder), expected)
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def small_classifier(**settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"pool": "mean", "dtype": "mixed_bfloat16"}, {"num_registers": 2, "norm": "post"}],
+    [{"pool": "mean", "num_registers": 2, "norm": "post"}, {"dtype": "mixed_bfloat16"}],
     ids=str,
 )
 def test_every_kind_of_vit_is_exported(settings, tmp_path):
