@@ -1,6 +1,8 @@
 """Small trained runs that several tests look at, and what they export. Each is made once."""
 
+import ctypes
 import fcntl
+import gc
 import os
 import pathlib
 import pickle
@@ -33,6 +35,15 @@ def pytest_cmdline_main(config):
 def pytest_configure(config):
     # A shell has what it starts in the background ignore SIGINT, and so would all it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def memory_is_given_back():
+    """After each file; graphs are in cycles, and the C library keeps what it frees."""
+    yield
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def run_recipe(run, folder, *flags):
