@@ -37,13 +37,17 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def memory_is_given_back():
-    """After each file; graphs are in cycles, and the C library keeps what it frees."""
-    yield
+def give_back_memory():
+    """Graphs are in cycles, and the C library keeps what is freed."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def memory_is_given_back_after_each_file():
+    yield
+    give_back_memory()
 
 
 def run_recipe(run, folder, *flags):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.conftest import give_back_memory
 from tests.test_recipes import recipe
 from zoo.__main__ import main
 from zoo.training.command import parse
@@ -44,6 +45,7 @@ def exported(home):
     assert len(blocks("python")) >= 4
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), namespace)
+        give_back_memory()
     return home
 
 
