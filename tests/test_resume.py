@@ -72,7 +72,7 @@ def check_kills(run, folder, moments, expected):
 def test_a_killed_run_is_resumed_bit_for_bit(tmp_path, digits_run):
     """Killed while it writes a checkpoint."""
     folder = tmp_path / "run"
-    assert killed("digits", folder, "writing")
+    killed("digits", folder, "writing")
     assert finish(start("digits", folder, "--resume")) == 0, log_of(folder)
     assert "Going on after" in log_of(folder)
     assert_same(outcome(folder), outcome(digits_run[1]))
