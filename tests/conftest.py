@@ -133,6 +133,8 @@ def _exported(made_once, run_folder, name, **options):
     import zoo
 
     def make(folder):
-        return zoo.export(zoo.load(run_folder), folder / "1", **options)
+        exported = zoo.export(zoo.load(run_folder), folder / "1", **options)
+        give_back_memory()
+        return exported
 
     return made_once(name, make)[0]
