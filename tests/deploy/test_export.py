@@ -101,48 +101,41 @@ def test_the_signatures_are_described_as_they_are(phrasebook_export, translator)
     assert description["tokenizers"]["source"]["kind"] == "word"
 
 
-# The Python and then the commands of each README, in one process: TensorFlow takes long to start.
-FOLLOW_READMES = """
-import json, os, re, shlex, subprocess, sys
+# Its Python and then its commands, in one process, as TensorFlow takes seconds to start.
+FOLLOW_README = """
+import re, shlex, subprocess, sys
 from tensorflow.python.tools import saved_model_cli
-
-def follow(line):
-    if not line.startswith("saved_model_cli "):
-        line = line.replace("python ", sys.executable + " ", 1)
-        return subprocess.run(["bash", "-c", line], check=True)
-    sys.argv = shlex.split(line)
-    try:
-        saved_model_cli.main()
-    except SystemExit as end:
-        assert not end.code, end.code
-
-for folder in sys.argv[1:]:
-    os.chdir(folder)
-    blocks = re.findall(r"```(\\w+)\\n(.*?)```", open("README.md").read(), re.DOTALL)
-    (_, python), (_, commands), _ = blocks
-    print("$ python", flush=True)
-    exec(python, {})
-    for line in commands.replace("\\\\\\n", " ").splitlines():
-        print("$", line, flush=True)
-        follow(line)
+blocks = re.findall(r"```(\\w+)\\n(.*?)```", open("README.md").read(), re.DOTALL)
+(_, python), (_, commands), _ = blocks
+exec(python, {})
+for line in commands.replace("\\\\\\n", " ").splitlines():
+    print("$", line, flush=True)
+    if line.startswith("saved_model_cli "):
+        sys.argv = shlex.split(line)
+        try:
+            saved_model_cli.main()
+        except SystemExit as end:
+            assert not end.code, end.code
+    else:
+        subprocess.run(["bash", "-c", line.replace("python ", sys.executable + " ", 1)], check=True)
 """
 
 
-@pytest.fixture(scope="module")
-def followed(digits_export, phrasebook_export):
-    """What the Python and each command of two READMEs print, in their order."""
+def follow_readme(folder):
+    """What the Python and what each command of the README of an export print."""
+    process = subprocess.run(
+        [sys.executable, "-c", FOLLOW_README], cwd=folder, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout.split("$ ")
+
+
+def test_the_readme_of_a_classifier_is_true(digits_export):
     image = tf.io.encode_jpeg(np.full((20, 20, 1), 90, np.uint8)).numpy()
     (digits_export / "image.jpg").write_bytes(image)
-    command = [sys.executable, "-c", FOLLOW_READMES, str(digits_export), str(phrasebook_export)]
-    process = subprocess.run(command, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    return process.stdout.split("$ ")[1:]
-
-
-def test_the_readme_of_a_classifier_is_true(digits_export, followed):
-    python, show, _, run = followed[:4]
+    python, show, _, run = follow_readme(digits_export)
     expected = tf.saved_model.load(str(digits_export)).signatures["serving_default"](
-        image_bytes=tf.constant([(digits_export / "image.jpg").read_bytes()])
+        image_bytes=tf.constant([image])
     )
     [best] = expected["labels"].numpy()[:, 0]
     assert f"[[b'{best.decode()}'" in python
@@ -150,8 +143,8 @@ def test_the_readme_of_a_classifier_is_true(digits_export, followed):
     assert f"[[b'{best.decode()}'" in run
 
 
-def test_the_readme_of_a_translator_is_true(translator, followed):
-    python, show, run = followed[4:]
+def test_the_readme_of_a_translator_is_true(translator, phrasebook_export):
+    python, show, run = follow_readme(phrasebook_export)
     [expected] = translator(["hello world"])
     assert expected in python and "signature_def['score']" in show
     assert repr(expected.encode()) in run
