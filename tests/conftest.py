@@ -21,6 +21,7 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
 
+KEPT = pytest.StashKey()  # memory that giving back has left
 SEARCH = {"beam_size": 3, "length_penalty": 1.5}  # other options than those of the run
 
 
@@ -44,10 +45,19 @@ def give_back_memory():
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def memory_is_given_back_after_each_file():
-    yield
-    give_back_memory()
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item):
+    """Gives memory back after tests that have left much; to collect after each would take long."""
+    stash = item.config.stash
+    if _resident() > stash.get(KEPT, 0) + 100e6:
+        give_back_memory()
+        stash[KEPT] = _resident()
+
+
+def _resident():
+    """Bytes of memory of this process; 0 where the system does not say."""
+    path = pathlib.Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else 0
 
 
 def run_recipe(run, folder, *flags):
