@@ -1,20 +1,70 @@
 """Small trained runs that several tests look at, and what they export. Each is made once."""
 
+import ctypes
 import fcntl
+import gc
+import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from tests.interrupted import RUNS
+
 ROOT = pathlib.Path(__file__).parents[1]
+# What XLA compiles here is called once or twice: compiling quickly matters, running fast does not.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
+
+KEPT = pytest.StashKey()  # memory that giving back has left
+SEARCH = {"beam_size": 3, "length_penalty": 1.5}  # other options than those of the run
 
 
-def run_recipe(name, flags, folder):
-    """Runs a recipe as a user starts it."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """With ``-n 2`` of pytest-xdist, the tests of a file run in one process, files in order."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "loadfile"
+        config.option.loadscopereorder = False
+
+
+def pytest_configure(config):
+    # A shell has what it starts in the background ignore SIGINT, and so would all it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def give_back_memory():
+    """Graphs are in cycles, and the C library keeps what is freed."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item):
+    """Gives memory back after tests that have left much; to collect after each would take long."""
+    stash = item.config.stash
+    if _resident() > stash.get(KEPT, 0) + 100e6:
+        give_back_memory()
+        stash[KEPT] = _resident()
+
+
+def _resident():
+    """Bytes of memory of this process; 0 where the system does not say."""
+    path = pathlib.Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else 0
+
+
+def run_recipe(run, folder, *flags):
+    """Runs a recipe of `tests.interrupted.RUNS` as a user starts it."""
+    recipe, settings = RUNS[run]
     return subprocess.run(
-        [sys.executable, f"recipes/{name}.py", *flags.split(), "--out", str(folder)],
+        [sys.executable, f"recipes/{recipe}.py", *settings.split(), *flags, "--out", str(folder)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -22,10 +72,11 @@ def run_recipe(name, flags, folder):
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory, worker_id):
+def made_once(tmp_path_factory, pytestconfig):
     """Function (name, make) -> (what `make(folder)` returned, folder), once for all workers."""
     base = tmp_path_factory.getbasetemp()
-    shared = (base if worker_id == "master" else base.parent) / "made_once"
+    is_worker = hasattr(pytestconfig, "workerinput")  # of pytest-xdist
+    shared = (base.parent if is_worker else base) / "made_once"
     shared.mkdir(exist_ok=True)
 
     def made(name, make):
@@ -42,18 +93,26 @@ def made_once(tmp_path_factory, worker_id):
 @pytest.fixture(scope="session")
 def digits_run(made_once):
     """The digits recipe, shrunk, as a user starts it: (completed process, run folder)."""
-    flags = "--dataset digits --epochs 2 --embed-dim 16 --num-heads 2 --num-layers 2 --ff-dim 16"
-    return made_once("vit_digits", lambda folder: run_recipe("vit_cifar10", flags, folder))
+    return made_once("vit_digits", lambda folder: run_recipe("digits", folder))
 
 
 @pytest.fixture(scope="session")
-def phrasebook_run(made_once):
-    """The phrasebook recipe, shrunk, as a user starts it: (completed process, run folder)."""
-    flags = (
-        "--dataset phrasebook --epochs 2 --embed-dim 32 --num-heads 2 --num-layers 1 --ff-dim 32 "
-        "--tokens-per-batch 16384 --warmup-steps 20 --beam-size 2"
-    )
-    return made_once("translate_phrasebook", lambda folder: run_recipe("translate", flags, folder))
+def phrasebook_part(made_once):
+    """A file of some pairs of the phrasebook."""
+
+    def make(path):
+        from zoo.data.phrasebook import phrasebook_pairs
+
+        path.write_text("".join(f"{pair[0]}\t{pair[1]}\n" for pair in phrasebook_pairs(3000)))
+
+    return made_once("phrasebook.tsv", make)[1]
+
+
+@pytest.fixture(scope="session")
+def phrasebook_run(made_once, phrasebook_part):
+    """The translation recipe, shrunk, as a user starts it: (completed process, run folder)."""
+    flags = ("--tsv", str(phrasebook_part))
+    return made_once("translate_phrasebook", lambda folder: run_recipe("pairs", folder, *flags))
 
 
 @pytest.fixture(scope="session")
@@ -64,14 +123,28 @@ def digits_export(made_once, digits_run):
 
 @pytest.fixture(scope="session")
 def phrasebook_export(made_once, phrasebook_run):
-    """The SavedModel of the phrasebook run: a folder ``.../en_es/1``."""
-    return _exported(made_once, phrasebook_run[1], "en_es", n_best=2)
+    """The SavedModel of the phrasebook run: a folder ``.../en_es/1``; it searches by `SEARCH`."""
+    return _exported(made_once, phrasebook_run[1], "en_es", n_best=2, **SEARCH)
+
+
+@pytest.fixture(scope="session")
+def phrasebook_translator(phrasebook_run):
+    """The translator of the phrasebook run, which searches as the export of it does."""
+    import zoo
+
+    translator = zoo.load(phrasebook_run[1])
+    for name, value in SEARCH.items():
+        assert getattr(translator, name) != value
+        setattr(translator, name, value)
+    return translator
 
 
 def _exported(made_once, run_folder, name, **options):
     import zoo
 
     def make(folder):
-        return zoo.export(zoo.load(run_folder), folder / "1", **options)
+        exported = zoo.export(zoo.load(run_folder), folder / "1", **options)
+        give_back_memory()
+        return exported
 
     return made_once(name, make)[0]

@@ -12,33 +12,29 @@ import time
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
-_TRANSLATE = (
-    "--epochs 2 --embed-dim 16 --num-heads 2 --num-layers 1 --ff-dim 16 --dropout 0.1 "
-    "--warmup-steps 20 --beam-size 1 --average-last 2 --accumulation 2 --checkpoint-steps 1"
-)
-_DIGITS = (
-    "--dataset digits --epochs 2 --embed-dim 16 --num-heads 2 --num-layers 2 --ff-dim 16 "
-    "--dropout 0.1 --batch-size 128 --checkpoint-steps 1"
-)
+_SMALL = "--epochs 2 --embed-dim {0} --num-heads 2 --num-layers 1 --ff-dim {0} --dropout 0.1 "
+_DIGITS = _SMALL.format(16) + "--dataset digits --batch-size 128"
+_TRANSLATE = _SMALL.format(32) + "--warmup-steps 20 --average-last 2 --accumulation 2 --beam-size 2"
 # name: recipe and flags
 RUNS = {
     "digits": ("vit_cifar10", _DIGITS),
     "mirrored": ("vit_cifar10", f"{_DIGITS} --strategy mirrored --devices 2"),
-    "phrasebook": (
+    "phrasebook": ("translate", f"{_TRANSLATE} --dataset phrasebook --tokens-per-batch 16384"),
+    # with --tsv and a part of the phrasebook
+    "pairs": (
         "translate",
-        f"--dataset phrasebook {_TRANSLATE} --tokens-per-batch 16384",
+        f"{_TRANSLATE} --tokenizer word --vocabulary separate --learning-rate-scale 1 "
+        "--tokens-per-batch 512",
     ),
-    "numbers": ("translate", f"--tsv {{numbers}} {_TRANSLATE} --tokens-per-batch 256"),
 }
 
 
 def start(run, folder, *flags):
-    """Starts a shrunk recipe; what it prints is added to ``<folder>.log``."""
+    """Starts a shrunk recipe, which often saves; what it prints is added to ``<folder>.log``."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tensorflow", "keras", "matplotlib.figure", "sklearn"])
     recipe, settings = RUNS[run]
-    settings = settings.format(numbers=_numbers(folder.parent / "numbers.tsv"))
-    arguments = [*settings.split(), "--out", str(folder), *flags]
+    arguments = [*settings.split(), "--checkpoint-steps", "1", "--out", str(folder), *flags]
     process = context.Process(target=_run, args=(recipe, arguments, f"{folder}.log"))
     process.start()
     return process
@@ -51,16 +47,6 @@ def _run(recipe, arguments, log):
     path = str(ROOT / "recipes" / f"{recipe}.py")
     sys.argv = [path, *arguments]
     runpy.run_path(path, run_name="__main__")
-
-
-def _numbers(path):
-    """A file of 300 pairs: numbers in words and in figures."""
-    names = "zero one two three four five six seven eight nine".split()
-    random = np.random.default_rng(0)
-    digits = [random.integers(0, 10, random.integers(1, 5)) for _ in range(300)]
-    lines = [f"{' '.join(names[d] for d in row)}\t{' '.join(map(str, row))}\n" for row in digits]
-    path.write_text("".join(lines))
-    return path
 
 
 def finish(process, seconds=300):

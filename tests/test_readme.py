@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.conftest import give_back_memory
 from tests.test_recipes import recipe
+from zoo.__main__ import main
 from zoo.training.command import parse
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -23,22 +25,28 @@ def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.fixture
-def workspace(digits_run, phrasebook_run, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def home(digits_run, phrasebook_run, tmp_path_factory):
     """A folder with the files that README mentions: trained runs, an image and a text."""
-    shutil.copytree(digits_run[1], tmp_path / "runs" / "vit_digits")
-    shutil.copytree(phrasebook_run[1], tmp_path / "runs" / "translate_phrasebook")
-    (tmp_path / "letter.txt").write_text("The dog is in the park.\nHow are you?\n")
-    Image.fromarray(np.zeros((20, 20, 3), np.uint8)).save(tmp_path / "seven.png")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    home = tmp_path_factory.mktemp("home")
+    shutil.copytree(digits_run[1], home / "runs" / "vit_digits")
+    shutil.copytree(phrasebook_run[1], home / "runs" / "translate_phrasebook")
+    (home / "letter.txt").write_text("The dog is in the park.\nHow are you?\n")
+    Image.fromarray(np.zeros((20, 20, 3), np.uint8)).save(home / "seven.png")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        yield home
 
 
-def test_python_blocks_run_in_order(workspace):
+@pytest.fixture(scope="module")
+def exported(home):
+    """The same after running the Python blocks in order."""
     namespace = {}
     assert len(blocks("python")) >= 4
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), namespace)
+        give_back_memory()
+    return home
 
 
 def zoo_commands():
@@ -50,18 +58,15 @@ def zoo_commands():
     ]
 
 
-def test_zoo_commands_run(workspace):
+def test_zoo_commands_run(home, capsys):
     others = {"serve", "launch"}  # tested elsewhere
     commands = [command for command in zoo_commands() if not others & set(command)]
     assert len(commands) >= 2
     for command in commands:
-        process = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True)
-        assert process.returncode == 0, process.stderr
+        assert main(command[3:]) == 0, capsys.readouterr().err
 
 
-def test_the_serve_command_serves_until_sigterm(workspace, digits_export, phrasebook_export):
-    shutil.copytree(digits_export, "serving/digits/1")
-    shutil.copytree(phrasebook_export, "serving/en_es/1")
+def test_the_serve_command_serves_until_sigterm(exported):
     [command] = [command for command in zoo_commands() if "serve" in command]
     command = [sys.executable, *command[1:], "--port", "0"]  # its port may be in use
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

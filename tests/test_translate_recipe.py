@@ -46,7 +46,7 @@ def corpus(tmp_path_factory):
     random = np.random.default_rng(0)
     with open(path, "w", encoding="utf-8") as file:
         for _ in range(400):
-            digits = random.integers(0, 10, random.integers(1, 6))
+            digits = random.integers(0, 10, random.integers(1, 3))
             words = " ".join(names[digit] for digit in digits)
             file.write(f"{words}\t{' '.join(map(str, digits))}\tsome source\n")
         file.write("a line without a tab\n")
@@ -84,7 +84,7 @@ def test_the_run_folder_has_everything(phrasebook_run):
         pixels = np.asarray(Image.open(picture).convert("L"))
         assert pixels.std() > 10, f"{picture} is blank"
     config = json.loads((folder / "config.json").read_text())
-    assert config["config"]["dataset"] == "phrasebook"
+    assert config["config"]["tsv"].endswith("phrasebook.tsv")
     columns = rows_of(folder / "history.csv")[-1].keys()
     assert {"loss", "val_loss", "val_accuracy", "tokens_per_second", "learning_rate"} <= columns
 
@@ -94,13 +94,13 @@ def test_the_metrics_are_those_of_the_saved_model(phrasebook_run):
     metrics = json.loads((folder / "metrics.json").read_text())
     with open(folder / "translations.tsv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    assert len(rows) == metrics["test_sentences"] > 1000
+    assert len(rows) == metrics["test_sentences"] > 100
     sources, references, translations = (
         [row[name] for row in rows] for name in ("source", "reference", "translation")
     )
     found = scores(translations, references)
     assert {name: metrics[name] for name in found} == found
-    assert zoo.load(folder)(sources[:40]) == translations[:40]
+    assert zoo.load(folder)(sources[:8]) == translations[:8]
     # two epochs of a tiny model: it has learned something
     assert 0.1 < metrics["val_accuracy"] < 1
 

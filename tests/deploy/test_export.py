@@ -1,9 +1,7 @@
 """`zoo.export`: the folder that explains itself, options, and what is refused."""
 
 import json
-import os
-import pathlib
-import re
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
+from tests.conftest import SEARCH
 from zoo.__main__ import main
 from zoo.classifier import ImageClassifier
 from zoo.data.preprocessing import ImagePreprocessing
@@ -25,12 +24,12 @@ def classifier(digits_run):
 
 
 @pytest.fixture(scope="module")
-def translator(phrasebook_run):
-    return zoo.load(phrasebook_run[1])
+def translator(phrasebook_translator):
+    return phrasebook_translator
 
 
 def small_classifier(**settings):
-    settings = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, **settings}
+    settings = {"embed_dim": 16, "num_heads": 2, "num_layers": 1, **settings}
     model = zoo.vit(input_shape=(12, 8, 3), num_classes=3, patch_size=4, **settings)
     preprocessing = ImagePreprocessing((12, 8), 3, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     return ImageClassifier(model, preprocessing, ["cat", "dog", "n\u00fc"])
@@ -38,7 +37,7 @@ def small_classifier(**settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"pool": "mean"}, {"num_registers": 2, "norm": "post"}, {"dtype": "mixed_bfloat16"}],
+    [{"pool": "mean", "num_registers": 2, "norm": "post"}, {"dtype": "mixed_bfloat16"}],
     ids=str,
 )
 def test_every_kind_of_vit_is_exported(settings, tmp_path):
@@ -83,7 +82,7 @@ def test_the_folder_says_what_it_is(classifier, digits_run, digits_export):
         assert part in readme
 
 
-def test_the_signatures_are_described_as_they_are(phrasebook_export):
+def test_the_signatures_are_described_as_they_are(phrasebook_export, translator):
     description = json.loads((phrasebook_export / "export.json").read_text())
     loaded = tf.saved_model.load(str(phrasebook_export))
     assert description["signatures"].keys() == loaded.signatures.keys()
@@ -97,55 +96,58 @@ def test_the_signatures_are_described_as_they_are(phrasebook_export):
                 tensor: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
                 for tensor, spec in specs.items()
             }
-    assert description["search"]["n_best"] == 2 == description["search"]["beam_size"]
+    limit = translator.max_source_length
+    assert description["search"] == {"n_best": 2, **SEARCH, "max_length": limit}
     assert description["tokenizers"]["source"]["kind"] == "word"
 
 
-def run(folder, *command):
-    """What a command prints, with the environment of these tests active."""
-    programs = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+# Its Python and then its commands, in one process, as TensorFlow takes seconds to start.
+FOLLOW_README = """
+import re, shlex, subprocess, sys
+from tensorflow.python.tools import saved_model_cli
+blocks = re.findall(r"```(\\w+)\\n(.*?)```", open("README.md").read(), re.DOTALL)
+(_, python), (_, commands), _ = blocks
+exec(python, {})
+for line in commands.replace("\\\\\\n", " ").splitlines():
+    print("$", line, flush=True)
+    if line.startswith("saved_model_cli "):
+        sys.argv = shlex.split(line)
+        try:
+            saved_model_cli.main()
+        except SystemExit as end:
+            assert not end.code, end.code
+    else:
+        subprocess.run(["bash", "-c", line.replace("python ", sys.executable + " ", 1)], check=True)
+"""
+
+
+def follow_readme(folder):
+    """What the Python and what each command of the README of an export print."""
     process = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PATH": programs}
+        [sys.executable, "-c", FOLLOW_README], cwd=folder, capture_output=True, text=True
     )
     assert process.returncode == 0, process.stderr
-    return process.stdout
-
-
-def commands(folder):
-    """The commands and programs of its README: (language, text)."""
-    return re.findall(r"```(\w+)\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    return process.stdout.split("$ ")
 
 
 def test_the_readme_of_a_classifier_is_true(digits_export):
     image = tf.io.encode_jpeg(np.full((20, 20, 1), 90, np.uint8)).numpy()
     (digits_export / "image.jpg").write_bytes(image)
-    python, cli, _ = [text for _, text in commands(digits_export)]
+    python, show, _, run = follow_readme(digits_export)
     expected = tf.saved_model.load(str(digits_export)).signatures["serving_default"](
         image_bytes=tf.constant([image])
     )
     [best] = expected["labels"].numpy()[:, 0]
-    assert f"[[b'{best.decode()}'" in run(digits_export, "python", "-c", python)
-    shown = run(digits_export, "bash", "-e", "-c", cli)
-    assert "signature_def['pixels']" in shown and f"[[b'{best.decode()}'" in shown
+    assert f"[[b'{best.decode()}'" in python
+    assert "signature_def['pixels']" in show
+    assert f"[[b'{best.decode()}'" in run
 
 
 def test_the_readme_of_a_translator_is_true(translator, phrasebook_export):
-    python, cli, _ = [text for _, text in commands(phrasebook_export)]
+    python, show, run = follow_readme(phrasebook_export)
     [expected] = translator(["hello world"])
-    assert expected in run(phrasebook_export, "python", "-c", python)
-    assert repr(expected.encode()) in run(phrasebook_export, "bash", "-e", "-c", cli)
-
-
-def test_search_options_are_those_of_the_export(translator, tmp_path):
-    options = {"n_best": 3, "beam_size": 3, "length_penalty": 1.5}
-    folder = zoo.export(translator, tmp_path / "1", **options)
-    texts = tf.constant(["hello world", "the dog"])
-    found = tf.saved_model.load(str(folder)).signatures["serving_default"](texts)
-    expected = translator.n_best(["hello world", "the dog"], 3, 3, 1.5)
-    for row, answers in zip(found["translations"].numpy(), expected):
-        assert [text.decode() for text in row] == [answer.text for answer in answers]
-    search = json.loads((folder / "export.json").read_text())["search"]
-    assert search == {**options, "max_length": translator.max_source_length}
+    assert expected in python and "signature_def['score']" in show
+    assert repr(expected.encode()) in run
 
 
 @pytest.mark.parametrize(
@@ -182,16 +184,6 @@ def test_a_taken_folder_is_left_alone(classifier, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_an_export_is_replaced_only_on_request(tmp_path):
-    folder = zoo.export(small_classifier(), tmp_path / "1", top_k=1)
-    with pytest.raises(ExportError, match="already contains an export"):
-        zoo.export(small_classifier(), folder, top_k=2)
-    assert json.loads((folder / "export.json").read_text())["top_k"] == 1
-    zoo.export(small_classifier(), folder, top_k=2, overwrite=True)
-    assert json.loads((folder / "export.json").read_text())["top_k"] == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
-
-
 def test_an_export_that_answers_otherwise_is_not_left(tmp_path, monkeypatch):
     right = ClassifierSignatures._compute_logits
     monkeypatch.setattr(ClassifierSignatures, "_compute_logits", lambda *args: right(*args) * 1.1)
@@ -206,13 +198,18 @@ def test_a_folder_that_cannot_be_written_is_named(classifier, tmp_path):
         zoo.export(classifier, tmp_path / "file" / "vit" / "1")
 
 
-def test_the_command_line_exports(digits_run, tmp_path, capsys):
-    folder = tmp_path / "digits" / "1"
-    assert main(["export", str(digits_run[1]), str(folder), "--top-k", "2"]) == 0
+def test_the_command_line_replaces_an_export_only_on_request(
+    digits_run, digits_export, tmp_path, capsys
+):
+    folder = shutil.copytree(digits_export, tmp_path / "digits" / "1")
+    assert main(["export", str(digits_run[1]), str(folder), "--top-k", "2"]) == 2
+    assert "already contains an export" in capsys.readouterr().err
+    assert json.loads((folder / "export.json").read_text())["top_k"] == 3
+    command = ["export", str(digits_run[1]), str(folder), "--top-k", "2", "--overwrite"]
+    assert main(command) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(folder)
     assert json.loads((folder / "export.json").read_text())["top_k"] == 2
-    assert main(["export", str(digits_run[1]), str(folder)]) == 2
-    assert "already contains an export" in capsys.readouterr().err
+    assert [path.name for path in folder.parent.iterdir()] == ["1"]
 
 
 @pytest.mark.slow

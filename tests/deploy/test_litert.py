@@ -24,8 +24,7 @@ def random_images(classifier, count):
     "options",
     [
         {"num_registers": 2, "layer_scale": 0.3},
-        {"pool": "mean", "norm": "post"},
-        {"image": (8, 8, 1), "num_layers": 1},
+        {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
     ],
 )
 def test_a_classifier(tmp_path, options):
@@ -47,11 +46,11 @@ def test_a_classifier(tmp_path, options):
 
 
 def test_mixed_precision_is_exported_in_float32(tmp_path):
-    classifier = small_classifier("mixed_bfloat16")
+    classifier = small_classifier("mixed_bfloat16", num_layers=1)
     litert_format.write_classifier(classifier, tmp_path)
     run = Interpreter(model_path=str(tmp_path / "model.tflite")).get_signature_runner()
     images = random_images(classifier, 5)
-    exact = small_classifier()
+    exact = small_classifier(num_layers=1)
     exact.model.set_weights(classifier.model.get_weights())
     found = run(pixels=images)["probabilities"]
     np.testing.assert_allclose(found, exact.probabilities(list(images)), **TOLERANCE)
@@ -61,29 +60,29 @@ def test_mixed_precision_is_exported_in_float32(tmp_path):
     "options",
     [
         {"positions": "sinusoidal", "norm": "post", "shared": "target", "activation": "relu"},
-        {"positions": "learned", "shared": "all", "activation": "gelu", "num_decoder_layers": 1},
+        {"positions": "learned", "shared": "all", "activation": "gelu", "num_decoder_layers": 2},
         {"positions": "relative", "shared": "none", "activation": "silu"},
     ],
 )
 def test_steps_equal_the_whole(tmp_path, options):
-    """Target tokens one by one, different for each hypothesis, in a buffer longer than needed."""
-    translator, beams, capacity = small_translator(**options), 2, 9
+    """Target tokens one by one, others in each hypothesis, in a buffer larger than needed."""
+    translator, beams, size = small_translator(**{"num_layers": 1, **options}), 2, 9
     report = litert_format.write_translator(translator, tmp_path, beam_size=beams)
     assert report["signatures"]["decode"]["inputs"]["paths"]["shape"] == [1, beams, "T"]
     interpreter = Interpreter(model_path=str(tmp_path / "model.tflite"))
     encode, decode = (interpreter.get_signature_runner(name) for name in ("encode", "decode"))
-    random, size = np.random.default_rng(5), translator.source_tokenizer.vocab_size
+    random, vocab_size = np.random.default_rng(5), translator.source_tokenizer.vocab_size
     for length in (7, 3):
-        source = random.integers(3, size, (1, length), np.int32)
-        target = random.integers(3, size, (beams, 6), np.int32)
+        source = random.integers(3, vocab_size, (1, length), np.int32)
+        target = random.integers(3, vocab_size, (beams, 6), np.int32)
         target[:, 0] = BOS_ID
         whole = {"source": np.repeat(source, beams, axis=0), "target": target}
         expected = keras.ops.log_softmax(translator.model(whole))
         memory = encode(source=source)
-        state = {"paths": np.zeros((1, beams, capacity), np.int32)}
+        state = {"paths": np.zeros((1, beams, size), np.int32)}
         for name in memory.keys() - {"memory_mask"}:
             name = name.replace("memory", "target")
-            state[name] = np.zeros((1, 2, capacity * beams, 8), np.float32)
+            state[name] = np.zeros((1, 2, size * beams, 8), np.float32)
         for position in range(6):
             tokens = target[None, :, position]
             found = decode(tokens=tokens, position=np.int32(position), **state, **memory)

@@ -30,8 +30,8 @@ def classifier(digits_run):
 
 
 @pytest.fixture(scope="module")
-def translator(phrasebook_run):
-    return zoo.load(phrasebook_run[1])
+def translator(phrasebook_translator):
+    return phrasebook_translator
 
 
 @pytest.fixture(scope="module")
@@ -246,43 +246,54 @@ import json, sys
 for name in ("zoo", "keras", "keras_hub", "tokenizers", "tensorflow_text", "PIL", "sklearn"):
     sys.modules[name] = None
 import tensorflow as tf
-model = tf.saved_model.load(sys.argv[1])
-inputs = {name: tf.constant([bytes.fromhex(item) for item in items])
-          for name, items in json.load(sys.stdin).items()}
-found = model.signatures["serving_default"](**inputs)
 text = lambda item: item.decode() if isinstance(item, bytes) else item
-print(json.dumps({name: [text(item) for item in tensor.numpy().reshape(-1).tolist()]
-                  for name, tensor in found.items()}))
+for line in sys.stdin:
+    folder, inputs = json.loads(line)
+    model = tf.saved_model.load(folder)
+    inputs = {name: tf.constant([bytes.fromhex(item) for item in items])
+              for name, items in inputs.items()}
+    found = model.signatures["serving_default"](**inputs)
+    print(json.dumps({name: [text(item) for item in tensor.numpy().reshape(-1).tolist()]
+                      for name, tensor in found.items()}))
 """
 
 
-def answers_alone(folder, inputs, tmp_path):
-    """What a copy of the folder answers in a process that has TensorFlow alone."""
-    shutil.copytree(folder, tmp_path / "copy")
+def answers_alone(requests, tmp_path):
+    """What copies of folders answer in a process that has TensorFlow alone.
+
+    Args:
+        requests: list of (folder, dict of lists of bytes).
+    """
+    lines = []
+    for number, (folder, inputs) in enumerate(requests):
+        copy = shutil.copytree(folder, tmp_path / str(number))
+        inputs = {name: [item.hex() for item in items] for name, items in inputs.items()}
+        lines.append(json.dumps([str(copy), inputs]) + "\n")
     process = subprocess.run(
-        [sys.executable, "-c", ALONE, str(tmp_path / "copy")],
-        input=json.dumps({name: [item.hex() for item in items] for name, items in inputs.items()}),
+        [sys.executable, "-c", ALONE],
+        input="".join(lines),
         capture_output=True,
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": ""},
     )
     assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
+    return [json.loads(line) for line in process.stdout.splitlines()[-len(requests) :]]
 
 
-def test_the_classifier_needs_tensorflow_alone(classifier, digits_export, tmp_path):
+def test_exports_need_tensorflow_alone(
+    classifier, translator, digits_export, phrasebook_export, sentences, tmp_path
+):
     pixels, _ = digits().test.sample(20)
     files = [tf.io.encode_png(image).numpy() for image in pixels]
-    found = answers_alone(digits_export, {"image_bytes": files}, tmp_path)
-    expected = classifier(list(pixels), top_k=3)
-    assert found["labels"] == [label for row in expected for label, _ in row]
-    flat = [probability for row in expected for _, probability in row]
-    np.testing.assert_allclose(found["probabilities"], flat, atol=1e-4)
-
-
-def test_the_translator_needs_tensorflow_alone(translator, phrasebook_export, sentences, tmp_path):
     texts = [*sentences[:8], *ODD[:4]]
-    found = answers_alone(phrasebook_export, {"texts": [text.encode() for text in texts]}, tmp_path)
-    expected = translator(texts)
-    assert found["translations"][::2] == expected
+    requests = [
+        (digits_export, {"image_bytes": files}),
+        (phrasebook_export, {"texts": [text.encode() for text in texts]}),
+    ]
+    classified, translated = answers_alone(requests, tmp_path)
+    expected = classifier(list(pixels), top_k=3)
+    assert classified["labels"] == [label for row in expected for label, _ in row]
+    flat = [probability for row in expected for _, probability in row]
+    np.testing.assert_allclose(classified["probabilities"], flat, atol=1e-4)
+    assert translated["translations"][::2] == translator(texts)

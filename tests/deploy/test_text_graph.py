@@ -1,5 +1,6 @@
 """The tokenizer in a graph gives the ids, texts and labels that the tokenizer gives."""
 
+import functools
 import itertools
 import json
 import subprocess
@@ -31,9 +32,23 @@ SCRIPTS = [
     "\n",
     "don't e-mail me@example.org: https://example.org/?q=1,000.50",
 ]
-LINES = [line for pair in phrasebook_pairs(200) for line in pair]
-ALL = {kind: train_tokenizer(LINES + 2 * SCRIPTS, kind, vocab_size=700) for kind in SPLIT_PATTERNS}
-GRAPHS = {kind: TextGraph(tokenizer) for kind, tokenizer in ALL.items()}
+
+
+@functools.cache
+def lines():
+    return [line for pair in phrasebook_pairs(200) for line in pair]
+
+
+@functools.cache
+def tokenizer_of(kind):
+    return train_tokenizer(lines() + 2 * SCRIPTS, kind, vocab_size=700)
+
+
+@functools.cache
+def graph_of(kind):
+    return TextGraph(tokenizer_of(kind))
+
+
 kinds = pytest.mark.parametrize("kind", SPLIT_PATTERNS)
 
 
@@ -47,13 +62,15 @@ def decoded(texts):
 
 @kinds
 def test_the_tokenizer_and_the_graph_agree(kind):
-    texts = LINES + SCRIPTS + ["a" * 3000, "hola" * 500, "1" * 1000, "\u0301" * 500]
-    ids = GRAPHS[kind].encode(tf.constant(texts))
+    texts = lines() + SCRIPTS + ["a" * 3000, "hola" * 500, "1" * 1000, "\u0301" * 500]
+    ids = graph_of(kind).encode(tf.constant(texts))
     assert ids.dtype == tf.int32
-    assert ids.to_list() == ALL[kind].encode(texts)
+    assert ids.to_list() == tokenizer_of(kind).encode(texts)
     padded = ids.to_tensor()
-    assert decoded(GRAPHS[kind].decode(padded)) == ALL[kind].decode(padded)
-    assert decoded(GRAPHS[kind].decode(padded)) == [unicodedata.normalize("NFC", t) for t in texts]
+    assert decoded(graph_of(kind).decode(padded)) == tokenizer_of(kind).decode(padded)
+    assert decoded(graph_of(kind).decode(padded)) == [
+        unicodedata.normalize("NFC", t) for t in texts
+    ]
 
 
 WORDS = st.sampled_from(
@@ -73,16 +90,16 @@ TEXT = st.lists(st.one_of(WORDS, st.text(max_size=3)), max_size=15).map("".join)
 @settings(deadline=None, max_examples=15)
 @given(texts=st.lists(TEXT, max_size=40))
 def test_any_texts(kind, texts):
-    assert encode(GRAPHS[kind], texts) == ALL[kind].encode(texts)
+    assert encode(graph_of(kind), texts) == tokenizer_of(kind).encode(texts)
 
 
 def test_every_letter_and_digit_is_cut_where_the_tokenizer_cuts():
     """Also those of which TensorFlow, unlike the library, does not know that they are letters."""
     planes = [*map(chr, (*range(0xD800), *range(0xF900, 0x34000), *range(0xE0000, 0xE0200)))]
     texts = [" 1a".join(planes[start : start + 500]) for start in range(0, len(planes), 500)]
-    assert encode(GRAPHS["word"], texts) == ALL["word"].encode(texts)
+    assert encode(graph_of("word"), texts) == tokenizer_of("word").encode(texts)
     newer = "\u1c89\U00010d40"  # a letter and a digit of Unicode 16
-    cut = tf.strings.regex_replace(newer, GRAPHS["word"]._pattern, "-").numpy().decode()
+    cut = tf.strings.regex_replace(newer, graph_of("word")._pattern, "-").numpy().decode()
     assert cut == "--"
 
 
@@ -98,16 +115,16 @@ def test_bytes_that_are_no_utf8_are_replaced_as_in_python():
     sequences = [*broken()]
     ids = tf.ragged.constant([[3 + byte for byte in b] for b in sequences], tf.int32).to_tensor()
     expected = [b.removeprefix(b" ").decode(errors="replace") for b in sequences]
-    assert decoded(GRAPHS["word"].decode(ids)) == expected
+    assert decoded(graph_of("word").decode(ids)) == expected
     texts = [b.decode(errors="replace") for b in sequences]
-    assert encode(GRAPHS["word"], sequences) == ALL["word"].encode(texts)
+    assert encode(graph_of("word"), sequences) == tokenizer_of("word").encode(texts)
 
 
 @kinds
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
 def test_any_ids(kind, data):
-    tokenizer, graph = ALL[kind], GRAPHS[kind]
+    tokenizer, graph = tokenizer_of(kind), graph_of(kind)
     some_bytes = st.binary(max_size=12).map(lambda b: [3 + byte for byte in b])
     some_ids = st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=12)
     rows = data.draw(st.lists(st.one_of(some_bytes, some_ids), min_size=1, max_size=40))
@@ -118,13 +135,13 @@ def test_any_ids(kind, data):
 
 @kinds
 def test_every_piece(kind):
-    ids = range(ALL[kind].vocab_size)
-    assert decoded(GRAPHS[kind].pieces(tf.constant(ids))) == ALL[kind].pieces(ids)
+    ids = range(tokenizer_of(kind).vocab_size)
+    assert decoded(graph_of(kind).pieces(tf.constant(ids))) == tokenizer_of(kind).pieces(ids)
 
 
 @kinds
 def test_shapes(kind):
-    graph = GRAPHS[kind]
+    graph = graph_of(kind)
     assert encode(graph, []) == [] and encode(graph, ["", ""]) == [[], []]
     assert graph.decode(tf.zeros([0, 5], tf.int32)).shape == [0]
     assert decoded(graph.decode(tf.zeros([2, 0], tf.int32))) == ["", ""]
@@ -136,17 +153,17 @@ def test_shapes(kind):
 
 @kinds
 def test_invalid_ids_are_skipped(kind):
-    ids = tf.constant([[-1, 3 + ord("a"), ALL[kind].vocab_size, 2**31 - 1, -(2**31)]])
-    assert decoded(GRAPHS[kind].decode(ids)) == ["a"]
-    assert decoded(GRAPHS[kind].pieces(ids)[0]) == ["<pad>", "a", "<pad>", "<pad>", "<pad>"]
+    ids = tf.constant([[-1, 3 + ord("a"), tokenizer_of(kind).vocab_size, 2**31 - 1, -(2**31)]])
+    assert decoded(graph_of(kind).decode(ids)) == ["a"]
+    assert decoded(graph_of(kind).pieces(ids)[0]) == ["<pad>", "a", "<pad>", "<pad>", "<pad>"]
 
 
 @kinds
 def test_a_short_text_cannot_have_fewer_tokens_than_its_bytes_say(kind):
-    texts = [line for line in LINES + SCRIPTS if line] + ["\u1fbe\u0308\u0301" * 50]
-    lengths = GRAPHS[kind].encode(tf.constant(texts)).row_lengths().numpy()
+    texts = [line for line in lines() + SCRIPTS if line] + ["\u1fbe\u0308\u0301" * 50]
+    lengths = graph_of(kind).encode(tf.constant(texts)).row_lengths().numpy()
     for text, length in zip(texts, lengths):
-        assert length >= len(text.encode()) / GRAPHS[kind].longest_token
+        assert length >= len(text.encode()) / graph_of(kind).longest_token
 
 
 @st.composite
@@ -196,8 +213,8 @@ def test_a_tokenizer_that_has_learned_nothing(kind):
 
 
 def test_a_word_of_every_byte_is_cut_as_others():
-    graph, text = GRAPHS["subword"], BYTE_ALPHABET * 20
-    assert encode(graph, [text, "x", text]) == ALL["subword"].encode([text, "x", text])
+    graph, text = graph_of("subword"), BYTE_ALPHABET * 20
+    assert encode(graph, [text, "x", text]) == tokenizer_of("subword").encode([text, "x", text])
 
 
 _SERVER = """
@@ -215,19 +232,19 @@ print(json.dumps([ids.numpy().tolist(), [text.decode() for text in back.numpy()]
 
 @kinds
 def test_a_graph_within_graphs_has_the_same_ids(kind):
-    graph = GRAPHS[kind]
+    graph = graph_of(kind)
     inside = tf.function(
         lambda texts: graph.decode(graph.encode(texts).to_tensor()),
         input_signature=[tf.TensorSpec([None], tf.string)],
     )
-    assert decoded(inside(tf.constant(LINES))) == LINES
+    assert decoded(inside(tf.constant(lines()))) == lines()
 
 
 def test_a_process_with_tensorflow_alone_can_use_it(tmp_path):
     class Served(tf.Module):
         def __init__(self):
             super().__init__()
-            self.graph = GRAPHS["subword"]
+            self.graph = graph_of("subword")
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
         def encode(self, texts):
@@ -237,7 +254,7 @@ def test_a_process_with_tensorflow_alone_can_use_it(tmp_path):
         def decode(self, ids):
             return {"texts": self.graph.decode(ids)}
 
-    served, texts = Served(), LINES[:20] + SCRIPTS
+    served, texts = Served(), lines()[:20] + SCRIPTS
     signatures = {"encode": served.encode, "decode": served.decode}
     tf.saved_model.save(served, str(tmp_path), signatures=signatures)
     process = subprocess.run(
@@ -249,5 +266,5 @@ def test_a_process_with_tensorflow_alone_can_use_it(tmp_path):
     )
     assert process.returncode == 0, process.stderr
     ids, back = json.loads(process.stdout)
-    assert [[id for id in row if id] for row in ids] == ALL["subword"].encode(texts)
+    assert [[id for id in row if id] for row in ids] == tokenizer_of("subword").encode(texts)
     assert back == [unicodedata.normalize("NFC", text) for text in texts]

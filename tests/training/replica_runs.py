@@ -1,9 +1,10 @@
 """Trains small models in a process of its own, by as many replicas as it is told.
 
-    python tests/training/replica_runs.py OUT.npz STRATEGY DEVICES CASE ...
+    python tests/training/replica_runs.py OUT.npz DEVICES STRATEGY,... CASE ...
 
 Writes the loss and accuracy of every step, the validation after each epoch and the final weights of
-each case: ``vit/losses``, ``vit/accuracy``, ``vit/validation``, ``vit/weights/PATH`` ...
+each case by each strategy: ``one/vit/losses``, ``one/vit/accuracy``, ``one/vit/validation``,
+``one/vit/weights/PATH`` ...
 """
 
 import sys
@@ -16,7 +17,7 @@ import tensorflow as tf
 from zoo.data import pipeline, translation_batches
 from zoo.data.encoded_pairs import encode_pairs
 from zoo.data.images import digits
-from zoo.data.parallel_text import phrasebook
+from zoo.data.phrasebook import phrasebook_pairs
 from zoo.models import Transformer, ViT
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training import distribution
@@ -79,7 +80,7 @@ def vit(
     loss = OverflowOnce if overflow else keras.losses.CategoricalCrossentropy
     with strategy.scope():
         model = ViT(
-            data.input_shape, 10, 2, 32, 4, 2, 32, dropout=dropout, dtype=policy, name="vit"
+            data.input_shape, 10, 2, 32, 4, 1, 32, dropout=dropout, dtype=policy, name="vit"
         )
         model.build((None, *data.input_shape))
         trainer = Trainer(model)
@@ -113,13 +114,13 @@ def _mark(step, images, labels, weights):
 
 def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0):
     """The same of a translation Transformer on the phrasebook."""
-    data = phrasebook()
-    pairs = list(data.train)[:3000]
+    pairs = list(phrasebook_pairs(3211))
+    pairs, held_out = pairs[:3000], pairs[3000:]
     tokenizer = train_tokenizer((text for pair in pairs for text in pair), "subword", 400)
     with tempfile.TemporaryDirectory() as folder:
         train, valid = (
             encode_pairs(part, tokenizer, tokenizer, folder, 64, name)
-            for name, part in (("train", pairs), ("valid", list(data.valid)[:211]))
+            for name, part in (("train", pairs), ("valid", held_out))
         )
         # the last batch of an epoch has empty rows, and rows are no multiple of three
         train_batches = translation_batches.training_batches(
@@ -159,6 +160,7 @@ CASES = {
 
 def run(name, strategy):
     """Everything that the case leaves, by name."""
+    keras.utils.clear_session()  # for the names of layers
     keras.utils.set_random_seed(0)
     make, settings = CASES[name]
     trainer, train, valid = make(strategy, **settings)
@@ -196,10 +198,15 @@ def masks(strategy, draws=50):
 
 
 if __name__ == "__main__":
-    out, strategy_name, devices, *cases = sys.argv[1:]
-    strategy = distribution.choose(strategy_name, int(devices) or None)
+    out, devices, names, *cases = sys.argv[1:]
     results = {}
-    for case in cases:
-        results |= masks(strategy) if case == "masks" else run(case, strategy)
+    for strategy_name in names.split(","):
+        # "one", if it is not the first, uses one of the devices that the machine is divided into
+        strategy = distribution.choose(
+            strategy_name, None if strategy_name == "one" else int(devices)
+        )
+        for case in cases:
+            found = masks(strategy) if case == "masks" else run(case, strategy)
+            results |= {f"{strategy_name}/{name}": value for name, value in found.items()}
     if distribution.is_chief(strategy):
         np.savez(out, **results)

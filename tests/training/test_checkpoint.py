@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -127,14 +128,27 @@ def interrupted_run(folder, steps=5):
     return folder / "checkpoints"
 
 
+@pytest.fixture(scope="module")
+def interrupted_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("interrupted")
+    interrupted_run(folder)
+    return folder
+
+
+@pytest.fixture
+def interrupted(interrupted_once, tmp_path):
+    """The checkpoints of a run that was killed after its fifth step, in `tmp_path`."""
+    shutil.copytree(interrupted_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "checkpoints"
+
+
 # --- resuming ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [(1,), (3, 2, 4), (4, 4, 3)])
-def test_resumed_is_uninterrupted(whole, tmp_path, kills):
+def test_resumed_is_uninterrupted(whole, tmp_path):
     """To the last bit, within epochs and at their ends: weights, optimizer, dropout, history."""
     done = 0
-    for kill in kills:
+    for kill in (1, 3, 2, 5):
         with pytest.raises(Killed):
             # the steps of its epoch that were done are counted again, though not done again
             train(tmp_path, kill_after=kill + (done and (done - 1) % STEPS + 1))
@@ -147,7 +161,7 @@ def test_resumed_is_uninterrupted(whole, tmp_path, kills):
     assert [row["epoch"] for row in history(tmp_path)] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+@pytest.mark.parametrize("policy", ["mixed_float16", "bfloat16"])
 def test_in_16_bits_too(tmp_path, policy):
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
@@ -160,7 +174,7 @@ def test_in_16_bits_too(tmp_path, policy):
 
 
 def test_a_finished_run_can_be_resumed(whole, tmp_path):
-    train(tmp_path)
+    shutil.copytree(whole[1], tmp_path, dirs_exist_ok=True)
     trainer, done = train(tmp_path)
     assert done == STEPS * EPOCHS
     assert_equal(everything(trainer), everything(whole[0]))
@@ -239,10 +253,9 @@ def test_weights_can_be_taken_from_the_best(whole):
 # --- bad ones ------------------------------------------------------------------------------------
 
 
-def test_damage_shows(tmp_path):
+def test_damage_shows(interrupted):
     """A cut or changed file is not read, or what changed is no part of what it holds."""
-    folder = interrupted_run(tmp_path)
-    path = files.step_paths(folder)[-1]
+    path = files.step_paths(interrupted)[-1]
     whole_bytes, (metadata, state) = path.read_bytes(), files.read(path)
     random = np.random.default_rng(0)
     for length in [0, 1, len(whole_bytes) - 1, *random.integers(0, len(whole_bytes), 40)]:
@@ -265,33 +278,33 @@ def test_damage_shows(tmp_path):
 
 
 @pytest.mark.parametrize("damaged,expected", [(1, 4), (2, 3), (3, 4)])
-def test_the_one_before_a_damaged_one_is_used(whole, tmp_path, capsys, damaged, expected):
+def test_the_one_before_a_damaged_one_is_used(
+    whole, interrupted, tmp_path, capsys, damaged, expected
+):
     """And the best one, if that is all there is: it was that of step 4."""
-    folder = interrupted_run(tmp_path)
-    for path in files.step_paths(folder)[-damaged:]:
+    for path in files.step_paths(interrupted)[-damaged:]:
         path.write_bytes(path.read_bytes()[:-1000])
     trainer, done = train(tmp_path)
     printed = capsys.readouterr().out
     assert done == expected
     assert printed.count("is damaged and cannot be used") == damaged
     assert "step_00000005.npz is damaged" in printed
-    assert len(list(folder.glob("*.unusable"))) == damaged
+    assert len(list(interrupted.glob("*.unusable"))) == damaged
     assert_equal(everything(trainer), everything(whole[0]))
     assert history(tmp_path) == history(whole[1])
 
 
-def test_a_run_without_a_whole_one_begins_again(whole, tmp_path, capsys):
-    folder = interrupted_run(tmp_path)
-    for path in folder.glob("*.npz"):
+def test_a_run_without_a_whole_one_begins_again(whole, interrupted, tmp_path, capsys):
+    for path in interrupted.glob("*.npz"):
         path.write_bytes(b"PK")
     trainer, done = train(tmp_path)
     assert done == 0 and "best.npz is damaged" in capsys.readouterr().out
     assert_equal(everything(trainer), everything(whole[0]))
 
 
-def test_a_foreign_one_is_named(tmp_path, capsys):
-    (tmp_path / "other").mkdir()
-    other = interrupted_run(tmp_path / "other")
+def test_a_foreign_one_is_named(interrupted_once, tmp_path, capsys):
+    shutil.copytree(interrupted_once, tmp_path / "other")
+    other = tmp_path / "other" / "checkpoints"
     with pytest.raises(CheckpointError, match=r"step_00000005.npz is from another run.*\[5, 6\]"):
         Checkpoint(tmp_path / "other", STEPS).restore(make_trainer(width=7))
     with pytest.raises(CheckpointError, match="epochs have 4 steps, not 5"):
@@ -307,9 +320,8 @@ def test_a_foreign_one_is_named(tmp_path, capsys):
     assert "step_00000099.npz is from another run" in capsys.readouterr().out
 
 
-def test_a_write_that_was_cut_off_leaves_no_trace(tmp_path, monkeypatch):
-    folder = interrupted_run(tmp_path)
-    before = {path: path.read_bytes() for path in files.step_paths(folder)}
+def test_a_write_that_was_cut_off_leaves_no_trace(interrupted, tmp_path, monkeypatch):
+    before = {path: path.read_bytes() for path in files.step_paths(interrupted)}
 
     def cut_off(*args):
         raise Killed
@@ -317,10 +329,10 @@ def test_a_write_that_was_cut_off_leaves_no_trace(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(os, "replace", cut_off)
         train(tmp_path)
-    assert {path: path.read_bytes() for path in files.step_paths(folder)} == before
-    (folder / "partial.step_00000006.npz").write_bytes(b"half")  # of a process killed outright
+    assert {path: path.read_bytes() for path in files.step_paths(interrupted)} == before
+    (interrupted / "partial.step_00000006.npz").write_bytes(b"half")  # of a process killed outright
     assert Checkpoint(tmp_path, STEPS).restore(make_trainer()) == 5
-    assert not list(folder.glob("partial.*"))
+    assert not list(interrupted.glob("partial.*"))
 
 
 # --- disks ---------------------------------------------------------------------------------------
@@ -382,14 +394,14 @@ def test_a_folder_that_cannot_be_written_to(mounted):
 # --- divergence ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{}, {"steps": 0}, {"steps": 2}])
+@pytest.mark.parametrize("settings", [{"steps": 0}, {"steps": 2}])
 def test_a_run_without_a_number_stops_at_its_step(tmp_path, settings):
     with pytest.raises(DivergedError, match=r"loss of step 7 is nan \(epoch 2\).*step_0000000[46]"):
         train(tmp_path, bad_step=7, **settings)
     newest = files.step_paths(tmp_path / "checkpoints")[-1]
     _, state = files.read(newest)
     assert all(np.isfinite(a).all() for a in state.values() if a.dtype.kind == "f")
-    assert train(tmp_path)[1] == {None: 6, 0: 4, 2: 6}[settings.get("steps")]
+    assert train(tmp_path)[1] == {0: 4, 2: 6}[settings["steps"]]
 
 
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
@@ -431,9 +443,13 @@ class SignalAt(keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize(
-    "number,ending", [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+    "number,ending,when,done",
+    [
+        (signal.SIGTERM, SystemExit, {"step": 6}, 6),
+        (signal.SIGTERM, SystemExit, {"validation": 1}, 8),
+        (signal.SIGINT, KeyboardInterrupt, {"step": 4}, 4),
+    ],
 )
-@pytest.mark.parametrize("when,done", [({"step": 6}, 6), ({"validation": 1}, 8), ({"step": 4}, 4)])
 def test_a_signal_ends_a_run_after_its_step(whole, tmp_path, capsys, number, ending, when, done):
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     run = RunFolder(tmp_path / "run", {})
