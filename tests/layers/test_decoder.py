@@ -49,7 +49,9 @@ def test_equals_keras_hub(norm):
         other.set_weights(mine.get_weights())
     valid = np.arange(5) < np.array([[5], [3], [1], [4]])
     expected = theirs(x, memory, encoder_padding_mask=valid)
-    np.testing.assert_allclose(ours(x, memory, memory_mask=valid), expected, **TOLERANCE)
+    np.testing.assert_allclose(
+        numpy(ours(x, memory, memory_mask=valid)), numpy(expected), **TOLERANCE
+    )
 
 
 def decoder_with_inputs(**settings):
@@ -71,7 +73,9 @@ def test_steps_equal_the_whole(norm, sizes):
         mask = ops.arange(8)[None, :] <= position + ops.arange(size)[:, None]
         part = x[:, position : position + size]
         found, cache = layer.step(part, cache, position, mask[None, None], valid)
-        np.testing.assert_allclose(found, expected[:, position : position + size], **TOLERANCE)
+        np.testing.assert_allclose(
+            numpy(found), expected[:, position : position + size], **TOLERANCE
+        )
         position += size
 
 
@@ -93,7 +97,7 @@ def test_a_mask_is_obeyed_besides_causality():
     np.testing.assert_array_equal(after[0], before[0])
     np.testing.assert_array_equal(after[1, 1:], before[1, 1:])
     causal = numpy(layer(x, memory, mask=causal_mask(6)))
-    np.testing.assert_allclose(causal, layer(x, memory), **TOLERANCE)
+    np.testing.assert_allclose(causal, numpy(layer(x, memory)), **TOLERANCE)
 
 
 def test_cross_attention_weights_are_those_of_the_call():

@@ -45,13 +45,15 @@ def test_an_image_that_does_not_divide_is_named():
         PatchExtract(0)
 
 
-def test_class_token_first_registers_last():
+@pytest.mark.parametrize("classes", [1, 2])
+def test_class_tokens_then_registers_then_patches(classes):
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
-    first, last = ClassToken(), RegisterTokens(2)
+    first, registers = ClassToken(classes), RegisterTokens(2, num_prefix_tokens=classes)
     first.build(x.shape)
-    last.build(x.shape)
-    first.token.assign([[1.0, 2.0, 3.0, 4.0]])
-    tokens = numpy(last(first(x)))
-    np.testing.assert_array_equal(tokens[:, 0], [[1.0, 2.0, 3.0, 4.0]] * 2)
-    np.testing.assert_array_equal(tokens[:, 1:4], x)
-    np.testing.assert_array_equal(tokens[:, 4:], np.stack([numpy(last.tokens)] * 2))
+    registers.build(x.shape)
+    first.token.assign(np.arange(4.0 * classes).reshape(classes, 4))
+    tokens = numpy(registers(first(x)))
+    np.testing.assert_array_equal(tokens[:, :classes], np.stack([numpy(first.token)] * 2))
+    expected = np.stack([numpy(registers.tokens)] * 2)
+    np.testing.assert_array_equal(tokens[:, classes : classes + 2], expected)
+    np.testing.assert_array_equal(tokens[:, classes + 2 :], x)

@@ -47,6 +47,10 @@ def model_of(**settings):
     return model
 
 
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
 def ids(*shape, seed=0):
     return np.random.default_rng(seed).integers(3, 30, shape).astype("int32")
 
@@ -64,7 +68,9 @@ def test_steps_equal_the_whole(settings):
     for position in range(9):
         tokens = ops.convert_to_tensor(target[:, position : position + 1])
         logits, cache = model.step(tokens, cache)
-        np.testing.assert_allclose(logits[:, 0], expected[:, position], atol=TOLERANCE, rtol=1e-5)
+        np.testing.assert_allclose(
+            numpy(logits)[:, 0], expected[:, position], atol=TOLERANCE, rtol=1e-5
+        )
 
 
 @each_kind
@@ -79,7 +85,7 @@ def test_hypotheses_that_follow_each_other(settings):
         written = np.concatenate([written, tokens[:, :, None]], axis=2)
         for k in range(3):
             expected = logits_of(model, source, written[:, k])[:, -1]
-            np.testing.assert_allclose(logits[:, k], expected, atol=TOLERANCE, rtol=1e-5)
+            np.testing.assert_allclose(numpy(logits)[:, k], expected, atol=TOLERANCE, rtol=1e-5)
         parents = random.integers(0, 3, (2, 3)).astype("int32")
         cache = cache.follow(ops.convert_to_tensor(parents))
         written = np.take_along_axis(written, parents[:, :, None], axis=1)
@@ -168,20 +174,20 @@ def test_embeddings_and_logits():
     model = model_of(dropout=0.0, scale_embeddings=True)
     table = ops.convert_to_numpy(model.target_embedding.embeddings)
     x = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
-    np.testing.assert_allclose(model._logits(x), x @ table.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(numpy(model._logits(x)), x @ table.T, rtol=1e-5, atol=1e-5)
     tokens = np.array([[5, 7]])
     positions = ops.convert_to_numpy(zoo.layers.sinusoidal_positions(2, 16))
-    embedded = model._embed("target", tokens)
+    embedded = numpy(model._embed("target", tokens))
     np.testing.assert_allclose(embedded[0], table[[5, 7]] * 4 + positions, atol=1e-5)
     unscaled = model_of(dropout=0.0, scale_embeddings=False)
     unscaled.set_weights(model.get_weights())
-    embedded = unscaled._embed("target", tokens)
+    embedded = numpy(unscaled._embed("target", tokens))
     np.testing.assert_allclose(embedded[0], table[[5, 7]] + positions, atol=1e-5)
 
 
 def test_initial_embeddings_have_unit_variance_when_scaled():
     model = zoo.transformer(**{**SIZES, "source_vocab_size": 2000, "embed_dim": 64})
-    assert np.std(model.source_embedding.embeddings) * 8 == pytest.approx(1, abs=0.02)
+    assert np.std(numpy(model.source_embedding.embeddings)) * 8 == pytest.approx(1, abs=0.02)
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
             outputs = outputs * ops.cast(scale, outputs.dtype)
         for dropout in (self._dropout, self._stochastic_depth):
             outputs = dropout(outputs, **passed_on(training))
-        outputs = (x if shortcut is None else shortcut) + outputs
+        outputs = ops.add(x if shortcut is None else shortcut, outputs)
         return (outputs if self.norm == "pre" else norm(outputs)), cache
 
     def compute_mask(self, inputs, previous_mask):
