@@ -14,13 +14,9 @@ from zoo.__main__ import main
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training.losses import SmoothedCrossEntropy
-from zoo.translator import (
-    DESCRIPTION_FILE,
-    TranslationError,
-    Translator,
-    _batches,
-    _split,
-)
+from zoo.translation_search import TranslationSearch
+from zoo.translation_text import split
+from zoo.translator import DESCRIPTION_FILE, SPECIAL_TOKENS, TranslationError, Translator
 
 WORDS = "the a red big house dog cat sees eats in on bread table garden and".split()
 
@@ -120,9 +116,7 @@ def test_the_number_of_traces_is_bounded(translator):
     for count in (2, 5, 9, 30):
         searches(given[:count])
     # lengths 16 and 32, batches of 1, 8 and 32
-    assert len(searches._compiled) <= 6
-    traces = [graph.experimental_get_tracing_count() for graph in searches._compiled.values()]
-    assert set(traces) == {1}
+    assert searches._search._program.cache_info().currsize <= 6
 
 
 def test_batches_hold_each_source_once_and_few_tokens():
@@ -156,7 +150,7 @@ def test_a_text_that_is_too_long(translator):
 )
 def test_where_texts_are_split(text, expected):
     longest = max(map(len, expected), default=0)
-    assert _split(text, lambda part: len(part) <= longest) == expected
+    assert split(text, lambda part: len(part) <= longest) == expected
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def small_translator(precision="float32", kind="subword", beam_size=3, **setting
     if model.norm == "pre" and model.shared == "none":
         # A constant part in what the output layer sees gives the end a constant part in its logit.
         constant = random.normal(size=model.embed_dim)
-        model.decoder_normalization.beta.assign(constant)
+        model.decoder_norm.beta.assign(constant)
         kernel = keras.ops.convert_to_numpy(model.output_projection.kernel).copy()
         kernel[:, EOS_ID] += constant * 4.4 / (constant @ constant)
         model.output_projection.kernel.assign(kernel)

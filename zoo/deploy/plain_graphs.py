@@ -124,9 +124,7 @@ class StepGraphs:
 
     def _heads(self, side, length):
         """The keys and values of every block, [B, H, length, head width]."""
-        empty = [
-            block.self_attention.allocate_cache(1, 1) for block in self.model.decoder_blocks
-        ]
+        empty = [block.self_attention.allocate_cache(1, 1) for block in self.model.decoder_blocks]
         return {
             name: ("float32", ["B", heads.shape[1], length, heads.shape[3]])
             for name, heads in _named(side, empty).items()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from zoo.deploy.text_graph import TextGraph
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.translator import BATCHES, LENGTHS, TOKENS_IN_BATCH
+from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 # What Python's `str.strip` takes away.
 _BLANK = (
@@ -210,7 +210,7 @@ class TranslatorSignatures:
 
 
 def _most_rows(width):
-    """How many sentences of a padded width are searched for together; see `zoo.translator`."""
+    """How many sentences of a padded width are searched for together, as in `zoo.translation_search`."""
     fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCHES]
     return tf.reduce_max(tf.stack(fitting))
 
