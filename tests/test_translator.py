@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import zoo
-from zoo.__main__ import main
 from zoo import decoding
+from zoo.__main__ import main
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training.losses import SmoothedCrossEntropy
@@ -373,6 +373,7 @@ def test_where_texts_are_split(text, expected):
     [
         (lambda t: t("a text"), "list of str"),
         (lambda t: t([1]), "list of str"),
+        (lambda t: t(iter(["a"])), "list of str"),
         (lambda t: t(["a"], beam_size=0), "beam_size must be an integer of at least 1"),
         (lambda t: t(["a"], beam_size=2.0), "beam_size must be an integer .*beam_size=2.0"),
         (lambda t: t(["a"], beam_size=True), "beam_size must be an integer"),

@@ -43,8 +43,9 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text"):
     Raises:
         TranslationError: if `texts` is no list of str, or a text has more than `limit` tokens.
     """
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise TranslationError(f"Texts are given as a list of str: [{texts!r}].")
+    is_list = hasattr(texts, "__len__") and not isinstance(texts, str)
+    if not is_list or not all(isinstance(text, str) for text in texts):
+        raise TranslationError(f"Texts must be a list of str. Received: {texts!r:.80}.")
     prefix = [] if first is None else [first]
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
@@ -83,6 +84,23 @@ def encode_parts(tokenizer, texts, limit, end, too_long):
             parts = encode(tokenizer, parts, limit, end, name="Part")
         found += [(index, part) for part in parts]
     return found
+
+
+def encode_pairs(tokenizers, texts, limit, special):
+    """(source tokens, target tokens) of each text and its translation.
+
+    Raises:
+        TranslationError: see `encode`, or if there are not as many translations as texts.
+    """
+    (source, target), (texts, translations) = tokenizers, texts
+    sources = encode(source, texts, limit, special.end)
+    targets = encode(target, translations, limit, special.end, special.first, "Translation")
+    if len(sources) != len(targets):
+        raise TranslationError(
+            f"Each text has one translation. Received: {len(sources)} texts and "
+            f"{len(targets)} translations."
+        )
+    return list(zip(sources, targets))
 
 
 def decode(tokenizer, special, tokens, log_probs, scores):

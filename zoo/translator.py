@@ -253,17 +253,7 @@ class Translator:
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""
-        limit, special = self.max_source_length, self.special_tokens
-        settings = {"first": special.first, "name": "Translation"}
-        sources, targets = (
-            translation_text.encode(self.source_tokenizer, texts, limit, special.end),
-            translation_text.encode(
-                self.target_tokenizer, translations, limit, special.end, **settings
-            ),
+        limit, tokenizers = self.max_source_length, self._tokenizers().values()
+        return translation_text.encode_pairs(
+            tokenizers, (texts, translations), limit, self.special_tokens
         )
-        if len(sources) != len(targets):
-            raise TranslationError(
-                f"Each text has one translation. Received: {len(sources)} texts and "
-                f"{len(targets)} translations."
-            )
-        return list(zip(sources, targets))

@@ -210,7 +210,7 @@ class TranslatorSignatures:
 
 
 def _most_rows(width):
-    """How many sentences of a padded width are searched for together, as in `zoo.translation_search`."""
+    """How many sentences of a padded width are searched for together; `zoo.translation_search`."""
     fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCHES]
     return tf.reduce_max(tf.stack(fitting))
 
