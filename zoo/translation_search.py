@@ -166,7 +166,7 @@ def checked(name, value, kind, low=-math.inf, high=math.inf):
     """
     try:
         number = operator.index(value) if kind is int else float(+value)
-    except TypeError:
+    except (TypeError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not (low <= number <= high and abs(number) < math.inf):
         what = "an integer" if kind is int else "a finite number"
