@@ -104,19 +104,20 @@ def ctranslate2_translator(model, args, folder):
 
 
 def _copy_block(layer, block):
-    own = block.attention if hasattr(block, "attention") else block.self_attention
-    _copy_linear(layer.self_attention.linear[0], own.layer.qkv)
-    _copy_linear(layer.self_attention.linear[1], own.layer.output_projection)
-    _copy_norm(layer.self_attention.layer_norm, own.normalization)
+    own = "attention" if hasattr(block, "attention") else "self_attention"
+    attention = getattr(block, own)
+    _copy_linear(layer.self_attention.linear[0], attention.qkv)
+    _copy_linear(layer.self_attention.linear[1], attention.output_projection)
+    _copy_norm(layer.self_attention.layer_norm, getattr(block, f"{own}_norm"))
     if hasattr(block, "cross_attention"):
         cross = block.cross_attention
-        _copy_linear(layer.attention.linear[0], cross.layer.query)
-        _copy_linear(layer.attention.linear[1], cross.layer.key_value)
-        _copy_linear(layer.attention.linear[2], cross.layer.output_projection)
-        _copy_norm(layer.attention.layer_norm, cross.normalization)
-    _copy_linear(layer.ffn.linear_0, block.feed_forward.layer.hidden)
-    _copy_linear(layer.ffn.linear_1, block.feed_forward.layer.output_projection)
-    _copy_norm(layer.ffn.layer_norm, block.feed_forward.normalization)
+        _copy_linear(layer.attention.linear[0], cross.query)
+        _copy_linear(layer.attention.linear[1], cross.key_value)
+        _copy_linear(layer.attention.linear[2], cross.output_projection)
+        _copy_norm(layer.attention.layer_norm, block.cross_attention_norm)
+    _copy_linear(layer.ffn.linear_0, block.feed_forward.hidden)
+    _copy_linear(layer.ffn.linear_1, block.feed_forward.output_projection)
+    _copy_norm(layer.ffn.layer_norm, block.feed_forward_norm)
 
 
 def _copy_linear(linear, dense):

@@ -16,7 +16,7 @@ LINES = ["The cat sat on the mat, and the dog sat on the cat.", "¿Dónde está 
 def small_classifier(precision="float32", image=(8, 12, 3), **settings):
     """Classes with odd names, and pixels that matter."""
     keras.utils.set_random_seed(0)
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(1)
     model = zoo.vit(
         input_shape=image,
         num_classes=4,
@@ -35,7 +35,7 @@ def small_classifier(precision="float32", image=(8, 12, 3), **settings):
 def small_translator(precision="float32", kind="subword", beam_size=3, **settings):
     """Translations make no sense, but they end, some soon and some not at all."""
     keras.utils.set_random_seed(1)
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(5)
     tokenizer = train_tokenizer(LINES, kind, 300)
     sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, "max_length": 40}
     model = zoo.transformer(
@@ -48,7 +48,7 @@ def small_translator(precision="float32", kind="subword", beam_size=3, **setting
     if model.norm == "pre" and model.shared == "none":
         # A constant part in what the output layer sees gives the end a constant part in its logit.
         constant = random.normal(size=model.embed_dim)
-        model.decoder_normalization.beta.assign(constant)
+        model.decoder_norm.beta.assign(constant)
         kernel = keras.ops.convert_to_numpy(model.output_projection.kernel).copy()
         kernel[:, EOS_ID] += constant * 4.4 / (constant @ constant)
         model.output_projection.kernel.assign(kernel)

@@ -16,6 +16,7 @@ from zoo.classifier import ImageClassifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
+from zoo.translator import Translator
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +174,12 @@ def test_wrong_options_of_a_translator_are_named(translator, tmp_path):
         zoo.export(translator, tmp_path / "1", top_k=2)
     with pytest.raises(ExportError, match="what zoo.load returns.*Transformer"):
         zoo.export(translator.model, tmp_path / "1")
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    special = translator.special_tokens._replace(first=5)
+    with pytest.raises(ExportError, match="can be exported.*first=5"):
+        zoo.export(
+            Translator(translator.model, *tokenizers, special_tokens=special), tmp_path / "1"
+        )
 
 
 def test_a_taken_folder_is_left_alone(classifier, tmp_path):

@@ -18,6 +18,7 @@ from tests.deploy.small_models import small_classifier, small_translator
 from tests.text.test_tokenizer import ALL, KINDS, SAMPLE
 from zoo.deploy import checks, onnx_format
 from zoo.deploy.errors import ExportError
+from zoo.layers import KeyValue
 from zoo.text import BOS_ID, EOS_ID
 
 # Sums of a few dozen float32 numbers of the order of 1 to 10, in another order.
@@ -209,8 +210,11 @@ def program(folder, name):
 
 
 def test_export_leaves_the_model_as_it_was(translation):
-    for block in translation[0].model.decoder_blocks:
-        assert "write" not in vars(block.self_attention.layer)
+    model, same = translation[0].model, small_translator().model
+    for weight, expected in zip(model.weights, same.weights, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    cache = model.start(np.array([[5, EOS_ID]]), 2)
+    assert {type(block.target) for block in cache.blocks} == {KeyValue}
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

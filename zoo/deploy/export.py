@@ -11,7 +11,7 @@ from importlib.metadata import version
 from zoo.classifier import ImageClassifier
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
-from zoo.translator import Translator
+from zoo.translator import SPECIAL_TOKENS, Translator
 
 FORMATS = ("saved_model", "onnx", "litert")
 DESCRIPTION_FILE = "export.json"
@@ -130,6 +130,11 @@ def _checked(model, format, int8, options):
         classes = len(model.class_names)
         defaults, least = {"top_k": min(5, classes)}, {"top_k": (1, classes)}
     elif isinstance(model, Translator):
+        if model.special_tokens != SPECIAL_TOKENS:
+            raise ExportError(
+                f"Only a translator with {SPECIAL_TOKENS} can be exported. "
+                f"Received: special_tokens={model.special_tokens}."
+            )
         n_best = 1 if options["n_best"] is None else options["n_best"]
         defaults = {
             "n_best": 1,

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from zoo.deploy.text_graph import TextGraph
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.translator import BATCHES, LENGTHS, TOKENS_IN_BATCH
+from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 # The characters that Python's `str.strip` removes.
 _BLANK = (
@@ -214,7 +214,7 @@ class TranslatorSignatures:
 
 
 def _most_rows(width):
-    """Maximum number of sentences per search at a padded width; see `zoo.translator`."""
+    """Maximum number of sentences per search at a padded width; see `zoo.translation_search`."""
     fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCHES]
     return tf.reduce_max(tf.stack(fitting))
 

@@ -1,0 +1,181 @@
+"""The searches of a translator on tokens: in batches of a few shapes, each compiled once.
+
+Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence.
+"""
+
+import functools
+import math
+import operator
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from zoo import decoding
+from zoo.translation_text import TranslationError
+
+# Sequences are padded to the next of these lengths, and batches to the next of these numbers of
+# sentences. Buffers for hypotheses have one of these lengths too, whatever `max_length` is.
+LENGTHS = tuple(16 * 2**n for n in range(16))
+BATCHES = (1, 8, 32)
+TOKENS_IN_BATCH = 4096  # padded source tokens; batches of long sentences have fewer sentences
+PROGRAMS = 32  # compiled programs that are kept, the last used ones
+
+
+class TranslationSearch:
+    """Runs the searches of a model, each compiled once for its shapes and static settings.
+
+    New values of the model's variables take effect at once. If the variables are not the same as
+    before, as after `enable_lora` or `quantize`, the searches are compiled again.
+
+    Args:
+        model: `zoo.models.Transformer`.
+        special: `zoo.decoding.SpecialTokens`.
+
+    Raises:
+        TranslationError: if the special tokens are not those of the model.
+    """
+
+    def __init__(self, model, special):
+        tokens, last = special._asdict(), model.target_vocab_size - 1
+        for name, token in tokens.items():
+            if (name, token) != ("first", None):
+                tokens[name] = checked(f"special_tokens.{name}", token, int, 0, last)
+        if tokens["pad"] != model.pad_id:
+            raise TranslationError(
+                f"The model's padding token is {model.pad_id} (pad_id). "
+                f"Received special tokens with pad={special.pad}."
+            )
+        self.model = model
+        self.special = decoding.SpecialTokens(**tokens)
+        self._variables = []  # of the compiled programs
+        self._program = functools.lru_cache(PROGRAMS)(_compiled)
+
+    def search(self, source, alpha, max_length, beam_size, buffer_length=None):
+        """Beam search as a graph; greedy search if `beam_size` is 1.
+
+        Args:
+            source: int [B, S], each row ending with the end token, then padding.
+            alpha: of the length penalty, a scalar tensor.
+            max_length: the largest number of target tokens, an int or a scalar tensor.
+            beam_size: K.
+            buffer_length: T; `max_length` by default.
+
+        Returns:
+            `zoo.decoding.Hypotheses`.
+        """
+        length = max_length if buffer_length is None else buffer_length
+        cache, rows = self.model.start(source, length, beam_size), keras.ops.shape(source)[0]
+        settings = (self.model.step, cache, rows, self.special, max_length)
+        if beam_size == 1:
+            return decoding.greedy_search(*settings, alpha, buffer_length=buffer_length)
+        return decoding.beam_search(*settings, beam_size, alpha, buffer_length=buffer_length)
+
+    def sample(self, source, uniforms, max_length, temperature, top_p, top_k):
+        """`zoo.decoding.sample` as a graph; `source` as for `search`."""
+        cache = self.model.start(source, uniforms.shape[2], uniforms.shape[1])
+        settings = (self.special, max_length, temperature, top_k, top_p)
+        return decoding.sample(self.model.step, cache, uniforms, *settings)
+
+    def log_probs(self, source, target):
+        """The log-probability of each target as a graph: float32 [B].
+
+        Args:
+            source, target: int [B, S] and [B, T], each row ending with the end token, then padding.
+        """
+        logits = self.model({"source": source, "target": self.shifted(target)}, training=False)
+        of_tokens = -tf.nn.sparse_softmax_cross_entropy_with_logits(
+            target, tf.cast(logits, tf.float32)
+        )
+        counted = target != self.special.pad
+        if self.special.first is not None:  # which counts as certain
+            counted &= tf.range(tf.shape(target)[1]) > 0
+        return tf.reduce_sum(tf.where(counted, of_tokens, 0.0), axis=1)
+
+    def shifted(self, target):
+        """The decoder's input for tokens [B, T]: the start token, then all but the last."""
+        return tf.concat([tf.fill([tf.shape(target)[0], 1], self.special.start), target[:, :-1]], 1)
+
+    def run(self, graph, *tensors, **settings):
+        """``graph(*tensors, **settings)``, compiled, as arrays.
+
+        Raises:
+            TranslationError: if the model computes NaN.
+        """
+        now, before = self.model.weights, self._variables
+        if len(now) != len(before) or any(map(operator.is_not, now, before)):
+            self._program.cache_clear()
+            self._variables = now
+        program = self._program(graph, tuple(map(np.shape, tensors)), **settings)
+        found = keras.tree.map_structure(np.asarray, program(*map(tf.constant, tensors)))
+        if np.isnan(found.log_probs if isinstance(found, decoding.Hypotheses) else found).any():
+            raise TranslationError(
+                "There is no result: the model computed NaN. Its weights are not finite, perhaps "
+                "because its training diverged."
+            )
+        return found
+
+    def each(self, rows, run):
+        """Runs all rows in batches of one padded length, so that none depends on the others.
+
+        Args:
+            rows: for each a tuple of sequences of tokens, such as source and target.
+            run: function (indices of the rows, int array [B, padded length] of each sequence) ->
+                arrays [B, ...].
+
+        Returns:
+            For each row a tuple of arrays.
+        """
+        found, limit, by_width = [None] * len(rows), self.model.max_length, {}
+        lengths = [max(map(len, row)) for row in rows]
+        for index in sorted(range(len(rows)), key=lengths.__getitem__):
+            by_width.setdefault(padded(lengths[index], limit), []).append(index)
+        # A bar is shown on a terminal, for work that takes longer than a moment.
+        with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
+            for width, indices in by_width.items():
+                count = max(n for n in BATCHES if n == 1 or n * width <= TOKENS_IN_BATCH)
+                for start in range(0, len(indices), count):
+                    batch = indices[start : start + count]
+                    sides = zip(*(rows[index] for index in batch))
+                    arrays = run(batch, *(self._batch(side, width) for side in sides))
+                    for index, values in zip(batch, zip(*arrays)):
+                        found[index] = values
+                    progress.update(len(batch))
+        return found
+
+    def _batch(self, sequences, width):
+        """Lists of tokens -> int32 [B, width], with B one of `BATCHES`."""
+        rows = next(n for n in BATCHES if n >= len(sequences))
+        batch = np.full((rows, width), self.special.pad, np.int32)
+        batch[:, 0] = self.special.end  # for rows without a sentence
+        for row, sequence in zip(batch, sequences):
+            row[: len(sequence)] = sequence
+        return batch
+
+
+def padded(length, limit):
+    """The next of `LENGTHS`, but at most `limit`."""
+    return min(limit, next(n for n in LENGTHS if n >= length))
+
+
+def checked(name, value, kind, low=-math.inf, high=math.inf):
+    """An option as `kind`, int or float; raises `TranslationError` if it is none or out of range.
+
+    A bool is neither, a float is no int, and NaN and infinity are no floats.
+    """
+    try:
+        number = operator.index(value) if kind is int else float(+value)
+    except (TypeError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not (low <= number <= high and abs(number) < math.inf):
+        what = "an integer" if kind is int else "a finite number"
+        least = "" if low == -math.inf else f" of at least {low}"
+        limits = least if high == math.inf else f" from {low} to {high}"
+        raise TranslationError(f"{name} must be {what}{limits}. Received: {name}={value!r}.")
+    return number
+
+
+def _compiled(graph, shapes, **settings):
+    """A function of tensors of these shapes."""
+    return tf.function(functools.partial(graph, **settings), autograph=False, jit_compile=True)
