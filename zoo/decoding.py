@@ -187,9 +187,9 @@ def beam_search(
 
     Each step considers the 2K best continuations. Those of the K best that end join the finished
     hypotheses; the K best others stay live. Source: Wu et al. 2016, section 7. A sentence is done
-    when no live hypothesis can replace a finished one, whatever follows: when even the best, at the
-    length penalty that favours it most, scores below the worst of K finished ones (Huang et al.
-    2017, "When to Finish? Optimal Beam Search for Neural Text Generation", section 3).
+    when it has K finished hypotheses and no live one can score higher than the best of them,
+    whatever follows (Huang et al. 2017, "When to Finish? Optimal Beam Search for Neural Text
+    Generation", section 3). So the best hypothesis is that of a search that never stops early.
 
     Args:
         step, cache, batch_size, special, max_length, min_length, buffer_length: see
@@ -214,26 +214,29 @@ def beam_search(
     )
 
     def unfinished(state):
-        done = ops.all(_is_final(state, alpha, max_length))
+        done = ops.all(_done(state, alpha, max_length))
         return ops.logical_and(state.position < max_length, ops.logical_not(done))
 
     def body(state):
-        return (_advance(step, state, special, alpha, min_length),)
+        done = _done(state, alpha, max_length)
+        return (_advance(step, state, done, special, alpha, min_length),)
 
     (state,) = ops.while_loop(unfinished, body, (state,))
     return _ranked(state, alpha)
 
 
-def _is_final(state, alpha, max_length):
-    """Which sentences' finished hypotheses no live one can replace: bool [B]."""
-    # A log-probability only falls, so that the shortest or the longest continuation is the bound.
-    best = ops.max(state.live.log_probs, axis=1)
-    bounds = [best / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
-    return ops.maximum(*bounds) <= ops.min(state.finished.scores, axis=1)
+def _done(state, alpha, max_length):
+    """Which sentences have K finished hypotheses that no live one can surpass: bool [B]."""
+    # Log-probabilities never increase: the shortest or the longest continuation is the bound.
+    live = ops.max(state.live.log_probs, axis=1)
+    bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
+    scores = state.finished.scores
+    surpassed = ops.maximum(*bounds) <= ops.max(scores, axis=1)
+    return ops.logical_and(surpassed, ops.min(scores, axis=1) > NEG_INF)
 
 
-def _advance(step, state, special, alpha, min_length):
-    """One step of beam search: `BeamState` -> `BeamState`."""
+def _advance(step, state, done, special, alpha, min_length):
+    """One step of beam search, in which sentences that are `done` [B] keep what has finished."""
     beam_size = ops.shape(state.last)[1]
     logits, cache = step(state.last, state.cache)
     logits, total = _allowed(logits, state.position, special, min_length)
@@ -244,6 +247,7 @@ def _advance(step, state, special, alpha, min_length):
 
     is_end = token == special.end
     joins = ops.logical_and(is_end, ops.arange(2 * beam_size) < beam_size)
+    joins = ops.logical_and(joins, ops.logical_not(done)[:, None])
     scores = log_probs / length_penalty(state.position + 1, alpha)
     ended = Hypotheses(tokens, log_probs, ops.where(joins, scores, NEG_INF))
     finished = _concatenated(state.finished, ended)
