@@ -127,6 +127,19 @@ def test_masked_weights_are_exactly_zero(dtype):
     np.testing.assert_allclose(sums, mask.any(axis=-1), atol=1e-6 if dtype == "float32" else 1e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_scores_are_computed_in_float32(dtype):
+    """Products that overflow float16, or that 8 bits cannot tell apart, are exact."""
+    large = ops.cast(np.full((1, 1, 2, 64), 300.0), dtype)
+    np.testing.assert_array_equal(numpy(ops.cast(attention_weights(large, large), "float32")), 0.5)
+    query = ops.cast(np.full((1, 1, 1, 64), 8.0), dtype)
+    key = np.full((1, 1, 2, 64), 4.0)
+    key[0, 0, 1, 0] -= 1.0  # scores of 256 and 255, and 255 * 8 / 8 needs 8 bits
+    weights = numpy(ops.cast(attention_weights(query, ops.cast(key, dtype)), "float32"))
+    expected = 1 / (1 + np.exp(-1.0))
+    np.testing.assert_allclose(weights[0, 0, 0, 0], expected, rtol=2**-8)
+
+
 def test_a_query_without_keys_gives_zeros_and_no_gradient_trouble():
     x = normal(1, 2, 2, 3)
     mask = np.array([[[[True, True], [False, False]]]])

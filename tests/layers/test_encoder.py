@@ -107,6 +107,30 @@ def test_the_hidden_layer_is_four_times_as_wide_by_default():
     assert layer.hidden.units == 24
 
 
+@pytest.mark.parametrize(
+    "activation, formula",
+    [
+        ("relu", lambda x: np.maximum(x, 0)),
+        ("gelu_tanh", lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))),
+        ("quick_gelu", lambda x: x / (1 + np.exp(-1.702 * x))),
+        ("swiglu", lambda x: x[..., :5] / (1 + np.exp(-x[..., :5])) * x[..., 5:]),
+        (ops.tanh, np.tanh),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_activations_by_name(activation, formula):
+    layer = FeedForward(4, 5, activation=activation)
+    x = normal(2, 3, 4)
+    layer(x)
+    shaken(layer)
+    hidden = x @ numpy(layer.hidden.kernel) + numpy(layer.hidden.bias)
+    assert hidden.shape[-1] == (10 if activation == "swiglu" else 5)
+    expected = formula(hidden) @ numpy(layer.output_projection.kernel) + numpy(
+        layer.output_projection.bias
+    )
+    np.testing.assert_allclose(numpy(layer(x)), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("bfloat16", 0.04)])
 def test_gelu_is_the_exact_one(dtype, tolerance):
     x = np.linspace(-6, 6, 1001, dtype="float32")

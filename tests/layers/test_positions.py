@@ -1,5 +1,6 @@
 """Positions: their formulas, and learned ones on other grids."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -48,6 +49,46 @@ def test_a_sequence_takes_the_first_positions():
     np.testing.assert_array_equal(numpy(layer(np.zeros((1, 4, 4), "float32")))[0], table[:4])
     with pytest.raises(ValueError, match="for 6 tokens. Received 7"):
         layer(np.zeros((1, 7, 4), "float32"))
+
+
+def test_positions_beyond_the_table_are_nan_if_they_are_known_at_run_time_only():
+    table = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+    layer, zeros = learned(6, table), np.zeros((1, 3, 4), "float32")
+    found = numpy(layer(zeros, start=ops.convert_to_tensor(4)))[0]
+    np.testing.assert_array_equal(found[:2], table[4:])
+    assert np.isnan(found[2]).all()
+    with pytest.raises(ValueError, match="for 6 tokens. Received 7"):
+        layer(zeros, start=4)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="dynamic lengths are its own")
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_dynamic_length_beyond_the_table(jit_compile):
+    import tensorflow as tf
+
+    layer = learned(6, np.ones((6, 4), "float32"))
+    signature = [tf.TensorSpec((None, None, 4))]
+    call = tf.function(layer, input_signature=signature, jit_compile=jit_compile)
+    found = call(np.zeros((1, 8, 4), "float32")).numpy()[0]
+    assert (found[:6] == 1).all() and np.isnan(found[6:]).all()
+
+
+def test_an_offset_moves_the_positions():
+    x = np.zeros((1, 3, 8), "float32")
+    whole = numpy(sinusoidal_positions(9, 8, "halves", 50.0))
+    layer = SinusoidalPositions("halves", 50.0, offset=2)
+    np.testing.assert_allclose(numpy(layer(x))[0], whole[2:5], atol=1e-6)
+    np.testing.assert_allclose(numpy(layer(x, start=4))[0], whole[6:9], atol=1e-6)
+
+
+def test_the_sinusoids_of_m2m100():
+    """fairseq's: halves, angles pos / 10000^(k / (E/2 - 1)), from position 2."""
+    half, length = 8, 5
+    positions = np.arange(2, 2 + length)[:, None]
+    angles = positions * np.exp(-np.log(10000.0) * np.arange(half) / (half - 1))
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    found = sinusoidal_positions(length, 2 * half, "halves", 10000.0 ** (half / (half - 1)), 2)
+    np.testing.assert_allclose(numpy(found), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
