@@ -31,7 +31,7 @@ class ClassToken(ConfigMixin, keras.layers.Layer):
         )
 
     def call(self, x):
-        return _insert(self.token, x, 0)
+        return ops.concatenate([_for_each_example(self.token, x), x], axis=1)
 
     def compute_output_shape(self, input_shape):
         return _longer(input_shape, self.num_tokens)
@@ -65,17 +65,17 @@ class RegisterTokens(ConfigMixin, keras.layers.Layer):
         )
 
     def call(self, x):
-        return _insert(self.tokens, x, self.num_prefix_tokens)
+        parts = ops.split(x, [self.num_prefix_tokens], axis=1) if self.num_prefix_tokens else [x]
+        parts.insert(-1, _for_each_example(self.tokens, x))
+        return ops.concatenate(parts, axis=1)
 
     def compute_output_shape(self, input_shape):
         return _longer(input_shape, self.num_registers)
 
 
-def _insert(tokens, x, index):
-    """Inserts tokens [R, E] before position `index` of each example of `x` [B, T, E]."""
-    tokens = ops.cast(tokens, x.dtype)[None]
-    tokens = ops.broadcast_to(tokens, (ops.shape(x)[0], *tokens.shape[1:]))
-    return ops.concatenate([x[:, :index], tokens, x[:, index:]], axis=1)
+def _for_each_example(tokens, x):
+    """[R, E] -> [B, R, E], in the dtype of `x`."""
+    return ops.broadcast_to(ops.cast(tokens, x.dtype), (ops.shape(x)[0], *tokens.shape))
 
 
 def _longer(shape, extra):

@@ -223,9 +223,10 @@ class ViT(ZooModel):
         Returns:
             [B, class tokens + N, E].
         """
-        x = self._all_tokens(images, training)
-        patches = self.num_prefix_tokens + self.num_registers
-        return ops.concatenate([x[:, : self.num_prefix_tokens], x[:, patches:]], axis=1)
+        x, prefix = self._all_tokens(images, training), self.num_prefix_tokens
+        if not self.num_registers:
+            return x
+        return ops.concatenate([x[:, :prefix], x[:, prefix + self.num_registers :]], axis=1)
 
     def attention_maps(self, images):
         """The attention weight of each token for each other, in every layer and head.
