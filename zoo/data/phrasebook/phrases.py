@@ -1,73 +1,32 @@
-"""Noun phrases, places and times of the phrasebook, each in both languages at once."""
+"""Noun phrases, places and times, drawn in both languages at once: pairs (English, Spanish)."""
 
 from typing import NamedTuple
 
+from zoo.data.phrasebook import words
 from zoo.data.phrasebook.invented import invented_name, invented_noun
-from zoo.data.phrasebook.words import (
-    ADJECTIVES,
-    BEINGS,
-    COLORS,
-    HUMAN,
-    MASS,
-    NOUNS,
-    PROPER,
-    ROWS,
-    THINGS,
-)
+from zoo.data.phrasebook.words import BEINGS, HUMAN, MASS, NOUNS, PROPER, PRONOUNS, THINGS
 
-_DEFINITE = "the my your his her their our this these that those".split() + ["all the"]
+_DEFINITE = "the my your his her our their this these that those".split()
 _ARTICLES = "el la los las".split()
 
 
 class Phrase(NamedTuple):
-    """A subject or an object.
-
-    `person` counts yo, tú, él, nosotros, ellos; `kind` is that of its noun, or "pronoun".
-    """
+    """A subject or an object; `person` counts yo, tú, él, nosotros, ellos."""
 
     english: str
     spanish: str
-    person: int
-    gender: str
-    kind: str
+    person: int = 2
+    gender: str = "m"
+    kind: str = ""
+
+    @property
+    def both(self):
+        return self.english, self.spanish
 
 
-class Pronoun(NamedTuple):
-    subject: Phrase
-    english: str
-    direct: str
-    indirect: str
-    prepositional: str
-
-
-class Determiner(NamedTuple):
-    """`forms` by number and gender; None for a number that it has not. `one`: of what one counts."""
-
-    weight: int
-    english: str
-    forms: tuple
-    one: bool
-
-
-def _pronoun(subject, spanish, english, forms, person, gender):
-    phrase = Phrase(subject, spanish, int(person), gender, "pronoun")
-    return Pronoun(phrase, english, *forms.split())
-
-
-def _determiner(weight, english, forms):
-    forms = [form.replace("_", " ") for form in forms.split()]
-    one = forms[:1] == ["one"]
-    forms = forms[one:] + [None] * 4 if forms else ["", "", "", ""]
-    return Determiner(int(weight), english, tuple(None if f == "-" else f for f in forms[:4]), one)
-
-
-PRONOUNS = [_pronoun(*row) for row in ROWS["pronoun"]]
-DETERMINERS = [_determiner(*row) for row in ROWS["determiner"]]
-
-
-def joined(*words):
-    """The words that are not empty, with spaces."""
-    return " ".join(filter(None, words))
+def join(*pairs):
+    """Pairs of texts, one after the other; empty ones are left out."""
+    return tuple(" ".join(filter(None, texts)) for texts in zip(*pairs))
 
 
 class Phrases:
@@ -80,133 +39,137 @@ class Phrases:
     def chance(self, probability):
         return self.generator.random() < probability
 
-    def weighted(self, choices):
-        """One of a dict of choices and weights."""
-        return self.generator.choices(list(choices), list(choices.values()))[0]
+    def weighted(self, weights):
+        """A key of a dict of weights."""
+        return self.generator.choices(list(weights), list(weights.values()))[0]
 
-    def noun(self, kind):
+    def heaviest(self, rows):
+        """One of some rows, by their weights."""
+        return self.generator.choices(rows, [row.weight for row in rows])[0]
+
+    def noun(self, kinds):
+        kind = self.pick(kinds)
         if kind == "unknown":
             return invented_noun(self.generator)
-        if kind == "name" and self.chance(0.5) or kind == "city" and self.chance(0.3):
+        if (kind == "name" and self.chance(0.4)) or (kind == "city" and self.chance(0.3)):
             return invented_name(self.generator, kind)
         return self.pick(NOUNS[kind])
 
     def noun_phrase(self, kinds, use=""):
-        """A noun of one of `kinds` with what belongs to it; see `described`."""
-        return self.described(self.noun(self.pick(kinds)), use)
+        """A noun of one of `kinds` with what belongs to it; `use` as in `described`."""
+        return self.described(self.noun(kinds), use)
 
     def described(self, noun, use="", several=None):
-        """A noun with what belongs to it.
+        """A noun with determiner, owner and adjectives.
 
         Args:
             noun: the noun.
-            use: "subject" puts an article before a Spanish noun that has none in English;
-                "object" puts the personal "a" before people, "had" only before definite ones;
-                "there" leaves definite ones out; "profession" has no Spanish article alone.
+            use: "subject" gives a bare noun a Spanish article; "object" puts the personal *a*
+                before people, "had" only before definite ones; "there" is never definite;
+                "profession" has no Spanish article when it stands alone.
             several: the number; drawn if not given.
         """
         if noun.kind in PROPER:
-            several, definite = False, True
-            english, spanish = noun.english[0], noun.spanish[0]
-        else:
-            if several is None:
-                several = noun.kind not in MASS and self.chance(0.3)
-            english, spanish, definite = self._with_determiner(noun, several, use)
-        if noun.kind in HUMAN and (definite if use == "had" else use == "object" and definite != None):
-            spanish = f"a {spanish}"
-        return Phrase(english, spanish, 4 if several else 2, noun.gender, noun.kind)
-
-    def _with_determiner(self, noun, several, use):
-        """English, Spanish, and whether it is definite: None for a noun without determiner."""
+            a = "a " if noun.kind == "name" and use in ("object", "had") else ""
+            return Phrase(noun.english[0], a + noun.spanish[0], 2, noun.gender, noun.kind)
+        if several is None:
+            several = noun.kind not in MASS and self.chance(0.3)
         place = 2 * several + (noun.gender == "f")
-        mass = noun.kind in MASS
-        fitting = {
-            determiner: determiner.weight
-            for determiner in DETERMINERS
-            if determiner.forms[place] is not None
-            and not (determiner.one and mass)
-            and (determiner.english or several or mass)
-            and not (use == "there" and determiner.english in _DEFINITE)
-        }
-        determiner = self.weighted(fitting)
+        determiner = self._determiner(noun, several, use)
         before, article = determiner.english, determiner.forms[place]
-        owner = None
-        if use != "there" and self.chance(0.07):
-            owner = self.described(self.noun(self.pick(("name", "relative", "person"))), several=False)
+        owner = self._owner() if use != "there" and self.chance(0.05) else None
+        if owner:
             before, article = f"{owner.english}'s", _ARTICLES[place]
-        elif not article and use == "subject":
+        elif not before and use == "subject":
             article = _ARTICLES[place]
-        english, left, right = self._adjectives(noun, several)
-        if use == "profession" and before == "a" and not english:
-            article = ""
-        words = joined(english, noun.english[several])
-        if before == "a" and words[0] in "aeiou":
-            before = "an"
-        spanish = joined(article, left, noun.spanish[several], right, owner and "de", owner and owner.spanish)
-        definite = True if owner or before in _DEFINITE else None if not before else False
-        return joined(before, words), spanish, definite
+        adjectives, left, right = self._adjectives(noun, several)
+        english = " ".join(filter(None, (adjectives, noun.english[several])))
+        if before == "a":
+            before = "an" if english[0] in "aeiou" else "a"
+            article = "" if use == "profession" and not adjectives else article
+        definite = owner or before in _DEFINITE
+        if noun.kind in HUMAN and (definite if use == "had" else use == "object" and before):
+            article = f"a {article}"
+        spanish = [article, left, noun.spanish[several], right, owner and f"de {owner.spanish}"]
+        both = join((before, ""), (english, " ".join(filter(None, spanish))))
+        return Phrase(*both, 4 if several else 2, noun.gender, noun.kind)
+
+    def _determiner(self, noun, several, use):
+        mass = noun.kind in MASS
+        return self.heaviest(
+            [
+                determiner
+                for determiner in words.DETERMINERS
+                if determiner.forms[2 * several] is not None
+                and not (mass and determiner.one)
+                and not (use == "there" and determiner.english in _DEFINITE)
+                and (determiner.english or mass or several and not (use == "subject" and noun.kind in THINGS))
+            ]
+        )
+
+    def _owner(self):
+        return self.described(self.noun(("name", "relative", "person")), several=False)
 
     def _adjectives(self, noun, several):
-        """English, Spanish before and Spanish after the noun."""
-        english, left, right = "", "", ""
-        if self.chance(0.3):
-            adjective = self.pick(fitting_adjectives(noun.kind))
-            english = adjective.english
-            form = adjective.agree(noun.gender, several, before=True)
-            left, right = (form, "") if adjective.short else ("", form)
-            if adjective not in COLORS and self.chance(0.15):
-                color = self.pick(COLORS)
-                english = f"{english} {color.english}"
-                right = joined(color.agree(noun.gender, several), right)
+        """English, Spanish before and Spanish after the noun: "big red", "", "rojo grande"."""
+        if not self.chance(0.25):
+            return "", "", ""
+        adjective = self.pick(fitting_adjectives(noun.kind))
+        english, form = adjective.english, adjective.agree(noun.gender, several)
+        left, right = "", form
+        if adjective.before:
+            short = noun.gender == "m" and not several
+            left, right = adjective.before if short else form, ""
+        if noun.kind not in HUMAN and adjective.describes != "color" and self.chance(0.15):
+            color = self.pick(words.COLORS)
+            english = f"{english} {color.english}"
+            right = f"{color.agree(noun.gender, several)} {right}".strip()
         return english, left, right
 
     def pair(self, kinds, use=""):
-        """Two noun phrases and what joins them."""
+        """Two noun phrases joined by "and"."""
         left, right = (self.noun_phrase(kinds, use) for _ in range(2))
         gender = "f" if left.gender == right.gender == "f" else "m"
-        kind = left.kind if left.kind == right.kind else "unknown"
-        english, spanish = (f"{left[i]} {word} {right[i]}" for i, word in enumerate(("and", "y")))
-        return Phrase(english, spanish, 4, gender, kind)
+        kind = left.kind if left.kind == right.kind else "person"
+        return Phrase(*join(left.both, ("and", "y"), right.both), 4, gender, kind)
 
     def subject(self, things=0.05):
-        """Who or, as often as given, what."""
+        """A pronoun, a being, or with a given probability a thing."""
         if self.chance(0.42):
-            return self.pick(PRONOUNS).subject
+            pronoun = self.pick(PRONOUNS)
+            return Phrase(
+                pronoun.english, pronoun.spanish, pronoun.person, pronoun.gender, "pronoun"
+            )
+        if self.chance(0.05):
+            return self.pair(BEINGS, "subject")
         kinds = THINGS + MASS if self.chance(things) else BEINGS + ("name", "unknown")
-        return self.pair(BEINGS, "subject") if self.chance(0.06) else self.noun_phrase(kinds, "subject")
+        return self.noun_phrase(kinds, "subject")
 
     def place(self):
-        if self.chance(0.12):
-            return self.pick(ROWS["here"])
-        if self.chance(0.15):
-            city = self.noun_phrase(("city",))
-            return f"in {city.english}", f"en {city.spanish}"
-        english, spanish = self.pick(ROWS["preposition"])
-        if english in ("in", "on", "at"):
-            kinds = ("place", "place", "furniture", "vehicle", "thing", "unknown")
-        elif english in ("with", "without"):
-            kinds = BEINGS + ("thing", "food", "dish", "unknown")
-        else:
-            kinds = BEINGS + ("place", "furniture", "vehicle", "thing", "unknown")
-        if english not in ("in", "on", "at") and self.chance(0.12):
+        kind = self.weighted({"place": 12, "city": 13, "in": 40, "with": 10, "near": 25})
+        if kind == "place":
+            return self.pick(words.pairs("adverbs", "place"))
+        if kind == "city":
+            return join(("in", "en"), self.noun_phrase(("city",)).both)
+        preposition = self.pick(words.pairs("prepositions", kind))
+        if kind != "in" and self.chance(0.12):
             pronoun = self.pick(PRONOUNS)
-            return f"{english} {pronoun.english}", f"{spanish} {pronoun.prepositional}"
-        what = self.noun_phrase(kinds)
-        return f"{english} {what.english}", f"{spanish} {what.spanish}"
+            return join(preposition, (pronoun.english_object, pronoun.prepositional))
+        kinds = ("place", "furniture", "vehicle", "thing", "unknown")
+        kinds += {"in": ("place",), "with": BEINGS + ("food", "dish"), "near": BEINGS}[kind]
+        return join(preposition, self.noun_phrase(kinds).both)
 
-    def time(self, tense, only=False):
-        """A time of a tense; `only` leaves out those of any tense."""
-        fitting = [row[1:] for row in ROWS["time"] if row[0] == tense or row[0] == "any" and not only]
-        return self.pick(fitting)
+    def time(self, *tenses):
+        return self.pick([time for tense in tenses for time in words.pairs("times", tense)])
 
 
 def fitting_adjectives(kind):
     """Those that describe a kind of noun."""
-    kinds = {"any"}
-    if kind in BEINGS + ("pronoun", "unknown"):
-        kinds.add("being")
-    if kind not in BEINGS + ("pronoun",):
-        kinds.add("thing")
-    if kind not in HUMAN + ("pronoun",):
-        kinds.add("color")
-    return [adjective for adjective in ADJECTIVES if adjective.kind in kinds]
+    being, human = kind in BEINGS + ("pronoun",), kind in HUMAN + ("pronoun",)
+    describes = {
+        "any": True,
+        "being": being or kind == "unknown",
+        "thing": not being,
+        "color": not human,
+    }
+    return [adjective for adjective in words.ADJECTIVES if describes[adjective.describes]]

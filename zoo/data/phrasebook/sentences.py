@@ -1,20 +1,20 @@
-"""The sentences of the phrasebook: a subject and a predicate, put together in one of a few modes."""
+"""The sentences of the phrasebook: a subject and a predicate in one of a few modes."""
 
-import dataclasses
 import re
 from typing import NamedTuple
 
-from zoo.data.phrasebook.phrases import PRONOUNS, Phrase, Phrases, fitting_adjectives, joined
+from zoo.data.phrasebook import words
+from zoo.data.phrasebook.phrases import Phrase, Phrases, fitting_adjectives, join
 from zoo.data.phrasebook.words import (
-    ADJECTIVES,
     BEINGS,
-    LINKS,
+    ESTAR,
     MASS,
-    NOUNS,
-    ROWS,
+    Noun,
+    PHRASES,
+    PRONOUNS,
+    SER,
     THINGS,
     VERBS,
-    spanish_plural,
 )
 
 _BE = {
@@ -22,32 +22,35 @@ _BE = {
     "past": "was were was were were".split(),
     "future": ["will"] * 5,
 }
-_DO = {"present": "do do does do do".split(), "past": ["did"] * 5}
 _REFLEXIVE = "me te se nos se".split()
-_NOBODY = Phrase("", "", 2, "m", "")
-_WHO = Phrase("who", "quién", 2, "m", "")
-_IT = Phrase("it", "", 2, "m", "thing")
-_THESE = {  # the subject of "this is my house", and its Spanish forms by number and gender
-    False: {"this": "este esta", "that": "ese esa"},
-    True: {"these": "estos estas", "those": "esos esas"},
-}
-_BY_ENGLISH = {verb.english[0]: verb for verb in VERBS}
-_COMMON = tuple(kind for kind in (*BEINGS, *THINGS, *MASS) if kind != "name")
-_SHORTENED = [
+_INDIRECT = "me te le nos les".split()
+_WILL = "voy vas va vamos van".split()
+_YES_OR_NO = ("", "")
+_WHO = Phrase("who", "quién")
+_WORLD = Noun("name", ("world", ""), ("mundo", ""), "m")
+_IT = Phrase("it", "")
+_THIS = [("this", "este esta"), ("that", "ese esa")]
+_THESE = [("these", "estos estas"), ("those", "esos esas")]
+_LINKS = [("and", "y"), ("but", ", pero"), ("because", "porque"), ("when", "cuando")]
+_HAVING = {verb.infinitive: verb for verb in VERBS if verb.infinitive in ("tener", "hacer")}
+_ACTIVE = [v for v in VERBS if len(v.english) == 4 and not v.infinitive.endswith("se")]
+_COMMON = (*BEINGS[:3], "animal", *THINGS, *MASS)  # kinds of nouns with a determiner
+_SHORT = [
     (r"\b(do|does|did|is|are|was|were) not\b", r"\1n't"),
-    (r"\b([Cc])an not\b", r"\1an't"),
+    (r"\bcan not\b", "can't"),
     (r"\bwill not\b", "won't"),
     (r"\bI am\b", "I'm"),
-    (r"^([Hh]e|[Ss]he|[Ii]t|[Ww]here|[Ww]hat|[Ww]ho|[Tt]hat|[Tt]here) is\b", r"\1's"),
-    (r"^([Yy]ou|[Ww]e|[Tt]hey) are\b", r"\1're"),
-    (r"^(I|[Yy]ou|[Hh]e|[Ss]he|[Ii]t|[Ww]e|[Tt]hey) will\b", r"\1'll"),
+    (r"^(he|she|it|where|what|who|that|there) is\b", r"\1's"),
+    (r"^(you|we|they) are\b", r"\1're"),
+    (r"^(I|you|he|she|it|we|they) will\b", r"\1'll"),
 ]
 _CONTRACTIONS = [
-    (r"\bla (agua)\b", r"el \1"),
-    (r"\b([Aa]) el ", r"\1l "),
+    (r"\bla agua\b", "el agua"),
+    (r"\ba el ", "al "),
     (r"\bde el ", "del "),
-    (r"\bcon (m|t)(í|(?<=t)i)\b", r"con\1igo"),
-    (r"\by (?=[Hh]?[IiÍí](?![aeo]))", "e "),
+    (r"\bcon (mí|ti)\b", lambda found: {"mí": "conmigo", "ti": "contigo"}[found[1]]),
+    (r"\by (?=h?[ií](?![aeo]))", "e "),
+    (r" ,", ","),
 ]
 
 
@@ -57,390 +60,341 @@ class Predicate(NamedTuple):
     Fields:
         finite: English words after the subject of a statement: "eats", "is eating".
         operator, base: those of a question and a negation: "does", "eat"; "is", "eating".
-        english: what follows.
-        clitic, verb, spanish: Spanish pronouns, verb and what follows it.
-        early: Spanish adverb before all that.
+        clitic, verb: Spanish words before the verb, and the verb.
+        rest: what follows, in both languages.
     """
 
     finite: str
     operator: str
     base: str
-    english: str
     clitic: str
     verb: str
-    spanish: str
-    early: str = ""
+    rest: tuple
 
 
 def clause(subject, predicate, negative=False, asked=None):
-    """A statement, or the question for `asked`: (English, Spanish); ("", "") asks yes or no."""
-    p = predicate
-    no, refusal = ("not", "no") if negative else ("", "")
-    verb = joined(p.early, refusal, p.clitic, p.verb)
+    """A statement, or the question for `asked`: "where", yes or no."""
+    finite, operator, base, clitic, verb, rest = predicate
+    no, none = ("not", "no") if negative else ("", "")
+    verb = " ".join(filter(None, (none, clitic, verb)))
     if asked is None:
-        words = joined(p.operator, no, p.base) if negative else p.finite
-        return (
-            joined(subject.english, words, p.english),
-            joined(subject.spanish, verb, p.spanish),
-        )
-    english = joined(asked[0], p.operator, subject.english, no, p.base, p.english) + "?"
-    order = (verb, subject.spanish) if asked[1] else (subject.spanish, verb)
-    return english, "¿" + joined(asked[1], *order, p.spanish) + "?"
+        finite = f"{operator} {no} {base}".strip() if negative else finite
+        return join(subject.both, (finite, verb), rest)
+    order = (verb, subject.spanish) if asked[0] else (subject.spanish, verb)
+    both = join(asked, (operator, order[0]), (subject.english, order[1]), (base, ""), rest)
+    return question(both)
+
+
+def question(both):
+    return f"{both[0]}?", f"¿{both[1]}?"
 
 
 class Sentences(Phrases):
     """Draws sentences, each a pair (English, Spanish), by a `random.Random`."""
 
     def draw(self):
-        """A sentence with its capital letter and its full stop, or, at times, typed in haste."""
+        """A sentence with capital letter and full stop, or, at times, as it is typed in haste."""
         kinds = {
-            self.about_an_action: 46,
-            self.about_being: 22,
-            self.about_what_is_there: 5,
-            self.about_what_this_is: 4,
-            self.about_liking: 6,
-            self.about_the_weather: 1,
+            self.action: 46,
+            self.being: 22,
+            self.what_is_there: 5,
+            self.what_this_is: 4,
+            self.liking: 6,
+            self.loving: 1.5,
+            self.weather: 1,
             self.order: 5,
             self.two_clauses: 4,
-            self.fragment: 4,
             self.greeting: 4,
+            self.fragment: 4,
         }
         kind = self.weighted(kinds)
         english, spanish = kind()
-        if kind == self.fragment:
-            return corrected(english, spanish)
-        for pattern, short in _SHORTENED:
+        for pattern, form in _SHORT:
             if self.chance(0.5):
-                english = re.sub(pattern, short, english)
-        if self.chance(0.1):
-            return corrected(*in_haste(english, spanish))
+                english = re.sub(pattern, form, english)
+        for pattern, form in _CONTRACTIONS:
+            spanish = re.sub(pattern, form, spanish)
+        if kind == self.fragment:
+            return english, spanish
         if english[-1] not in ".?!":
-            english, spanish = english + ".", spanish + "."
-        return corrected(english[0].upper() + english[1:], _capitalized(spanish))
+            english, spanish = f"{english}.", f"{spanish}."
+        both = english[0].upper() + english[1:], _first_letter(spanish, str.upper)
+        if self.chance(0.1):
+            both = in_small_letters(*both)
+        return without_stop(*both) if self.chance(0.1) else both
 
-    def about_an_action(self):
+    def mode(self, subject, predicate, negatives=0.2, questions=0.2):
+        """A statement, a negation or a question."""
+        kind = self.generator.random()
+        asked = _YES_OR_NO if negatives <= kind < negatives + questions else None
+        return clause(subject, predicate, kind < negatives, asked)
+
+    def loving(self):
+        """Unlike things, one loves people."""
+        return self.action(next(verb for verb in VERBS if verb.infinitive == "amar"))
+
+    def action(self, verb=None):
         """The dog sleeps on the sofa. What did you eat yesterday?"""
-        verb = self.pick(VERBS)
-        negative = self.chance(0.2)
-        if negative or self.chance(0.75):
-            subject = self.subject()
-            predicate = self.action(verb, subject.person, plain=not negative)
-            return self.with_early_time(clause(subject, predicate, negative))
-        return self.question_of_an_action(verb)
-
-    def question_of_an_action(self, verb):
-        subject = self.subject()
-        asked = self.weighted({"yes or no": 4, "who": 1, "how many": 1, "object": 2, "adverb": 3})
+        verb, subject = verb or self.pick(VERBS), self.subject()
+        if self.chance(0.75):
+            adverb = self.pick(words.pairs("adverbs", "verb")) if self.chance(0.06) else None
+            predicate = self.doing(verb, subject.person, adverb=adverb)
+            negative = not adverb and self.chance(0.25)
+            return self.time_first(clause(subject, predicate, negative))
+        asked = self.weighted({"yes or no": 4, "who": 1, "how many": 1, "what": 2, "adverb": 3})
         if asked == "who":
-            english, spanish = clause(_WHO, self.action(verb, 2))
-            return f"{english}?", f"¿{spanish}?"
-        if asked in ("object", "how many") and verb.kinds and not verb.only:
-            question = ("what", "qué")
-            if asked == "how many":
-                question = self.how_many(verb)
-            elif "person" in verb.kinds and self.chance(0.5):
-                question = ("who", "a quién")
-            predicate = self.action(verb, subject.person, objects=False)
-        elif asked == "adverb":
-            question = self.pick(ROWS["question"])
-            predicate = self.action(verb, subject.person, times=False)
+            return question(clause(_WHO, self.doing(verb, 2)))
+        if asked == "adverb":
+            predicate = self.doing(verb, subject.person, times=False)
+            return clause(subject, predicate, asked=self.pick(words.pairs("adverbs", "question")))
+        if asked == "yes or no" or verb.only or not verb.kinds:
+            return clause(subject, self.doing(verb, subject.person), asked=_YES_OR_NO)
+        predicate = self.doing(verb, subject.person, objects=False)
+        if asked == "how many":
+            noun = self.noun([kind for kind in verb.kinds if kind in THINGS] or THINGS)
+            word = "cuántas" if noun.gender == "f" else "cuántos"
+            what = f"how many {noun.english[1]}", f"{word} {noun.spanish[1]}"
         else:
-            question, predicate = ("", ""), self.action(verb, subject.person)
-        return clause(subject, predicate, asked=question)
+            what = ("what", "qué")
+            if "person" in verb.kinds and self.chance(0.5):
+                what = ("who", "a quién")
+        return clause(subject, predicate, asked=what)
 
-    def how_many(self, verb):
-        kinds = [kind for kind in verb.kinds if kind in THINGS + ("animal",)] or ["thing"]
-        noun = self.pick(NOUNS[self.pick(kinds)])
-        word = "cuántas" if noun.gender == "f" else "cuántos"
-        return f"how many {noun.english[1]}", f"{word} {noun.spanish[1]}"
-
-    def action(self, verb, person, plain=False, objects=True, times=True):
-        """A predicate; `plain` allows adverbs before the verb."""
-        fitting = {
-            tuple(row): int(row[0])
-            for row in ROWS["auxiliary"]
-            if row[3] != "gerund" or verb.english[3]
-        }
-        _, tense, operators, form, spanish_forms, link = self.weighted(fitting)
-        operator, simple = operators.split()[person], False
-        if form == "gerund":
-            base = verb.english_gerund
-            finite = f"{operator} {base}"
-        elif form == "base":
-            base = verb.english_base
-            simple = operator[0] == "d"
-            finite = verb.english_finite(tense, person) if simple else f"{operator} {base}"
+    def doing(self, verb, person, objects=True, times=True, adverb=None):
+        """A predicate of a verb, with objects, a place and a time."""
+        infinitive = verb.infinitive.removesuffix("se")
+        auxiliary = self.heaviest(
+            [a for a in words.AUXILIARIES if a.before != "gerund" or len(verb.english) == 4][
+                : 2 if adverb else None
+            ]
+        )
+        tense, simple = auxiliary.tense, auxiliary.before == "finite"
+        operator = auxiliary.operator[person]
+        if simple:
+            finite, base = verb.english[2 if tense == "past" else person == 2], verb.english[0]
         else:
-            base = f"{form} {verb.english_base}"
-            finite = f"{operator} {base}"
-            if operator[0] == "d":
-                wish = _BY_ENGLISH[form.split()[0]].english_finite(
-                    "past" if operator == "did" else "present", person
-                )
-                finite = f"{wish} to {verb.english_base}"
-        if spanish_forms:
-            other = verb.gerund if link == "gerund" else verb.infinitive.removesuffix("se")
-            spanish = joined(spanish_forms.split()[person], "" if link == "gerund" else link, other)
+            form = verb.english[3 if auxiliary.before == "gerund" else 0]
+            form = re.sub("(base|gerund)$", form, auxiliary.before)
+            finite = f"{(auxiliary.finite or auxiliary.operator)[person]} {form}"
+            base = f"{auxiliary.bare} {form}".strip()
+        if simple:
+            spanish = verb.tenses[tense][person]
         else:
-            spanish = verb.forms[tense][person]
-        english_rest, clitic, spanish_rest = self.objects(verb, person) if objects else ("", "", "")
-        if verb.reflexive:
+            link = auxiliary.link.replace("gerund", verb.gerund).replace("infinitive", infinitive)
+            spanish = f"{auxiliary.spanish[person]} {link}"
+        clitic, rest = self.objects(verb, person) if objects else ("", ("", ""))
+        if infinitive != verb.infinitive:
             clitic = _REFLEXIVE[person]
-        early = ""
-        if plain and simple and self.chance(0.1):
-            word, early = self.pick(ROWS["adverb"])
-            finite = f"{word} {finite}"
-        same_past = verb.english[0] == verb.english[2] and tense == "past" and simple
-        places = [self.place()] if self.chance(0.3) and "place" not in verb.kinds else []
-        if same_past or times and self.chance(0.25):
-            places.append(self.time(tense, only=same_past))
-        english_rest = joined(english_rest, *(place[0] for place in places))
-        spanish_rest = joined(spanish_rest, *(place[1] for place in places))
-        return Predicate(finite, operator, base, english_rest, clitic, spanish, spanish_rest, early)
+        if adverb:
+            finite, clitic = f"{adverb[0]} {finite}", f"{adverb[1]} {clitic}".strip()
+        if "place" not in verb.kinds and self.chance(0.3):
+            rest = join(rest, self.place())
+        if simple and tense == "past" and verb.english[0] == verb.english[2]:
+            rest = join(rest, self.time("past"))  # I read it: today or yesterday?
+        elif times and self.chance(0.25):
+            rest = join(rest, self.time(tense, "any"))
+        return Predicate(finite, operator, base, clitic, spanish, rest)
 
     def objects(self, verb, person, clitics=True):
-        """English objects, Spanish pronouns before the verb, Spanish objects."""
-        if not verb.kinds or verb.optional and self.chance(0.4):
-            return "", "", ""
-        if clitics and self.chance(0.2) and (not verb.only or "person" in verb.kinds):
-            if "person" in verb.kinds:
-                fitting = [p for p in PRONOUNS if p.subject.person != person or person in (2, 4)]
-                pronoun = self.pick(fitting)
-                return pronoun.english, pronoun.direct, ""
-            return self.pick([("it", "lo", ""), ("them", "los", "")])
-        english, spanish = self.direct_object(verb)
+        """Spanish pronouns before the verb, and what follows it."""
+        people = "person" in verb.kinds
+        if not verb.kinds or (verb.optional and self.chance(0.4)):
+            return "", ("", "")
+        if clitics and (people or not verb.only) and self.chance(0.2):
+            if people:
+                pronoun = self.other_pronoun(person)
+                return pronoun.direct, (pronoun.english_object, "")
+            return self.pick([("lo", ("it", "")), ("los", ("them", ""))])
+        thing = self.direct_object(verb)
         if not verb.receiver or not clitics or self.chance(0.4):
-            return english, "", spanish
+            return "", thing
         if self.chance(0.5):
-            fitting = [p for p in PRONOUNS if p.subject.person != person or person in (2, 4)]
-            pronoun = self.pick(fitting)
-            return f"{pronoun.english} {english}", pronoun.indirect, spanish
+            pronoun = self.other_pronoun(person)
+            return pronoun.indirect, join((pronoun.english_object, ""), thing)
         receiver = self.noun_phrase(BEINGS, "subject")
-        clitic = "les" if receiver.person == 4 else "le"
-        words = (english, f"to {receiver.english}")
+        whom = f"a {receiver.spanish}"
         if self.chance(0.3):
-            words = (receiver.english, english)
-        return " ".join(words), clitic, f"{spanish} a {receiver.spanish}"
+            both = join((receiver.english, ""), thing, ("", whom))
+        else:
+            both = join(thing, (f"to {receiver.english}", whom))
+        return _INDIRECT[receiver.person], both
+
+    def other_pronoun(self, person):
+        """One that is not the subject: I see you, he sees him."""
+        return self.pick([p for p in PRONOUNS if p.person != person or person in (2, 4)])
 
     def direct_object(self, verb):
         kinds = verb.kinds
         if not verb.only and self.chance(0.35):
-            kinds = ("unknown",) if self.chance(0.4) else THINGS + MASS + ("animal",)
-        use = "object"
-        if verb.preposition:
-            use = "subject"
-        elif verb.infinitive in ("tener", "necesitar"):
-            use = "had"
+            kinds = ("unknown",) if self.chance(0.4) else (*THINGS, *MASS, "animal")
+        use = "had" if verb.infinitive in ("tener", "necesitar") else "object"
         draw = self.pair if self.chance(0.06) else self.noun_phrase
-        what = draw(kinds, use)
-        return what.english, joined(verb.preposition, what.spanish)
+        what = draw(kinds, "subject" if verb.preposition else use)
+        return join(("", verb.preposition), what.both)
 
-    def with_early_time(self, sentence):
-        """Yesterday the dog slept: the time stands first now and then."""
-        if self.chance(0.25):
-            for _, english, spanish in ROWS["time"]:
-                if sentence[0].endswith(f" {english}"):
-                    comma = "," if self.chance(0.3) else ""
-                    return (
-                        f"{english}{comma} {sentence[0].removesuffix(f' {english}')}",
-                        f"{spanish} {sentence[1].removesuffix(f' {spanish}')}",
-                    )
-        return sentence
+    def time_first(self, both):
+        """Yesterday the dog slept: a time at the end may stand first."""
+        for tense in words.WORDS["times"] if self.chance(0.25) else ():
+            for english, spanish in words.pairs("times", tense):
+                if both[0].endswith(f" {english}"):
+                    comma = self.pick(["", "", ","])
+                    rest = both[0].removesuffix(f" {english}"), both[1].removesuffix(f" {spanish}")
+                    return join((english + comma, spanish), rest)
+        return both
 
-    def about_being(self):
+    def being(self):
         """The house is big. Are you tired? Where is the cat?"""
         subject = self.subject(things=0.6)
         if self.chance(0.08):
-            question = self.pick([("where", "dónde"), ("how", "cómo")])
-            return clause(subject, self.being("estar", subject.person), asked=question)
-        predicate = self.complement(subject)
-        negative = self.chance(0.2)
-        if negative or self.chance(0.75):
-            return clause(subject, predicate, negative)
-        return clause(subject, predicate, asked=("", ""))
+            asked = self.pick([("where", "dónde"), ("how", "cómo")])
+            return clause(subject, self.linked(ESTAR, subject.person), asked=asked)
+        return self.mode(subject, self.complement(subject))
 
-    def being(self, infinitive, person, english="", spanish=""):
+    def linked(self, verb, person, *rest):
+        """A predicate of one of the verbs to be, or of "to have" and "to make" in their place."""
         tense = self.weighted({"present": 6, "past": 3, "future": 1})
-        operator = _BE[tense][person]
-        base = "be" if tense == "future" else ""
-        link = LINKS.get(infinitive) or next(v for v in VERBS if v.infinitive == infinitive)
+        operator, base = _BE[tense][person], "be" if tense == "future" else ""
         if self.chance(0.15):
-            time = self.time(tense)
-            english, spanish = joined(english, time[0]), joined(spanish, time[1])
-        verb = link.forms[tense][person]
-        return Predicate(joined(operator, base), operator, base, english, "", verb, spanish)
+            rest = (*rest, self.time(tense, "any"))
+        finite = f"{operator} {base}".strip()
+        spanish = f"{_WILL[person]} a {verb.infinitive}" if base else verb.tenses[tense][person]
+        return Predicate(finite, operator, base, "", spanish, join(*rest, ("", "")))
 
     def complement(self, subject):
-        """A predicate of one of the verbs to be."""
+        """What a subject is, how it is, or where."""
         several, person = subject.person > 2, subject.person
         kinds = {"adjective": 4, "place": 4}
-        if subject.kind in BEINGS + ("pronoun",):
-            kinds |= {"state": 1, "noun": 2, "from": 0.5}
+        if subject.kind in (*BEINGS, "pronoun"):
+            kinds |= {"state": 1, "noun": 2, "city": 0.5}
         kind = self.weighted(kinds)
         if kind == "place":
-            return self.being("estar", person, *self.place())
-        if kind == "from":
-            city = self.noun_phrase(("city",))
-            return self.being("ser", person, f"from {city.english}", f"de {city.spanish}")
+            return self.linked(ESTAR, person, self.place())
+        if kind == "city":
+            return self.linked(SER, person, ("from", "de"), self.noun_phrase(("city",)).both)
         if kind == "state":
-            return self.state("being", person)
+            return self.linked(_HAVING["tener"], person, self.state("being"))
         if kind == "noun":
-            noun = self.noun(self.pick(("profession", "profession", "person", "relative", "animal")))
+            noun = self.noun(("profession", "profession", "person", "relative", "animal"))
             if not several and self.chance(0.2):
-                noun = self.noun("name")
+                noun = self.noun(("name",))
             if noun.woman and subject.gender == "f":
-                forms = noun.woman, spanish_plural(noun.woman)
-                noun = dataclasses.replace(noun, spanish=forms, gender="f")
-            use = "profession" if noun.kind == "profession" else ""
-            what = self.described(noun, use, several)
-            return self.being("ser", person, what.english, what.spanish)
+                forms = noun.woman, words.spanish_plural(noun.woman)
+                noun = noun._replace(spanish=forms, gender="f")
+            what = self.described(noun, "profession" if noun.kind == "profession" else "", several)
+            return self.linked(SER, person, what.both)
         adjective = self.pick(fitting_adjectives(subject.kind))
-        english, spanish = adjective.english, adjective.agree(subject.gender, several)
+        very = ("very", "muy") if self.chance(0.15) else ("", "")
+        both = adjective.english, adjective.agree(subject.gender, several)
+        return self.linked(SER if adjective.verb == "ser" else ESTAR, person, very, both)
+
+    def state(self, kind):
+        """Hungry, which one has in Spanish; windy, which the weather makes."""
+        english, spanish = self.pick(words.pairs("states", kind))
         if self.chance(0.15):
-            english, spanish = f"very {english}", f"muy {spanish}"
-        return self.being(adjective.verb, person, english, spanish)
+            return f"very {english}", spanish
+        return english, spanish.split()[1]
 
-    def state(self, kind, person):
-        """To be hungry, which Spanish has."""
-        rows = [row for row in ROWS["state"] if row[0] == kind]
-        _, english, spanish, verb = self.pick(rows)
-        if self.chance(0.15):
-            return self.being(verb, person, f"very {english}", spanish)
-        return self.being(verb, person, english, spanish.split()[1])
+    def weather(self):
+        """It was cold yesterday."""
+        return self.mode(_IT, self.linked(_HAVING["hacer"], 2, self.state("weather")))
 
-    def about_the_weather(self):
-        return clause(_IT, self.state("weather", 2), self.chance(0.2))
-
-    def about_what_is_there(self):
+    def what_is_there(self):
         """There are two dogs in the park."""
-        tense = self.pick(("present", "present", "past"))
-        verb = {"present": "hay", "past": "había"}[tense]
         what = self.noun_phrase(_COMMON, "there")
-        place = self.place() if self.chance(0.8) else ("", "")
+        tense, verb = self.pick([("present", "hay"), ("past", "había")])
         operator = _BE[tense][what.person]
-        rest = [f"{a} {b}".strip() for a, b in zip((what.english, what.spanish), place)]
-        predicate = Predicate(operator, operator, "", rest[0], "", verb, rest[1])
-        there = Phrase("there", "", what.person, "m", "")
-        asked = ("", "") if self.chance(0.25) else None
-        return clause(there, predicate, negative=not asked and "some" not in what.english and self.chance(0.2), asked=asked)
+        rest = join(what.both, self.place()) if self.chance(0.8) else what.both
+        predicate = Predicate(operator, operator, "", "", verb, rest)
+        negatives = 0 if what.english.startswith("some") else 0.15
+        return self.mode(Phrase("there", ""), predicate, negatives)
 
-    def about_what_this_is(self):
+    def what_this_is(self):
         """This is my house. Those are your keys."""
-        what = self.noun_phrase(_COMMON + ("name",))
-        several = what.person > 2
-        english, forms = self.pick([*_THESE[several].items()])
-        subject = Phrase(english, forms.split()[what.gender == "f"], what.person, "m", "")
-        operator = _BE["present"][what.person]
-        verb = LINKS["ser"].forms["present"][what.person]
-        predicate = Predicate(operator, operator, "", what.english, "", verb, what.spanish)
-        asked = ("", "") if self.chance(0.2) else None
-        return clause(subject, predicate, negative=not asked and self.chance(0.2), asked=asked)
+        what = self.noun_phrase((*_COMMON, "name"))
+        english, forms = self.pick(_THESE if what.person > 2 else _THIS)
+        subject = Phrase(english, forms.split()[what.gender == "f"], what.person)
+        return self.mode(subject, self.linked(SER, what.person, what.both))
 
-    def about_liking(self):
-        """I like coffee: in Spanish, coffee pleases me."""
+    def liking(self):
+        """I like coffee, in Spanish: coffee pleases me."""
         subject = self.subject(things=0)
-        tense = self.weighted({"present": 4, "past": 1})
-        operator = _DO[tense][subject.person]
-        form = self.pick(("like", "like", "love"))
-        finite = form + ("d" if tense == "past" else "s" if subject.person == 2 else "")
-        stem = {"like": "gusta", "love": "encanta"}[form] + ("ba" if tense == "past" else "")
+        person, past = subject.person, self.chance(0.2)
+        form, verb = self.pick([("like", "gusta"), ("love", "encanta")])
         if self.chance(0.2):
-            verb = self.pick([v for v in VERBS if v.english[3] and not v.reflexive])
-            english, _, spanish = self.objects(verb, subject.person, clitics=False)
-            english = joined("to", verb.english_base, english)
-            spanish = joined(verb.infinitive, spanish)
+            liked = self.pick(_ACTIVE)
+            rest = join(
+                (f"to {liked.english[0]}", liked.infinitive),
+                self.objects(liked, person, clitics=False)[1],
+            )
         else:
-            kinds = THINGS + MASS + (() if form == "love" else BEINGS)
-            what = self.noun_phrase(kinds, "subject")
-            english, spanish = what.english, what.spanish
-            stem += "n" if what.person == 4 else ""
-        clitic = next(
-            p.indirect
-            for p in PRONOUNS
-            if p.subject.person == subject.person  # le for him and for her
-        )
-        who = subject._replace(spanish=subject.spanish and f"a {subject.spanish}")
-        predicate = Predicate(finite, operator, form, english, clitic, stem, spanish)
-        negative = form == "like" and self.chance(0.25)
-        asked = ("", "") if not negative and self.chance(0.2) else None
-        return clause(who, predicate, negative, asked)
+            what = self.noun_phrase((*THINGS, *MASS, *(BEINGS if form == "like" else ())), "subject")
+            rest, verb = what.both, verb + "n" * (what.person == 4)
+        if past:
+            verb = verb.removesuffix("n") + "ba" + "n" * verb.endswith("n")
+        operator = "did" if past else "does" if person == 2 else "do"
+        finite = form + ("d" if past else "s" if person == 2 else "")
+        predicate = Predicate(finite, operator, form, _INDIRECT[person], verb, rest)
+        to_whom = subject._replace(spanish=subject.spanish and f"a {subject.spanish}")
+        return self.mode(to_whom, predicate, negatives=0.25 if form == "like" else 0)
 
     def order(self):
         """Open the door, please."""
-        verb = self.pick([v for v in VERBS if v.english[3] and not v.reflexive])
-        english, _, spanish = self.objects(verb, 1, clitics=False)
-        english, spanish = joined(verb.english_base, english), joined(verb.imperative, spanish)
+        verb = self.pick(_ACTIVE)
+        rest = self.objects(verb, 1, clitics=False)[1]
         if "place" not in verb.kinds and self.chance(0.3):
-            place = self.place()
-            english, spanish = f"{english} {place[0]}", f"{spanish} {place[1]}"
+            rest = join(rest, self.place())
+        both = join((verb.english[0], verb.imperative), rest)
         if self.chance(0.25):
-            english, spanish = f"{english}, please", f"{spanish}, por favor"
-        elif self.chance(0.15):
-            english, spanish = f"please {english}", f"por favor, {spanish}"
-        return english, spanish
+            return f"{both[0]}, please", f"{both[1]}, por favor"
+        return join(("please", "por favor,"), both) if self.chance(0.15) else both
 
     def two_clauses(self):
         """I eat bread because I am hungry."""
-        english, spanish = self.pick(ROWS["linking"])
-        first, second = (self.statement() for _ in range(2))
-        return f"{first[0]} {english} {second[0]}", f"{first[1]} {spanish} {second[1]}".replace(" ,", ",")
+        return join(self.statement(), self.pick(_LINKS), self.statement())
 
     def statement(self):
         subject = self.subject()
         if self.chance(0.4):
             return clause(subject, self.complement(subject))
-        return clause(subject, self.action(self.pick(VERBS), subject.person), self.chance(0.2))
+        predicate = self.doing(self.pick(VERBS), subject.person)
+        return clause(subject, predicate, self.chance(0.2))
 
     def fragment(self):
         """the red house; dog"""
-        kind = self.weighted({"phrase": 2, "noun": 2, "adjective": 1})
-        if kind == "phrase":
-            what = self.noun_phrase(_COMMON)
-            return what.english, what.spanish
-        if kind == "adjective":
-            adjective = self.pick(ADJECTIVES)
-            return adjective.english, adjective.spanish[0]
-        noun = self.noun(self.pick(_COMMON))
-        number = noun.kind not in MASS and self.chance(0.3)
-        return noun.english[number], noun.spanish[number]
+        if self.chance(0.5):
+            return self.noun_phrase(_COMMON).both
+        noun = self.noun(_COMMON)
+        several = noun.kind not in MASS and self.chance(0.3)
+        return noun.english[several], noun.spanish[several]
 
     def greeting(self):
         """Good morning, Maria!"""
-        english, spanish = self.pick(ROWS["phrase"])
+        (english, spanish), name = self.pick(PHRASES), self.noun(("name",))
+        if self.chance(0.08):
+            name = _WORLD
         if english == "hello world":
-            return "hello " + (name := self.noun("name")).english[0], "hola " + name.spanish[0]
-        name = self.noun("name")
-        last = slice(None, -1)
+            return f"hello {name.english[0]}", f"hola {name.spanish[0]}"
         return (
-            f"{english[last]}, {name.english[0]}{english[-1]}",
-            f"{spanish[last]}, {name.spanish[0]}{spanish[-1]}",
+            f"{english[:-1]}, {name.english[0]}{english[-1]}",
+            f"{spanish[:-1]}, {name.spanish[0]}{spanish[-1]}",
         )
 
 
 def fixed_phrases():
     """Those of the table, as they stand and as they are typed in haste; "hello world" first."""
-    rows = [tuple(row) for row in ROWS["phrase"]]
-    return list(dict.fromkeys([*rows, *(in_haste(*row) for row in rows)]))
+    hasty = [without_stop(*in_small_letters(*both)) for both in PHRASES]
+    return list(dict.fromkeys([*PHRASES, *hasty]))
 
 
-def in_haste(english, spanish):
-    """Without capital letter and full stop: "where is the dog"."""
-    spanish = re.sub(r"^¡(.*)!$", r"\1", spanish.removesuffix("."))
-    start = re.match("¿?", spanish).end()
-    first = english[0] if re.match(r"I\b", english) else english[0].lower()
-    return (
-        first + english[1:].rstrip(".?!"),
-        spanish[:start] + spanish[start].lower() + spanish[start + 1 :],
-    )
+def in_small_letters(english, spanish):
+    return english[0].lower() + english[1:], _first_letter(spanish, str.lower)
 
 
-def corrected(english, spanish):
-    """With the contractions of Spanish: al, del, conmigo."""
-    for pattern, form in _CONTRACTIONS:
-        spanish = re.sub(pattern, form, spanish)
-    return english, spanish
+def without_stop(english, spanish):
+    """Without full stop, exclamation marks or the English question mark."""
+    return english.rstrip(".?!"), re.sub("^¡(.*)!$", r"\1", spanish.removesuffix("."))
 
 
-def _capitalized(spanish):
+def _first_letter(spanish, change):
     start = re.match("[¿¡]?", spanish).end()
-    return spanish[:start] + spanish[start].upper() + spanish[start + 1 :]
+    return spanish[:start] + change(spanish[start]) + spanish[start + 1 :]

@@ -1,92 +1,90 @@
-"""The words of the phrasebook, read from `words.tsv`, and their forms."""
+"""The words of the phrasebook, read from `words.toml`."""
 
-import dataclasses
+import functools
 import importlib.resources
 import re
+import tomllib
+from typing import NamedTuple
 
-PROPER = ("name", "city", "language", "art", "sport")  # nouns without a determiner
-MASS = ("dish", "drink")  # nouns without a plural
-HUMAN = ("person", "profession", "relative", "name")  # as objects they take the Spanish personal "a"
+PROPER = ("name", "city", "language", "art", "sport")  # without a determiner
+MASS = ("dish", "drink")  # without a plural
+HUMAN = ("person", "profession", "relative", "name")
 BEINGS = (*HUMAN, "animal")
 THINGS = ("food", "clothes", "thing", "furniture", "place", "vehicle", "unknown")
 
 
-@dataclasses.dataclass(frozen=True)
-class Noun:
-    """A noun; `spanish` is (singular, plural), `woman` the word for a woman of this profession."""
+class Noun(NamedTuple):
+    """`english` and `spanish` are (singular, plural); `woman` the Spanish word for a woman."""
 
     kind: str
-    english: tuple[str, str]
-    spanish: tuple[str, str]
+    english: tuple
+    spanish: tuple
     gender: str
     woman: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Adjective:
-    """An adjective; `verb` is the one that links it to a subject, ser or estar.
+class Adjective(NamedTuple):
+    """`verb` links it to a subject; `before` is what stands before a masculine noun, if any."""
 
-    One that stands before its noun has a short form as well: "un buen perro".
-    """
-
-    kind: str
-    english: str
-    spanish: tuple[str, str, str, str]
+    describes: str
     verb: str
-    short: str = ""
+    english: str
+    spanish: str
+    plural: str
+    before: str
 
-    def agree(self, gender, several, before=False):
+    def agree(self, gender, several):
         """The form for a gender, "m" or "f", and a number."""
-        if self.short and before and (gender, several) == ("m", False):
-            return self.short
-        return self.spanish[2 * several + (gender == "f")]
+        form = self.plural if several else self.spanish
+        return re.sub("o(s?)$", r"a\1", form) if gender == "f" else form
 
 
-@dataclasses.dataclass(frozen=True)
-class Verb:
-    """A verb.
+class Determiner(NamedTuple):
+    """`forms` are masculine, feminine and their plurals, None if there is none."""
 
-    Fields:
-        english: base, third person, past and gerund, which a state has not.
-        particle: English word after it.
-        infinitive, gerund: in Spanish.
-        forms: present, past and future, each of yo, tú, él, nosotros, ellos.
-        imperative: for tú.
-        kinds: of nouns that it usually has as objects.
-        only: whether it has no others.
-        optional: whether it may have none.
-        preposition: Spanish one before the object.
-        receiver: whether somebody receives the object.
-    """
+    weight: int
+    english: str
+    forms: list
+    one: bool = False
 
-    english: list[str]
-    particle: str
+
+class Pronoun(NamedTuple):
+    english: str
+    english_object: str
+    spanish: str
+    direct: str
+    indirect: str
+    prepositional: str
+    person: int
+    gender: str
+
+
+class Verb(NamedTuple):
+    """See `words.toml`; `tenses` has five forms for each of present and past."""
+
+    english: list
     infinitive: str
     gerund: str
-    forms: dict[str, list[str]]
+    tenses: dict
     imperative: str
-    kinds: list[str]
+    kinds: list
     only: bool
     optional: bool
     preposition: str
     receiver: bool
 
-    @property
-    def reflexive(self):
-        return self.infinitive.endswith("se")
 
-    def english_finite(self, tense, person):
-        """The form of a statement: eats, ate, is waiting for."""
-        form = self.english[2 if tense == "past" else int(person == 2)]
-        return f"{form} {self.particle}".strip()
+class Auxiliary(NamedTuple):
+    """See `words.toml`: `operator`, `finite` and `spanish` have a form for each person."""
 
-    @property
-    def english_base(self):
-        return f"{self.english[0]} {self.particle}".strip()
-
-    @property
-    def english_gerund(self):
-        return f"{self.english[3]} {self.particle}".strip()
+    weight: int
+    tense: str
+    operator: list
+    finite: list
+    bare: str
+    before: str
+    spanish: list
+    link: str
 
 
 def english_plural(word):
@@ -101,54 +99,59 @@ def spanish_plural(word):
     return word + ("s" if word[-1] in "aeioáéó" else "es")
 
 
-def _rows():
-    text = importlib.resources.files(__package__).joinpath("words.tsv").read_text("utf-8")
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            kind, *columns = line.split("\t")
-            yield kind, columns
+def entries(section, kind="all"):
+    """The entries of a kind of words."""
+    return re.split(r",\s+", WORDS[section][kind].strip())
 
 
-def _noun(kind, english, spanish, gender):
-    spanish, _, woman = spanish.partition(",")
-    pairs = []
-    for forms, plural in ((english, english_plural), (spanish, spanish_plural)):
-        one, _, several = forms.partition("/")
-        pairs.append((one, several or plural(one)))
-    return Noun(kind, *pairs, gender, woman)
+@functools.cache
+def pairs(section, kind="all"):
+    """Entries "English = Spanish", as pairs."""
+    return [tuple(entry.split(" = ")) for entry in entries(section, kind)]
 
 
-def _adjective(kind, english, spanish, verb):
-    short, _, forms = spanish.rpartition("_")
-    forms = forms.split()
-    if len(forms) == 2:
-        one, several = forms
-        forms = [one, one, several, several]
-    else:
-        [man] = forms
-        woman = re.sub("o$", "a", man)
-        forms = [man, woman, man + "s", woman + "s"]
-    return Adjective(kind, english, tuple(forms), verb, short)
+def _noun(kind, entry):
+    english, *spanish, gender = entry.split()
+    spanish, _, woman = " ".join(spanish).partition(":")
+    (one, _, many), (uno, _, muchos) = english.partition("/"), spanish.partition("/")
+    forms = (one, many or english_plural(one)), (uno, muchos or spanish_plural(uno))
+    return Noun(kind, *forms, gender, woman)
 
 
-def _verbs(rows, irregular):
-    known = {}
-    for english, particle, spanish, present, past, objects in rows:
+def _adjective(kind, entry):
+    describes, verb = kind.split("_")
+    english, spanish = entry.split()
+    before, _, forms = spanish.rpartition(":")
+    one, _, many = forms.partition("/")
+    return Adjective(describes, verb, english, one, many or spanish_plural(one), before)
+
+
+def _determiner(entry, one=False):
+    weight, english, *forms = entry.split()
+    return Determiner(int(weight), english, [None if f == "-" else f for f in forms], one)
+
+
+def _pronoun(entry):
+    *words, person, gender = entry.replace("-", "").split(" ")
+    return Pronoun(*words, int(person), gender)
+
+
+def _verbs():
+    imperatives = dict(map(str.split, entries("verbs", "irregular")))
+    for line in WORDS["verbs"]["all"].strip().splitlines():
+        english, spanish, present, past, objects = map(str.strip, line.split("|"))
+        english, _, after = english.partition(" +")
         infinitive, _, gerund = spanish.partition(" ")
         if present:
-            known[infinitive] = gerund, {"present": present.split(), "past": past.split()}
-        gerund, forms = known[infinitive]
-        stem, imperative = irregular.get(infinitive, (infinitive.removesuffix("se"), None))
-        endings = "é ás á emos án".split()
-        kinds = objects.split()
+            tenses = {"present": present.split(), "past": past.split()}
+        kinds = objects.replace("!", "").split()
         yield Verb(
-            english=english.split("/"),
-            particle=particle,
-            infinitive=infinitive,
-            gerund=gerund,
-            forms={**forms, "future": [stem + ending for ending in endings]},
-            imperative=imperative or forms["present"][2],
-            kinds=[kind.strip("!") for kind in kinds if kind not in ("-", "a", "to")],
+            [f"{form} {after}".strip() for form in english.split()],
+            infinitive,
+            gerund,
+            tenses,
+            imperatives.get(infinitive, tenses["present"][2]),
+            [kind for kind in kinds if kind not in ("-", "a", "to")],
             only="!" in objects,
             optional="-" in kinds,
             preposition="a" if "a" in kinds else "",
@@ -156,16 +159,33 @@ def _verbs(rows, irregular):
         )
 
 
-ROWS = {}
-for _kind, _columns in _rows():
-    ROWS.setdefault(_kind, []).append(_columns)
-NOUNS = {
-    kind: [_noun(kind, *columns) for columns in ROWS[kind]]
-    for kind in (*BEINGS, *THINGS, *MASS, *PROPER, "instrument")
-    if kind in ROWS
-}
-COLORS = [_adjective(*columns) for columns in ROWS["color"]]
-ADJECTIVES = COLORS + [_adjective(*columns) for columns in ROWS["adjective"]]
-_all = list(_verbs(ROWS["verb"], {word: forms for word, *forms in ROWS["irregular"]}))
-LINKS = {verb.infinitive: verb for verb in _all if verb.english == ["be"]}
-VERBS = [verb for verb in _all if verb.infinitive not in LINKS]
+def _auxiliary(line):
+    def five(text):
+        forms = text.split()
+        return forms if len(forms) in (0, 5) else [*forms[:1] * 2, forms[-1], *forms[:1] * 2]
+
+    weight, tense, operator, finite, bare, before, spanish, link = map(str.strip, line.split("|"))
+    return Auxiliary(
+        int(weight), tense, five(operator), five(finite), bare, before, five(spanish), link
+    )
+
+
+WORDS = tomllib.loads(
+    importlib.resources.files(__package__).joinpath("words.toml").read_text("utf-8")
+)
+NOUNS = {kind: [_noun(kind, entry) for entry in entries("nouns", kind)] for kind in WORDS["nouns"]}
+ADJECTIVES = [
+    _adjective(kind, entry) for kind in WORDS["adjectives"] for entry in entries("adjectives", kind)
+]
+COLORS = [adjective for adjective in ADJECTIVES if adjective.describes == "color"]
+DETERMINERS = [
+    *(_determiner(entry) for entry in entries("determiners")),
+    *(_determiner(entry, one=True) for entry in entries("determiners", "one")),
+    Determiner(4, "", ["", "", "", ""]),
+]
+PRONOUNS = [_pronoun(entry) for entry in entries("pronouns")]
+VERBS = list(_verbs())
+SER, ESTAR = VERBS[:2]
+VERBS = VERBS[2:]
+AUXILIARIES = [_auxiliary(line) for line in WORDS["auxiliaries"]["all"].strip().splitlines()]
+PHRASES = [tuple(line.split(" = ")) for line in WORDS["phrases"]["all"].strip().splitlines()]
