@@ -16,8 +16,8 @@ def phrasebook_pairs(count=60_000, seed=0):
     """Pairs of an English sentence and its Spanish translation, in a shuffled order.
 
     An English sentence has one translation and occurs once. The fixed phrases, "hello world" first
-    of all, are among the pairs; the other pairs are drawn from the grammar. Some of its names and
-    nouns are made up, so that a model learns to copy what it does not know.
+    of all, are among the pairs; the others are drawn from the grammar. Some names and nouns are
+    made up, so that a model learns to copy what it does not know.
 
     Args:
         count: number of pairs, up to a million.
@@ -30,10 +30,7 @@ def phrasebook_pairs(count=60_000, seed=0):
         UserError: if `count` is not positive or more than a million.
     """
     if not 1 <= count <= _MOST:
-        raise UserError(
-            f"The phrasebook makes up to {_MOST:,} different pairs: ask for a count from 1 to "
-            f"that. Received: {count}."
-        )
+        raise UserError(f"The phrasebook makes 1 to {_MOST:,} different pairs. Received: {count}.")
     generator = random.Random(seed)
     sentences = Sentences(generator)
     pairs = dict(fixed_phrases()[:count])

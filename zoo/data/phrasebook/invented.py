@@ -9,7 +9,9 @@ _ONSETS = (
     "sn sp st str sw t th tr tw v w wh x y z - - - -"
 ).split()
 _VOWELS = "a a a e e e i i o o o u u y ai ea ee ei ia ie io oa oo ou ue".split()
-_CODAS = "b ck d ff g k l ll m n n nd ng nn nt p r rd rk rn rt s ss st t tt v w x z ch th lt mp".split()
+_CODAS = (
+    "b ck d ff g k l ll m n n nd ng nn nt p r rd rk rn rt s ss st t tt v w x z ch th lt mp".split()
+)
 _CODAS += ["-"] * len(_CODAS)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _ACCENTS = "áéíóúñüöäçøåšžł"
@@ -21,7 +23,7 @@ def invented_word(generator):
     while True:
         parts = (_ONSETS, _VOWELS, _CODAS) * generator.choice((1, 2, 2, 2, 3, 3))
         word = "".join(generator.choice(part) for part in parts).replace("-", "")
-        if generator.random() < 0.2:  # any letter beside any other
+        if generator.random() < 0.1:  # any letter beside any other
             place = generator.randrange(len(word))
             letters = _ACCENTS if generator.random() < 0.2 else _LETTERS
             word = word[:place] + generator.choice(letters) + word[place + 1 :]
@@ -31,17 +33,14 @@ def invented_word(generator):
 
 def invented_name(generator, kind):
     """A name, at times with a family name; what ends in -a is feminine."""
-    parts = [invented_word(generator).capitalize()]
-    if kind == "name" and generator.random() < 0.1:
-        parts.append(invented_word(generator).capitalize())
-    name = " ".join(parts)
-    return Noun(kind, (name, name), (name, name), "f" if parts[0].endswith("a") else "m")
+    first, second = (invented_word(generator).capitalize() for _ in range(2))
+    name = f"{first} {second}" if kind == "name" and generator.random() < 0.1 else first
+    return Noun(kind, (name, name), (name, name), "f" if first.endswith("a") else "m")
 
 
 def invented_noun(generator):
     """A noun; what ends in -a is feminine, -s makes the plural."""
-    word = invented_word(generator)
-    while word.endswith("s"):
-        word = invented_word(generator)
+    while (word := invented_word(generator)).endswith("s"):
+        pass
     forms = (word, word + "s")
     return Noun("unknown", forms, forms, "f" if word.endswith("a") else "m")

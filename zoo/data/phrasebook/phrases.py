@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 from zoo.data.phrasebook import words
 from zoo.data.phrasebook.invented import invented_name, invented_noun
-from zoo.data.phrasebook.words import BEINGS, HUMAN, MASS, NOUNS, PROPER, PRONOUNS, THINGS
+from zoo.data.phrasebook.words import BEINGS, HUMAN, MASS, NOUNS, PRONOUNS, PROPER, THINGS
 
 _DEFINITE = "the my your his her our their this these that those".split()
+_COUNTING = ("a", "every", "another")
 _ARTICLES = "el la los las".split()
 
 
@@ -65,50 +66,52 @@ class Phrases:
         Args:
             noun: the noun.
             use: "subject" gives a bare noun a Spanish article; "object" puts the personal *a*
-                before people, "had" only before definite ones; "there" is never definite;
-                "profession" has no Spanish article when it stands alone.
+                before people, "had" only before definite ones, "loved" before animals, too;
+                "there" is never definite; "profession" has no Spanish article when alone.
             several: the number; drawn if not given.
         """
         if noun.kind in PROPER:
-            a = "a " if noun.kind == "name" and use in ("object", "had") else ""
+            a = "a " if noun.kind == "name" and use in ("object", "had", "loved") else ""
             return Phrase(noun.english[0], a + noun.spanish[0], 2, noun.gender, noun.kind)
         if several is None:
             several = noun.kind not in MASS and self.chance(0.3)
         place = 2 * several + (noun.gender == "f")
         determiner = self._determiner(noun, several, use)
         before, article = determiner.english, determiner.forms[place]
-        owner = self._owner() if use != "there" and self.chance(0.05) else None
-        if owner:
+        owner = None
+        if use != "there" and self.chance(0.05):
+            owner = self.described(self.noun(("name", "relative", "person")), several=False)
             before, article = f"{owner.english}'s", _ARTICLES[place]
-        elif not before and use == "subject":
+        elif not before and use in ("subject", "loved"):
             article = _ARTICLES[place]
         adjectives, left, right = self._adjectives(noun, several)
         english = " ".join(filter(None, (adjectives, noun.english[several])))
         if before == "a":
             before = "an" if english[0] in "aeiou" else "a"
             article = "" if use == "profession" and not adjectives else article
-        definite = owner or before in _DEFINITE
-        if noun.kind in HUMAN and (definite if use == "had" else use == "object" and before):
+        personal = {
+            "object": noun.kind in HUMAN and before,
+            "had": noun.kind in HUMAN and (owner or before in _DEFINITE),
+            "loved": noun.kind in BEINGS,
+        }
+        if personal.get(use):
             article = f"a {article}"
         spanish = [article, left, noun.spanish[several], right, owner and f"de {owner.spanish}"]
         both = join((before, ""), (english, " ".join(filter(None, spanish))))
         return Phrase(*both, 4 if several else 2, noun.gender, noun.kind)
 
     def _determiner(self, noun, several, use):
-        mass = noun.kind in MASS
+        mass, bare = noun.kind in MASS, use != "subject" or noun.kind not in THINGS
         return self.heaviest(
             [
                 determiner
                 for determiner in words.DETERMINERS
                 if determiner.forms[2 * several] is not None
-                and not (mass and determiner.one)
+                and not (mass and determiner.english in _COUNTING)
                 and not (use == "there" and determiner.english in _DEFINITE)
-                and (determiner.english or mass or several and not (use == "subject" and noun.kind in THINGS))
+                and (determiner.english or mass or (several and bare))
             ]
         )
-
-    def _owner(self):
-        return self.described(self.noun(("name", "relative", "person")), several=False)
 
     def _adjectives(self, noun, several):
         """English, Spanish before and Spanish after the noun: "big red", "", "rojo grande"."""
@@ -146,8 +149,8 @@ class Phrases:
         return self.noun_phrase(kinds, "subject")
 
     def place(self):
-        kind = self.weighted({"place": 12, "city": 13, "in": 40, "with": 10, "near": 25})
-        if kind == "place":
+        kind = self.weighted({"here": 12, "city": 13, "in": 40, "with": 10, "near": 25})
+        if kind == "here":
             return self.pick(words.pairs("adverbs", "place"))
         if kind == "city":
             return join(("in", "en"), self.noun_phrase(("city",)).both)
@@ -165,11 +168,6 @@ class Phrases:
 
 def fitting_adjectives(kind):
     """Those that describe a kind of noun."""
-    being, human = kind in BEINGS + ("pronoun",), kind in HUMAN + ("pronoun",)
-    describes = {
-        "any": True,
-        "being": being or kind == "unknown",
-        "thing": not being,
-        "color": not human,
-    }
-    return [adjective for adjective in words.ADJECTIVES if describes[adjective.describes]]
+    human = kind in (*HUMAN, "pronoun")
+    unfit = {"animal": "thing", "unknown": ""}.get(kind, "thing color" if human else "being")
+    return [adjective for adjective in words.ADJECTIVES if adjective.describes not in unfit]

@@ -1,10 +1,10 @@
-"""The words of the phrasebook, read from `words.toml`."""
+"""The words of the phrasebook, read from `words.toml`, which describes the columns."""
 
 import functools
 import importlib.resources
 import re
 import tomllib
-from typing import NamedTuple
+from collections import namedtuple
 
 PROPER = ("name", "city", "language", "art", "sport")  # without a determiner
 MASS = ("dish", "drink")  # without a plural
@@ -12,79 +12,26 @@ HUMAN = ("person", "profession", "relative", "name")
 BEINGS = (*HUMAN, "animal")
 THINGS = ("food", "clothes", "thing", "furniture", "place", "vehicle", "unknown")
 
+# `english` and `spanish` are (singular, plural); `woman` is the Spanish word for a woman.
+Noun = namedtuple("Noun", "kind english spanish gender woman", defaults=[""])
+Determiner = namedtuple("Determiner", "weight english forms")
+Pronoun = namedtuple(
+    "Pronoun", "english english_object spanish direct indirect prepositional person gender"
+)
+Auxiliary = namedtuple("Auxiliary", "weight tense operator finite bare before spanish link")
+Verb = namedtuple(
+    "Verb",
+    "english infinitive gerund tenses imperative kinds only optional preposition receiver",
+)
 
-class Noun(NamedTuple):
-    """`english` and `spanish` are (singular, plural); `woman` the Spanish word for a woman."""
 
-    kind: str
-    english: tuple
-    spanish: tuple
-    gender: str
-    woman: str = ""
-
-
-class Adjective(NamedTuple):
-    """`verb` links it to a subject; `before` is what stands before a masculine noun, if any."""
-
-    describes: str
-    verb: str
-    english: str
-    spanish: str
-    plural: str
-    before: str
+class Adjective(namedtuple("Adjective", "describes verb english spanish plural before")):
+    """`verb` links it to a subject; `before` is the form before a masculine noun, if any."""
 
     def agree(self, gender, several):
         """The form for a gender, "m" or "f", and a number."""
         form = self.plural if several else self.spanish
         return re.sub("o(s?)$", r"a\1", form) if gender == "f" else form
-
-
-class Determiner(NamedTuple):
-    """`forms` are masculine, feminine and their plurals, None if there is none."""
-
-    weight: int
-    english: str
-    forms: list
-    one: bool = False
-
-
-class Pronoun(NamedTuple):
-    english: str
-    english_object: str
-    spanish: str
-    direct: str
-    indirect: str
-    prepositional: str
-    person: int
-    gender: str
-
-
-class Verb(NamedTuple):
-    """See `words.toml`; `tenses` has five forms for each of present and past."""
-
-    english: list
-    infinitive: str
-    gerund: str
-    tenses: dict
-    imperative: str
-    kinds: list
-    only: bool
-    optional: bool
-    preposition: str
-    receiver: bool
-
-
-class Auxiliary(NamedTuple):
-    """See `words.toml`: `operator`, `finite` and `spanish` have a form for each person."""
-
-    weight: int
-    tense: str
-    operator: list
-    finite: list
-    bare: str
-    before: str
-    spanish: list
-    link: str
 
 
 def english_plural(word):
@@ -100,14 +47,20 @@ def spanish_plural(word):
 
 
 def entries(section, kind="all"):
-    """The entries of a kind of words."""
+    """The entries of a kind of words, which stand between commas."""
     return re.split(r",\s+", WORDS[section][kind].strip())
 
 
 @functools.cache
 def pairs(section, kind="all"):
-    """Entries "English = Spanish", as pairs."""
+    """Entries "English = Spanish"."""
     return [tuple(entry.split(" = ")) for entry in entries(section, kind)]
+
+
+def rows(section):
+    """Lines of columns, which stand between bars."""
+    for line in WORDS[section]["all"].strip().splitlines():
+        yield [column.strip() for column in line.split("|")]
 
 
 def _noun(kind, entry):
@@ -119,16 +72,15 @@ def _noun(kind, entry):
 
 
 def _adjective(kind, entry):
-    describes, verb = kind.split("_")
     english, spanish = entry.split()
     before, _, forms = spanish.rpartition(":")
     one, _, many = forms.partition("/")
-    return Adjective(describes, verb, english, one, many or spanish_plural(one), before)
+    return Adjective(*kind.split("_"), english, one, many or spanish_plural(one), before)
 
 
-def _determiner(entry, one=False):
+def _determiner(entry):
     weight, english, *forms = entry.split()
-    return Determiner(int(weight), english, [None if f == "-" else f for f in forms], one)
+    return Determiner(int(weight), english, [None if f == "-" else f for f in forms])
 
 
 def _pronoun(entry):
@@ -137,9 +89,8 @@ def _pronoun(entry):
 
 
 def _verbs():
-    imperatives = dict(map(str.split, entries("verbs", "irregular")))
-    for line in WORDS["verbs"]["all"].strip().splitlines():
-        english, spanish, present, past, objects = map(str.strip, line.split("|"))
+    imperatives = dict(entry.split() for entry in entries("verbs", "imperative"))
+    for english, spanish, present, past, objects in rows("verbs"):
         english, _, after = english.partition(" +")
         infinitive, _, gerund = spanish.partition(" ")
         if present:
@@ -159,15 +110,9 @@ def _verbs():
         )
 
 
-def _auxiliary(line):
-    def five(text):
-        forms = text.split()
-        return forms if len(forms) in (0, 5) else [*forms[:1] * 2, forms[-1], *forms[:1] * 2]
-
-    weight, tense, operator, finite, bare, before, spanish, link = map(str.strip, line.split("|"))
-    return Auxiliary(
-        int(weight), tense, five(operator), five(finite), bare, before, five(spanish), link
-    )
+def _auxiliary(weight, tense, operator, finite, bare, before, spanish, link):
+    forms = operator.split(), finite.split(), bare, before, spanish.split(), link
+    return Auxiliary(int(weight), tense, *forms)
 
 
 WORDS = tomllib.loads(
@@ -178,14 +123,9 @@ ADJECTIVES = [
     _adjective(kind, entry) for kind in WORDS["adjectives"] for entry in entries("adjectives", kind)
 ]
 COLORS = [adjective for adjective in ADJECTIVES if adjective.describes == "color"]
-DETERMINERS = [
-    *(_determiner(entry) for entry in entries("determiners")),
-    *(_determiner(entry, one=True) for entry in entries("determiners", "one")),
-    Determiner(4, "", ["", "", "", ""]),
-]
+DETERMINERS = [_determiner(entry) for entry in entries("determiners")]
+DETERMINERS.append(Determiner(4, "", [""] * 4))
 PRONOUNS = [_pronoun(entry) for entry in entries("pronouns")]
-VERBS = list(_verbs())
-SER, ESTAR = VERBS[:2]
-VERBS = VERBS[2:]
-AUXILIARIES = [_auxiliary(line) for line in WORDS["auxiliaries"]["all"].strip().splitlines()]
-PHRASES = [tuple(line.split(" = ")) for line in WORDS["phrases"]["all"].strip().splitlines()]
+SER, ESTAR, *VERBS = _verbs()
+AUXILIARIES = [_auxiliary(*row) for row in rows("auxiliaries")]
+PHRASES = [tuple(phrase.split(" = ")) for row in rows("phrases") for phrase in row]
