@@ -52,7 +52,7 @@ class Phrases:
         kind = self.pick(kinds)
         if kind == "unknown":
             return invented_noun(self.generator)
-        if (kind == "name" and self.chance(0.4)) or (kind == "city" and self.chance(0.3)):
+        if (kind == "name" and self.chance(0.35)) or (kind == "city" and self.chance(0.3)):
             return invented_name(self.generator, kind)
         return self.pick(NOUNS[kind])
 
@@ -79,7 +79,7 @@ class Phrases:
         determiner = self._determiner(noun, several, use)
         before, article = determiner.english, determiner.forms[place]
         owner = None
-        if use != "there" and self.chance(0.05):
+        if use != "there" and self.chance(0.04):
             owner = self.described(self.noun(("name", "relative", "person")), several=False)
             before, article = f"{owner.english}'s", _ARTICLES[place]
         elif not before and use in ("subject", "loved"):
@@ -115,7 +115,7 @@ class Phrases:
 
     def _adjectives(self, noun, several):
         """English, Spanish before and Spanish after the noun: "big red", "", "rojo grande"."""
-        if not self.chance(0.25):
+        if not self.chance(0.22):
             return "", "", ""
         adjective = self.pick(fitting_adjectives(noun.kind))
         english, form = adjective.english, adjective.agree(noun.gender, several)

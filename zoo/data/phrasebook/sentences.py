@@ -69,7 +69,7 @@ class Sentences(Phrases):
     """Draws sentences, each a pair (English, Spanish), by a `random.Random`."""
 
     def draw(self):
-        """A sentence, at times without its capital letter or its full stop."""
+        """A sentence; the English may lack its capital letter or its full stop."""
         kinds = {
             self.action: 46,
             self.liking: 6,
@@ -91,8 +91,12 @@ class Sentences(Phrases):
             return english, spanish
         if english[-1] not in ".?!":
             english, spanish = f"{english}.", f"{spanish}."
-        both = with_first_letter(str.lower if self.chance(0.1) else str.upper, english, spanish)
-        return without_stop(*both) if self.chance(0.1) else both
+        if not self.chance(0.1):
+            english = english[0].upper() + english[1:]
+        if self.chance(0.1):
+            english = english.rstrip(".?!")
+        start = spanish[0] in "¿¡"
+        return english, spanish[:start] + spanish[start].upper() + spanish[start + 1 :]
 
     def sentence(self, subject, predicate, negative=None, asked=None):
         """A statement, negation or question, drawn if not given, at times with a time."""
@@ -183,7 +187,7 @@ class Sentences(Phrases):
     def direct_object(self, verb):
         kinds = verb.kinds
         if not verb.only and self.chance(0.35):
-            kinds = ("unknown",) if self.chance(0.4) else (*THINGS, *MASS, "animal")
+            kinds = ("unknown",) if self.chance(0.3) else (*THINGS, *MASS, "animal")
         use = {"tener": "had", "necesitar": "had", "amar": "loved"}.get(verb.infinitive, "object")
         draw = self.pair if self.chance(0.05) else self.noun_phrase
         what = draw(kinds, "subject" if verb.preposition else use)
@@ -303,19 +307,5 @@ class Sentences(Phrases):
 
 def fixed_phrases():
     """Those of the table, as they stand and as they are typed in haste; "hello world" first."""
-    hasty = [without_stop(*with_first_letter(str.lower, *both)) for both in PHRASES]
+    hasty = [(english.lower().rstrip(".?!"), spanish) for english, spanish in PHRASES]
     return list(dict.fromkeys([*PHRASES, *hasty]))
-
-
-def with_first_letter(change, english, spanish):
-    """Sentences whose first letter is changed by `change`."""
-    start = re.match("[¿¡]?", spanish).end()
-    return (
-        change(english[0]) + english[1:],
-        spanish[:start] + change(spanish[start]) + spanish[start + 1 :],
-    )
-
-
-def without_stop(english, spanish):
-    """Sentences without full stop, exclamation marks or English question mark."""
-    return english.rstrip(".?!"), re.sub("^¡(.*)!$", r"\1", spanish.removesuffix("."))
