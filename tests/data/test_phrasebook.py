@@ -18,105 +18,64 @@ WITNESSES = """
 The cat sleeps on the sofa. | El gato duerme en el sofá.
 The dog is in the park. | El perro está en el parque.
 I see the dog. | Veo el perro.
-The dog sleeps under the table. | El perro duerme debajo de la mesa.
-The boy eats an apple in the kitchen. | El niño come una manzana en la cocina.
-My sister drinks coffee every day. | Mi hermana bebe café todos los días.
 I am tired today. | Estoy cansado hoy.
 She is tired. | Ella está cansada.
-The girl reads a book in the garden. | La niña lee un libro en el jardín.
 We went to the beach yesterday. | Fuimos a la playa ayer.
 They don't eat meat. | Ellos no comen carne.
 Do you speak Spanish? | ¿Hablas español?
-Where is the station? | ¿Dónde está la estación?
-My brother works in a hospital. | Mi hermano trabaja en un hospital.
-The red car is in front of the house. | El coche rojo está delante de la casa.
-I want to buy a new car. | Quiero comprar un coche nuevo.
-The children are playing in the park. | Los niños están jugando en el parque.
 Maria is reading a letter. | María está leyendo una carta.
-John doesn't like cheese. | A John no le gusta el queso.
 I like the black cat. | Me gusta el gato negro.
-Can you help me? | ¿Me puedes ayudar?
-My grandmother lives in Spain. | Mi abuela vive en España.
 The teacher opened the window. | El profesor abrió la ventana.
-I need a doctor. | Necesito un médico.
 She has a small dog. | Ella tiene un perro pequeño.
-There is a bird in the tree. | Hay un pájaro en el árbol.
-There are two cats on the bed. | Hay dos gatos en la cama.
 This is my house. | Esta es mi casa.
 These are my keys. | Estas son mis llaves.
 The soup is hot. | La sopa está caliente.
-I am hungry. | Tengo hambre.
 The baby is crying. | El bebé está llorando.
 What are you eating? | ¿Qué estás comiendo?
 Where do you live? | ¿Dónde vives?
 Open the door, please. | Abre la puerta, por favor.
-The old man walks in the forest. | El hombre viejo camina en el bosque.
-Tomorrow I will visit my grandfather. | Mañana voy a visitar a mi abuelo.
 Did you see my umbrella? | ¿Viste mi paraguas?
-He is a good friend. | Él es un buen amigo.
 She is a teacher. | Ella es profesora.
-The book is on the table. | El libro está en la mesa.
-The books are on the table. | Los libros están en la mesa.
-I gave the flowers to my mother. | Le di las flores a mi madre.
-The white horse runs near the river. | El caballo blanco corre cerca del río.
 Peter lost his phone yesterday. | Peter perdió su teléfono ayer.
-My father is washing the car. | Mi padre está lavando el coche.
 We are in the restaurant. | Estamos en el restaurante.
 I love my wife. | Amo a mi esposa.
-The student studies French in the library. | El estudiante estudia francés en la biblioteca.
-Ana and Pedro are in London. | Ana y Pedro están en Londres.
-I can't find my shoes. | No puedo encontrar mis zapatos.
 The water is cold. | El agua está fría.
-I have three brothers. | Tengo tres hermanos.
-The woman bought a red dress. | La mujer compró un vestido rojo.
 The door is closed. | La puerta está cerrada.
 My car is very old. | Mi coche es muy viejo.
-The monkey eats a banana. | El mono come un plátano.
-The elephant drinks water near the river. | El elefante bebe agua cerca del río.
 I'm waiting for the bus. | Estoy esperando el autobús.
-The lion sleeps under the tree. | El león duerme debajo del árbol.
-It is very cold today. | Hace mucho frío hoy.
-Maria's dog is black. | El perro de María es negro.
 She plays the piano every day. | Ella toca el piano todos los días.
 We play football in the afternoon. | Jugamos al fútbol por la tarde.
 I do not want to go to the school. | No quiero ir a la escuela.
-where is the cat | ¿dónde está el gato?
-the dog sees a house. | el perro ve una casa.
 the red house | la casa roja
-My mother is cooking chicken in the kitchen. | Mi madre está cocinando pollo en la cocina.
-Is the museum open today? | ¿El museo está abierto hoy?
-The boy is afraid. | El niño tiene miedo.
-The singer sings in the street at night. | El cantante canta en la calle por la noche.
-The queen has many horses. | La reina tiene muchos caballos.
 Your letter is interesting. | Tu carta es interesante.
 She is from Mexico. | Ella es de México.
-The mouse is behind the door. | El ratón está detrás de la puerta.
 Sarah never drinks beer. | Sarah nunca bebe cerveza.
 He wants to sleep. | Él quiere dormir.
 I see him. | Lo veo.
 They know my aunt. | Ellos conocen a mi tía.
 The cow is in the garden. | La vaca está en el jardín.
-The fast train arrives today. | El tren rápido llega hoy.
-My uncle sells old books at the market. | Mi tío vende libros viejos en el mercado.
-This doctor gives her a book. | Este médico le da un libro.
-I know my neighbor's sister. | Conozco a la hermana de mi vecino.
-Those women are good nurses. | Esas mujeres son buenas enfermeras.
 She loves her dogs. | Ella ama a sus perros.
 I woke up at night. | Me desperté por la noche.
-The mice ate the bread and the cheese. | Los ratones comieron el pan y el queso.
 You have to wait for us. | Nos tienes que esperar.
-Are you going to travel with me? | ¿Vas a viajar conmigo?
-They must not open these boxes. | Ellos no deben abrir estas cajas.
-Why did they close the museum? | ¿Por qué cerraron ellos el museo?
+I travel with you. | Viajo contigo.
 Who broke the window? | ¿Quién rompió la ventana?
 Who do you love? | ¿A quién amas?
 Cows eat fruit. | Las vacas comen fruta.
 Was there milk in the bottle? | ¿Había leche en la botella?
 My sons like to swim. | A mis hijos les gusta nadar.
-Bring two chairs here, please. | Trae dos sillas aquí, por favor.
 Peter read my letter yesterday. | Peter leyó mi carta ayer.
 Every student needs a pen. | Cada estudiante necesita un bolígrafo.
 our small brown bear | nuestro oso marrón pequeño
+I need a doctor. | Necesito un médico.
+I am cold. | Tengo frío.
+you eat bread. | Comes pan.
+He is a good friend. | Él es un buen amigo.
+Tomorrow I will work. | Mañana voy a trabajar.
+It is cold. | Hace frío.
+Why does he sleep? | ¿Por qué duerme él?
+Eat bread, please. | Come pan, por favor.
+Where is she? | ¿Dónde está ella?
+There are cats. | Hay gatos.
 """
 LINES = [tuple(line.split(" | ")) for line in WITNESSES.strip().splitlines()]
 
@@ -132,20 +91,32 @@ class Guided(random.Random):
     def __init__(self, sentence):
         super().__init__(0)
         self.words = {*re.findall(r"\w+", sentence.lower())}
+        self.known = {}
 
     def choice(self, options):
-        return super().choice([o for o in options if self.fits(o)] or options)
+        return super().choice([option for option in options if self.fits(option)] or options)
 
     def choices(self, options, weights):
         fitting = [self.fits(option) * weight for option, weight in zip(options, weights)]
         return super().choices(options, fitting if any(fitting) else weights)
 
     def fits(self, option):
+        if id(option) not in self.known:
+            self.known[id(option)] = self.has(option), option
+        return self.known[id(option)][0]
+
+    def has(self, option):
+        """Whether the English words of a word, or one of its forms, occur in the sentence."""
         if isinstance(option, str):  # a kind of nouns, among others
-            return option not in words.NOUNS or any(map(self.fits, words.NOUNS[option]))
-        if isinstance(option, words.Auxiliary) or not isinstance(option, tuple):
+            return any(map(self.fits, words.NOUNS.get(option, [option != "unknown"])))
+        if not isinstance(option, tuple):
             return True
+        if isinstance(option, words.Auxiliary):
+            option = (option.operator[3] if option.before != "finite" else option.bare,)
+            return option[0] in ("do", "did", "are", "were") or option[0] in {*self.words, ""}
         english = getattr(option, "english", option[0])
+        if isinstance(option[1], tuple) and not isinstance(option, words.Noun):
+            english = option[1][0]  # a Spanish pronoun and what follows it
         forms = english if isinstance(option, (words.Noun, words.Verb)) else [english]
         return any({*re.findall(r"\w+", form.lower())} <= self.words for form in forms)
 
@@ -156,7 +127,7 @@ def test_what_the_grammar_makes_of_a_witness(source, target):
     for _ in range(60_000):
         english, spanish = sentences.draw()
         found += [spanish] * (english == source)
-        if len(found) == 3:
+        if len(found) == 2:
             break
     assert {*found} == {target}
 
@@ -212,7 +183,7 @@ def test_every_listed_word_is_used_often(pairs):
 
 
 def test_articles_agree_with_their_nouns(pairs):
-    articles = {"el": "m0", "los": "m1", "un": "m0", "una": "f0", "al": "m0", "del": "m0"}
+    articles = {"el": "m0", "un": "m0", "una": "f0", "al": "m0", "del": "m0"}
     articles |= {"esta": "f0", "esos": "m1", "nuestras": "f1", "muchos": "m1"}
     nouns = {}
     for noun in (noun for kind in words.NOUNS.values() for noun in kind):
@@ -245,9 +216,10 @@ def test_contractions_and_punctuation(pairs):
     for source, target in pairs:
         assert not wrong.search(target), target
         assert not re.search(r"\ba [aeiou]|\ban [^aeiou]|  ", source.lower()), source
-        assert not source.endswith("?") or (target[0] == "¿" and target[-1] == "?")
-        assert source.endswith(".") == target.endswith(".")
-        assert source.endswith("!") == target.endswith("!") == target.startswith("¡")
+        assert not source.endswith("?") or target[-1] == "?"
+        assert (target[0] == "¿") == (target[-1] == "?")
+        assert (target[0] == "¡") == (target[-1] == "!")
+        assert target[-1] not in ".?!" or target.lstrip("¿¡")[0].isupper(), target
 
 
 def test_made_up_words_are_copied_and_seldom_repeated():
@@ -266,10 +238,11 @@ def test_made_up_words_are_copied_and_seldom_repeated():
 def test_a_sentence_with_a_made_up_word():
     sentences = Sentences(random.Random(0))
     drawn = [sentences.draw() for _ in range(3000)]
-    known = {*re.findall(r"\w+", f"{words.WORDS} {words.NOUNS} {words.VERBS}".lower())}
+    listed = f"{words.WORDS} {words.NOUNS} {words.VERBS} she they who what there like likes".lower()
+    known = {*re.findall(r"\w+", listed)}
     for source, target in drawn:
-        made_up = {word for word in re.findall(r"\w{3,}", source.lower())} - known
-        assert made_up <= {*re.findall(r"\w+", target.lower())} | {"not"}, source
+        made_up = set(re.findall(r"\w{3,}", source.lower())) - known
+        assert made_up <= {*re.findall(r"\w+", target.lower())}, source
     assert sum(not {*re.findall(r"\w{3,}", s.lower())} <= known for s, _ in drawn) > 300
 
 

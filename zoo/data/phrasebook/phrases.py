@@ -52,7 +52,7 @@ class Phrases:
         kind = self.pick(kinds)
         if kind == "unknown":
             return invented_noun(self.generator)
-        if (kind == "name" and self.chance(0.35)) or (kind == "city" and self.chance(0.3)):
+        if (kind == "name" and self.chance(0.3)) or (kind == "city" and self.chance(0.3)):
             return invented_name(self.generator, kind)
         return self.pick(NOUNS[kind])
 

@@ -87,7 +87,7 @@ class Sentences(Phrases):
                 english = re.sub(pattern, form, english)
         for pattern, form in _CONTRACTIONS:
             spanish = re.sub(pattern, form, spanish)
-        if kind == self.fragment:
+        if kind == self.fragment or english.startswith("hello "):
             return english, spanish
         if english[-1] not in ".?!":
             english, spanish = f"{english}.", f"{spanish}."
@@ -217,7 +217,7 @@ class Sentences(Phrases):
         several, person = subject.person > 2, subject.person
         kinds = {"adjective": 4, "place": 4}
         if subject.kind in (*BEINGS, "pronoun"):
-            kinds |= {"state": 1, "noun": 2, "city": 0.5}
+            kinds |= {"state": 1, "noun": 3, "city": 0.5}
         kind = self.weighted(kinds)
         if kind == "place":
             return self.linked(ESTAR, person, self.place())
@@ -249,7 +249,8 @@ class Sentences(Phrases):
     def what_is_there(self):
         """There are two dogs in the park."""
         what = self.noun_phrase(_COMMON, "there")
-        tense, verb = self.pick([("present", "hay"), ("past", "había")])
+        tense = self.pick(["present", "past"])
+        verb = {"present": "hay", "past": "había"}[tense]
         operator = _BE[tense][what.person]
         rest = join(what.both, self.place()) if self.chance(0.8) else what.both
         predicate = Predicate(operator, operator, "", "", verb, rest, tense)
