@@ -44,7 +44,7 @@ class Phrases:
         """A key of a dict of weights."""
         return self.generator.choices(list(weights), list(weights.values()))[0]
 
-    def heaviest(self, rows):
+    def by_weight(self, rows):
         """One of some rows, by their weights."""
         return self.generator.choices(rows, [row.weight for row in rows])[0]
 
@@ -52,7 +52,7 @@ class Phrases:
         kind = self.pick(kinds)
         if kind == "unknown":
             return invented_noun(self.generator)
-        if (kind == "name" and self.chance(0.3)) or (kind == "city" and self.chance(0.3)):
+        if kind in ("name", "city") and self.chance(0.3):
             return invented_name(self.generator, kind)
         return self.pick(NOUNS[kind])
 
@@ -102,7 +102,7 @@ class Phrases:
 
     def _determiner(self, noun, several, use):
         mass, bare = noun.kind in MASS, use != "subject" or noun.kind not in THINGS
-        return self.heaviest(
+        return self.by_weight(
             [
                 determiner
                 for determiner in words.DETERMINERS

@@ -133,7 +133,7 @@ class Sentences(Phrases):
         """A predicate of a verb, with objects and a place."""
         auxiliaries = words.AUXILIARIES[:2] if adverb else words.AUXILIARIES
         active = len(verb.english) == 4
-        auxiliary = self.heaviest([a for a in auxiliaries if active or a.before != "gerund"])
+        auxiliary = self.by_weight([a for a in auxiliaries if active or a.before != "gerund"])
         tense, operator = auxiliary.tense, auxiliary.operator[person]
         if auxiliary.before == "finite":
             finite, base = verb.english[2 if tense == "past" else person == 2], verb.english[0]
