@@ -1,42 +1,42 @@
-"""A built-in English-Spanish corpus, made by a grammar of some hundred words of each language.
+"""A built-in English-Spanish corpus: the words of `words.toml`, combined by a small grammar.
 
-`words` holds the tables, `english` and `spanish` the word forms, `phrases` and `clauses` build both
-sides of a sentence at once, `actions`, `descriptions` and `everyday` are the constructions, and
-`grammar` says how often each is drawn. Nothing is read or downloaded.
+`words` reads the table, `invented` makes up words that are copied, `phrases` and `sentences` build
+both sides of a sentence at once. Nothing is downloaded.
 """
 
 import random
 
-from zoo.data.phrasebook.everyday import fixed_phrases
-from zoo.data.phrasebook.grammar import grammar
+from zoo.data.phrasebook.sentences import Sentences, fixed_phrases
 from zoo.errors import UserError
+
+_MOST = 1_000_000
 
 
 def phrasebook_pairs(count=60_000, seed=0):
     """Pairs of an English sentence and its Spanish translation, in a shuffled order.
 
     An English sentence has one translation and occurs once. The fixed phrases, "hello world" first
-    of all, are among the pairs; the other pairs are drawn from the grammar.
+    of all, are among the pairs; the others are drawn from the grammar. Some names and nouns are
+    made up, so that a model learns to copy what it does not know.
 
     Args:
-        count: number of pairs.
+        count: number of pairs, up to a million.
         seed: of the choice and the order.
 
     Returns:
         list of (English, Spanish).
 
     Raises:
-        UserError: if `count` is not positive or more than the grammar has.
+        UserError: if `count` is not positive or more than a million.
     """
-    fixed, sentences = fixed_phrases(), grammar()
-    most = len(fixed) + sentences.size
-    if not 1 <= count <= most:
-        raise UserError(
-            f"The phrasebook has {most:,} different pairs: ask for a count from 1 to that. "
-            f"Received: {count}."
-        )
+    if not 1 <= count <= _MOST:
+        raise UserError(f"The phrasebook makes 1 to {_MOST:,} different pairs. Received: {count}.")
     generator = random.Random(seed)
-    pairs = fixed[:count]
-    pairs += sentences.draw(count - len(pairs), generator)
+    sentences = Sentences(generator)
+    pairs = dict(fixed_phrases()[:count])
+    while len(pairs) < count:
+        english, spanish = sentences.draw()
+        pairs.setdefault(english, spanish)
+    pairs = list(pairs.items())
     generator.shuffle(pairs)
     return pairs

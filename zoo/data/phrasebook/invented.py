@@ -1,0 +1,46 @@
+"""Made-up words, the same in both languages: "Zorblat" is a name, "blorp" a noun."""
+
+import re
+
+from zoo.data.phrasebook.words import NOUNS, PHRASES, VERBS, WORDS, Noun
+
+_ONSETS = (
+    "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p ph pl pr qu r rh s sc sh sk sl sm "
+    "sn sp st str sw t th tr tw v w wh x y z - - - -"
+).split()
+_VOWELS = "a a a e e e i i o o o u u y ai ea ee ei ia ie io oa oo ou ue".split()
+_CODAS = (
+    "b ck d ff g k l ll m n n nd ng nn nt p r rd rk rn rt s ss st t tt v w x z ch th lt mp".split()
+)
+_CODAS += ["-"] * len(_CODAS)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_ACCENTS = "áéíóúñüöäçøåšžł"
+_KNOWN = {*re.findall(r"\w+", f"{WORDS} {NOUNS} {VERBS} {PHRASES}".lower())}
+
+
+def invented_word(generator):
+    """A word in lower case that is in no table."""
+    while True:
+        parts = (_ONSETS, _VOWELS, _CODAS) * generator.choice((1, 2, 2, 2, 3, 3))
+        word = "".join(generator.choice(part) for part in parts).replace("-", "")
+        if generator.random() < 0.1:  # any letter beside any other
+            place = generator.randrange(len(word))
+            letters = _ACCENTS if generator.random() < 0.2 else _LETTERS
+            word = word[:place] + generator.choice(letters) + word[place + 1 :]
+        if 3 <= len(word) <= 11 and word not in _KNOWN:
+            return word
+
+
+def invented_name(generator, kind):
+    """A name, at times with a family name; what ends in -a is feminine."""
+    first, second = (invented_word(generator).capitalize() for _ in range(2))
+    name = f"{first} {second}" if kind == "name" and generator.random() < 0.1 else first
+    return Noun(kind, (name, name), (name, name), "f" if first.endswith("a") else "m")
+
+
+def invented_noun(generator):
+    """A noun; what ends in -a is feminine, -s makes the plural."""
+    while (word := invented_word(generator)).endswith("s"):
+        pass
+    forms = (word, word + "s")
+    return Noun("unknown", forms, forms, "f" if word.endswith("a") else "m")
