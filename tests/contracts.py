@@ -67,7 +67,7 @@ def check_config_is_complete(case):
     assert set(layer.get_config()) == {*arguments, "name", "trainable", "dtype"}
     for name, parameter in arguments.items():
         if parameter.default is not inspect.Parameter.empty:
-            assert getattr(layer, name) != parameter.default, f"{name} is not put to the test"
+            assert getattr(layer, name) != parameter.default, f"{name} has its default in the case"
 
 
 def own_arguments(cls):
@@ -136,7 +136,7 @@ def check_symbolic_shape(case):
 
 
 def check_every_weight_learns(case):
-    """One step of gradient descent moves every trainable weight."""
+    """A few steps of gradient descent move every trainable weight."""
     layer = case.make()
     run(case, layer)
     shake(layer)

@@ -18,7 +18,7 @@ __all__ = [*_FUNCTIONS, "layers", "models", "decoding"]
 
 
 def __getattr__(name):
-    # TensorFlow takes seconds to import: `import zoo` and `python -m zoo --help` do without.
+    # TensorFlow takes seconds to import: `import zoo` and `python -m zoo --help` do not import it.
     if name in _FUNCTIONS:
         return getattr(import_module(_FUNCTIONS[name]), name)
     if not name.startswith("_") and find_spec(f"zoo.{name}"):

@@ -2,7 +2,7 @@
 
 The function is ``step(tokens, cache) -> (logits, cache)``, such as that of
 `zoo.models.Transformer`; its cache needs a method ``follow(parents)``. All searches are graphs of
-fixed shapes, which can be compiled. No hypothesis has start or padding tokens within it.
+fixed shapes, which can be compiled. Padding is never generated, nor is the start token.
 
 Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary.
 """
@@ -16,7 +16,7 @@ NEG_INF = -math.inf
 
 
 class Hypotheses(NamedTuple):
-    """The result of a search, the best of each sentence first, unfinished ones last.
+    """The result of a search: K hypotheses of each sentence.
 
     Fields:
         tokens: int32 [B, K, T], without the start token, the end token included, then padding. A
@@ -53,7 +53,7 @@ def length_penalty(length, alpha):
 
     Args:
         length: number of tokens, the end token included.
-        alpha: 0 ranks by plain log-probability, which favours short hypotheses; larger values
+        alpha: 0 ranks by plain log-probability, which favors short hypotheses; larger values
             favour longer ones.
     """
     return ((5.0 + ops.cast(length, "float32")) / 6.0) ** alpha
@@ -79,11 +79,9 @@ def greedy_search(
         `Hypotheses` with K = 1.
     """
 
-    def most_likely(logits, position):
-        return _argmax(logits)
-
     shape = (batch_size, 1, max_length if buffer_length is None else buffer_length)
-    return _extend(step, cache, shape, special, max_length, alpha, min_length, most_likely)
+    settings = (special, max_length, alpha, min_length)
+    return _extend(step, cache, shape, *settings, lambda logits, _: _top_k(logits, 1)[1][..., 0])
 
 
 def sample(
@@ -104,7 +102,7 @@ def sample(
         step, cache, special, max_length, alpha, min_length: see `greedy_search`, with K for 1.
         uniforms: float32 [B, K, T], random numbers in [0, 1), one for each token.
         temperature: logits are divided by it; below 1 likely tokens become more likely.
-        top_k: draws from the k most likely tokens only (Fan et al. 2018, section 5.1).
+        top_k: draws from the k most likely tokens only (Fan et al. 2018).
         top_p: draws from the most likely tokens that together have this probability only
             (Holtzman et al. 2019, section 3.1).
 
@@ -185,11 +183,11 @@ def beam_search(
 ):
     """The K best hypotheses found by continuing the K most likely ones at each step.
 
-    Each step considers the 2K best continuations. Those of the K best that end join the finished
-    hypotheses; the K best others stay live. Source: Wu et al. 2016, section 7. A sentence is done
-    when it has K finished hypotheses and no live one can score higher than the best of them,
-    whatever follows (Huang et al. 2017, "When to Finish? Optimal Beam Search for Neural Text
-    Generation", section 3). So the best hypothesis is that of a search that never stops early.
+    Source: Wu et al. 2016, section 7. Each step considers the 2K best continuations. Those of the K
+    best that end join the finished hypotheses; the K best others stay live. A sentence is done when
+    it has K finished hypotheses and no live one can score higher than the best of them, whatever
+    follows (Huang et al. 2017, "When to Finish? Optimal Beam Search for Neural Text Generation",
+    section 3). So the best hypothesis is that of a search that never stops early.
 
     Args:
         step, cache, batch_size, special, max_length, min_length, buffer_length: see
@@ -198,7 +196,7 @@ def beam_search(
         alpha: of the length penalty, by which finished hypotheses are ranked.
 
     Returns:
-        `Hypotheses`. If fewer than K have ended at the maximum length, live ones follow them.
+        `Hypotheses`, the best first. If fewer than K have ended, live ones follow them.
     """
     _check(max_length)
     rows, length = (batch_size, beam_size), max_length if buffer_length is None else buffer_length
@@ -221,13 +219,13 @@ def beam_search(
         done = _done(state, alpha, max_length)
         return (_advance(step, state, done, special, alpha, min_length),)
 
-    (state,) = ops.while_loop(unfinished, body, (state,))
+    [state] = ops.while_loop(unfinished, body, (state,))
     return _ranked(state, alpha)
 
 
 def _done(state, alpha, max_length):
     """Which sentences have K finished hypotheses that no live one can surpass: bool [B]."""
-    # Log-probabilities never increase: the shortest or the longest continuation is the bound.
+    # Log-probabilities only fall: a continuation scores best either now or at the maximum length.
     live = ops.max(state.live.log_probs, axis=1)
     bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
     scores = state.finished.scores
@@ -265,16 +263,10 @@ def _advance(step, state, done, special, alpha, min_length):
 
 
 def _continuations(logits, log_probs, count):
-    """The `count` most likely continuations of the hypotheses of each sentence.
+    """The `count` most likely continuations of hypotheses, given logits [B, K, V].
 
-    Args:
-        logits: [B, K, V].
-        log_probs: [B, K], of the hypotheses, less the logarithm of the sum of ``exp(logits)``.
-        count: at most K·V.
-
-    Returns:
-        (index of the continued hypothesis, token, log-probability), each [B, count], the most
-        likely first.
+    `log_probs` [B, K] are those of the hypotheses less the logarithm of the sum of ``exp(logits)``.
+    Returns (index of the continued hypothesis, token, log-probability), each [B, count].
     """
     each = min(count, logits.shape[-1])
     best, token = _top_k(logits, each)
@@ -311,20 +303,19 @@ def _pick(hypotheses, chosen):
 def _allowed(logits, position, special, min_length):
     """Logits [B, K, V] in float32, minus infinity for tokens that must not come next.
 
-    Returns:
-        (logits, the logarithm of the sum of ``exp(logits)`` over all tokens [B, K]).
+    Returns them and the logarithm of the sum of ``exp(logits)`` over all tokens [B, K].
     """
     logits = ops.cast(logits, "float32")
     total = ops.logsumexp(logits, axis=-1)
     token = ops.arange(ops.shape(logits)[-1])
     forbidden = token == special.pad
-    if special.start != special.end:  # which some models start with
+    if special.start != special.end:  # some models start with the end token
         forbidden = ops.logical_or(forbidden, token == special.start)
     if min_length:
         early = ops.logical_and(token == special.end, position + 1 < min_length)
         forbidden = ops.logical_or(forbidden, early)
     logits = ops.where(forbidden, NEG_INF, logits)
-    if special.first is not None:  # it counts as certain
+    if special.first is not None:  # with a probability of one
         forced = ops.where(token == special.first, total[..., None], NEG_INF)
         logits = ops.where(position == 0, forced, logits)
     return logits, total
@@ -339,7 +330,7 @@ def _top_k(values, k, block=128):
     if length <= 4 * k * block:
         values, index = ops.top_k(values, k)
         return values, ops.cast(index, "int32")
-    rows = values.shape[:-1] if None not in values.shape[:-1] else ops.shape(values)[:-1]
+    rows = ops.shape(values)[:-1]
     padding = [(0, 0)] * len(rows) + [(0, -length % block)]
     blocks = ops.reshape(ops.pad(values, padding, constant_values=NEG_INF), (*rows, -1, block))
     _, chosen = ops.top_k(ops.max(blocks, axis=-1), k)
@@ -353,19 +344,8 @@ def _top_k(values, k, block=128):
     return best, index
 
 
-def _argmax(values):
-    """Index of the first of the largest values."""
-    return _top_k(values, 1)[1][..., 0]
-
-
 def _draw(logits, uniform, top_k, top_p):
-    """The token at which the cumulative probability exceeds `uniform`: int32 [B, K].
-
-    Args:
-        logits: [B, K, V].
-        uniform: [B, K], in [0, 1).
-        top_k, top_p: see `sample`.
-    """
+    """The token at which the cumulative probability exceeds `uniform` [B, K]: int32 [B, K]."""
     count = min(top_k or logits.shape[-1], logits.shape[-1])
     ordered, tokens = ops.top_k(logits, count)
     probabilities = ops.softmax(ordered, axis=-1)
@@ -374,7 +354,7 @@ def _draw(logits, uniform, top_k, top_p):
         probabilities = ops.where(before < top_p, probabilities, 0.0)
     cumulative = ops.cumsum(probabilities, axis=-1)
     exceeded = cumulative > uniform[..., None] * cumulative[..., -1:]
-    # Rounding may leave none that is exceeded: then it is the last that can be drawn.
+    # Rounding can leave `exceeded` false everywhere: then take the last token that can be drawn.
     place = ops.minimum(
         ops.sum(ops.cast(ops.logical_not(exceeded), "int32"), axis=-1),
         ops.sum(ops.cast(probabilities > 0, "int32"), axis=-1) - 1,

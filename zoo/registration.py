@@ -1,7 +1,6 @@
-"""Makes Keras know the classes of the zoo, whichever of the two is imported first."""
+"""Imports `zoo.models` with Keras, so that saved models open in any order of imports."""
 
 import importlib.abc
-import importlib.util
 import sys
 
 
@@ -18,7 +17,7 @@ def register_with_keras():
 
 
 class _AfterKeras(importlib.abc.MetaPathFinder):
-    """Finds Keras as Python would, and has `zoo.models` imported after it."""
+    """Finds Keras like Python's own finders, and imports `zoo.models` after it."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "keras":
@@ -26,7 +25,7 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
         others = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
-        if spec is not None:
+        if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
             def exec_module(module):

@@ -252,7 +252,7 @@ def test_it_learns_to_copy(settings):
         ("base", {"shared": "both"}, "shared must be one of"),
         ("base", {"norm": "middle"}, "norm must be"),
         ("base", {"num_heads": 7}, "embed_dim=512, num_heads=7"),
-        ("base", {"shared": "all", "target_vocab_size": 9}, "one vocabulary"),
+        ("base", {"shared": "all", "target_vocab_size": 9}, "equal vocabulary sizes"),
         ("base", {"num_decoder_layers": 0}, "at least one block"),
         ("base", {"source_vocab_size": 0}, "at least one token"),
     ],

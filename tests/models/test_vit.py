@@ -208,7 +208,7 @@ def test_other_image_sizes_get_resized_positions():
 
 def test_an_unknown_image_size_is_refused():
     # JAX and PyTorch try a size of their own, which the patches do not divide
-    with pytest.raises(ValueError, match=r"known .* for instance \(8, 12, 3\)|must divide"):
+    with pytest.raises(ValueError, match=r"known .*for instance \(8, 12, 3\)|must divide"):
         zoo.vit(**SMALL)(keras.Input((None, None, 3)))
 
 
@@ -231,7 +231,7 @@ def test_stochastic_depth_grows_to_the_last_block():
     [
         ({"size": "XL/16"}, "Unknown size 'XL/16'"),
         ({"size": "B"}, "Unknown size 'B'"),
-        ({"size": "B/16", "patch_size": 8}, "another patch size than patch_size=8"),
+        ({"size": "B/16", "patch_size": 8}, "conflicts with patch_size=8"),
         ({"patch_size": 16}, "embed_dim, num_layers, num_heads"),
         ({"size": "B/16", "input_shape": (30, 32, 3)}, "30x32 pixels, patch_size=16"),
         ({**SMALL, "num_heads": 3}, "embed_dim=16, num_heads=3"),

@@ -1,4 +1,4 @@
-"""The bricks: layers and functions in `keras.ops` only, for TensorFlow, JAX and PyTorch."""
+"""Layers and functions in `keras.ops` only: they run on TensorFlow, JAX and PyTorch."""
 
 from zoo.layers.attention import (
     MultiHeadAttention,

@@ -12,24 +12,19 @@ from zoo.layers.cache import KeyValue
 from zoo.layers.config import ConfigMixin
 from zoo.layers.linear import linear
 from zoo.layers.masks import attention_mask, carried_mask, combine_masks
-from zoo.layers.training import passed_on
+from zoo.layers.training import training_argument
 
 
 def scaled_dot_product_attention(query, key, value, mask=None, dropout=None, bias=None):
     """softmax(QKᵀ/√D)V, equation 1 of the paper, for every head at once.
 
     Args:
-        query: [B, H, T, D].
-        key: [B, H, S, D].
-        value: [B, H, S, value width].
-        mask: bool, True = attend, broadcastable to [B, H, T, S]; see `zoo.layers.padding_mask` and
-            `zoo.layers.causal_mask`.
+        query, key, mask, bias: see `attention_weights`.
+        value: [B, H, S, value_dim].
         dropout: function applied to the weights, for training.
-        bias: added to the scores, broadcastable to [B, H, T, S], such as
-            `zoo.layers.RelativePositions`.
 
     Returns:
-        [B, H, T, value width]. A query that may attend to nothing gives zeros.
+        [B, H, T, value_dim]. A query that may attend to nothing gives zeros.
     """
     weights = attention_weights(query, key, mask, bias)
     if dropout is not None:
@@ -38,21 +33,23 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None, bia
 
 
 def attention_weights(query, key, mask=None, bias=None):
-    """softmax(QKᵀ/√D + bias), the weight of each key for each query.
+    """softmax(QKᵀ/√D + bias), the attention weights of each query over the keys.
 
     Args:
         query: [B, H, T, D].
         key: [B, H, S, D].
-        mask: bool, True = attend, broadcastable to [B, H, T, S].
-        bias: added to the scores, broadcastable to [B, H, T, S].
+        mask: bool, True = attend, broadcastable to [B, H, T, S]; see `zoo.layers.padding_mask` and
+            `zoo.layers.causal_mask`.
+        bias: added to the scores, broadcastable to [B, H, T, S], such as
+            `zoo.layers.RelativePositions`.
 
     Returns:
         [B, H, T, S] in the dtype of `query`, computed in float32 or wider. Each row sums to one;
-        a masked weight is exactly zero, and so is a row that may attend to nothing.
+        masked weights are exactly zero, and so are all of a query that may attend to nothing.
     """
     dtype = keras.backend.standardize_dtype(query.dtype)
     wide = "float64" if dtype == "float64" else "float32"
-    # Scaling the query, not the scores, is less work.
+    # Cheaper than scaling the scores.
     query = ops.cast(query, wide) * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(ops.cast(key, wide), (0, 1, 3, 2)))
     if bias is not None:
@@ -61,7 +58,7 @@ def attention_weights(query, key, mask=None, bias=None):
         scores = ops.where(mask, scores, -1e9)
     weights = ops.softmax(scores, axis=-1)
     if mask is not None:
-        # Only needed where a whole row is masked, so that its scores are all equal.
+        # A row that is masked as a whole has equal scores, so that its softmax is uniform.
         weights = ops.where(mask, weights, 0.0)
     return ops.cast(weights, dtype)
 
@@ -104,7 +101,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         )
 
     def _projection(self, name, *widths):
-        """A dense layer that makes several projections, side by side, in one matrix product."""
+        """A dense layer whose output holds several projections side by side."""
         return keras.layers.Dense(
             sum(widths),
             use_bias=self.qkv_bias,
@@ -120,7 +117,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
 
     def _attend(self, query, key, value, mask, bias=None, training=None):
         """Heads of queries, keys and values -> [B, T, E]."""
-        dropout = functools.partial(self._weights_dropout, **passed_on(training))
+        dropout = functools.partial(self._weights_dropout, **training_argument(training))
         x = scaled_dot_product_attention(query, key, value, mask, dropout, bias)
         x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._value_width))
         return linear(self.output_projection, x)
@@ -136,7 +133,7 @@ class MultiHeadSelfAttention(_Attention):
     """Self-attention in several heads.
 
     Queries, keys and values come from one matrix product: the kernel of `qkv` holds the three
-    projections side by side, [E, H·D + H·D + H·value width], the heads of each in order.
+    projections side by side, each H·D wide (values: H·value_dim), with the heads in order.
     Source: Vaswani et al. 2017, section 3.2.2.
 
     Args:
@@ -151,12 +148,11 @@ class MultiHeadSelfAttention(_Attention):
 
     Inputs: `x` [B, T, any width]; `mask` bool, True = attend: see `zoo.layers.attention_mask`;
     `bias`, added to the scores, broadcastable to [B, H, T, T].
-
     Output: [B, T, E].
 
     Raises:
-        ValueError: if `num_heads` does not divide `embed_dim` and there is no `key_dim`; on a call,
-            if the mask has another rank or is floating point.
+        ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`;
+            on a call, if the mask has another rank or is floating point.
     """
 
     def build(self, input_shape):
@@ -171,15 +167,7 @@ class MultiHeadSelfAttention(_Attention):
         return (*input_shape[:-1], self.embed_dim)
 
     def first_queries(self, x, count, mask=None, bias=None, training=None):
-        """The output at the first `count` positions alone, which attend to all of `x`.
-
-        Args:
-            x, mask, bias, training: as for a call.
-            count: T', an int.
-
-        Returns:
-            [B, T', E].
-        """
+        """The output at the first `count` positions, which attend to all of `x`: [B, count, E]."""
         query, key, value = self._project(x)
         mask, bias = (
             None if tensor is None else tensor[:, :, :count]
@@ -211,7 +199,7 @@ class MultiHeadSelfAttention(_Attention):
         return self._attend(query, *cache, combine_masks(mask), bias), cache
 
     def attention_weights(self, x, mask=None, bias=None):
-        """The weight of each position for each other, without dropout: [B, H, T, T]."""
+        """The attention weights of each position over all, without dropout: [B, H, T, T]."""
         query, key, _ = self._project(x)
         return attention_weights(query, key, attention_mask(mask, x), bias)
 
@@ -230,17 +218,10 @@ class MultiHeadAttention(_Attention):
     `project` once and `attend` for each query.
     Source: Vaswani et al. 2017, sections 3.2.2 and 3.2.3 ("encoder-decoder attention").
 
-    Args:
-        The same as those of `zoo.layers.MultiHeadSelfAttention`.
+    Args, Output, Raises: see `zoo.layers.MultiHeadSelfAttention`.
 
     Inputs: `query` [B, T, any width]; `memory` [B, S, any width]; `mask` bool, True = attend: see
     `zoo.layers.attention_mask`.
-
-    Output: [B, T, E].
-
-    Raises:
-        ValueError: if `num_heads` does not divide `embed_dim` and there is no `key_dim`; on a call,
-            if the mask has another rank or is floating point.
     """
 
     def build(self, query_shape, memory_shape):
@@ -267,21 +248,21 @@ class MultiHeadAttention(_Attention):
         return self._attend(query, *memory, combine_masks(mask))
 
     def attention_weights(self, query, memory, mask=None):
-        """The weight of each position of the memory for each query: [B, H, T, S], no dropout."""
+        """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
         query = self._heads(linear(self.query, query))
         key, _ = self.project(memory)
         return attention_weights(query, key, attention_mask(mask, memory))
 
 
 def _side_by_side(initializer, widths):
-    """Draws each of several matrices separately, so that its own size sets its scale."""
+    """Initializes each of several kernels side by side by its own shape."""
 
     def initialize(shape, dtype=None):
         parts = []
         for index, width in enumerate(widths):
             draw = keras.initializers.get(initializer)
             if isinstance(draw, keras.initializers.Initializer):
-                # A Keras initializer with a seed draws the same numbers on every call.
+                # With a seed it draws the same numbers on every call. The seed is not public.
                 draw = draw.clone()
                 if isinstance(getattr(draw, "_init_seed", None), int):
                     draw.seed = draw._init_seed + index

@@ -14,7 +14,7 @@ from keras import ops
 
 
 class KeyValue(NamedTuple):
-    """Heads to attend to: `key` [B, H, S, D], `value` [B, H, S, value width]."""
+    """Heads to attend to: `key` [B, H, S, D], `value` [B, H, S, value_dim]."""
 
     key: Any
     value: Any
@@ -28,12 +28,7 @@ class KeyValue(NamedTuple):
 
 
 class DecoderCache(NamedTuple):
-    """The cache of one decoder block.
-
-    Fields:
-        target: keys and values of the target tokens so far, in a buffer of fixed size.
-        memory: keys and values of the memory, computed once.
-    """
+    """A decoder block's keys and values: of target tokens, in a buffer, and of the memory."""
 
     target: KeyValue
     memory: KeyValue
@@ -61,13 +56,13 @@ class Cache(NamedTuple):
         return self.position * ops.shape(self.paths)[1]
 
     def extend_paths(self):
-        """The cache in which each hypothesis continues with a slot of its own."""
+        """The cache in which hypothesis k writes to slot k of this step."""
         _, hypotheses, length = ops.shape(self.paths)
         own = ops.arange(hypotheses, dtype="int32")[:, None]
         return self._replace(paths=ops.where(ops.arange(length) == self.position, own, self.paths))
 
     def mask(self):
-        """The slots on the path of each hypothesis: bool [B, 1, K, T·K]."""
+        """Which slots each hypothesis may attend to: bool [B, 1, K, T·K]."""
         batch, hypotheses, length = ops.shape(self.paths)
         on_path = self.paths[..., None] == ops.arange(hypotheses, dtype="int32")
         written = (ops.arange(length) <= self.position)[:, None]
@@ -79,5 +74,5 @@ class Cache(NamedTuple):
         return self._replace(position=self.position + 1, blocks=tuple(blocks))
 
     def follow(self, parents):
-        """The cache in which hypothesis k continues hypothesis ``parents[b, k]``, int [B, K]."""
+        """The cache in which hypothesis k continues hypothesis ``parents[b, k]``; int [B, K]."""
         return self._replace(paths=ops.take_along_axis(self.paths, parents[:, :, None], axis=1))

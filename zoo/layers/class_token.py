@@ -16,9 +16,7 @@ class ClassToken(ConfigMixin, keras.layers.Layer):
     Args:
         num_tokens: R; 2 for a class and a distillation token (Touvron et al. 2020, section 4).
 
-    Input: [B, T, E].
-
-    Output: [B, R + T, E].
+    Input: [B, T, E]. Output: [B, R + T, E].
     """
 
     def __init__(self, num_tokens=1, **kwargs):
@@ -48,9 +46,7 @@ class RegisterTokens(ConfigMixin, keras.layers.Layer):
         num_registers: R.
         num_prefix_tokens: tokens, such as CLS, that stay before the registers.
 
-    Input: [B, T, E].
-
-    Output: [B, T + R, E].
+    Input: [B, T, E]. Output: [B, T + R, E].
     """
 
     def __init__(self, num_registers, num_prefix_tokens=0, **kwargs):

@@ -8,10 +8,9 @@ import keras
 class ConfigMixin:
     """Gives a Keras layer or model ``get_config`` and ``from_config``.
 
-    The config of an object is what its constructor was called with: every argument is stored as an
-    attribute of the same name, unchanged, and nothing derived enters the config. In a subclass, the
-    arguments of its own constructor and of those it inherits from count. List the mixin before the
-    Keras class: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
+    The config is what the constructor was called with: every argument is stored as an attribute of
+    the same name, unchanged. In a subclass, the arguments of its own constructor and of those it
+    inherits from count. List it first: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
     """
 
     def store(self, arguments):
@@ -27,7 +26,9 @@ class ConfigMixin:
                 subclass has no `get_config` of its own that adds it.
         """
         config = super().get_config()
-        for name in _constructor_arguments(type(self)) - config.keys():
+        for name in _constructor_arguments(type(self)):
+            if name in config:  # such as "dtype", which Keras adds
+                continue
             if hasattr(self, name):
                 config[name] = keras.saving.serialize_keras_object(getattr(self, name))
             elif type(self).get_config is ConfigMixin.get_config:

@@ -18,29 +18,22 @@ class TransformerDecoder(TransformerBlock):
 
     Each has a residual connection. To decode step by step, `start` makes a cache, and `step` takes
     it and returns the next. Source: Vaswani et al. 2017, section 3.1, with ``norm="post",
-    activation="relu"``. A pre-norm stack needs one more layer normalization after its last block,
-    which belongs to the model.
+    activation="relu"``.
 
-    Args:
-        The same as those of `zoo.layers.TransformerEncoder`.
+    Args, Output, Raises: see `zoo.layers.TransformerEncoder`.
 
-    Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output; `mask` and
-    `memory_mask`, bool, True = attend: which positions of `x`, besides causality, and of the memory
-    may be attended to, see `zoo.layers.attention_mask`; `bias`, added to the scores of the
-    self-attention, broadcastable to [B, H, T, T].
-
-    Output: [B, T, E].
-
-    Raises:
-        ValueError: if `num_heads` does not divide `embed_dim` and there is no `key_dim`, or if
-            `norm` is unknown.
+    Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output; `mask` (in
+    addition to the causal mask) and `memory_mask`, bool, True = attend: see
+    `zoo.layers.attention_mask`; `bias`, added to the scores of the self-attention, broadcastable to
+    [B, H, T, T].
     """
 
-    parts = ("self_attention", "cross_attention", "feed_forward")
+    sublayers = ("self_attention", "cross_attention", "feed_forward")
 
     def create_attention(self, settings):
-        self.self_attention = MultiHeadSelfAttention(**settings, name="self_attention")
-        self.cross_attention = MultiHeadAttention(**settings, name="cross_attention")
+        sizes = (self.embed_dim, self.num_heads)
+        self.self_attention = MultiHeadSelfAttention(*sizes, **settings, name="self_attention")
+        self.cross_attention = MultiHeadAttention(*sizes, **settings, name="cross_attention")
 
     def build(self, x_shape, memory_shape):
         super().build(x_shape)
@@ -48,11 +41,10 @@ class TransformerDecoder(TransformerBlock):
         self.cross_attention.build(x_shape, memory_shape)
 
     def call(self, x, memory, mask=None, memory_mask=None, bias=None):
-        x = self._attend_to_target(x, mask, bias)
-        x = self.residual(
-            "cross_attention", x, lambda x: self.cross_attention(x, memory, mask=memory_mask)
-        )
-        return self.residual("feed_forward", x, self.feed_forward)
+        causal = combine_masks(causal_mask(ops.shape(x)[1]), mask)
+        x = self.residual("self_attention", x, mask=causal, bias=bias)
+        x = self.residual("cross_attention", x, memory, mask=memory_mask)
+        return self.residual("feed_forward", x)
 
     def compute_output_shape(self, x_shape, memory_shape):
         return x_shape
@@ -71,34 +63,27 @@ class TransformerDecoder(TransformerBlock):
             x: [B, T, E], the new positions.
             cache: `DecoderCache` of `length` positions.
             position: index in the cache of the first of them, an int or a scalar tensor.
-            mask: bool, broadcastable to [B, H, T, length]: what they may attend to.
+            mask: bool, broadcastable to [B, H, T, length]: what they may attend to, the new
+                positions among themselves included.
             memory_mask: bool, as for a call.
             bias: added to the scores of the self-attention, broadcastable to [B, H, T, length].
 
         Returns:
             ([B, T, E], the cache with `x` written to it).
         """
-        x, target = self.residual_step(
-            "self_attention",
-            x,
-            lambda x: self.self_attention.step(x, cache.target, position, mask, bias),
+        attended, target = self.self_attention.step(
+            self.sublayer_input("self_attention", x), cache.target, position, mask, bias
         )
-        x = self.residual(
-            "cross_attention",
-            x,
-            lambda x: self.cross_attention.attend(x, cache.memory, memory_mask),
+        x = self.add_residual("self_attention", x, attended)
+        attended = self.cross_attention.attend(
+            self.sublayer_input("cross_attention", x), cache.memory, memory_mask
         )
-        x = self.residual("feed_forward", x, self.feed_forward)
-        return x, cache._replace(target=target)
+        x = self.add_residual("cross_attention", x, attended)
+        return self.residual("feed_forward", x), cache._replace(target=target)
 
     def cross_attention_weights(self, x, memory, mask=None, memory_mask=None, bias=None):
-        """The attention weight of each position of the memory for each of `x`: [B, H, T, S]."""
-        x = self._attend_to_target(x, mask, bias)
-        x = self.cross_attention_norm(x) if self.norm == "pre" else x
+        """The attention weights of each position over the memory: [B, H, T, S]."""
+        causal = combine_masks(causal_mask(ops.shape(x)[1]), mask)
+        x = self.residual("self_attention", x, mask=causal, bias=bias)
+        x = self.sublayer_input("cross_attention", x)
         return self.cross_attention.attention_weights(x, memory, memory_mask)
-
-    def _attend_to_target(self, x, mask, bias):
-        mask = combine_masks(causal_mask(ops.shape(x)[1]), mask)
-        return self.residual(
-            "self_attention", x, lambda x: self.self_attention(x, mask=mask, bias=bias)
-        )

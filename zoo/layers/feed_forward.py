@@ -10,8 +10,8 @@ from zoo.layers.linear import linear
 def gelu(x):
     """x·Φ(x), exactly: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", section 2.
 
-    The same as `keras.ops.gelu` with ``approximate=False``, which TensorFlow computes by a
-    complementary error function: that is slower in training, and ONNX has none.
+    `keras.ops.gelu` with ``approximate=False`` uses TensorFlow's ``erfc``, which is slower in
+    training and has no ONNX operator.
     """
     return 0.5 * x * (1.0 + ops.erf(x * 2**-0.5))
 
@@ -58,9 +58,7 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         dropout: rate in [0, 1) at which hidden units are dropped in training.
         kernel_initializer: initializer of both matrices.
 
-    Input: [B, T, any width].
-
-    Output: [B, T, E].
+    Input: [B, T, any width]. Output: [B, T, E].
     """
 
     def __init__(

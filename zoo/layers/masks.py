@@ -1,5 +1,8 @@
 """Attention masks: boolean, True = may attend, rank 4, broadcastable to [B, H, T, S].
 
+Every layer follows one rule, `attention_mask`: a query may attend to a key if the mask of the call
+allows it and if the mask that Keras carries along with the keys does.
+
 Axes: B batch, H heads, T queries, S keys. For a batch of one sentence of three tokens, the last of
 them padding, with T = S = 3 (rows are queries, columns are keys)::
 
@@ -7,14 +10,11 @@ them padding, with T = S = 3 (rows are queries, columns are keys)::
     1 1 0               1 0 0               1 0 0
     1 1 0               1 1 0               1 1 0
     1 1 0               1 1 1               1 1 0
-
-Every layer follows one rule, `attention_mask`: a query may attend to a key if the mask of the call
-allows it and if the mask that Keras carries along with the keys does.
 """
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask  # Keras has no public name for it
+from keras.src.backend import get_keras_mask as carried_mask  # it has no public name
 
 
 def padding_mask(valid):
@@ -29,26 +29,23 @@ def padding_mask(valid):
     return ops.cast(valid, "bool")[:, None, None, :]
 
 
-def causal_mask(num_queries, num_keys=None):
+def causal_mask(length):
     """Look-ahead mask: a query attends to keys at its own position and before.
 
-    With more keys than queries the queries are the last ones, as in decoding with a cache: the last
-    query always sees every key. Source: Vaswani et al. 2017, section 3.2.3.
+    Source: Vaswani et al. 2017, section 3.2.3.
 
     Args:
-        num_queries: T.
-        num_keys: S, at least T; T if not given.
+        length: T = S, an int or a scalar tensor.
 
     Returns:
-        bool [1, 1, T, S].
+        bool [1, 1, T, T].
     """
-    num_keys = num_queries if num_keys is None else num_keys
-    last_visible = ops.arange(num_queries)[:, None] + (num_keys - num_queries)
-    return (ops.arange(num_keys)[None, :] <= last_visible)[None, None]
+    positions = ops.arange(length)
+    return (positions <= positions[:, None])[None, None]
 
 
 def combine_masks(*masks):
-    """The conjunction of `masks`, each of any form that `attention_mask` accepts.
+    """Attends where all of `masks` do, each of any form that `attention_mask` accepts, or None.
 
     Returns:
         bool of rank 4, or None if all are None.
@@ -61,7 +58,7 @@ def combine_masks(*masks):
 
 
 def attention_mask(mask, keys):
-    """What may be attended to: the mask of a call, and the padding mask that the keys carry.
+    """The mask of a call AND the padding mask that the keys carry.
 
     Args:
         mask: None; bool [B, S], True where a key is real; bool [B, T, S]; or bool of rank 4,
@@ -76,11 +73,6 @@ def attention_mask(mask, keys):
         ValueError: if `mask` has another rank, or is floating point.
     """
     return combine_masks(mask, carried_mask(keys))
-
-
-def carried_mask(x):
-    """The padding mask that Keras carries along with a tensor, bool [B, T], or None."""
-    return get_keras_mask(x)
 
 
 def _rank_4(mask):

@@ -20,7 +20,6 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
         patch_size: P, in pixels.
 
     Input: [B, H, W, C]; H and W are multiples of P.
-
     Output: [B, N, P·P·C]; in a patch the pixels run row by row, their channels last.
 
     Raises:
@@ -60,9 +59,7 @@ class PatchEmbed(ConfigMixin, keras.layers.Layer):
         embed_dim: E.
         patch_size: P, in pixels.
 
-    Input: [B, H, W, C]; H and W are multiples of P.
-
-    Output: [B, N, E].
+    Input: [B, H, W, C]; H and W are multiples of P. Output: [B, N, E].
 
     Raises:
         ValueError: if `patch_size` is not positive; on a call, if it does not divide H and W.

@@ -45,12 +45,10 @@ class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
     """Adds fixed sine and cosine positions; see `zoo.layers.sinusoidal_positions`.
 
     Args:
-        layout: "interleaved", the paper's, or "halves", that of published Marian models.
-        max_wavelength: the largest wavelength is 2π times this.
+        layout, max_wavelength: see `zoo.layers.sinusoidal_positions`.
         offset: position of the first token, such as 2 in M2M100 and NLLB.
 
     Inputs: `x` [B, T, E], E even; `start`, the index of the first token, 0 by default.
-
     Output: [B, T, E].
 
     Raises:
@@ -94,7 +92,6 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
     Inputs: `x` [B, T, E]: a sequence of up to `shape` tokens, or the prefix and the rows of the
     grid one after the other; `grid`, the (rows, columns) of `x` if they differ from `shape`;
     `start`, the index of a sequence's first token, 0 by default.
-
     Output: [B, T, E]. Where lengths are known only at run time, tokens beyond the table become NaN.
 
     Raises:
@@ -175,8 +172,8 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
 class RelativePositions(ConfigMixin, keras.layers.Layer):
     """A learned bias on the scores for each head and each distance of a key from a query.
 
-    Distances share a bias in buckets: half of these for the nearest distances, one each, the others
-    growing with the logarithm of the distance up to `max_distance`, beyond which all are one.
+    Distances share a bias in buckets: half of the buckets hold one small distance each; the others
+    grow logarithmically up to `max_distance`; greater distances share the last.
     Source: Raffel et al. 2019, "Exploring the Limits of Transfer Learning with a Unified
     Text-to-Text Transformer", section 2.1; the buckets as in its code.
 
@@ -188,7 +185,6 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
             as in a causal decoder, they share the bucket of distance 0.
 
     Inputs: positions, int: of the `queries` [B, T] and of the `keys` [B, S]; B may be 1.
-
     Output: [B, H, T, S], to be added to the scores.
     """
 

@@ -6,18 +6,19 @@ from keras import ops
 from zoo.layers.config import ConfigMixin
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.masks import carried_mask
-from zoo.layers.training import passed_on
+from zoo.layers.training import training_argument
 
 
 class TransformerBlock(ConfigMixin, keras.layers.Layer):
-    """Base of a block whose parts, such as attention, have a residual connection each.
+    """Base of a block of sub-layers with a residual connection each.
 
-    The arguments are described in `zoo.layers.TransformerEncoder`. A subclass creates its attention
-    layers in `create_attention` and names all its `parts`; the norm of a part ``attention`` is
-    ``attention_norm``, its layer scale ``attention_scale``.
+    The arguments are described in `zoo.layers.TransformerEncoder`. A subclass names its `sublayers`
+    and creates those that are attention in `create_attention`. The norm of ``attention`` is
+    ``attention_norm``, its layer scale ``attention_scale``. A pre-norm stack needs one more layer
+    normalization after its last block, which belongs to the model.
     """
 
-    parts = ("feed_forward",)
+    sublayers = ("feed_forward",)
 
     def __init__(
         self,
@@ -41,19 +42,11 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         self.store(locals())
         self.supports_masking = True
         policy = self.dtype_policy
-        for name in (f"{part}_norm" for part in self.parts):
+        for name in (f"{sublayer}_norm" for sublayer in self.sublayers):
             norm_layer = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name=name)
             setattr(self, name, norm_layer)
-        self.create_attention(
-            {
-                "embed_dim": embed_dim,
-                "num_heads": num_heads,
-                "key_dim": key_dim,
-                "dropout": attention_dropout,
-                "qkv_bias": qkv_bias,
-                "dtype": policy,
-            }
-        )
+        settings = {"key_dim": key_dim, "dropout": attention_dropout, "qkv_bias": qkv_bias}
+        self.create_attention({**settings, "dtype": policy})
         self.feed_forward = FeedForward(
             embed_dim, ff_dim, activation, dropout, dtype=policy, name="feed_forward"
         )
@@ -63,50 +56,47 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         )
 
     def create_attention(self, settings):
-        """Creates the attention layers of the block.
-
-        Args:
-            settings: their arguments, a dict.
-        """
+        """Creates the attention layers, given arguments in common, a dict."""
         raise NotImplementedError
 
     def build(self, input_shape):
-        for part in self.parts:
-            getattr(self, f"{part}_norm").build(input_shape)
+        for name in self.sublayers:
+            getattr(self, f"{name}_norm").build(input_shape)
             if self.layer_scale is not None:
-                name, start = f"{part}_scale", keras.initializers.Constant(self.layer_scale)
-                setattr(self, name, self.add_weight((input_shape[-1],), start, name=name))
+                scale, start = f"{name}_scale", keras.initializers.Constant(self.layer_scale)
+                setattr(self, scale, self.add_weight((input_shape[-1],), start, name=scale))
         self.feed_forward.build(input_shape)
 
-    def residual(self, part, x, function, shortcut=None, training=None):
-        """The residual connection around a part of the block.
+    def residual(self, name, x, *args, training=None, **kwargs):
+        """A sub-layer with its residual connection.
 
-        ``pre``:  x + dropout(function(norm(x))), Dosovitskiy et al. 2020, section 3.1.
-        ``post``: norm(x + dropout(function(x))), Vaswani et al. 2017, sections 3.1 and 5.4.
+        ``pre``:  x + dropout(sublayer(norm(x))), Dosovitskiy et al. 2020, section 3.1.
+        ``post``: norm(x + dropout(sublayer(x))), Vaswani et al. 2017, sections 3.1 and 5.4.
 
         Args:
-            part: one of `parts`.
+            name: one of `sublayers`.
             x: [B, T, E].
-            function: computes the part: [B, T, E] -> [B, T, E].
-            shortcut: added to its output in place of `x`, if given.
-            training: whether dropout acts; as in the surrounding call by default.
+            *args, **kwargs: further arguments of the sub-layer.
 
         Returns:
             [B, T, E].
         """
-        outputs, _ = self.residual_step(part, x, lambda x: (function(x), None), shortcut, training)
-        return outputs
+        kwargs.update(training_argument(training))
+        outputs = getattr(self, name)(self.sublayer_input(name, x), *args, **kwargs)
+        return self.add_residual(name, x, outputs, training)
 
-    def residual_step(self, part, x, function, shortcut=None, training=None):
-        """`residual` for a `function` that returns (outputs, cache): (outputs, cache)."""
-        norm, scale = getattr(self, f"{part}_norm"), getattr(self, f"{part}_scale", None)
-        outputs, cache = function(norm(x) if self.norm == "pre" else x)
-        if scale is not None:
-            outputs = outputs * ops.cast(scale, outputs.dtype)
+    def sublayer_input(self, name, x):
+        """`x`, normalized in a pre-norm block."""
+        return getattr(self, f"{name}_norm")(x) if self.norm == "pre" else x
+
+    def add_residual(self, name, x, outputs, training=None):
+        """The sum of `x` and the outputs of a sub-layer, normalized in a post-norm block."""
+        if self.layer_scale is not None:
+            outputs = outputs * ops.cast(getattr(self, f"{name}_scale"), outputs.dtype)
         for dropout in (self._dropout, self._stochastic_depth):
-            outputs = dropout(outputs, **passed_on(training))
-        outputs = ops.add(x if shortcut is None else shortcut, outputs)
-        return (outputs if self.norm == "pre" else norm(outputs)), cache
+            outputs = dropout(outputs, **training_argument(training))
+        x = ops.add(x, outputs)
+        return getattr(self, f"{name}_norm")(x) if self.norm == "post" else x
 
     def compute_mask(self, inputs, previous_mask):
         return carried_mask(inputs)  # not the mask of the call, which may be causal

@@ -1,10 +1,10 @@
-"""The `training` argument in methods that are not called through Keras's ``__call__``."""
+"""The `training` argument in methods other than ``call``."""
 
 
-def passed_on(training):
-    """Keyword arguments that pass `training` on to a layer, none if it is None.
+def training_argument(training):
+    """``{"training": training}``, or ``{}`` if it is None.
 
-    Inside a layer's ``__call__`` Keras hands `training` down by itself, and an explicit None would
-    override it. Elsewhere, as in a model's `call` on JAX in `fit`, it has to be passed on.
+    Within ``__call__`` Keras passes `training` to nested layers itself, and an explicit None would
+    override it. On JAX, `fit` runs a subclassed model's `call` outside ``__call__``.
     """
     return {} if training is None else {"training": training}

@@ -1,4 +1,4 @@
-"""The bricks composed."""
+"""Models composed of `zoo.layers`."""
 
 from zoo.models.transformer import Transformer, transformer
 from zoo.models.vit import ViT, vit

@@ -4,14 +4,14 @@ import keras
 
 from zoo.layers.config import ConfigMixin
 
-_OF_BLOCKS = (
-    *("embed_dim", "num_heads", "ff_dim", "dropout", "attention_dropout", "norm", "activation"),
-    *("layer_scale", "key_dim", "qkv_bias", "epsilon"),
-)
+_BLOCK_ARGUMENTS = (
+    "embed_dim num_heads ff_dim dropout attention_dropout norm activation layer_scale key_dim "
+    "qkv_bias epsilon"
+).split()
 
 
 class ZooModel(ConfigMixin, keras.Model):
-    """A Keras model that knows its inputs, and can be exported before it was ever called."""
+    """Base class of the models; it makes `export` independent of a previous call."""
 
     def input_signature(self):
         """The shape and dtype of the inputs: `keras.layers.InputSpec`, or a dict of them."""
@@ -26,8 +26,8 @@ class ZooModel(ConfigMixin, keras.Model):
         return super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def block(self, kind, name, **settings):
-        """A block, with the arguments that the model has under the same names."""
-        shared = {name: getattr(self, name) for name in _OF_BLOCKS if hasattr(self, name)}
+        """A block with the arguments that the model has under the same names."""
+        shared = {name: getattr(self, name) for name in _BLOCK_ARGUMENTS if hasattr(self, name)}
         return kind(**shared, **settings, dtype=self.dtype_policy, name=name)
 
     def norm_layer(self, name, exists=True):

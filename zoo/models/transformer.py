@@ -19,7 +19,7 @@ from zoo.layers import (
     padding_mask,
 )
 from zoo.layers.linear import linear
-from zoo.layers.training import passed_on
+from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 
 
@@ -43,7 +43,7 @@ def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
     """Builds a translation Transformer of a published size, or of any size by hand.
 
     ``zoo.transformer("base", source_vocab_size=8000, target_vocab_size=8000)``. Without a size,
-    give `embed_dim`, `num_heads` and `num_layers`. What is given beside a size takes its place.
+    give `embed_dim`, `num_heads` and `num_layers`. Other arguments override those of the size.
 
     Args:
         size: "base", "big" or None.
@@ -85,25 +85,22 @@ class Transformer(ZooModel):
         num_heads: attention heads; they divide E, unless `key_dim` is given.
         num_layers: number of encoder blocks.
         num_decoder_layers: number of decoder blocks; `num_layers` by default.
-        ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
+        ff_dim, attention_dropout, activation, key_dim, qkv_bias, epsilon: see
+            `zoo.layers.TransformerEncoder`.
         dropout: rate in [0, 1) on embeddings with positions and in the blocks (section 5.4).
-        attention_dropout: rate in [0, 1) on attention weights.
         norm: "post", the paper's, or "pre", where the blocks normalize; a pre-norm model also
             normalizes the output of its last blocks (Xiong et al. 2020).
-        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
         positions: "sinusoidal" (section 3.5); a `zoo.layers.SinusoidalPositions` of another layout
             or offset; "learned"; or "relative", a learned bias on the scores of self-attention
             (Raffel et al. 2019, section 2.1).
-        max_length: the longest source or target, in tokens; the number of learned positions.
+        max_length: number of learned positions, and of tokens of the longest source or target that
+            `zoo.translator.Translator` accepts.
         shared: which matrices are shared: "target": target embedding and output layer; "all": these
             and the source embedding (section 3.4), for equal vocabularies; or "none".
         pad_id: padding token.
-        key_dim: width of an attention head; ``embed_dim / num_heads`` by default.
-        qkv_bias: whether the projections to queries, keys and values have biases.
         scale_embeddings: whether embeddings are multiplied by √E (section 3.4).
         normalize_embeddings: whether to normalize before the first blocks (Liu et al. 2020, mBART).
         logits_bias: whether the logits have a learned bias.
-        epsilon: added to the variance in every layer normalization.
 
     Inputs: a dict of token ids: "source" int [B, S], "target" int [B, T], the target beginning with
     the start token.
@@ -200,7 +197,7 @@ class Transformer(ZooModel):
         memory = self.encode(inputs["source"], training)
         x, settings = self._decoder_inputs(inputs, training)
         for block in self.decoder_blocks:
-            x = block(x, memory, **settings, **passed_on(training))
+            x = block(x, memory, **settings, **training_argument(training))
         return self._logits(x)
 
     def encode(self, source, training=None):
@@ -209,7 +206,7 @@ class Transformer(ZooModel):
         mask = padding_mask(source != self.pad_id)
         bias = self._bias("source", ops.arange(ops.shape(source)[1]))
         for block in self.encoder_blocks:
-            x = block(x, mask=mask, bias=bias, **passed_on(training))
+            x = block(x, mask=mask, bias=bias, **training_argument(training))
         return x if self.encoder_norm is None else self.encoder_norm(x)
 
     def start(self, source, length, num_hypotheses=1):
@@ -250,6 +247,7 @@ class Transformer(ZooModel):
             (logits [B, K, V] of the token that follows, the next `Cache`).
         """
         cache = cache.extend_paths()
+        # B·K sequences of one token: all hypotheses are at the same position.
         x = self._embed("target", ops.reshape(tokens, (-1, 1)), start=cache.position)
         x = ops.reshape(x, (*ops.shape(tokens), self.embed_dim))
         bias = self._bias("target", cache.position[None], ops.arange(ops.shape(cache.paths)[2]))
@@ -262,11 +260,7 @@ class Transformer(ZooModel):
         return self._logits(x), cache.next(blocks)
 
     def cross_attention_maps(self, inputs):
-        """The attention weight of each source token for each target token.
-
-        Returns:
-            [B, decoder blocks, heads, T, S].
-        """
+        """Attention weights over the source: [B, decoder blocks, heads, T, S]."""
         memory = self.encode(inputs["source"])
         (x, settings), maps = self._decoder_inputs(inputs), []
         for block in self.decoder_blocks:
@@ -297,7 +291,7 @@ class Transformer(ZooModel):
         if self.positions != "relative":
             x = positions(x, start=start)
         x = x if norm is None else norm(x)
-        return self._dropout(x, **passed_on(training))
+        return self._dropout(x, **training_argument(training))
 
     def _bias(self, side, queries, keys=None):
         """What relative positions add to the scores: [1, H, T, S]; None for other positions."""
@@ -342,9 +336,7 @@ class Transformer(ZooModel):
         if self.shared not in SHARED:
             raise ValueError(f"shared must be one of {SHARED}. Received: shared={self.shared!r}.")
         if self.shared == "all" and sizes[0] != sizes[1]:
-            raise ValueError(
-                f'shared="all" takes one vocabulary for source and target. Received: {received}'
-            )
+            raise ValueError(f'shared="all" needs equal vocabulary sizes. Received: {received}')
         if not isinstance(self.positions, SinusoidalPositions) and self.positions not in POSITIONS:
             raise ValueError(
                 f"positions must be one of {POSITIONS} or a zoo.layers.SinusoidalPositions. "

@@ -16,7 +16,7 @@ from zoo.layers import (
     TransformerEncoder,
     patch_grid,
 )
-from zoo.layers.training import passed_on
+from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 
 
@@ -41,8 +41,8 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
     """Builds a Vision Transformer of a published size, or of any size by hand.
 
     ``zoo.vit("B/16", num_classes=10)`` is ViT-B with patches of 16x16 pixels. Without a size, give
-    `patch_size`, `embed_dim`, `num_heads` and `num_layers`. What is given beside a size takes its
-    place: ``zoo.vit("Ti/4", input_shape=(32, 32, 3), num_layers=9)``.
+    `patch_size`, `embed_dim`, `num_heads` and `num_layers`. Other arguments override those of
+    the size: ``zoo.vit("Ti/4", input_shape=(32, 32, 3), num_layers=9)``.
 
     Args:
         size: "Ti", "S", "B", "L" or "H", a slash and the patch size in pixels; or None.
@@ -79,7 +79,7 @@ def _published(size, patch_size):
             f"size in pixels, as in 'B/16'."
         )
     if patch_size not in (None, int(pixels)):
-        raise ValueError(f"The size {size!r} says another patch size than patch_size={patch_size}.")
+        raise ValueError(f"The size {size!r} conflicts with patch_size={patch_size}.")
     return {"patch_size": int(pixels), **SIZES[name]._asdict()}
 
 
@@ -96,33 +96,27 @@ class ViT(ZooModel):
         embed_dim: E.
         num_heads: attention heads; they divide E, unless `key_dim` is given.
         num_layers: L, the number of encoder blocks.
-        ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
+        ff_dim, attention_dropout, layer_scale, activation, key_dim, qkv_bias, epsilon: see
+            `zoo.layers.TransformerEncoder`.
         dropout: rate in [0, 1) after the positions and in the blocks (Dosovitskiy et al. 2020,
             appendix B.1).
-        attention_dropout: rate in [0, 1) on attention weights.
-        pool: input of the head: "cls", the class token; "mean", the mean of the patches (Zhai et
-            al. 2021); or "cls+mean", both side by side (Oquab et al. 2023, DINOv2).
+        pool: input of the head: "cls", the class token; "mean", the mean of the patches (Beyer et
+            al. 2022); or "cls+mean", both side by side (Oquab et al. 2023, DINOv2).
         norm: "pre" or "post", where the blocks normalize; a pre-norm model also normalizes the last
-            block's output.
+            block's output, unless `normalize_pooled`.
         stochastic_depth: rate in [0, 1) of the last block; it grows linearly from 0 at the first
             (Huang et al. 2016, section 3).
-        layer_scale: initial value of the learned scale of each residual branch; none by default
-            (Touvron et al. 2021).
         num_class_tokens: 1 by default, 0 with ``pool="mean"``. The second is a distillation token,
             which has a head of its own: with ``pool="cls"`` the logits are the mean of both heads
             (Touvron et al. 2020, DeiT, section 4).
         num_registers: register tokens (Darcet et al. 2023).
         prefix_positions: whether class tokens have positions.
         interpolation: "bilinear" or "bicubic", how positions are resized to another image size.
-        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
-        key_dim: width of an attention head; ``embed_dim / num_heads`` by default.
-        qkv_bias: whether the projections to queries, keys and values have biases.
         normalize_embeddings: whether to normalize before the first block (Radford et al. 2021).
         normalize_pooled: whether a pre-norm model normalizes the input of its head in place of the
             last block's output (He et al. 2021, MAE, fine-tuned).
-        epsilon: added to the variance in every layer normalization.
 
-    Input: images [B, H, W, C], floating point, already normalised.
+    Input: images [B, H, W, C], floating point, already normalized.
 
     Output: logits [B, num_classes].
 
@@ -183,18 +177,18 @@ class ViT(ZooModel):
         self._dropout = keras.layers.Dropout(self.dropout, dtype=policy)
         registers = RegisterTokens(self.num_registers, prefix, dtype=policy, name="registers")
         self.registers = registers if self.num_registers else None
-        last_rate, last = self.stochastic_depth, max(1, self.num_layers - 1)
+        rate = self.stochastic_depth / max(1, self.num_layers - 1)
         self.encoder_blocks = [
-            self.block(TransformerEncoder, f"encoder_{i}", stochastic_depth=last_rate * i / last)
-            for i in range(self.num_layers)
+            self.block(TransformerEncoder, f"encoder_{index}", stochastic_depth=rate * index)
+            for index in range(self.num_layers)
         ]
         pre = self.norm == "pre"
         self.embedding_norm = self.norm_layer("embedding_norm", self.normalize_embeddings)
         self.encoder_norm = self.norm_layer("encoder_norm", pre and not self.normalize_pooled)
         self.head_norm = self.norm_layer("head_norm", pre and self.normalize_pooled)
         self.head = self._head("head")
-        averaged = self.pool == "cls" and prefix == 2
-        self.distillation_head = self._head("distillation_head") if averaged else None
+        distilled = self.pool == "cls" and prefix == 2
+        self.distillation_head = self._head("distillation_head") if distilled else None
 
     def build(self, input_shape):
         tokens = (None, None, self.embed_dim)
@@ -218,18 +212,17 @@ class ViT(ZooModel):
         return self._pooled(images, training)[:, 0]
 
     def features(self, images, training=None):
-        """The last block's output, normalized in a pre-norm model, without registers.
+        """The last block's output, after the final norm if there is one, without registers.
 
         Returns:
             [B, class tokens + N, E].
         """
         x, prefix = self._all_tokens(images, training), self.num_prefix_tokens
-        if not self.num_registers:
-            return x
-        return ops.concatenate([x[:, :prefix], x[:, prefix + self.num_registers :]], axis=1)
+        parts = [x[:, :prefix], x[:, prefix + self.num_registers :]]
+        return ops.concatenate(parts, axis=1) if self.num_registers else x
 
     def attention_maps(self, images):
-        """The attention weight of each token for each other, in every layer and head.
+        """The attention weights of each token over all, in every layer and head.
 
         Returns:
             [B, L, heads, T, T] with T = class tokens + registers + N, in this order.
@@ -257,22 +250,22 @@ class ViT(ZooModel):
         x = _apply(self.class_token, x)
         if self.prefix_positions:
             x = self.positions(x, grid=grid)
-        x = self._dropout(x, **passed_on(training))
+        x = self._dropout(x, **training_argument(training))
         return _apply(self.embedding_norm, _apply(self.registers, x))
 
     def grid(self, shape):
         """Rows and columns of patches in images of this shape."""
         if None in shape[1:3]:
             raise ValueError(
-                "The height and the width of the images must be known when a graph is made of the "
-                f"model, for instance {self.input_shape}. Received: images of {tuple(shape)}."
+                "The height and width of the images must be known when the model is traced, "
+                f"for instance {self.input_shape}. Received: images of {tuple(shape)}."
             )
         return patch_grid(shape[1:3], self.patch_size)
 
     def _all_tokens(self, images, training):
         x = self._embed(images, training)
         for block in self.encoder_blocks:
-            x = block(x, **passed_on(training))
+            x = block(x, **training_argument(training))
         return _apply(self.encoder_norm, x)
 
     def _pooled(self, images, training):
@@ -289,7 +282,7 @@ class ViT(ZooModel):
         """The first of `_all_tokens`: the last block need not compute the others."""
         x = self._embed(images, training)
         for block in self.encoder_blocks[:-1]:
-            x = block(x, **passed_on(training))
+            x = block(x, **training_argument(training))
         x = self.encoder_blocks[-1].first_tokens(x, self.num_prefix_tokens, training=training)
         return _apply(self.encoder_norm, x)
 
@@ -309,7 +302,7 @@ class ViT(ZooModel):
                 "num_layers and num_classes must be at least 1. "
                 f"Received: num_layers={self.num_layers}, num_classes={self.num_classes}."
             )
-        if not (self.pool != "mean") <= self.num_prefix_tokens <= 2:
+        if self.num_prefix_tokens not in ((0, 1, 2) if self.pool == "mean" else (1, 2)):
             raise ValueError(
                 "num_class_tokens must be 1 or 2, or 0 with pool='mean'. "
                 f"Received: num_class_tokens={self.num_class_tokens}, pool={self.pool!r}."
