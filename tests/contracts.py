@@ -278,6 +278,15 @@ def check_float_masks_are_refused(case):
             layer(*case.inputs, **{name: additive})
 
 
+def check_sublayer_configs(case):
+    """Each layer within a layer can be made from its config, as in a functional model."""
+    layer = case.make()
+    run(case, layer)
+    for sublayer in layer._flatten_layers(include_self=False):
+        config = keras.saving.serialize_keras_object(sublayer)
+        assert keras.saving.deserialize_keras_object(config).get_config() == sublayer.get_config()
+
+
 def check_any_initializer(case):
     """Initializers may be names, objects, classes or functions."""
     layer = case.make()

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import zoo
 
 HEAVY = ["keras_hub", "tensorflow_text", "tensorflow_datasets", "sklearn", "matplotlib"]
@@ -17,6 +19,18 @@ def python(code):
 def test_import_is_light():
     out, err = python(f"import sys, zoo; print([m for m in {HEAVY} if m in sys.modules])")
     assert (out.strip(), err) == ("[]", "")
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["zoo.layers", "zoo.translator", "zoo, tensorflow, keras"],
+)
+def test_any_module_may_be_imported_first(first, tmp_path):
+    """In a process of its own; Keras opens our models afterwards."""
+    settings = {"patch_size": 4, "embed_dim": 8, "num_heads": 2, "num_layers": 1}
+    zoo.vit(input_shape=(8, 8, 3), **settings).save(tmp_path / "model.keras")
+    path = str(tmp_path / "model.keras")
+    python(f"import {first}; import keras; keras.saving.load_model({path!r})")
 
 
 def test_start_is_quiet_and_imports_no_library_that_is_not_needed(tmp_path):

@@ -21,7 +21,7 @@ def __getattr__(name):
     # TensorFlow takes seconds to import: `import zoo` and `python -m zoo --help` do not import it.
     if name in _FUNCTIONS:
         return getattr(import_module(_FUNCTIONS[name]), name)
-    if not name.startswith("_") and find_spec(f"zoo.{name}"):
+    if name.isidentifier() and not name.startswith("_") and find_spec(f"zoo.{name}"):
         return import_module(f"zoo.{name}")
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")
 

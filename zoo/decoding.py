@@ -8,6 +8,7 @@ Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocab
 """
 
 import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -115,12 +116,13 @@ def sample(
         return _draw(logits / temperature, uniforms[:, :, position], top_k, top_p)
 
     shape = ops.shape(uniforms)
+    _check(shape[2], temperature=temperature, top_k=top_k, top_p=top_p)
     return _extend(step, cache, shape, special, max_length, alpha, min_length, draw)
 
 
 def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
     """Adds tokens to hypotheses [B, K, T] until all have ended: ``choose(logits, position)``."""
-    _check(max_length)
+    _check(shape[2], max_length=max_length)
 
     def unfinished(position, tokens, last, log_probs, lengths, done, cache):
         return ops.logical_and(position < max_length, ops.logical_not(ops.all(done)))
@@ -198,8 +200,8 @@ def beam_search(
     Returns:
         `Hypotheses`, the best first. If fewer than K have ended, live ones follow them.
     """
-    _check(max_length)
     rows, length = (batch_size, beam_size), max_length if buffer_length is None else buffer_length
+    _check(length, max_length=max_length, beam_size=beam_size)
     none = ops.full(rows, NEG_INF, "float32")
     empty = Hypotheses(ops.full((*rows, length), special.pad, "int32"), none, none)
     first = ops.arange(beam_size) == 0  # the search starts from one hypothesis, not K equal ones
@@ -363,6 +365,11 @@ def _draw(logits, uniform, top_k, top_p):
     return chosen[..., 0]
 
 
-def _check(max_length):
-    if isinstance(max_length, int) and max_length < 1:
-        raise ValueError(f"max_length must be at least 1. Received: max_length={max_length}.")
+def _check(buffer_length, max_length=None, **arguments):
+    """Checks those arguments that are numbers, not tensors."""
+    for name, value in {"max_length": max_length, **arguments}.items():
+        if isinstance(value, Real) and not value > 0:
+            raise ValueError(f"{name} must be positive. Received: {name}={value}.")
+    lengths = (buffer_length, max_length)
+    if all(isinstance(length, Real) for length in lengths) and buffer_length < max_length:
+        raise ValueError(f"There is a buffer for {buffer_length} of {max_length} tokens.")

@@ -32,7 +32,8 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
                 load(module)
                 if self in sys.meta_path:
                     sys.meta_path.remove(self)
-                importlib.import_module("zoo.models")
+                if "zoo.layers" not in sys.modules:  # which calls `register_with_keras`
+                    importlib.import_module("zoo.models")
 
             spec.loader.exec_module = exec_module
         return spec

@@ -80,6 +80,7 @@ CASES = {
         {"mask": 0, "memory_mask": 1},
         _BLOCK_RATES,
     ),
+    "LayerScale": Case(lambda **k: L.LayerScale(0.3, **k), [_SEQUENCE], [(1,)]),
     "RelativePositions": Case(
         lambda **k: L.RelativePositions(2, 8, 20, False, **k),
         [_POSITIONS[:, :_T], _POSITIONS[:, :_S]],
@@ -163,6 +164,11 @@ def test_paths(case):
 @each_layer
 def test_any_initializer(case):
     contracts.check_any_initializer(case)
+
+
+@each_layer
+def test_configs_of_sublayers(case):
+    contracts.check_sublayer_configs(case)
 
 
 @each_dropping_layer

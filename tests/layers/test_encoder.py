@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo.layers import FeedForward, TransformerEncoder, causal_mask, gelu
+from zoo.layers import (
+    FeedForward,
+    TransformerEncoder,
+    causal_mask,
+    gelu,
+    gelu_tanh,
+    quick_gelu,
+    swiglu,
+)
 
 
 def normal(*shape, seed=0):
@@ -97,8 +105,8 @@ def test_layer_scale_multiplies_what_each_part_adds():
             weight.assign(np.zeros(weight.shape))
     scaled.attention.set_weights(plain.attention.get_weights())
     np.testing.assert_allclose(numpy(scaled(x)) - x, 1e-3 * (numpy(plain(x)) - x), atol=1e-6)
-    names = [v.name for v in scaled.trainable_variables]
-    assert {"attention_scale", "feed_forward_scale"} <= set(names)
+    paths = {v.path.split("/", 1)[1] for v in scaled.trainable_variables}
+    assert {"attention_scale/gamma", "feed_forward_scale/gamma"} <= paths
 
 
 def test_the_hidden_layer_is_four_times_as_wide_by_default():
@@ -150,6 +158,37 @@ def test_the_first_queries_alone_are_as_among_all(norm, mask):
     mask = {"none": None, "padding": padding, "causal": causal_mask(5)}[mask]
     expected = numpy(block(x, mask=mask))[:, :2]
     np.testing.assert_allclose(numpy(block.first_tokens(x, 2, mask=mask)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 5), (2, 5, 5), (1, 1, 1, 5)])
+def test_first_tokens_with_a_bias_of_any_rank(shape):
+    block = TransformerEncoder(8, 2)
+    x, bias = normal(3, 5, 8), normal(*shape, seed=1)
+    expected = numpy(block(x, bias=bias))[:, :2]
+    np.testing.assert_allclose(numpy(block.first_tokens(x, 2, bias=bias)), expected, atol=1e-5)
+
+
+def test_a_functional_model_of_the_first_tokens(tmp_path):
+    """Every weight belongs to it, and it is saved and opened."""
+    block, inputs = TransformerEncoder(8, 2, layer_scale=0.5), keras.Input((5, 8))
+    block.build((None, 5, 8))
+    model = keras.Model(inputs, block.first_tokens(inputs, 2))
+    assert len(model.weights) == len(block.weights)
+    x = normal(3, 5, 8)
+    expected = numpy(block(x))[:, :2]
+    np.testing.assert_allclose(numpy(model(x)), expected, atol=1e-5)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(numpy(loaded(x)), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="length of a symbolic input must be known"):
+        block.first_tokens(keras.Input((None, 8)), 2)
+
+
+@pytest.mark.parametrize("activation", [gelu, gelu_tanh, quick_gelu, swiglu])
+def test_activations_as_functions_are_saved(activation):
+    block = TransformerEncoder(8, 2, activation=activation)
+    twin = TransformerEncoder.from_config(block.get_config())
+    assert twin.activation is activation
 
 
 def test_attention_weights_are_those_of_the_call():

@@ -139,6 +139,7 @@ def test_symbolic_shape(case):
     expected = model(arrays).shape
     symbolic = model(inputs).shape
     assert symbolic[0] is None and symbolic[-1] == expected[-1]
+    assert case.make(dtype="mixed_bfloat16")(inputs).dtype == "float32"
     shapes = {k: v.shape for k, v in arrays.items()} if isinstance(arrays, dict) else arrays.shape
     assert model.compute_output_shape(shapes) == expected
     whole = keras.Model(inputs, keras.layers.Lambda(ops.negative)(model(inputs)))

@@ -170,6 +170,41 @@ def test_a_layer_of_positions_is_saved_with_the_model():
     assert np.abs(logits_of(other, ids(2, 4), ids(2, 3)) - found).max() > 1e-3
 
 
+def test_a_subclass_of_positions():
+    @keras.saving.register_keras_serializable("tests")
+    class Faded(zoo.layers.SinusoidalPositions):
+        def __init__(self, gain=1.0, **kwargs):
+            super().__init__(**kwargs)
+            self.gain = gain
+
+        def call(self, x, start=0):
+            return x + self.gain * (super().call(x, start=start) - x)
+
+    plain, none = model_of(), model_of(positions=Faded(gain=0.0))
+    none.set_weights(plain.get_weights())
+    tokens = np.array([[5, 7]])
+    found = numpy(none._embed("target", tokens))[0]
+    table = numpy(none.target_embedding.embeddings)
+    np.testing.assert_allclose(found, table[[5, 7]] * 4, atol=1e-5)
+
+
+def test_float_ids_are_not_rounded():
+    """Such as those of a `keras.Input` without dtype, also in mixed precision."""
+    sizes = {**SIZES, "source_vocab_size": 600, "target_vocab_size": 600}
+    model = zoo.transformer(**sizes, dtype="mixed_bfloat16")
+    source = np.array([[257, 258, 511, 599]])
+    expected = logits_of(model, source, source)
+    found = logits_of(model, source.astype("float32"), source.astype("float32"))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_functional_model_of_the_encoder():
+    model, inputs = model_of(), keras.Input((None,), dtype="int32")
+    encoder = keras.Model(inputs, model.encode(inputs))
+    source = ids(2, 5)
+    np.testing.assert_allclose(numpy(encoder(source)), numpy(model.encode(source)), atol=TOLERANCE)
+
+
 def test_embeddings_and_logits():
     model = model_of(dropout=0.0, scale_embeddings=True)
     table = ops.convert_to_numpy(model.target_embedding.embeddings)
@@ -267,4 +302,4 @@ def test_more_tokens_than_learned_positions():
     with pytest.raises(ValueError, match="positions for 20 tokens"):
         model({"source": ids(1, 21), "target": ids(1, 3)})
     with pytest.raises(ValueError, match="20 tokens .max_length.. Received: length=21"):
-        model.start(ops.convert_to_tensor(ids(1, 3)), 21)
+        model.start(ops.convert_to_tensor(ids(1, 3)), np.int64(21))

@@ -224,6 +224,8 @@ def test_stochastic_depth_grows_to_the_last_block():
     model = zoo.vit(**SMALL, stochastic_depth=0.3)
     rates = [block.stochastic_depth for block in model.encoder_blocks]
     np.testing.assert_allclose(rates, [0.0, 0.15, 0.3])
+    [block] = zoo.vit(**{**SMALL, "num_layers": 1}, stochastic_depth=0.3).encoder_blocks
+    assert block.stochastic_depth == 0.3
 
 
 @pytest.mark.parametrize(
@@ -234,6 +236,7 @@ def test_stochastic_depth_grows_to_the_last_block():
         ({"size": "B/16", "patch_size": 8}, "conflicts with patch_size=8"),
         ({"patch_size": 16}, "embed_dim, num_layers, num_heads"),
         ({"size": "B/16", "input_shape": (30, 32, 3)}, "30x32 pixels, patch_size=16"),
+        ({**SMALL, "input_shape": (8, 12)}, "input_shape=.8, 12.|not enough values"),
         ({**SMALL, "num_heads": 3}, "embed_dim=16, num_heads=3"),
         ({**SMALL, "num_layers": 0}, "num_layers=0"),
         ({**SMALL, "pool": "max"}, "pool='max'"),

@@ -19,4 +19,7 @@ from zoo.layers.positions import (
     SinusoidalPositions,
     sinusoidal_positions,
 )
-from zoo.layers.residual import TransformerBlock
+from zoo.layers.residual import LayerScale, TransformerBlock
+from zoo.registration import register_with_keras
+
+register_with_keras()

@@ -105,7 +105,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         return keras.layers.Dense(
             sum(widths),
             use_bias=self.qkv_bias,
-            kernel_initializer=_side_by_side(self.kernel_initializer, widths),
+            kernel_initializer=SideBySide(self.kernel_initializer, widths),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -170,7 +170,7 @@ class MultiHeadSelfAttention(_Attention):
         """The output at the first `count` positions, which attend to all of `x`: [B, count, E]."""
         query, key, value = self._project(x)
         mask, bias = (
-            None if tensor is None else tensor[:, :, :count]
+            tensor[..., :count, :] if tensor is not None and len(tensor.shape) > 1 else tensor
             for tensor in (attention_mask(mask, x), bias)
         )
         return self._attend(query[:, :, :count], key, value, mask, bias, training)
@@ -243,7 +243,10 @@ class MultiHeadAttention(_Attention):
         return KeyValue(*map(self._heads, key_value))
 
     def attend(self, query, memory, mask=None):
-        """Attends from `query` [B, T, any width] to the result of `project`: [B, T, E]."""
+        """Attends from `query` [B, T, any width] to the result of `project`: [B, T, E].
+
+        The mask that the memory carries has to be given as `mask`: `project` does not keep it.
+        """
         query = self._heads(linear(self.query, query))
         return self._attend(query, *memory, combine_masks(mask))
 
@@ -254,13 +257,23 @@ class MultiHeadAttention(_Attention):
         return attention_weights(query, key, attention_mask(mask, memory))
 
 
-def _side_by_side(initializer, widths):
-    """Initializes each of several kernels side by side by its own shape."""
+@keras.saving.register_keras_serializable("zoo")
+class SideBySide(keras.initializers.Initializer):
+    """Initializes each of several kernels side by side by its own shape.
 
-    def initialize(shape, dtype=None):
+    Args:
+        initializer: that of each kernel.
+        widths: of the kernels.
+    """
+
+    def __init__(self, initializer, widths):
+        self.initializer = initializer
+        self.widths = widths
+
+    def __call__(self, shape, dtype=None):
         parts = []
-        for index, width in enumerate(widths):
-            draw = keras.initializers.get(initializer)
+        for index, width in enumerate(self.widths):
+            draw = keras.initializers.get(self.initializer)
             if isinstance(draw, keras.initializers.Initializer):
                 # With a seed it draws the same numbers on every call. The seed is not public.
                 draw = draw.clone()
@@ -269,4 +282,6 @@ def _side_by_side(initializer, widths):
             parts.append(draw((*shape[:-1], width), dtype=dtype))
         return ops.concatenate(parts, axis=-1)
 
-    return initialize
+    def get_config(self):
+        initializer = keras.saving.serialize_keras_object(self.initializer)
+        return {"initializer": initializer, "widths": self.widths}

@@ -44,7 +44,7 @@ class ConfigMixin:
         return cls(
             **{
                 name: keras.saving.deserialize_keras_object(value, custom_objects)
-                if isinstance(value, dict)
+                if isinstance(value, (dict, list))
                 else value
                 for name, value in config.items()
             }

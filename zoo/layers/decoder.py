@@ -50,7 +50,10 @@ class TransformerDecoder(TransformerBlock):
         return x_shape
 
     def start(self, memory, length):
-        """The `DecoderCache` for up to `length` positions that attend to `memory` [B, S, width]."""
+        """The `DecoderCache` for up to `length` positions that attend to `memory` [B, S, width].
+
+        The mask that the memory carries has to be given to `step`: the cache does not keep it.
+        """
         return DecoderCache(
             self.self_attention.allocate_cache(ops.shape(memory)[0], length),
             self.cross_attention.project(memory),

@@ -25,8 +25,7 @@ class TransformerEncoder(TransformerBlock):
         stochastic_depth: rate in [0, 1) at which, in training, a sub-layer is skipped for a whole
             example; otherwise its output is divided by 1 - rate. Source: Huang et al. 2016.
         layer_scale: if given, the output of each sub-layer is multiplied by a learned vector that
-            starts at this value. Source: Touvron et al. 2021, "Going deeper with Image
-            Transformers", section 2.
+            starts at this value, see `zoo.layers.LayerScale`.
         key_dim: D, width of a head; ``embed_dim / num_heads`` by default.
         qkv_bias: whether the projections to queries, keys and values have biases.
         epsilon: added to the variance in the layer normalizations.

@@ -7,6 +7,7 @@ from zoo.layers.config import ConfigMixin
 from zoo.layers.linear import linear
 
 
+@keras.saving.register_keras_serializable("zoo")
 def gelu(x):
     """x·Φ(x), exactly: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", section 2.
 
@@ -16,16 +17,19 @@ def gelu(x):
     return 0.5 * x * (1.0 + ops.erf(x * 2**-0.5))
 
 
+@keras.saving.register_keras_serializable("zoo")
 def gelu_tanh(x):
     """GELU approximated by tanh (Hendrycks and Gimpel 2016, section 2), as in BERT and SigLIP."""
     return ops.gelu(x, approximate=True)
 
 
+@keras.saving.register_keras_serializable("zoo")
 def quick_gelu(x):
     """x·sigmoid(1.702·x): Hendrycks and Gimpel 2016, section 2; in OpenAI's CLIP."""
     return x * ops.sigmoid(1.702 * x)
 
 
+@keras.saving.register_keras_serializable("zoo")
 def swiglu(x):
     """silu(first half)·second half, of the last axis: Shazeer 2020, "GLU Variants Improve
     Transformer", section 2.

@@ -8,5 +8,11 @@ def linear(dense, x):
 
     TensorFlow fuses the product, the bias and the activation of a matrix only.
     """
+    length = ops.shape(x)[1]
+    if length is None:  # of a `keras.Input`
+        raise ValueError(
+            "Outside a call, the length of a symbolic input must be known. "
+            f"Received: shape {x.shape}. Give it in keras.Input, or call the layer or model itself."
+        )
     rows = dense(ops.reshape(x, (-1, x.shape[-1])))
-    return ops.reshape(rows, (-1, *ops.shape(x)[1:-1], rows.shape[-1]))
+    return ops.reshape(rows, (-1, length, rows.shape[-1]))

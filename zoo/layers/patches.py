@@ -34,12 +34,14 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
 
     def call(self, images):
         patch_grid(images.shape[1:3], self.patch_size)
-        _, height, width, channels = ops.shape(images)
+        batch, height, width, channels = ops.shape(images)
+        if isinstance(height, int) and isinstance(width, int):
+            batch = -1  # otherwise a wrong size would become more examples
         size = self.patch_size
         rows, columns = height // size, width // size
-        x = ops.reshape(images, (-1, rows, size, columns, size, channels))
+        x = ops.reshape(images, (batch, rows, size, columns, size, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
-        return ops.reshape(x, (-1, rows * columns, size * size * channels))
+        return ops.reshape(x, (batch, rows * columns, size * size * channels))
 
     def compute_output_shape(self, input_shape):
         batch, *image_size, channels = input_shape

@@ -4,6 +4,7 @@ Axes: B batch, T positions, E model width.
 """
 
 import math
+from numbers import Integral
 
 import keras
 from keras import ops
@@ -153,7 +154,7 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
 
     @property
     def _is_sequence(self):
-        return isinstance(self.shape, int)
+        return isinstance(self.shape, Integral)
 
     def _of_sequence(self, length, start):
         size = self.embeddings.shape[0]

@@ -9,6 +9,29 @@ from zoo.layers.masks import carried_mask
 from zoo.layers.training import training_argument
 
 
+@keras.saving.register_keras_serializable("zoo")
+class LayerScale(ConfigMixin, keras.layers.Layer):
+    """Multiplies [B, T, E] by a learned vector [E] that starts at `initial_value`.
+
+    Source: Touvron et al. 2021, "Going deeper with Image Transformers", section 2.
+    """
+
+    def __init__(self, initial_value, **kwargs):
+        super().__init__(**kwargs)
+        self.store(locals())
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        start = keras.initializers.Constant(self.initial_value)
+        self.gamma = self.add_weight((input_shape[-1],), start, name="gamma")
+
+    def call(self, x):
+        return x * ops.cast(self.gamma, x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
 class TransformerBlock(ConfigMixin, keras.layers.Layer):
     """Base of a block of sub-layers with a residual connection each.
 
@@ -42,9 +65,14 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         self.store(locals())
         self.supports_masking = True
         policy = self.dtype_policy
-        for name in (f"{sublayer}_norm" for sublayer in self.sublayers):
-            norm_layer = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name=name)
-            setattr(self, name, norm_layer)
+        for sublayer in self.sublayers:
+            norm_name, scale_name = f"{sublayer}_norm", f"{sublayer}_scale"
+            norm_layer = keras.layers.LayerNormalization(
+                epsilon=epsilon, dtype=policy, name=norm_name
+            )
+            setattr(self, norm_name, norm_layer)
+            if layer_scale is not None:
+                setattr(self, scale_name, LayerScale(layer_scale, dtype=policy, name=scale_name))
         settings = {"key_dim": key_dim, "dropout": attention_dropout, "qkv_bias": qkv_bias}
         self.create_attention({**settings, "dtype": policy})
         self.feed_forward = FeedForward(
@@ -63,8 +91,7 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         for name in self.sublayers:
             getattr(self, f"{name}_norm").build(input_shape)
             if self.layer_scale is not None:
-                scale, start = f"{name}_scale", keras.initializers.Constant(self.layer_scale)
-                setattr(self, scale, self.add_weight((input_shape[-1],), start, name=scale))
+                getattr(self, f"{name}_scale").build(input_shape)
         self.feed_forward.build(input_shape)
 
     def residual(self, name, x, *args, training=None, **kwargs):
@@ -92,7 +119,7 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
     def add_residual(self, name, x, outputs, training=None):
         """The sum of `x` and the outputs of a sub-layer, normalized in a post-norm block."""
         if self.layer_scale is not None:
-            outputs = outputs * ops.cast(getattr(self, f"{name}_scale"), outputs.dtype)
+            outputs = getattr(self, f"{name}_scale")(outputs)
         for dropout in (self._dropout, self._stochastic_depth):
             outputs = dropout(outputs, **training_argument(training))
         x = ops.add(x, outputs)

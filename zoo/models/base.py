@@ -25,6 +25,10 @@ class ZooModel(ConfigMixin, keras.Model):
             input_signature = [self.input_signature()]
         return super().export(filepath, format, verbose, input_signature, **kwargs)
 
+    def compute_output_spec(self, *args, **kwargs):
+        spec = super().compute_output_spec(*args, **kwargs)
+        return keras.KerasTensor(spec.shape, self.variable_dtype)  # logits are in full precision
+
     def block(self, kind, name, **settings):
         """A block with the arguments that the model has under the same names."""
         shared = {name: getattr(self, name) for name in _BLOCK_ARGUMENTS if hasattr(self, name)}

@@ -4,6 +4,7 @@ Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence,
 V target vocabulary.
 """
 
+from numbers import Integral
 from typing import NamedTuple
 
 import keras
@@ -138,7 +139,7 @@ class Transformer(ZooModel):
         epsilon=1e-6,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
         self.store(locals())
         self._check()
         self._create_layers()
@@ -204,7 +205,7 @@ class Transformer(ZooModel):
         """The encoder's output for token ids [B, S]: [B, S, E]."""
         x = self._embed("source", source, training=training)
         mask = padding_mask(source != self.pad_id)
-        bias = self._bias("source", ops.arange(ops.shape(source)[1]))
+        bias = self._bias("source", source)
         for block in self.encoder_blocks:
             x = block(x, mask=mask, bias=bias, **training_argument(training))
         return x if self.encoder_norm is None else self.encoder_norm(x)
@@ -223,7 +224,11 @@ class Transformer(ZooModel):
         Raises:
             ValueError: if there are fewer learned positions than `length`.
         """
-        if self.positions == "learned" and isinstance(length, int) and length > self.max_length:
+        if (
+            self.positions == "learned"
+            and isinstance(length, Integral)
+            and length > self.max_length
+        ):
             raise ValueError(
                 f"There are learned positions for {self.max_length} tokens (max_length). "
                 f"Received: length={length}."
@@ -250,7 +255,7 @@ class Transformer(ZooModel):
         # B·K sequences of one token: all hypotheses are at the same position.
         x = self._embed("target", ops.reshape(tokens, (-1, 1)), start=cache.position)
         x = ops.reshape(x, (*ops.shape(tokens), self.embed_dim))
-        bias = self._bias("target", cache.position[None], ops.arange(ops.shape(cache.paths)[2]))
+        bias = self._bias("target", cache.paths[0], cache.position[None])
         if bias is not None:
             bias = ops.repeat(bias, ops.shape(tokens)[1], axis=-1)  # the same for all K slots
         slot, mask, blocks = cache.slot, cache.mask(), []
@@ -279,7 +284,7 @@ class Transformer(ZooModel):
         """The embedded target [B, T, E], and the keyword arguments of every decoder block."""
         x = self._embed("target", inputs["target"], training=training)
         mask = padding_mask(inputs["source"] != self.pad_id)
-        return x, {"memory_mask": mask, "bias": self._bias("target", ops.arange(ops.shape(x)[1]))}
+        return x, {"memory_mask": mask, "bias": self._bias("target", inputs["target"])}
 
     def _embed(self, side, ids, start=0, training=None):
         embedding, positions, norm = (
@@ -293,11 +298,15 @@ class Transformer(ZooModel):
         x = x if norm is None else norm(x)
         return self._dropout(x, **training_argument(training))
 
-    def _bias(self, side, queries, keys=None):
-        """What relative positions add to the scores: [1, H, T, S]; None for other positions."""
+    def _bias(self, side, ids, queries=None):
+        """What relative positions of [B, T] tokens add to the scores: [1, H, T, T], or None.
+
+        `queries`: the positions of the queries, all by default.
+        """
         if self.positions != "relative":
             return None
-        keys = queries if keys is None else keys
+        keys = ops.arange(ops.shape(ids)[1])
+        queries = keys if queries is None else queries
         return getattr(self, f"{side}_positions")(queries[None], keys[None])
 
     def _logits(self, x):
@@ -325,8 +334,9 @@ class Transformer(ZooModel):
             return LearnedPositions(self.max_length, **settings)
         if self.positions == "relative":
             return RelativePositions(self.num_heads, bidirectional=bidirectional, **settings)
-        given = {} if self.positions == "sinusoidal" else self.positions.get_config()
-        return SinusoidalPositions.from_config({**given, **settings})
+        if self.positions == "sinusoidal":
+            return SinusoidalPositions(**settings)
+        return type(self.positions).from_config({**self.positions.get_config(), **settings})
 
     def _check(self):
         sizes = (self.source_vocab_size, self.target_vocab_size)

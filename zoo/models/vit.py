@@ -177,10 +177,11 @@ class ViT(ZooModel):
         self._dropout = keras.layers.Dropout(self.dropout, dtype=policy)
         registers = RegisterTokens(self.num_registers, prefix, dtype=policy, name="registers")
         self.registers = registers if self.num_registers else None
-        rate = self.stochastic_depth / max(1, self.num_layers - 1)
+        rate, last = self.stochastic_depth, self.num_layers - 1
+        rates = [rate * index / last for index in range(last)] + [rate]
         self.encoder_blocks = [
-            self.block(TransformerEncoder, f"encoder_{index}", stochastic_depth=rate * index)
-            for index in range(self.num_layers)
+            self.block(TransformerEncoder, f"encoder_{index}", stochastic_depth=rate)
+            for index, rate in enumerate(rates)
         ]
         pre = self.norm == "pre"
         self.embedding_norm = self.norm_layer("embedding_norm", self.normalize_embeddings)
@@ -297,6 +298,10 @@ class ViT(ZooModel):
     def _check(self):
         if self.pool not in POOLS:
             raise ValueError(f"pool must be one of {POOLS}. Received: pool={self.pool!r}.")
+        if len(self.input_shape) != 3 or None in self.input_shape:
+            raise ValueError(
+                f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
+            )
         if self.num_layers < 1 or self.num_classes < 1:
             raise ValueError(
                 "num_layers and num_classes must be at least 1. "

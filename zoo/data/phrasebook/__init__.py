@@ -1,7 +1,6 @@
 """A built-in English-Spanish corpus: the words of `words.toml`, combined by a small grammar.
 
-`words` reads the table, `invented` makes up words that are copied, `phrases` and `sentences` build
-both sides of a sentence at once. Nothing is downloaded.
+`phrases` and `sentences` build both sides of a sentence at once. Nothing is downloaded.
 """
 
 import random

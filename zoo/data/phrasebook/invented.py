@@ -9,12 +9,9 @@ _ONSETS = (
     "sn sp st str sw t th tr tw v w wh x y z - - - -"
 ).split()
 _VOWELS = "a a a e e e i i o o o u u y ai ea ee ei ia ie io oa oo ou ue".split()
-_CODAS = (
-    "b ck d ff g k l ll m n n nd ng nn nt p r rd rk rn rt s ss st t tt v w x z ch th lt mp".split()
-)
-_CODAS += ["-"] * len(_CODAS)
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_ACCENTS = "áéíóúñüöäçøåšžł"
+_CODAS = "b ck d ff g k l ll m n n nd ng nn nt p r rd rk rn rt s ss st t tt v w x z ch th lt mp"
+_CODAS = (_CODAS + 34 * " -").split()
+_LETTERS, _ACCENTS = "abcdefghijklmnopqrstuvwxyz", "áéíóúñüöäçøåšžł"
 _KNOWN = {*re.findall(r"\w+", f"{WORDS} {NOUNS} {VERBS} {PHRASES}".lower())}
 
 
