@@ -27,7 +27,7 @@ SEARCH = {"beam_size": 3, "length_penalty": 1.5}  # other options than those of 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """With ``-n 2`` of pytest-xdist, the tests of a file run in one process, files in order."""
+    """With ``-n`` of pytest-xdist, the tests of a file run in one process, files in order."""
     if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
         config.option.dist = "loadfile"
         config.option.loadscopereorder = False
@@ -39,7 +39,9 @@ def pytest_configure(config):
 
 
 def give_back_memory():
-    """Graphs are in cycles, and the C library keeps what is freed."""
+    """Graphs are in cycles, JAX keeps what it compiled, and the C library keeps what is freed."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL("libc.so.6").malloc_trim(0)

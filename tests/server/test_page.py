@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
+from tests.conftest import SEARCH
 from tests.server import toys
 from zoo.data.images import digits
 from zoo.server.loading import load_all
@@ -78,7 +79,7 @@ def test_a_sentence_is_translated(page, phrasebook_run, phrasebook_export):
     box.press("Enter")
     the(page, "table.attention").wait_for()
     translator = zoo.load(phrasebook_run[1])
-    [expected] = translator.n_best([text], n=2)
+    [expected] = translator.n_best([text], n=2, **SEARCH)
     assert the(page, ".best").all_inner_texts() == [t.text or "(empty)" for t in expected]
     shown = the(page, ".best + .quiet").all_inner_texts()
     scores = [float(text.removeprefix("score ")) for text in shown]
