@@ -1,4 +1,8 @@
-"""Bricks, models and searches on the other backends of Keras: their tests pass there as well."""
+"""Layers and models on the other backends of Keras: what most easily goes wrong there.
+
+All of their tests pass there, and take minutes; `.ci/run` runs them:
+`KERAS_BACKEND=jax python -m pytest tests/layers tests/models tests/test_decoding.py`.
+"""
 
 import importlib.util
 import os
@@ -8,16 +12,8 @@ import sys
 
 import pytest
 
-# The rest passes as well, and takes minutes more: `KERAS_BACKEND=jax python -m pytest tests/layers
-# tests/models tests/test_decoding.py`.
-PARTS = (
-    "tests/layers/test_contracts.py",
-    "tests/layers/test_attention.py",
-    "tests/models/test_contracts.py",
-    "tests/test_decoding.py::test_a_larger_buffer_changes_nothing",
-)
-# Most of the time on JAX is compilation of operations that run once.
-QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+PARTS = ("tests/layers/test_contracts.py", "tests/models/test_contracts.py")
+CHOSEN = "dropout_acts_in_fit or carried_masks or symbolic_shape or paths"
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -25,11 +21,11 @@ def test_layers_and_models(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     process = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *PARTS],
+        [sys.executable, "-m", "pytest", "-q", *PARTS, "-k", CHOSEN],
         capture_output=True,
         text=True,
         cwd=pathlib.Path(__file__).parents[1],
-        env={**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": QUICKLY},
+        env={**os.environ, "KERAS_BACKEND": backend},
     )
     assert process.returncode == 0, process.stdout[-3000:]
     assert " passed" in process.stdout
