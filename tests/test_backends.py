@@ -1,7 +1,7 @@
 """Layers and models on the other backends of Keras: what most easily goes wrong there.
 
-All of their tests pass there, and take minutes; `.ci/run` runs them:
-`KERAS_BACKEND=jax python -m pytest tests/layers tests/models tests/test_decoding.py`.
+All of their tests can run there, which takes minutes; `.ci/run` runs those on PyTorch, most on JAX:
+`KERAS_BACKEND=torch python -m pytest tests/layers tests/models tests/test_decoding.py`.
 """
 
 import importlib.util
