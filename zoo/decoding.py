@@ -129,9 +129,12 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
 
     def body(position, tokens, last, log_probs, lengths, done, cache):
         logits, cache = step(last, cache)
-        logits, total = _allowed(logits, position, special, min_length)
-        token = choose(logits, position)
+        logits = ops.cast(logits, "float32")
+        total = ops.logsumexp(logits, axis=-1)
+        token = choose(_allowed(logits, total, position, special, min_length), position)
         gained = ops.take_along_axis(logits, token[..., None], axis=-1)[..., 0] - total
+        if special.first is not None:  # with a probability of one
+            gained = ops.where(position == 0, 0.0, gained)
         token = ops.where(done, special.pad, token)
         tokens = ops.where(ops.arange(shape[2]) == position, token[..., None], tokens)
         log_probs = log_probs + ops.where(done, 0.0, gained)
@@ -239,7 +242,9 @@ def _advance(step, state, done, special, alpha, min_length):
     """One step of beam search, in which sentences that are `done` [B] keep what has finished."""
     beam_size = ops.shape(state.last)[1]
     logits, cache = step(state.last, state.cache)
-    logits, total = _allowed(logits, state.position, special, min_length)
+    logits = ops.cast(logits, "float32")
+    total = ops.logsumexp(logits, axis=-1)
+    logits = _allowed(logits, total, state.position, special, min_length)
     parents, token, log_probs = _continuations(logits, state.live.log_probs - total, 2 * beam_size)
     tokens = ops.take_along_axis(state.live.tokens, parents[:, :, None], axis=1)
     now = ops.arange(ops.shape(tokens)[2]) == state.position
@@ -302,13 +307,11 @@ def _pick(hypotheses, chosen):
     )
 
 
-def _allowed(logits, position, special, min_length):
-    """Logits [B, K, V] in float32, minus infinity for tokens that must not come next.
+def _allowed(logits, total, position, special, min_length):
+    """Logits [B, K, V], minus infinity for tokens that must not come next.
 
-    Returns them and the logarithm of the sum of ``exp(logits)`` over all tokens [B, K].
+    `total` [B, K] is the logarithm of the sum of ``exp(logits)``.
     """
-    logits = ops.cast(logits, "float32")
-    total = ops.logsumexp(logits, axis=-1)
     token = ops.arange(ops.shape(logits)[-1])
     forbidden = token == special.pad
     if special.start != special.end:  # some models start with the end token
@@ -320,7 +323,7 @@ def _allowed(logits, position, special, min_length):
     if special.first is not None:  # with a probability of one
         forced = ops.where(token == special.first, total[..., None], NEG_INF)
         logits = ops.where(position == 0, forced, logits)
-    return logits, total
+    return logits
 
 
 def _top_k(values, k, block=128):
