@@ -44,16 +44,20 @@ def attention_weights(query, key, mask=None, bias=None):
             `zoo.layers.RelativePositions`.
 
     Returns:
-        [B, H, T, S] in the dtype of `query`, computed in float32 or wider. Each row sums to one;
-        masked weights are exactly zero, and so are all of a query that may attend to nothing.
+        [B, H, T, S] in the dtype of `query`. The softmax is computed in float32 or wider, and so
+        are the scores of float16, which would overflow; those of bfloat16 are products in bfloat16.
+        Each row sums to one; masked weights are exactly zero, and so are all of a query that may
+        attend to nothing.
     """
     dtype = keras.backend.standardize_dtype(query.dtype)
-    wide = "float64" if dtype == "float64" else "float32"
-    # Cheaper than scaling the scores.
-    query = ops.cast(query, wide) * query.shape[-1] ** -0.5
-    scores = ops.matmul(query, ops.transpose(ops.cast(key, wide), (0, 1, 3, 2)))
+    if dtype == "float16":
+        query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
+    # Scaling the query is cheaper than scaling the scores.
+    query = query * query.shape[-1] ** -0.5
+    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+    scores = ops.cast(scores, "float64" if dtype == "float64" else "float32")
     if bias is not None:
-        scores = scores + ops.cast(bias, wide)
+        scores = scores + ops.cast(bias, scores.dtype)
     if mask is not None:
         scores = ops.where(mask, scores, -1e9)
     weights = ops.softmax(scores, axis=-1)
