@@ -103,8 +103,6 @@ class ImageClassifier:
     @classmethod
     def load(cls, folder):
         """Loads a classifier that `save` wrote."""
-        import zoo.models  # noqa: F401  registers the model classes with Keras
-
         folder = pathlib.Path(folder)
         description = json.loads((folder / DESCRIPTION_FILE).read_text())
         classifier = cls(

@@ -206,8 +206,6 @@ class Translator:
     @classmethod
     def load(cls, folder):
         """Reads what `save` wrote."""
-        import zoo.models  # noqa: F401  registers its classes with Keras
-
         folder = pathlib.Path(folder)
         description = json.loads((folder / DESCRIPTION_FILE).read_text())
         translator = cls(

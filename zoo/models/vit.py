@@ -175,8 +175,11 @@ class ViT(ZooModel):
             name="positions",
         )
         self._dropout = keras.layers.Dropout(self.dropout, dtype=policy)
-        registers = RegisterTokens(self.num_registers, prefix, dtype=policy, name="registers")
-        self.registers = registers if self.num_registers else None
+        self.registers = None
+        if self.num_registers:
+            self.registers = RegisterTokens(
+                self.num_registers, prefix, dtype=policy, name="registers"
+            )
         rate, last = self.stochastic_depth, self.num_layers - 1
         rates = [rate * index / last for index in range(last)] + [rate]
         self.encoder_blocks = [
@@ -263,10 +266,15 @@ class ViT(ZooModel):
             )
         return patch_grid(shape[1:3], self.patch_size)
 
-    def _all_tokens(self, images, training):
+    def _before_last_block(self, images, training):
         x = self._embed(images, training)
-        for block in self.encoder_blocks:
+        for block in self.encoder_blocks[:-1]:
             x = block(x, **training_argument(training))
+        return x
+
+    def _all_tokens(self, images, training):
+        x = self._before_last_block(images, training)
+        x = self.encoder_blocks[-1](x, **training_argument(training))
         return _apply(self.encoder_norm, x)
 
     def _pooled(self, images, training):
@@ -281,9 +289,7 @@ class ViT(ZooModel):
 
     def _class_tokens(self, images, training):
         """The first of `_all_tokens`: the last block need not compute the others."""
-        x = self._embed(images, training)
-        for block in self.encoder_blocks[:-1]:
-            x = block(x, **training_argument(training))
+        x = self._before_last_block(images, training)
         x = self.encoder_blocks[-1].first_tokens(x, self.num_prefix_tokens, training=training)
         return _apply(self.encoder_norm, x)
 
