@@ -79,7 +79,6 @@ def greedy_search(
     Returns:
         `Hypotheses` with K = 1.
     """
-
     shape = (batch_size, 1, max_length if buffer_length is None else buffer_length)
     settings = (special, max_length, alpha, min_length)
     return _extend(step, cache, shape, *settings, lambda logits, _: _top_k(logits, 1)[1][..., 0])
@@ -124,10 +123,10 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
     """Adds tokens to hypotheses [B, K, T] until all have ended: ``choose(logits, position)``."""
     _check(shape[2], max_length=max_length)
 
-    def unfinished(position, tokens, last, log_probs, lengths, done, cache):
+    def unfinished(position, tokens, last, log_probs, done, cache):
         return ops.logical_and(position < max_length, ops.logical_not(ops.all(done)))
 
-    def body(position, tokens, last, log_probs, lengths, done, cache):
+    def body(position, tokens, last, log_probs, done, cache):
         logits, cache = step(last, cache)
         logits = ops.cast(logits, "float32")
         total = ops.logsumexp(logits, axis=-1)
@@ -138,9 +137,8 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
         token = ops.where(done, special.pad, token)
         tokens = ops.where(ops.arange(shape[2]) == position, token[..., None], tokens)
         log_probs = log_probs + ops.where(done, 0.0, gained)
-        lengths = lengths + ops.cast(ops.logical_not(done), "int32")
         done = ops.logical_or(done, token == special.end)
-        return position + 1, tokens, token, log_probs, lengths, done, cache
+        return position + 1, tokens, token, log_probs, done, cache
 
     rows = shape[:2]
     start = (
@@ -148,11 +146,11 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
         ops.full(shape, special.pad, "int32"),
         ops.full(rows, special.start, "int32"),
         ops.zeros(rows, "float32"),
-        ops.zeros(rows, "int32"),
         ops.zeros(rows, "bool"),
         cache,
     )
-    _, tokens, _, log_probs, lengths, _, _ = ops.while_loop(unfinished, body, start)
+    _, tokens, _, log_probs, _, _ = ops.while_loop(unfinished, body, start)
+    lengths = ops.sum(ops.cast(tokens != special.pad, "int32"), axis=-1)
     return Hypotheses(tokens, log_probs, log_probs / length_penalty(lengths, alpha))
 
 
@@ -165,6 +163,7 @@ class BeamState(NamedTuple):
         finished: `Hypotheses` that have ended, the best first; empty places have a score of minus
             infinity.
         last: int32 [B, K], the last token of each live hypothesis.
+        done: bool [B], whether no live hypothesis can surpass the finished ones.
         cache: of `step`.
     """
 
@@ -172,6 +171,7 @@ class BeamState(NamedTuple):
     live: Hypotheses
     finished: Hypotheses
     last: Any
+    done: Any
     cache: Any
 
 
@@ -213,16 +213,16 @@ def beam_search(
         live=empty._replace(log_probs=ops.where(first, 0.0, none)),
         finished=empty,
         last=ops.full(rows, special.start, "int32"),
+        done=ops.zeros(batch_size, "bool"),
         cache=cache,
     )
 
     def unfinished(state):
-        done = ops.all(_done(state, alpha, max_length))
-        return ops.logical_and(state.position < max_length, ops.logical_not(done))
+        return ops.logical_and(state.position < max_length, ops.logical_not(ops.all(state.done)))
 
     def body(state):
-        done = _done(state, alpha, max_length)
-        return (_advance(step, state, done, special, alpha, min_length),)
+        state = _advance(step, state, special, alpha, min_length)
+        return (state._replace(done=_done(state, alpha, max_length)),)
 
     [state] = ops.while_loop(unfinished, body, (state,))
     return _ranked(state, alpha)
@@ -238,8 +238,8 @@ def _done(state, alpha, max_length):
     return ops.logical_and(surpassed, ops.min(scores, axis=1) > NEG_INF)
 
 
-def _advance(step, state, done, special, alpha, min_length):
-    """One step of beam search, in which sentences that are `done` [B] keep what has finished."""
+def _advance(step, state, special, alpha, min_length):
+    """One step of beam search, in which sentences that are done keep what has finished."""
     beam_size = ops.shape(state.last)[1]
     logits, cache = step(state.last, state.cache)
     logits = ops.cast(logits, "float32")
@@ -252,7 +252,7 @@ def _advance(step, state, done, special, alpha, min_length):
 
     is_end = token == special.end
     joins = ops.logical_and(is_end, ops.arange(2 * beam_size) < beam_size)
-    joins = ops.logical_and(joins, ops.logical_not(done)[:, None])
+    joins = ops.logical_and(joins, ops.logical_not(state.done)[:, None])
     scores = log_probs / length_penalty(state.position + 1, alpha)
     ended = Hypotheses(tokens, log_probs, ops.where(joins, scores, NEG_INF))
     finished = _concatenated(state.finished, ended)
@@ -265,6 +265,7 @@ def _advance(step, state, done, special, alpha, min_length):
         _pick(Hypotheses(tokens, continued, scores), chosen),
         finished,
         ops.take_along_axis(token, chosen, axis=1),
+        state.done,
         cache.follow(ops.take_along_axis(parents, chosen, axis=1)),
     )
 
@@ -300,11 +301,8 @@ def _concatenated(first, second):
 
 def _pick(hypotheses, chosen):
     """The hypotheses with the given indices, int [B, K]."""
-    return Hypotheses(
-        ops.take_along_axis(hypotheses.tokens, chosen[:, :, None], axis=1),
-        ops.take_along_axis(hypotheses.log_probs, chosen, axis=1),
-        ops.take_along_axis(hypotheses.scores, chosen, axis=1),
-    )
+    tokens = ops.take_along_axis(hypotheses.tokens, chosen[:, :, None], axis=1)
+    return Hypotheses(tokens, *(ops.take_along_axis(x, chosen, axis=1) for x in hypotheses[1:]))
 
 
 def _allowed(logits, total, position, special, min_length):
@@ -358,12 +356,9 @@ def _draw(logits, uniform, top_k, top_p):
     if top_p is not None:
         probabilities = ops.where(before < top_p, probabilities, 0.0)
     cumulative = ops.cumsum(probabilities, axis=-1)
-    exceeded = cumulative > uniform[..., None] * cumulative[..., -1:]
-    # Rounding can leave `exceeded` false everywhere: then take the last token that can be drawn.
-    place = ops.minimum(
-        ops.sum(ops.cast(ops.logical_not(exceeded), "int32"), axis=-1),
-        ops.sum(ops.cast(probabilities > 0, "int32"), axis=-1) - 1,
-    )
+    before = ops.sum(ops.cast(cumulative <= uniform[..., None] * cumulative[..., -1:], "int32"), -1)
+    # Rounding can place all tokens before: then take the last that can be drawn.
+    place = ops.minimum(before, ops.sum(ops.cast(probabilities > 0, "int32"), axis=-1) - 1)
     chosen = ops.take_along_axis(ops.cast(tokens, "int32"), place[..., None], axis=-1)
     return chosen[..., 0]
 
@@ -373,6 +368,6 @@ def _check(buffer_length, max_length=None, **arguments):
     for name, value in {"max_length": max_length, **arguments}.items():
         if isinstance(value, Real) and not value > 0:
             raise ValueError(f"{name} must be positive. Received: {name}={value}.")
-    lengths = (buffer_length, max_length)
-    if all(isinstance(length, Real) for length in lengths) and buffer_length < max_length:
+    is_known = isinstance(buffer_length, Real) and isinstance(max_length, Real)
+    if is_known and buffer_length < max_length:
         raise ValueError(f"There is a buffer for {buffer_length} of {max_length} tokens.")

@@ -126,7 +126,7 @@ def test_what_the_grammar_makes_of_a_witness(source, target):
     for _ in range(30_000):
         english, spanish = sentences.draw()
         found += [spanish] * (english == source)
-        if len(found) == 2:
+        if found:
             break
     assert {*found} == {target}
 
@@ -158,10 +158,9 @@ def test_the_seed_alone_decides_and_tensorflow_is_not_needed(pairs):
         "print(hashlib.sha256(repr(phrasebook_pairs()).encode()).hexdigest());"
     )
     digest = hashlib.sha256(repr(pairs).encode()).hexdigest()
-    for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
-        assert output == digest + "\n"
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}  # this process has another
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert output == digest + "\n"
 
 
 def test_what_is_held_out_is_not_trained_on():

@@ -10,9 +10,9 @@ from keras import ops
 from zoo.layers import (
     MultiHeadAttention,
     MultiHeadSelfAttention,
+    attention_mask,
     attention_weights,
     causal_mask,
-    combine_masks,
     padding_mask,
     scaled_dot_product_attention,
 )
@@ -203,7 +203,7 @@ def test_bad_arguments():
 def test_masks():
     valid = np.array([[True, True, False]])
     expected = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0]], bool)
-    both = numpy(combine_masks(padding_mask(valid), None, causal_mask(3)))
+    both = numpy(attention_mask(padding_mask(valid), None, causal_mask(3)))
     assert (both == expected[None, None]).all()
-    assert combine_masks(None, None) is None
+    assert attention_mask(None, None) is None
     assert (numpy(causal_mask(4)) == np.tri(4, dtype=bool)).all()

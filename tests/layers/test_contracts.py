@@ -94,8 +94,8 @@ CASES = {
     ),
     "PatchExtract": Case(lambda **k: L.PatchExtract(2, **k), [_IMAGES], [(1, 2)]),
     "PatchEmbed": Case(lambda **k: L.PatchEmbed(_E, 2, **k), [_IMAGES], [(1, 2)]),
-    "ClassToken": Case(lambda **k: L.ClassToken(2, **k), [_SEQUENCE], [(1,)]),
-    "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, 1, **k), [_SEQUENCE], [(1,)]),
+    "ClassToken": Case(lambda **k: L.ClassToken(2, "ones", **k), [_SEQUENCE], [(1,)]),
+    "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, 1, "ones", **k), [_SEQUENCE], [(1,)]),
 }
 each_layer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 masked = {name: case for name, case in CASES.items() if case.keys}

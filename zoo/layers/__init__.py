@@ -11,7 +11,7 @@ from zoo.layers.class_token import ClassToken, RegisterTokens
 from zoo.layers.decoder import TransformerDecoder
 from zoo.layers.encoder import TransformerEncoder
 from zoo.layers.feed_forward import FeedForward, gelu, gelu_tanh, quick_gelu, swiglu
-from zoo.layers.masks import attention_mask, causal_mask, combine_masks, padding_mask
+from zoo.layers.masks import attention_mask, causal_mask, padding_mask
 from zoo.layers.patches import PatchEmbed, PatchExtract, patch_grid
 from zoo.layers.positions import (
     LearnedPositions,

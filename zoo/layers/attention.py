@@ -11,7 +11,7 @@ from keras import ops
 from zoo.layers.cache import KeyValue
 from zoo.layers.config import ConfigMixin
 from zoo.layers.linear import linear
-from zoo.layers.masks import attention_mask, carried_mask, combine_masks
+from zoo.layers.masks import attention_mask, carried_mask
 from zoo.layers.training import training_argument
 
 
@@ -165,7 +165,7 @@ class MultiHeadSelfAttention(_Attention):
         self.output_projection.build((None, self._value_width))
 
     def call(self, x, mask=None, bias=None):
-        return self._attend(*self._project(x), attention_mask(mask, x), bias)
+        return self._attend(*self._project(x), attention_mask(mask, keys=x), bias)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embed_dim)
@@ -175,7 +175,7 @@ class MultiHeadSelfAttention(_Attention):
         query, key, value = self._project(x)
         mask, bias = (
             tensor[..., :count, :] if tensor is not None and len(tensor.shape) > 1 else tensor
-            for tensor in (attention_mask(mask, x), bias)
+            for tensor in (attention_mask(mask, keys=x), bias)
         )
         return self._attend(query[:, :, :count], key, value, mask, bias, training)
 
@@ -200,12 +200,12 @@ class MultiHeadSelfAttention(_Attention):
         """
         query, key, value = self._project(x)
         cache = cache.write(key, value, position)
-        return self._attend(query, *cache, combine_masks(mask), bias), cache
+        return self._attend(query, *cache, attention_mask(mask), bias), cache
 
     def attention_weights(self, x, mask=None, bias=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
         query, key, _ = self._project(x)
-        return attention_weights(query, key, attention_mask(mask, x), bias)
+        return attention_weights(query, key, attention_mask(mask, keys=x), bias)
 
     def _project(self, x):
         """Heads of the queries, keys and values."""
@@ -236,7 +236,7 @@ class MultiHeadAttention(_Attention):
         self.output_projection.build((None, self._value_width))
 
     def call(self, query, memory, mask=None):
-        return self.attend(query, self.project(memory), attention_mask(mask, memory))
+        return self.attend(query, self.project(memory), attention_mask(mask, keys=memory))
 
     def compute_output_shape(self, query_shape, memory_shape):
         return (*query_shape[:-1], self.embed_dim)
@@ -252,13 +252,13 @@ class MultiHeadAttention(_Attention):
         The mask that the memory carries has to be given as `mask`: `project` does not keep it.
         """
         query = self._heads(linear(self.query, query))
-        return self._attend(query, *memory, combine_masks(mask))
+        return self._attend(query, *memory, attention_mask(mask))
 
     def attention_weights(self, query, memory, mask=None):
         """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
         query = self._heads(linear(self.query, query))
         key, _ = self.project(memory)
-        return attention_weights(query, key, attention_mask(mask, memory))
+        return attention_weights(query, key, attention_mask(mask, keys=memory))
 
 
 @keras.saving.register_keras_serializable("zoo")

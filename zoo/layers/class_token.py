@@ -15,65 +15,49 @@ class ClassToken(ConfigMixin, keras.layers.Layer):
 
     Args:
         num_tokens: R; 2 for a class and a distillation token (Touvron et al. 2020, section 4).
+        initializer: that of the tokens.
 
     Input: [B, T, E]. Output: [B, R + T, E].
     """
 
-    def __init__(self, num_tokens=1, **kwargs):
+    num_prefix_tokens = 0  # how many tokens stay before these
+
+    def __init__(self, num_tokens=1, initializer="zeros", **kwargs):
         super().__init__(**kwargs)
         self.store(locals())
 
     def build(self, input_shape):
-        self.token = self.add_weight(
-            shape=(self.num_tokens, input_shape[-1]), initializer="zeros", name="token"
-        )
+        shape = (self.num_tokens, input_shape[-1])
+        self.tokens = self.add_weight(shape, self.initializer, name="tokens")
 
     def call(self, x):
-        return ops.concatenate([_for_each_example(self.token, x), x], axis=1)
+        shape = (ops.shape(x)[0], *self.tokens.shape)
+        tokens = ops.broadcast_to(ops.cast(self.tokens, x.dtype), shape)
+        prefix = self.num_prefix_tokens
+        parts = [x[:, :prefix], tokens, x[:, prefix:]] if prefix else [tokens, x]
+        return ops.concatenate(parts, axis=1)
 
     def compute_output_shape(self, input_shape):
-        return _longer(input_shape, self.num_tokens)
+        batch, length, width = input_shape
+        return (batch, None if length is None else length + self.num_tokens, width)
 
 
 @keras.saving.register_keras_serializable("zoo")
-class RegisterTokens(ConfigMixin, keras.layers.Layer):
+class RegisterTokens(ClassToken):
     """Inserts learned tokens that a model computes with, and whose outputs are discarded.
 
     They have no positions. Source: Darcet et al. 2023, "Vision Transformers Need Registers",
     section 2.2.
 
     Args:
-        num_registers: R.
-        num_prefix_tokens: tokens, such as CLS, that stay before the registers.
+        num_tokens: R.
+        num_prefix_tokens: number of tokens, such as CLS, that stay before the registers.
+        initializer: that of the tokens; a truncated normal distribution by default.
 
     Input: [B, T, E]. Output: [B, T + R, E].
     """
 
-    def __init__(self, num_registers, num_prefix_tokens=0, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, num_tokens, num_prefix_tokens=0, initializer=None, **kwargs):
+        initializer = initializer or keras.initializers.TruncatedNormal(stddev=0.02)
+        super().__init__(num_tokens, initializer, **kwargs)
         self.store(locals())
-
-    def build(self, input_shape):
-        self.tokens = self.add_weight(
-            shape=(self.num_registers, input_shape[-1]),
-            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
-            name="tokens",
-        )
-
-    def call(self, x):
-        parts = ops.split(x, [self.num_prefix_tokens], axis=1) if self.num_prefix_tokens else [x]
-        parts.insert(-1, _for_each_example(self.tokens, x))
-        return ops.concatenate(parts, axis=1)
-
-    def compute_output_shape(self, input_shape):
-        return _longer(input_shape, self.num_registers)
-
-
-def _for_each_example(tokens, x):
-    """[R, E] -> [B, R, E], in the dtype of `x`."""
-    return ops.broadcast_to(ops.cast(tokens, x.dtype), (ops.shape(x)[0], *tokens.shape))
-
-
-def _longer(shape, extra):
-    batch, length, width = shape
-    return (batch, None if length is None else length + extra, width)

@@ -8,7 +8,7 @@ from keras import ops
 
 from zoo.layers.attention import MultiHeadAttention, MultiHeadSelfAttention
 from zoo.layers.cache import DecoderCache
-from zoo.layers.masks import causal_mask, combine_masks
+from zoo.layers.masks import attention_mask, causal_mask
 from zoo.layers.residual import TransformerBlock
 
 
@@ -41,7 +41,7 @@ class TransformerDecoder(TransformerBlock):
         self.cross_attention.build(x_shape, memory_shape)
 
     def call(self, x, memory, mask=None, memory_mask=None, bias=None):
-        causal = combine_masks(causal_mask(ops.shape(x)[1]), mask)
+        causal = attention_mask(causal_mask(ops.shape(x)[1]), mask)
         x = self.residual("self_attention", x, mask=causal, bias=bias)
         x = self.residual("cross_attention", x, memory, mask=memory_mask)
         return self.residual("feed_forward", x)
@@ -63,13 +63,11 @@ class TransformerDecoder(TransformerBlock):
         """Computes new positions.
 
         Args:
-            x: [B, T, E], the new positions.
+            x, position, bias: see `zoo.layers.MultiHeadSelfAttention.step`.
             cache: `DecoderCache` of `length` positions.
-            position: index in the cache of the first of them, an int or a scalar tensor.
-            mask: bool, broadcastable to [B, H, T, length]: what they may attend to, the new
-                positions among themselves included.
+            mask: bool, broadcastable to [B, H, T, length]: what the new positions may attend to,
+                themselves included.
             memory_mask: bool, as for a call.
-            bias: added to the scores of the self-attention, broadcastable to [B, H, T, length].
 
         Returns:
             ([B, T, E], the cache with `x` written to it).
@@ -86,7 +84,7 @@ class TransformerDecoder(TransformerBlock):
 
     def cross_attention_weights(self, x, memory, mask=None, memory_mask=None, bias=None):
         """The attention weights of each position over the memory: [B, H, T, S]."""
-        causal = combine_masks(causal_mask(ops.shape(x)[1]), mask)
+        causal = attention_mask(causal_mask(ops.shape(x)[1]), mask)
         x = self.residual("self_attention", x, mask=causal, bias=bias)
         x = self.sublayer_input("cross_attention", x)
         return self.cross_attention.attention_weights(x, memory, memory_mask)

@@ -38,12 +38,7 @@ def swiglu(x):
     return ops.silu(gate) * value
 
 
-ACTIVATIONS = {
-    "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-    "quick_gelu": quick_gelu,
-    "swiglu": swiglu,
-}
+ACTIVATIONS = {function.__name__: function for function in (gelu, gelu_tanh, quick_gelu, swiglu)}
 
 
 @keras.saving.register_keras_serializable("zoo")

@@ -12,6 +12,8 @@ them padding, with T = S = 3 (rows are queries, columns are keys)::
     1 1 0               1 1 1               1 1 0
 """
 
+import functools
+
 import keras
 from keras import ops
 from keras.src.backend import get_keras_mask as carried_mask  # it has no public name
@@ -44,40 +46,27 @@ def causal_mask(length):
     return (positions <= positions[:, None])[None, None]
 
 
-def combine_masks(*masks):
-    """Attends where all of `masks` do, each of any form that `attention_mask` accepts, or None.
-
-    Returns:
-        bool of rank 4, or None if all are None.
-    """
-    combined = None
-    for mask in map(_rank_4, masks):
-        if mask is not None:
-            combined = mask if combined is None else ops.logical_and(combined, mask)
-    return combined
-
-
-def attention_mask(mask, keys):
-    """The mask of a call AND the padding mask that the keys carry.
+def attention_mask(*masks, keys=None):
+    """Attends where all of `masks` do and the padding mask that the keys carry does.
 
     Args:
-        mask: None; bool [B, S], True where a key is real; bool [B, T, S]; or bool of rank 4,
+        masks: each None; bool [B, S], True where a key is real; bool [B, T, S]; or bool of rank 4,
             broadcastable to [B, H, T, S]. Integers 0 and 1 are accepted as well.
-        keys: [B, S, any width], possibly with a mask attached by a Keras layer, such as
+        keys: None, or [B, S, any width], possibly with a mask attached by a Keras layer, such as
             `keras.layers.Embedding` with ``mask_zero=True``.
 
     Returns:
-        bool of rank 4, or None.
+        bool of rank 4, or None if there is no mask.
 
     Raises:
-        ValueError: if `mask` has another rank, or is floating point.
+        ValueError: if a mask has another rank, or is floating point.
     """
-    return combine_masks(mask, carried_mask(keys))
+    carried = None if keys is None else carried_mask(keys)
+    given = [_rank_4(mask) for mask in (*masks, carried) if mask is not None]
+    return functools.reduce(ops.logical_and, given) if given else None
 
 
 def _rank_4(mask):
-    if mask is None:
-        return None
     mask = ops.convert_to_tensor(mask)
     dtype = keras.backend.standardize_dtype(mask.dtype)
     if "float" in dtype:
@@ -91,4 +80,4 @@ def _rank_4(mask):
             "An attention mask has shape [B, S] (True where a key is real), [B, T, S] or one that "
             f"is broadcastable to [B, H, T, S]. Received: shape {tuple(mask.shape)}."
         )
-    return ops.expand_dims(ops.cast(mask, "bool"), axes) if axes else ops.cast(mask, "bool")
+    return ops.expand_dims(ops.cast(mask, "bool"), axes)

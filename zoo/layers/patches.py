@@ -51,7 +51,7 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class PatchEmbed(ConfigMixin, keras.layers.Layer):
+class PatchEmbed(PatchExtract):
     """Cuts an image into patches and projects each linearly to the model width.
 
     Source: Dosovitskiy et al. 2020, section 3.1, equation 1. The same as a convolution whose
@@ -68,19 +68,18 @@ class PatchEmbed(ConfigMixin, keras.layers.Layer):
     """
 
     def __init__(self, embed_dim, patch_size, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(patch_size, **kwargs)
         self.store(locals())
-        self.extract = PatchExtract(patch_size, dtype=self.dtype_policy, name="extract")
         self.projection = keras.layers.Dense(embed_dim, dtype=self.dtype_policy, name="projection")
 
     def build(self, input_shape):
-        self.projection.build(self.extract.compute_output_shape(input_shape))
+        self.projection.build(super().compute_output_shape(input_shape))
 
     def call(self, images):
-        return self.projection(self.extract(images))
+        return self.projection(super().call(images))
 
     def compute_output_shape(self, input_shape):
-        return (*self.extract.compute_output_shape(input_shape)[:2], self.embed_dim)
+        return (*super().compute_output_shape(input_shape)[:2], self.embed_dim)
 
 
 def patch_grid(image_size, patch_size):

@@ -111,7 +111,7 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape):
-        positions = self.shape if self._is_sequence else math.prod(self.shape)
+        positions = self.shape if isinstance(self.shape, Integral) else math.prod(self.shape)
         self.embeddings = self.add_weight(
             shape=(self.num_prefix_tokens + positions, input_shape[-1]),
             initializer=keras.initializers.TruncatedNormal(stddev=0.02),
@@ -120,7 +120,7 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
 
     def call(self, x, grid=None, start=0):
         length = ops.shape(x)[1]
-        if self._is_sequence:
+        if isinstance(self.shape, Integral):
             table = self._of_sequence(length, start)
         elif grid is None or tuple(grid) == tuple(self.shape):
             table = self.embeddings
@@ -151,10 +151,6 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    @property
-    def _is_sequence(self):
-        return isinstance(self.shape, Integral)
 
     def _of_sequence(self, length, start):
         size = self.embeddings.shape[0]

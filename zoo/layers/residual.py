@@ -66,13 +66,12 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         self.supports_masking = True
         policy = self.dtype_policy
         for sublayer in self.sublayers:
-            norm_name, scale_name = f"{sublayer}_norm", f"{sublayer}_scale"
-            norm_layer = keras.layers.LayerNormalization(
-                epsilon=epsilon, dtype=policy, name=norm_name
-            )
-            setattr(self, norm_name, norm_layer)
+            name = f"{sublayer}_norm"
+            layer = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name=name)
+            setattr(self, name, layer)
             if layer_scale is not None:
-                setattr(self, scale_name, LayerScale(layer_scale, dtype=policy, name=scale_name))
+                name = f"{sublayer}_scale"
+                setattr(self, name, LayerScale(layer_scale, dtype=policy, name=name))
         settings = {"key_dim": key_dim, "dropout": attention_dropout, "qkv_bias": qkv_bias}
         self.create_attention({**settings, "dtype": policy})
         self.feed_forward = FeedForward(

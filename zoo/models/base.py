@@ -29,15 +29,16 @@ class ZooModel(ConfigMixin, keras.Model):
         spec = super().compute_output_spec(*args, **kwargs)
         return keras.KerasTensor(spec.shape, self.variable_dtype)  # logits are in full precision
 
+    def layer(self, kind, name, *arguments, **settings):
+        """A layer with the dtype policy of the model."""
+        return kind(*arguments, **settings, dtype=self.dtype_policy, name=name)
+
     def block(self, kind, name, **settings):
         """A block with the arguments that the model has under the same names."""
         shared = {name: getattr(self, name) for name in _BLOCK_ARGUMENTS if hasattr(self, name)}
-        return kind(**shared, **settings, dtype=self.dtype_policy, name=name)
+        return self.layer(kind, name, **shared, **settings)
 
-    def norm_layer(self, name, exists=True):
-        """A layer normalization, or None."""
-        if not exists:
-            return None
-        return keras.layers.LayerNormalization(
-            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
-        )
+    def norm_layer(self, name, exists):
+        """A layer normalization if it `exists`, or None."""
+        kind = keras.layers.LayerNormalization
+        return self.layer(kind, name, epsilon=self.epsilon) if exists else None

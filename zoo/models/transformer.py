@@ -48,9 +48,7 @@ def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
 
     Args:
         size: "base", "big" or None.
-        source_vocab_size: number of source tokens.
-        target_vocab_size: V, number of target tokens.
-        **settings: see `zoo.models.Transformer`.
+        source_vocab_size, target_vocab_size, **settings: see `zoo.models.Transformer`.
 
     Returns:
         A built `zoo.models.Transformer`.
@@ -157,16 +155,16 @@ class Transformer(ZooModel):
                 dtype=self.variable_dtype,  # logits are in full precision
                 name="output_projection",
             )
-        self.source_positions = self._positions("source_positions", bidirectional=True)
-        self.target_positions = self._positions("target_positions", bidirectional=False)
-        self._dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
-        depths = (self.num_layers, self.num_decoder_layers or self.num_layers)
-        self.encoder_blocks, self.decoder_blocks = (
-            [self.block(kind, f"{side}_{index}") for index in range(depth)]
-            for kind, side, depth in zip(
-                (TransformerEncoder, TransformerDecoder), ("encoder", "decoder"), depths
-            )
-        )
+        self.source_positions = self._positions("source", bidirectional=True)
+        self.target_positions = self._positions("target", bidirectional=False)
+        self._dropout = self.layer(keras.layers.Dropout, "dropout", self.dropout)
+        self.encoder_blocks = [
+            self.block(TransformerEncoder, f"encoder_{index}") for index in range(self.num_layers)
+        ]
+        self.decoder_blocks = [
+            self.block(TransformerDecoder, f"decoder_{index}")
+            for index in range(self.num_decoder_layers or self.num_layers)
+        ]
         pre, embeddings = self.norm == "pre", self.normalize_embeddings
         self.source_norm = self.norm_layer("source_norm", embeddings)
         self.target_norm = self.norm_layer("target_norm", embeddings)
@@ -178,17 +176,14 @@ class Transformer(ZooModel):
         for layer in (self.target_embedding, self.source_embedding):
             if not layer.built:  # they may be one
                 layer.build(ids)
+        shapes = [ids, ids] if self.positions == "relative" else [sequence]
         for layer in (self.source_positions, self.target_positions):
-            shapes = [ids, ids] if self.positions == "relative" else [sequence]
             layer.build(*shapes)
-        for block in self.encoder_blocks:
-            block.build(sequence)
+        norms = (self.source_norm, self.target_norm, self.encoder_norm, self.decoder_norm)
+        for layer in filter(None, (*self.encoder_blocks, *norms, self.output_projection)):
+            layer.build(sequence)
         for block in self.decoder_blocks:
             block.build(sequence, sequence)
-        norms = (self.source_norm, self.target_norm, self.encoder_norm, self.decoder_norm)
-        for layer in (*norms, self.output_projection):
-            if layer is not None:
-                layer.build(sequence)
         if self.logits_bias:
             self.output_bias = self.add_weight(
                 (self.target_vocab_size,), "zeros", autocast=False, name="output_bias"
@@ -224,11 +219,8 @@ class Transformer(ZooModel):
         Raises:
             ValueError: if there are fewer learned positions than `length`.
         """
-        if (
-            self.positions == "learned"
-            and isinstance(length, Integral)
-            and length > self.max_length
-        ):
+        is_known = isinstance(length, Integral)
+        if self.positions == "learned" and is_known and length > self.max_length:
             raise ValueError(
                 f"There are learned positions for {self.max_length} tokens (max_length). "
                 f"Received: length={length}."
@@ -319,24 +311,26 @@ class Transformer(ZooModel):
 
     def _embedding(self, vocab_size, name):
         # With variance 1/E, scaled embeddings have unit variance, about that of the positions.
-        return keras.layers.ReversibleEmbedding(
+        return self.layer(
+            keras.layers.ReversibleEmbedding,
+            name,
             vocab_size,
             self.embed_dim,
             embeddings_initializer=keras.initializers.RandomNormal(stddev=self.embed_dim**-0.5),
             reverse_dtype=self.variable_dtype,  # logits are in full precision
-            dtype=self.dtype_policy,
-            name=name,
         )
 
-    def _positions(self, name, bidirectional):
-        settings = {"dtype": self.dtype_policy, "name": name}
+    def _positions(self, side, bidirectional):
+        name = f"{side}_positions"
         if self.positions == "learned":
-            return LearnedPositions(self.max_length, **settings)
+            return self.layer(LearnedPositions, name, self.max_length)
         if self.positions == "relative":
-            return RelativePositions(self.num_heads, bidirectional=bidirectional, **settings)
+            settings = {"bidirectional": bidirectional}
+            return self.layer(RelativePositions, name, self.num_heads, **settings)
         if self.positions == "sinusoidal":
-            return SinusoidalPositions(**settings)
-        return type(self.positions).from_config({**self.positions.get_config(), **settings})
+            return self.layer(SinusoidalPositions, name)
+        settings = {**self.positions.get_config(), "dtype": self.dtype_policy, "name": name}
+        return type(self.positions).from_config(settings)
 
     def _check(self):
         sizes = (self.source_vocab_size, self.target_vocab_size)

@@ -37,7 +37,7 @@ SIZES = {
 POOLS = ("cls", "mean", "cls+mean")
 
 
-def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=None, **settings):
+def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, **settings):
     """Builds a Vision Transformer of a published size, or of any size by hand.
 
     ``zoo.vit("B/16", num_classes=10)`` is ViT-B with patches of 16x16 pixels. Without a size, give
@@ -46,37 +46,31 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
 
     Args:
         size: "Ti", "S", "B", "L" or "H", a slash and the patch size in pixels; or None.
-        input_shape: (H, W, C) of the images. The model takes other sizes than H and W as well, if
-            the patch size divides them: its positions are then resized.
-        num_classes: number of logits.
-        patch_size: in pixels; divides H and W.
-        **settings: see `zoo.models.ViT`.
+        input_shape, num_classes, **settings: see `zoo.models.ViT`.
 
     Returns:
         A built `zoo.models.ViT`.
 
     Raises:
-        ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
+        ValueError: if the size is unknown or incomplete.
     """
     if size is not None:
-        settings = {**_published(size, patch_size), **settings}
-        patch_size = settings.pop("patch_size")
-    missing = [name for name in Size._fields[:3] if name not in settings]
-    missing = ["patch_size", *missing] if patch_size is None else missing
+        settings = {**_published(size, **settings), **settings}
+    missing = [name for name in ("patch_size", *Size._fields[:3]) if name not in settings]
     if missing:
         raise ValueError(f"Without a size such as 'B/16', zoo.vit also needs {', '.join(missing)}.")
-    model = ViT(input_shape, num_classes, patch_size, **{"name": "vit", **settings})
+    model = ViT(input_shape, num_classes, **{"name": "vit", **settings})
     model.build((None, *input_shape))
     return model
 
 
-def _published(size, patch_size):
+def _published(size, patch_size=None, **_):
     """The settings of a size such as "B/16"."""
     name, _, pixels = str(size).partition("/")
     if name not in SIZES or not pixels.isdecimal():
         raise ValueError(
             f"Unknown size {size!r}. A size is one of {', '.join(SIZES)}, a slash and the patch "
-            f"size in pixels, as in 'B/16'."
+            "size in pixels, as in 'B/16'."
         )
     if patch_size not in (None, int(pixels)):
         raise ValueError(f"The size {size!r} conflicts with patch_size={patch_size}.")
@@ -90,7 +84,8 @@ class ViT(ZooModel):
     docs/published_models.md lists which published models set which of the options.
 
     Args:
-        input_shape: (H, W, C) of the images it is trained on.
+        input_shape: (H, W, C) of the images it is trained on. It takes other sizes as well, if the
+            patch size divides them: its positions are then resized.
         num_classes: number of logits.
         patch_size: in pixels; divides H and W.
         embed_dim: E.
@@ -154,32 +149,26 @@ class ViT(ZooModel):
         super().__init__(**kwargs)
         self.store(locals())
         self.input_shape = tuple(input_shape)
-        # class tokens, which come before registers and patches
-        self.num_prefix_tokens = (
-            int(pool != "mean") if num_class_tokens is None else num_class_tokens
-        )
+        default = int(pool != "mean")
+        self.num_prefix_tokens = default if num_class_tokens is None else num_class_tokens
         self._check()
         self._create_layers()
 
     def _create_layers(self):
-        policy, prefix = self.dtype_policy, self.num_prefix_tokens
-        self.patch_embed = PatchEmbed(
-            self.embed_dim, self.patch_size, dtype=policy, name="patch_embed"
-        )
-        self.class_token = ClassToken(prefix, dtype=policy, name="class_token") if prefix else None
-        self.positions = LearnedPositions(
+        prefix = self.num_prefix_tokens
+        self.patch_embed = self.layer(PatchEmbed, "patch_embed", self.embed_dim, self.patch_size)
+        self.class_token = self.layer(ClassToken, "class_token", prefix) if prefix else None
+        self.positions = self.layer(
+            LearnedPositions,
+            "positions",
             patch_grid(self.input_shape[:2], self.patch_size),
-            num_prefix_tokens=prefix if self.prefix_positions else 0,
-            interpolation=self.interpolation,
-            dtype=policy,
-            name="positions",
+            prefix if self.prefix_positions else 0,
+            self.interpolation,
         )
-        self._dropout = keras.layers.Dropout(self.dropout, dtype=policy)
+        self._dropout = self.layer(keras.layers.Dropout, "dropout", self.dropout)
         self.registers = None
         if self.num_registers:
-            self.registers = RegisterTokens(
-                self.num_registers, prefix, dtype=policy, name="registers"
-            )
+            self.registers = self.layer(RegisterTokens, "registers", self.num_registers, prefix)
         rate, last = self.stochastic_depth, self.num_layers - 1
         rates = [rate * index / last for index in range(last)] + [rate]
         self.encoder_blocks = [
@@ -216,23 +205,17 @@ class ViT(ZooModel):
         return self._pooled(images, training)[:, 0]
 
     def features(self, images, training=None):
-        """The last block's output, after the final norm if there is one, without registers.
-
-        Returns:
-            [B, class tokens + N, E].
-        """
-        x, prefix = self._all_tokens(images, training), self.num_prefix_tokens
+        """The last block's output, normalized, without registers: [B, class tokens + N, E]."""
+        x, prefix = self._tokens(images, training), self.num_prefix_tokens
         parts = [x[:, :prefix], x[:, prefix + self.num_registers :]]
         return ops.concatenate(parts, axis=1) if self.num_registers else x
 
     def attention_maps(self, images):
-        """The attention weights of each token over all, in every layer and head.
+        """The attention weights of each token over all: [B, L, heads, T, T].
 
-        Returns:
-            [B, L, heads, T, T] with T = class tokens + registers + N, in this order.
+        T = class tokens + registers + N, in this order.
         """
-        x = self._embed(images)
-        maps = []
+        x, maps = self._embed(images), []
         for block in self.encoder_blocks:
             maps.append(block.attention_weights(x))
             x = block(x)
@@ -266,32 +249,27 @@ class ViT(ZooModel):
             )
         return patch_grid(shape[1:3], self.patch_size)
 
-    def _before_last_block(self, images, training):
+    def _tokens(self, images, training, count=None):
+        """The last block's output for the first `count` tokens, normalized; for all by default."""
         x = self._embed(images, training)
-        for block in self.encoder_blocks[:-1]:
+        *blocks, last = self.encoder_blocks
+        for block in blocks:
             x = block(x, **training_argument(training))
-        return x
-
-    def _all_tokens(self, images, training):
-        x = self._before_last_block(images, training)
-        x = self.encoder_blocks[-1](x, **training_argument(training))
+        if count is None:
+            x = last(x, **training_argument(training))
+        else:
+            x = last.first_tokens(x, count, training=training)
         return _apply(self.encoder_norm, x)
 
     def _pooled(self, images, training):
         """The input of each head: [B, 1 or 2, width of the heads]."""
         if self.pool == "cls":
-            return _apply(self.head_norm, self._class_tokens(images, training))
-        x = self._all_tokens(images, training)
+            return _apply(self.head_norm, self._tokens(images, training, self.num_prefix_tokens))
+        x = self._tokens(images, training)
         pooled = ops.mean(x[:, self.num_prefix_tokens + self.num_registers :], axis=1)
         if self.pool == "cls+mean":
             pooled = ops.concatenate([x[:, 0], pooled], axis=-1)
         return _apply(self.head_norm, pooled)[:, None]
-
-    def _class_tokens(self, images, training):
-        """The first of `_all_tokens`: the last block need not compute the others."""
-        x = self._before_last_block(images, training)
-        x = self.encoder_blocks[-1].first_tokens(x, self.num_prefix_tokens, training=training)
-        return _apply(self.encoder_norm, x)
 
     def _head(self, name):
         return keras.layers.Dense(
