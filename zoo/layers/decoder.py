@@ -28,12 +28,10 @@ class TransformerDecoder(TransformerBlock):
     [B, H, T, T].
     """
 
-    sublayers = ("self_attention", "cross_attention", "feed_forward")
-
-    def create_attention(self, settings):
-        sizes = (self.embed_dim, self.num_heads)
-        self.self_attention = MultiHeadSelfAttention(*sizes, **settings, name="self_attention")
-        self.cross_attention = MultiHeadAttention(*sizes, **settings, name="cross_attention")
+    attention_layers = {
+        "self_attention": MultiHeadSelfAttention,
+        "cross_attention": MultiHeadAttention,
+    }
 
     def build(self, x_shape, memory_shape):
         super().build(x_shape)

@@ -39,12 +39,7 @@ class TransformerEncoder(TransformerBlock):
             `norm` is unknown.
     """
 
-    sublayers = ("attention", "feed_forward")
-
-    def create_attention(self, settings):
-        self.attention = MultiHeadSelfAttention(
-            self.embed_dim, self.num_heads, **settings, name="attention"
-        )
+    attention_layers = {"attention": MultiHeadSelfAttention}
 
     def build(self, input_shape):
         super().build(input_shape)

@@ -77,8 +77,9 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         self._activation = keras.activations.get(activation)
         self._width = ff_dim or 4 * embed_dim
         halves = 2 if activation is swiglu else 1
-        self.hidden = self._dense(halves * self._width, "hidden")
-        self.output_projection = self._dense(embed_dim, "output_projection")
+        settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
+        self.hidden = keras.layers.Dense(halves * self._width, **settings, name="hidden")
+        self.output_projection = keras.layers.Dense(embed_dim, **settings, name="output_projection")
         self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -93,8 +94,3 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
 
     def _hidden_to_output(self, rows):
         return self.output_projection(self._dropout(self._activation(self.hidden(rows))))
-
-    def _dense(self, units, name):
-        return keras.layers.Dense(
-            units, kernel_initializer=self.kernel_initializer, dtype=self.dtype_policy, name=name
-        )

@@ -20,27 +20,21 @@ from keras.src.backend import get_keras_mask as carried_mask  # it has no public
 
 
 def padding_mask(valid):
-    """Mask that hides padded keys from every query.
+    """Hides padded keys from every query: bool [B, 1, 1, S].
 
     Args:
         valid: bool [B, S], True where a key is real: ``padding_mask(token_ids != pad_id)``.
-
-    Returns:
-        bool [B, 1, 1, S].
     """
     return ops.cast(valid, "bool")[:, None, None, :]
 
 
 def causal_mask(length):
-    """Look-ahead mask: a query attends to keys at its own position and before.
+    """Look-ahead mask: a query attends to keys at its own position and before: bool [1, 1, T, T].
 
     Source: Vaswani et al. 2017, section 3.2.3.
 
     Args:
         length: T = S, an int or a scalar tensor.
-
-    Returns:
-        bool [1, 1, T, T].
     """
     positions = ops.arange(length)
     return (positions <= positions[:, None])[None, None]

@@ -61,10 +61,7 @@ class PatchEmbed(PatchExtract):
         embed_dim: E.
         patch_size: P, in pixels.
 
-    Input: [B, H, W, C]; H and W are multiples of P. Output: [B, N, E].
-
-    Raises:
-        ValueError: if `patch_size` is not positive; on a call, if it does not divide H and W.
+    Input, Raises: see `PatchExtract`. Output: [B, N, E].
     """
 
     def __init__(self, embed_dim, patch_size, **kwargs):
@@ -83,14 +80,11 @@ class PatchEmbed(PatchExtract):
 
 
 def patch_grid(image_size, patch_size):
-    """Rows and columns of patches in an image.
+    """(rows, columns) of patches in an image, None where unknown.
 
     Args:
         image_size: (height, width) in pixels; None where unknown.
         patch_size: P, in pixels.
-
-    Returns:
-        (rows, columns), None where unknown.
 
     Raises:
         ValueError: if the patch size does not divide both.

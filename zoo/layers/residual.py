@@ -33,15 +33,15 @@ class LayerScale(ConfigMixin, keras.layers.Layer):
 
 
 class TransformerBlock(ConfigMixin, keras.layers.Layer):
-    """Base of a block of sub-layers with a residual connection each.
+    """Base of a block of attention and feed-forward layers with a residual connection each.
 
-    The arguments are described in `zoo.layers.TransformerEncoder`. A subclass names its `sublayers`
-    and creates those that are attention in `create_attention`. The norm of ``attention`` is
-    ``attention_norm``, its layer scale ``attention_scale``. A pre-norm stack needs one more layer
-    normalization after its last block, which belongs to the model.
+    The arguments are described in `zoo.layers.TransformerEncoder`. A subclass gives the names and
+    classes of its `attention_layers`. The norm of ``attention`` is ``attention_norm``, its layer
+    scale ``attention_scale``. A pre-norm stack needs one more layer normalization after its last
+    block, which belongs to the model.
     """
 
-    sublayers = ("feed_forward",)
+    attention_layers = {}
 
     def __init__(
         self,
@@ -65,15 +65,16 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         self.store(locals())
         self.supports_masking = True
         policy = self.dtype_policy
-        for sublayer in self.sublayers:
+        for sublayer in (*self.attention_layers, "feed_forward"):
             name = f"{sublayer}_norm"
             layer = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name=name)
             setattr(self, name, layer)
             if layer_scale is not None:
                 name = f"{sublayer}_scale"
                 setattr(self, name, LayerScale(layer_scale, dtype=policy, name=name))
-        settings = {"key_dim": key_dim, "dropout": attention_dropout, "qkv_bias": qkv_bias}
-        self.create_attention({**settings, "dtype": policy})
+        settings = {"dropout": attention_dropout, "qkv_bias": qkv_bias, "dtype": policy}
+        for name, kind in self.attention_layers.items():
+            setattr(self, name, kind(embed_dim, num_heads, key_dim, **settings, name=name))
         self.feed_forward = FeedForward(
             embed_dim, ff_dim, activation, dropout, dtype=policy, name="feed_forward"
         )
@@ -82,12 +83,8 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
             stochastic_depth, noise_shape=(None, 1, 1), dtype=policy
         )
 
-    def create_attention(self, settings):
-        """Creates the attention layers, given arguments in common, a dict."""
-        raise NotImplementedError
-
     def build(self, input_shape):
-        for name in self.sublayers:
+        for name in (*self.attention_layers, "feed_forward"):
             getattr(self, f"{name}_norm").build(input_shape)
             if self.layer_scale is not None:
                 getattr(self, f"{name}_scale").build(input_shape)
@@ -100,7 +97,7 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         ``post``: norm(x + dropout(sublayer(x))), Vaswani et al. 2017, sections 3.1 and 5.4.
 
         Args:
-            name: one of `sublayers`.
+            name: "feed_forward", or one of `attention_layers`.
             x: [B, T, E].
             *args, **kwargs: further arguments of the sub-layer.
 

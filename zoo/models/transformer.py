@@ -80,11 +80,9 @@ class Transformer(ZooModel):
     Args:
         source_vocab_size: number of source tokens.
         target_vocab_size: V, number of target tokens.
-        embed_dim: E.
-        num_heads: attention heads; they divide E, unless `key_dim` is given.
         num_layers: number of encoder blocks.
         num_decoder_layers: number of decoder blocks; `num_layers` by default.
-        ff_dim, attention_dropout, activation, key_dim, qkv_bias, epsilon: see
+        embed_dim, num_heads, ff_dim, attention_dropout, activation, key_dim, qkv_bias, epsilon: see
             `zoo.layers.TransformerEncoder`.
         dropout: rate in [0, 1) on embeddings with positions and in the blocks (section 5.4).
         norm: "post", the paper's, or "pre", where the blocks normalize; a pre-norm model also
@@ -206,15 +204,12 @@ class Transformer(ZooModel):
         return x if self.encoder_norm is None else self.encoder_norm(x)
 
     def start(self, source, length, num_hypotheses=1):
-        """Encodes the source and allocates the cache.
+        """Encodes the source and allocates the cache: a `Cache` to be passed to `step`.
 
         Args:
             source: token ids [B, S].
             length: the largest number of tokens of a hypothesis, the start token included.
             num_hypotheses: K.
-
-        Returns:
-            `Cache`, to be passed to `step`.
 
         Raises:
             ValueError: if there are fewer learned positions than `length`.

@@ -88,11 +88,9 @@ class ViT(ZooModel):
             patch size divides them: its positions are then resized.
         num_classes: number of logits.
         patch_size: in pixels; divides H and W.
-        embed_dim: E.
-        num_heads: attention heads; they divide E, unless `key_dim` is given.
         num_layers: L, the number of encoder blocks.
-        ff_dim, attention_dropout, layer_scale, activation, key_dim, qkv_bias, epsilon: see
-            `zoo.layers.TransformerEncoder`.
+        embed_dim, num_heads, ff_dim, attention_dropout, layer_scale, activation, key_dim, qkv_bias,
+            epsilon: see `zoo.layers.TransformerEncoder`.
         dropout: rate in [0, 1) after the positions and in the blocks (Dosovitskiy et al. 2020,
             appendix B.1).
         pool: input of the head: "cls", the class token; "mean", the mean of the patches (Beyer et
