@@ -15,8 +15,12 @@ from zoo.deploy.unicode_graph import (
     character_ranges,
 )
 
-CODES = (range(0xD800), range(0xE000, 0x110000))  # of all characters
-MARKS = [chr(code) for codes in CODES for code in codes if unicodedata.combining(chr(code))]
+
+def characters():
+    return map(chr, (*range(0xD800), *range(0xE000, 0x110000)))
+
+
+MARKS = list(filter(unicodedata.combining, characters()))
 PAIRS = _tables().pairs
 SECONDS = sorted({second for _, second in PAIRS})
 HANGUL = "\u1100\u1112\u1161\u1175\u11a8\u11c2가힣각"
@@ -37,9 +41,8 @@ def normalize():
 
 
 def test_every_character(normalize):
-    characters = [chr(code) for codes in CODES for code in codes]
-    assert normalize(characters) == [*map(nfc, characters)]
-    decomposed = [*map(nfd, characters)]
+    assert normalize([*characters()]) == [*map(nfc, characters())]
+    decomposed = [*map(nfd, characters())]
     assert normalize(decomposed) == [*map(nfc, decomposed)]
 
 
@@ -149,10 +152,10 @@ def test_unicode_is_such_that_passes_do_what_the_standard_does():
 def test_how_much_a_text_can_shrink():
     """Each code point that is left of one character may come from a longer one."""
     longest = collections.Counter()
-    for character in CHARACTERS:
+    for character in characters():
         if len(parts := nfd(character)) == 1:
             longest[parts] = max(longest[parts], len(character.encode()))
-    for character in CHARACTERS:
+    for character in characters():
         most = sum(longest[part] for part in nfd(character))
         assert len(character.encode()) <= most
         if nfc(character) == character:
