@@ -218,7 +218,8 @@ def test_a_client_that_went_away_is_not_worked_for():
         clients[1].close()
         toys.wait_until(lambda: service.in_flight == 2)
         gate.open.set()
-        assert b"[30.0]" in clients[2].recv(1000)
+        status, answer = toys.answer_on(clients[2])
+        assert status == 200 and b"[30.0]" in answer
         for client in clients:
             client.close()
     assert gate.calls == [[1], [3]]

@@ -232,7 +232,7 @@ def test_a_huge_body_is_not_read(url):
             b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\n"
             b"Content-Length: 10000000000\r\n\r\n"
         )
-        assert b" 413 " in client.recv(100)
+        assert toys.answer_on(client)[0] == 413
 
 
 def test_the_bytes_of_all_requests_are_bounded():
@@ -278,7 +278,7 @@ def test_a_slow_request_takes_too_long():
                 b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
             )
             client.settimeout(20)
-            assert b" 504 " in client.recv(100), "a body that does not come in time"
+            assert toys.answer_on(client)[0] == 504, "a body that does not come in time"
 
 
 def test_health(url):

@@ -77,9 +77,9 @@ def test_a_busy_server_that_is_stopped_loses_nothing(home):
     assert re.fullmatch(r"en_es, version 3: translator, loaded in [\d.]+ s.*", lines[1])
     with concurrent.futures.ThreadPoolExecutor(16) as clients:
         begun = [clients.submit(post, url, {"instances": [0.2 + x / 100]}) for x in range(12)]
-        time.sleep(0.5)  # until all have been sent
+        time.sleep(1)  # until all have been sent; they take three seconds, one after the other
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        toys.wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
         late = httpx.post(f"{url}/v1/models/en_es:predict", json={"instances": ["a"]}, timeout=30)
         ready = httpx.get(f"{url}/readyz")
         answers = [future.result() for future in begun]

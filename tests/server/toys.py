@@ -1,6 +1,7 @@
 """Small SavedModels with the signatures of `zoo.export`, and a server in a thread."""
 
 import contextlib
+import http.client
 import threading
 import time
 
@@ -199,3 +200,10 @@ def post(url, request, name="toy", **options):
     if request is not None:
         options["json"] = request
     return httpx.post(f"{url}/v1/models/{name}:predict", **options)
+
+
+def answer_on(client):
+    """(status, body) of the next answer that a socket gets, however many pieces it comes in."""
+    with http.client.HTTPResponse(client) as answer:
+        answer.begin()
+        return answer.status, answer.read()
