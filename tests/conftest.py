@@ -33,6 +33,12 @@ def pytest_cmdline_main(config):
         config.option.loadscopereorder = False
 
 
+def pytest_collection_finish(session):
+    """What has been imported stays; the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure(config):
     # A shell has what it starts in the background ignore SIGINT, and so would all it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,6 +60,14 @@ def pytest_runtest_teardown(item):
     if _resident() > stash.get(KEPT, 0) + 100e6:
         give_back_memory()
         stash[KEPT] = _resident()
+
+
+@pytest.fixture(autouse=True)
+def _without_xla(request, monkeypatch):
+    """A search that XLA compiles costs a second and 26 MB: those of tests marked `xla` only."""
+    search = sys.modules.get("zoo.translation_search")
+    if search is not None and not request.node.get_closest_marker("xla"):
+        monkeypatch.setattr(search, "JIT_COMPILE", False)
 
 
 def _resident():
@@ -120,13 +134,14 @@ def phrasebook_run(made_once, phrasebook_part):
 @pytest.fixture(scope="session")
 def digits_export(made_once, digits_run):
     """The SavedModel of the digits run: a folder ``.../digits/1``."""
-    return _exported(made_once, digits_run[1], "digits", top_k=3)
+    return _exported(made_once, digits_run[1], "digits", "--top-k 3")
 
 
 @pytest.fixture(scope="session")
 def phrasebook_export(made_once, phrasebook_run):
     """The SavedModel of the phrasebook run: a folder ``.../en_es/1``; it searches by `SEARCH`."""
-    return _exported(made_once, phrasebook_run[1], "en_es", n_best=2, **SEARCH)
+    flags = "--n-best 2 --beam-size {beam_size} --length-penalty {length_penalty}"
+    return _exported(made_once, phrasebook_run[1], "en_es", flags.format(**SEARCH))
 
 
 @pytest.fixture(scope="session")
@@ -141,12 +156,10 @@ def phrasebook_translator(phrasebook_run):
     return translator
 
 
-def _exported(made_once, run_folder, name, **options):
-    import zoo
-
+def _exported(made_once, run_folder, name, flags):
     def make(folder):
-        exported = zoo.export(zoo.load(run_folder), folder / "1", **options)
-        give_back_memory()
-        return exported
+        command = [sys.executable, "-m", "zoo", "export", str(run_folder), str(folder / "1")]
+        subprocess.run([*command, *flags.split()], check=True, capture_output=True, cwd=ROOT)
+        return folder / "1"
 
     return made_once(name, make)[0]

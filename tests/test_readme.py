@@ -1,5 +1,6 @@
 """The commands and code blocks in README work as written."""
 
+import os
 import pathlib
 import re
 import shlex
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import give_back_memory
 from tests.test_recipes import recipe
 from zoo.__main__ import main
 from zoo.training.command import parse
@@ -41,11 +41,10 @@ def home(digits_run, phrasebook_run, tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(home):
     """The same after running the Python blocks in order."""
-    namespace = {}
     assert len(blocks("python")) >= 4
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), namespace)
-        give_back_memory()
+    code = "\n".join(blocks("python"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
     return home
 
 

@@ -58,6 +58,7 @@ def translator():
     return Translator(model, tokenizer, tokenizer, beam_size=2)
 
 
+@pytest.mark.xla
 def test_answers_are_in_the_callers_order(translator):
     given = texts(50)
     together = translator(given)
@@ -221,6 +222,7 @@ def copy_with(translator, model, **settings):
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.xla
 def test_whatever_changes_in_the_model_takes_effect(translator):
     [text], answers = texts(1), []
     changing = copy_with(translator, small_model(translator))

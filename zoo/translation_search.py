@@ -21,6 +21,7 @@ LENGTHS = tuple(16 * 2**n for n in range(16))
 BATCHES = (1, 8, 32)
 TOKENS_IN_BATCH = 4096  # padded source tokens; batches of long sentences have fewer sentences
 PROGRAMS = 32  # compiled programs that are kept, the last used ones
+JIT_COMPILE = True  # by XLA
 
 
 class TranslationSearch:
@@ -178,4 +179,5 @@ def checked(name, value, kind, low=-math.inf, high=math.inf):
 
 def _compiled(graph, shapes, **settings):
     """A function of tensors of these shapes."""
-    return tf.function(functools.partial(graph, **settings), autograph=False, jit_compile=True)
+    graph = functools.partial(graph, **settings)
+    return tf.function(graph, autograph=False, jit_compile=JIT_COMPILE)

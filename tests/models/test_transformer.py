@@ -234,7 +234,7 @@ def test_initial_embeddings_have_unit_variance_when_scaled():
         ("base", "all", 18_944_000 + 44_138_496),
         ("base", "target", 2 * 18_944_000 + 44_138_496),
         # the same sums for widths of 1024 and 4096
-        ("big", "all", 37_888_000 + 176_357_376),
+        pytest.param("big", "all", 37_888_000 + 176_357_376, marks=pytest.mark.slow),
     ],
 )
 def test_sizes_are_those_of_the_paper(size, shared, count):

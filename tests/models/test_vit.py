@@ -66,8 +66,8 @@ def shaken(model):
         ("B/16", 224, 86_567_656),
         ("B/32", 224, 88_224_232),
         ("B/16", 384, 86_859_496),
-        ("L/16", 224, 304_326_632),
-        ("H/14", 224, 632_045_800),
+        pytest.param("L/16", 224, 304_326_632, marks=pytest.mark.slow),
+        pytest.param("H/14", 224, 632_045_800, marks=pytest.mark.slow),
     ],
 )
 def test_parameter_counts_are_the_published_ones(size, side, parameters):

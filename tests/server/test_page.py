@@ -10,7 +10,6 @@ import zoo
 from tests.conftest import SEARCH
 from tests.server import toys
 from zoo.data.images import digits
-from zoo.server.loading import load_all
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -29,9 +28,11 @@ def url(phrasebook_export, digits_export, tmp_path_factory):
     home = tmp_path_factory.mktemp("serving")
     half = toys.save(toys.HalfPlusThree(), home / "half" / "1")
     loud = toys.save(toys.Translator(), home / "loud" / "1")
-    models = load_all([phrasebook_export, digits_export, half, loud])
-    with toys.running(models, request_timeout=120) as (url, *_):
-        yield url
+    folders = [phrasebook_export, digits_export, half, loud]
+    process, _, url = toys.start(folders, request_timeout=120)
+    yield url
+    process.terminate()
+    toys.end(process)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ import concurrent.futures
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -17,10 +15,6 @@ from tests.server import toys
 from tests.server.toys import post
 from zoo.server import serve
 from zoo.server.errors import ServerError
-
-START = (
-    "import sys; from zoo.server import serve; sys.exit(serve(sys.argv[2:], **eval(sys.argv[1])))"
-)
 
 
 class Slow(tf.Module):
@@ -49,26 +43,7 @@ def home(tmp_path_factory):
 
 
 def start(home, **options):
-    """The server's process, once it says that it serves; the lines it said; its URL."""
-    folders = [str(home / "toy"), str(home / "en_es")]
-    process = subprocess.Popen(
-        [sys.executable, "-c", START, repr({"port": 0, **options}), *folders],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    lines = []
-    for line in process.stdout:
-        lines.append(line.rstrip())
-        if line.startswith("Serving at"):
-            return process, lines, re.search(r"http://\S+(?=/)", line)[0]
-    raise AssertionError(process.communicate()[1])
-
-
-def end(process):
-    """Its exit status and what it said on stderr, warnings of TensorFlow's start aside."""
-    _, stderr = process.communicate(timeout=60)
-    return process.returncode, stderr
+    return toys.start([home / "toy", home / "en_es"], **options)
 
 
 def test_a_busy_server_that_is_stopped_loses_nothing(home):
@@ -89,7 +64,7 @@ def test_a_busy_server_that_is_stopped_loses_nothing(home):
     assert late.status_code == 503 and "stopping" in late.json()["error"]
     assert late.headers["retry-after"] and late.headers["connection"] == "close"
     assert (ready.status_code, ready.json()["status"]) == (503, "stopping")
-    status, stderr = end(process)
+    status, stderr = toys.end(process)
     assert status == 0, stderr
     assert "Traceback" not in stderr
 
@@ -110,7 +85,7 @@ def test_a_grace_time_that_is_over(home, calls, expected):
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     started = time.monotonic()
-    status, stderr = end(process)
+    status, stderr = toys.end(process)
     assert status == expected, stderr
     assert time.monotonic() - started < 10
     for thread in threads:

@@ -2,6 +2,9 @@
 
 import contextlib
 import http.client
+import re
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,6 +16,9 @@ from zoo.server.limits import Limits
 from zoo.server.models import Model, Signature
 from zoo.server.server import Server, bound_socket
 
+START = (
+    "import sys; from zoo.server import serve; sys.exit(serve(sys.argv[2:], **eval(sys.argv[1])))"
+)
 COLOURS = ("red", "green", "blue")
 
 
@@ -207,3 +213,25 @@ def answer_on(client):
     with http.client.HTTPResponse(client) as answer:
         answer.begin()
         return answer.status, answer.read()
+
+
+def start(folders, **options):
+    """A server's process, once it says that it serves; the lines it printed; its URL."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, repr({"port": 0, **options}), *map(str, folders)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    lines = []
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        if line.startswith("Serving at"):
+            return process, lines, re.search(r"http://\S+(?=/)", line)[0]
+    raise AssertionError(process.communicate()[1])
+
+
+def end(process):
+    """Its exit status and what it said on stderr, warnings of TensorFlow's start aside."""
+    _, stderr = process.communicate(timeout=60)
+    return process.returncode, stderr
