@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _FUNCTIONS = {
     "vit": "zoo.models.vit",
     "transformer": "zoo.models.transformer",
+    "causal_lm": "zoo.models.causal_lm",
     "load": "zoo.loading",
     "export": "zoo.deploy.export",
 }

@@ -20,6 +20,7 @@ from zoo.layers.positions import (
     sinusoidal_positions,
 )
 from zoo.layers.residual import LayerScale, TransformerBlock
+from zoo.layers.rotary import RotaryPositions, rotate
 from zoo.registration import register_with_keras
 
 register_with_keras()

@@ -12,6 +12,7 @@ from zoo.layers.cache import KeyValue
 from zoo.layers.config import ConfigMixin
 from zoo.layers.linear import linear
 from zoo.layers.masks import attention_mask, carried_mask
+from zoo.layers.rotary import rotate
 from zoo.layers.training import training_argument
 
 
@@ -151,7 +152,8 @@ class MultiHeadSelfAttention(_Attention):
         kernel_initializer: initializer of each projection's matrix.
 
     Inputs: `x` [B, T, any width]; `mask` bool, True = attend: see `zoo.layers.attention_mask`;
-    `bias`, added to the scores, broadcastable to [B, H, T, T].
+    `bias`, added to the scores, broadcastable to [B, H, T, T]; `angles` of
+    `zoo.layers.RotaryPositions`, [B, 1, T, D/2].
     Output: [B, T, E].
 
     Raises:
@@ -164,15 +166,15 @@ class MultiHeadSelfAttention(_Attention):
         self.qkv.build((None, input_shape[-1]))
         self.output_projection.build((None, self._value_width))
 
-    def call(self, x, mask=None, bias=None):
-        return self._attend(*self._project(x), attention_mask(mask, keys=x), bias)
+    def call(self, x, mask=None, bias=None, angles=None):
+        return self._attend(*self._project(x, angles), attention_mask(mask, keys=x), bias)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embed_dim)
 
-    def first_queries(self, x, count, mask=None, bias=None, training=None):
+    def first_queries(self, x, count, mask=None, bias=None, angles=None, training=None):
         """The output at the first `count` positions, which attend to all of `x`: [B, count, E]."""
-        query, key, value = self._project(x)
+        query, key, value = self._project(x, angles)
         mask, bias = (
             tensor[..., :count, :] if tensor is not None and len(tensor.shape) > 1 else tensor
             for tensor in (attention_mask(mask, keys=x), bias)
@@ -185,7 +187,7 @@ class MultiHeadSelfAttention(_Attention):
         shapes = [(batch_size, heads, length, width // heads) for width in widths]
         return KeyValue(*(ops.zeros(shape, self.compute_dtype) for shape in shapes))
 
-    def step(self, x, cache, position, mask, bias=None):
+    def step(self, x, cache, position, mask, bias=None, angles=None):
         """Computes new positions, which attend to those in the cache as `mask` allows.
 
         Args:
@@ -194,23 +196,27 @@ class MultiHeadSelfAttention(_Attention):
             position: index in the cache of the first of them, an int or a scalar tensor.
             mask: bool, broadcastable to [B, H, T, S].
             bias: added to the scores, broadcastable to [B, H, T, S].
+            angles: of the new positions, as for a call.
 
         Returns:
             ([B, T, E], the cache with the keys and values of `x` written to it).
         """
-        query, key, value = self._project(x)
+        query, key, value = self._project(x, angles)
         cache = cache.write(key, value, position)
         return self._attend(query, *cache, attention_mask(mask), bias), cache
 
-    def attention_weights(self, x, mask=None, bias=None):
+    def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
-        query, key, _ = self._project(x)
+        query, key, _ = self._project(x, angles)
         return attention_weights(query, key, attention_mask(mask, keys=x), bias)
 
-    def _project(self, x):
+    def _project(self, x, angles=None):
         """Heads of the queries, keys and values."""
         ends = (self._key_width, 2 * self._key_width)
-        return map(self._heads, ops.split(linear(self.qkv, x), ends, axis=-1))
+        query, key, value = map(self._heads, ops.split(linear(self.qkv, x), ends, axis=-1))
+        if angles is not None:
+            query, key = rotate(query, angles), rotate(key, angles)
+        return query, key, value
 
 
 @keras.saving.register_keras_serializable("zoo")

@@ -26,12 +26,25 @@ class KeyValue(NamedTuple):
             ops.slice_update(self.key, start, key), ops.slice_update(self.value, start, value)
         )
 
+    def with_slots(self, count):
+        """The buffer with `count` slots for each position, of which the first is filled."""
+        return KeyValue(*(_spread(heads, count) for heads in self))
+
+
+def _spread(heads, count):
+    batch, number, length, width = ops.shape(heads)
+    slots = ops.pad(heads[:, :, :, None], [(0, 0)] * 3 + [(0, count - 1), (0, 0)])
+    return ops.reshape(slots, (batch, number, length * count, width))
+
 
 class DecoderCache(NamedTuple):
-    """A decoder block's keys and values: of target tokens, in a buffer, and of the memory."""
+    """A decoder block's keys and values: of target tokens, in a buffer, and of the memory.
+
+    Without a memory, `memory` is ().
+    """
 
     target: KeyValue
-    memory: KeyValue
+    memory: KeyValue | tuple
 
 
 class Cache(NamedTuple):
@@ -42,7 +55,7 @@ class Cache(NamedTuple):
         paths: int32 [B, K, T], for each token of each hypothesis, which of the K slots of its step
             it was written to.
         blocks: `DecoderCache` of each decoder block, with T·K slots.
-        memory_mask: bool [B, 1, 1, S].
+        memory_mask: bool [B, 1, 1, S], or () without a memory.
     """
 
     position: Any

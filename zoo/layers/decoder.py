@@ -16,16 +16,16 @@ from zoo.layers.residual import TransformerBlock
 class TransformerDecoder(TransformerBlock):
     """One block: causal self-attention, attention to the memory, feed-forward.
 
-    Each has a residual connection. To decode step by step, `start` makes a cache, and `step` takes
-    it and returns the next. Source: Vaswani et al. 2017, section 3.1, with ``norm="post",
-    activation="relu"``.
+    Each has a residual connection. Without a memory, as in a language model, there is no attention
+    to it. To decode step by step, `start` makes a cache, and `step` takes it and returns the next.
+    Source: Vaswani et al. 2017, section 3.1, with ``norm="post", activation="relu"``.
 
     Args, Output, Raises: see `zoo.layers.TransformerEncoder`.
 
-    Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output; `mask` (in
-    addition to the causal mask) and `memory_mask`, bool, True = attend: see
+    Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output, or None; `mask`
+    (in addition to the causal mask) and `memory_mask`, bool, True = attend: see
     `zoo.layers.attention_mask`; `bias`, added to the scores of the self-attention, broadcastable to
-    [B, H, T, T].
+    [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions` for it, [B, 1, T, D/2].
     """
 
     attention_layers = {
@@ -33,35 +33,43 @@ class TransformerDecoder(TransformerBlock):
         "cross_attention": MultiHeadAttention,
     }
 
-    def build(self, x_shape, memory_shape):
-        super().build(x_shape)
+    def build(self, x_shape, memory_shape=None):
         self.self_attention.build(x_shape)
-        self.cross_attention.build(x_shape, memory_shape)
+        names = ["self_attention", "feed_forward"]
+        if memory_shape is not None:
+            self.cross_attention.build(x_shape, memory_shape)
+            names.append("cross_attention")
+        self.build_residuals(names, x_shape)
 
-    def call(self, x, memory, mask=None, memory_mask=None, bias=None):
-        causal = attention_mask(causal_mask(ops.shape(x)[1]), mask)
-        x = self.residual("self_attention", x, mask=causal, bias=bias)
-        x = self.residual("cross_attention", x, memory, mask=memory_mask)
+    def call(self, x, memory=None, mask=None, memory_mask=None, bias=None, angles=None):
+        self._check_memory(memory is not None)
+        x = self._attend_to_itself(x, mask, bias, angles)
+        if memory is not None:
+            x = self.residual("cross_attention", x, memory, mask=memory_mask)
         return self.residual("feed_forward", x)
 
-    def compute_output_shape(self, x_shape, memory_shape):
+    def compute_output_shape(self, x_shape, memory_shape=None):
         return x_shape
 
-    def start(self, memory, length):
-        """The `DecoderCache` for up to `length` positions that attend to `memory` [B, S, width].
+    def start(self, length, memory=None, batch_size=None):
+        """The cache for up to `length` positions, a `DecoderCache`.
 
-        The mask that the memory carries has to be given to `step`: the cache does not keep it.
+        Args:
+            length: number of positions.
+            memory: [B, S, width], what they attend to, or None. The mask that it carries has to be
+                given to `step`: the cache does not keep it.
+            batch_size: B, needed without a memory.
         """
-        return DecoderCache(
-            self.self_attention.allocate_cache(ops.shape(memory)[0], length),
-            self.cross_attention.project(memory),
-        )
+        self._check_memory(memory is not None)
+        batch_size = batch_size if memory is None else ops.shape(memory)[0]
+        projected = () if memory is None else self.cross_attention.project(memory)
+        return DecoderCache(self.self_attention.allocate_cache(batch_size, length), projected)
 
-    def step(self, x, cache, position, mask, memory_mask=None, bias=None):
+    def step(self, x, cache, position, mask, memory_mask=None, bias=None, angles=None):
         """Computes new positions.
 
         Args:
-            x, position, bias: see `zoo.layers.MultiHeadSelfAttention.step`.
+            x, position, bias, angles: see `zoo.layers.MultiHeadSelfAttention.step`.
             cache: `DecoderCache` of `length` positions.
             mask: bool, broadcastable to [B, H, T, length]: what the new positions may attend to,
                 themselves included.
@@ -71,18 +79,32 @@ class TransformerDecoder(TransformerBlock):
             ([B, T, E], the cache with `x` written to it).
         """
         attended, target = self.self_attention.step(
-            self.sublayer_input("self_attention", x), cache.target, position, mask, bias
+            self.sublayer_input("self_attention", x), cache.target, position, mask, bias, angles
         )
         x = self.add_residual("self_attention", x, attended)
-        attended = self.cross_attention.attend(
-            self.sublayer_input("cross_attention", x), cache.memory, memory_mask
-        )
-        x = self.add_residual("cross_attention", x, attended)
+        if cache.memory:
+            attended = self.cross_attention.attend(
+                self.sublayer_input("cross_attention", x), cache.memory, memory_mask
+            )
+            x = self.add_residual("cross_attention", x, attended)
         return self.residual("feed_forward", x), cache._replace(target=target)
 
-    def cross_attention_weights(self, x, memory, mask=None, memory_mask=None, bias=None):
+    def cross_attention_weights(
+        self, x, memory, mask=None, memory_mask=None, bias=None, angles=None
+    ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
-        causal = attention_mask(causal_mask(ops.shape(x)[1]), mask)
-        x = self.residual("self_attention", x, mask=causal, bias=bias)
+        x = self._attend_to_itself(x, mask, bias, angles)
         x = self.sublayer_input("cross_attention", x)
         return self.cross_attention.attention_weights(x, memory, memory_mask)
+
+    def _attend_to_itself(self, x, mask, bias, angles):
+        causal = attention_mask(causal_mask(ops.shape(x)[1]), mask)
+        return self.residual("self_attention", x, mask=causal, bias=bias, angles=angles)
+
+    def _check_memory(self, given):
+        if given != self.cross_attention.built:
+            raise ValueError(
+                "A decoder block has attention to a memory if it was built with one. This one was "
+                f"built {'with' if self.cross_attention.built else 'without'} a memory, and is "
+                f"called {'with' if given else 'without'}."
+            )

@@ -29,9 +29,12 @@ class TransformerEncoder(TransformerBlock):
         key_dim: D, width of a head; ``embed_dim / num_heads`` by default.
         qkv_bias: whether the projections to queries, keys and values have biases.
         epsilon: added to the variance in the layer normalizations.
+        kernel_initializer: initializer of the matrices, such as "glorot_uniform" (Xavier) or
+            "he_normal".
 
     Inputs: `x` [B, T, E]; `mask` bool, True = attend: see `zoo.layers.attention_mask`; `bias`,
-    added to the scores, broadcastable to [B, H, T, T].
+    added to the scores, broadcastable to [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions`,
+    [B, 1, T, D/2].
     Output: [B, T, E].
 
     Raises:
@@ -42,20 +45,21 @@ class TransformerEncoder(TransformerBlock):
     attention_layers = {"attention": MultiHeadSelfAttention}
 
     def build(self, input_shape):
-        super().build(input_shape)
         self.attention.build(input_shape)
+        self.build_residuals(("attention", "feed_forward"), input_shape)
 
-    def call(self, x, mask=None, bias=None):
-        x = self.residual("attention", x, mask=mask, bias=bias)
+    def call(self, x, mask=None, bias=None, angles=None):
+        x = self.residual("attention", x, mask=mask, bias=bias, angles=angles)
         return self.residual("feed_forward", x)
 
-    def first_tokens(self, x, count, mask=None, bias=None, training=None):
+    def first_tokens(self, x, count, mask=None, bias=None, angles=None, training=None):
         """The output at the first `count` positions, for less work than all: [B, count, E]."""
         attended = self.sublayer_input("attention", x)
-        attended = self.attention.first_queries(attended, count, mask, bias, training)
+        attended = self.attention.first_queries(attended, count, mask, bias, angles, training)
         x = self.add_residual("attention", x[:, :count], attended, training)
         return self.residual("feed_forward", x, training=training)
 
-    def attention_weights(self, x, mask=None, bias=None):
+    def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
-        return self.attention.attention_weights(self.sublayer_input("attention", x), mask, bias)
+        x = self.sublayer_input("attention", x)
+        return self.attention.attention_weights(x, mask, bias, angles)

@@ -57,6 +57,7 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         key_dim=None,
         qkv_bias=True,
         epsilon=1e-6,
+        kernel_initializer="glorot_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -72,19 +73,21 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
             if layer_scale is not None:
                 name = f"{sublayer}_scale"
                 setattr(self, name, LayerScale(layer_scale, dtype=policy, name=name))
-        settings = {"dropout": attention_dropout, "qkv_bias": qkv_bias, "dtype": policy}
+        shared = {"kernel_initializer": kernel_initializer, "dtype": policy}
+        settings = {"dropout": attention_dropout, "qkv_bias": qkv_bias, **shared}
         for name, kind in self.attention_layers.items():
             setattr(self, name, kind(embed_dim, num_heads, key_dim, **settings, name=name))
         self.feed_forward = FeedForward(
-            embed_dim, ff_dim, activation, dropout, dtype=policy, name="feed_forward"
+            embed_dim, ff_dim, activation, dropout, **shared, name="feed_forward"
         )
         self._dropout = keras.layers.Dropout(dropout, dtype=policy)
         self._stochastic_depth = keras.layers.Dropout(
             stochastic_depth, noise_shape=(None, 1, 1), dtype=policy
         )
 
-    def build(self, input_shape):
-        for name in (*self.attention_layers, "feed_forward"):
+    def build_residuals(self, names, input_shape):
+        """Builds the feed-forward network, and what `residual` needs for the sub-layers `names`."""
+        for name in names:
             getattr(self, f"{name}_norm").build(input_shape)
             if self.layer_scale is not None:
                 getattr(self, f"{name}_scale").build(input_shape)

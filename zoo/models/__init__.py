@@ -1,4 +1,5 @@
 """Models composed of `zoo.layers`."""
 
+from zoo.models.causal_lm import CausalLM, causal_lm
 from zoo.models.transformer import Transformer, transformer
 from zoo.models.vit import ViT, vit

@@ -6,7 +6,7 @@ from zoo.layers.config import ConfigMixin
 
 _BLOCK_ARGUMENTS = (
     "embed_dim num_heads ff_dim dropout attention_dropout norm activation layer_scale key_dim "
-    "qkv_bias epsilon"
+    "qkv_bias epsilon kernel_initializer"
 ).split()
 
 

@@ -1,0 +1,73 @@
+"""Rotary positions: attention that depends on distances.
+
+Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.
+
+Axes: B batch, H heads, T positions, D head width, A axes: 1 of a sequence, 2 of an image.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from zoo.layers.config import ConfigMixin
+
+
+@keras.saving.register_keras_serializable("zoo")
+class RotaryPositions(ConfigMixin, keras.layers.Layer):
+    """The angles by which attention rotates its queries and keys, see `rotate`.
+
+    The angle of pair k at position p is p / max_wavelength^(2k/D). On a grid, the first half of the
+    pairs follows the rows, the second the columns.
+
+    Args:
+        key_dim: D, a multiple of 2A.
+        max_wavelength: the largest wavelength, divided by 2π.
+        num_axes: A.
+
+    Input: positions, int or float: [B, T], or [B, T, A] of a grid; B may be 1.
+    Output: float32 [B, 1, T, D/2], the argument `angles` of attention and of blocks.
+
+    Raises:
+        ValueError: if `key_dim` is not a multiple of 2A.
+    """
+
+    def __init__(self, key_dim, max_wavelength=10000.0, num_axes=1, **kwargs):
+        super().__init__(autocast=False, **kwargs)  # positions are not rounded
+        if key_dim % (2 * num_axes):
+            raise ValueError(
+                f"Rotary positions on {num_axes} axes need heads whose width is a multiple of "
+                f"{2 * num_axes}. Received: key_dim={key_dim}."
+            )
+        self.store(locals())
+
+    def call(self, positions):
+        positions = ops.cast(positions, "float32")[:, None, :, ..., None]
+        pairs = self.key_dim // 2 // self.num_axes
+        frequencies = ops.exp(
+            ops.arange(pairs, dtype="float32") * (-math.log(self.max_wavelength) / pairs)
+        )
+        angles = positions * frequencies
+        return ops.reshape(angles, (*ops.shape(angles)[:3], self.key_dim // 2))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], 1, input_shape[1], self.key_dim // 2)
+
+    def compute_output_spec(self, positions):
+        return keras.KerasTensor(self.compute_output_shape(positions.shape), "float32")
+
+
+def rotate(x, angles):
+    """Rotates each pair (k, k + D/2) of features by its angle.
+
+    Args:
+        x: [B, H, T, D], heads of queries or keys.
+        angles: [B, 1, T, D/2].
+
+    Returns:
+        [B, H, T, D] in the dtype of `x`.
+    """
+    cosines, sines = ops.cast(ops.cos(angles), x.dtype), ops.cast(ops.sin(angles), x.dtype)
+    first, second = ops.split(x, 2, axis=-1)
+    turned = [first * cosines - second * sines, first * sines + second * cosines]
+    return ops.concatenate(turned, axis=-1)

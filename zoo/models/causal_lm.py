@@ -1,0 +1,184 @@
+"""The causal language model: a decoder without a memory.
+
+Sources: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", section
+3.1; Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
+
+Axes: B sequences, T tokens, K hypotheses of a sequence, E model width, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from zoo.layers import Cache, TransformerDecoder
+from zoo.layers.training import training_argument
+from zoo.models.tokens import Decoder
+
+
+class Size(NamedTuple):
+    embed_dim: int
+    num_layers: int
+    num_heads: int
+
+
+SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
+    "gpt2": Size(768, 12, 12),
+    "gpt2_medium": Size(1024, 24, 16),
+    "gpt2_large": Size(1280, 36, 20),
+    "gpt2_xl": Size(1600, 48, 25),
+}
+
+
+def causal_lm(size=None, *, vocab_size, **settings):
+    """Builds a causal language model of a published size, or of any size by hand.
+
+    ``zoo.causal_lm("gpt2", vocab_size=50257)``. Without a size, give `embed_dim`, `num_heads` and
+    `num_layers`. Other arguments override those of the size.
+
+    Args:
+        size: "gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl" or None.
+        vocab_size, **settings: see `zoo.models.CausalLM`.
+
+    Returns:
+        A built `zoo.models.CausalLM`.
+
+    Raises:
+        ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
+    """
+    if size is not None:
+        if size not in SIZES:
+            raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(SIZES)}.")
+        settings = {**SIZES[size]._asdict(), **settings}
+    missing = [name for name in Size._fields if name not in settings]
+    if missing:
+        raise ValueError(
+            f"Without a size such as 'gpt2', zoo.causal_lm also needs {', '.join(missing)}."
+        )
+    model = CausalLM(vocab_size, **{"name": "causal_lm", **settings})
+    model.build()
+    return model
+
+
+@keras.saving.register_keras_serializable("zoo")
+class CausalLM(Decoder):
+    """A decoder-only Transformer that predicts the next token.
+
+    The defaults are those of GPT-2 (Radford et al. 2019).
+
+    Args:
+        vocab_size: V.
+        num_layers: number of decoder blocks.
+        embed_dim, num_heads, ff_dim, attention_dropout, activation, key_dim, qkv_bias, epsilon,
+            kernel_initializer: see `zoo.layers.TransformerEncoder`.
+        dropout: rate in [0, 1) on embeddings with positions and in the blocks.
+        norm: "pre" or "post", where the blocks normalize; a pre-norm model also normalizes the
+            last block's output.
+        positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions`; "relative", a
+            learned bias on the scores (Raffel et al. 2019, section 2.1); or "rotary" (Su et al.
+            2021).
+        max_length: number of learned positions, and of tokens of the longest text.
+        tie_weights: whether the token embedding is also the matrix of the output layer.
+        scale_embeddings: whether embeddings are multiplied by √E.
+        normalize_embeddings: whether to normalize before the first block.
+        logits_bias: whether the logits have a learned bias.
+
+    Input: token ids, int [B, T].
+
+    Output: logits [B, T, V] of the token that follows each token, float32 in mixed precision as
+    well.
+
+    Raises:
+        ValueError: if the numbers do not fit together or a name is unknown; on a call, if there are
+            more tokens than learned positions.
+    """
+
+    decoder_side = "token"
+
+    def __init__(
+        self,
+        vocab_size,
+        embed_dim,
+        num_heads,
+        num_layers,
+        ff_dim=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        norm="pre",
+        activation="gelu_tanh",
+        positions="learned",
+        max_length=1024,
+        tie_weights=True,
+        key_dim=None,
+        qkv_bias=True,
+        scale_embeddings=False,
+        normalize_embeddings=False,
+        logits_bias=False,
+        epsilon=1e-5,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
+        self.store(locals())
+        self.check_positions()
+        if vocab_size < 1 or num_layers < 1:
+            raise ValueError(
+                "vocab_size and num_layers must be at least 1. "
+                f"Received: vocab_size={vocab_size}, num_layers={num_layers}."
+            )
+        self.token_embedding = self.embedding_layer("token_embedding", vocab_size)
+        self.token_positions = self.positions_layer("token_positions", bidirectional=False)
+        self.token_norm = self.norm_layer("token_norm", normalize_embeddings)
+        self._dropout = self.layer(keras.layers.Dropout, "dropout", dropout)
+        self.decoder_blocks = [
+            self.block(TransformerDecoder, f"decoder_{index}") for index in range(num_layers)
+        ]
+        self.decoder_norm = self.norm_layer("decoder_norm", norm == "pre")
+        self.output_projection = (
+            None if tie_weights else self.output_layer("output_projection", vocab_size)
+        )
+
+    def build(self, input_shape=None):
+        self.build_decoder(self.vocab_size)
+
+    def call(self, tokens, training=None):
+        x = self.embed("token", tokens, training=training)
+        settings = self.position_arguments("token", ops.shape(tokens)[1])
+        for block in self.decoder_blocks:
+            x = block(x, **settings, **training_argument(training))
+        return self.logits(x)
+
+    def start(self, tokens, length, num_hypotheses=1):
+        """Reads the beginning of each text and allocates the cache, to be passed to `step`.
+
+        Args:
+            tokens: token ids [B, P], all but the last of a prompt: that is the input of the first
+                step. P may be 0.
+            length: the largest number of tokens of a text.
+            num_hypotheses: K.
+
+        Raises:
+            ValueError: if there are fewer learned positions than `length`.
+        """
+        self.check_length(length)
+        batch_size, prompt = ops.shape(tokens)
+        queries, keys = ops.arange(prompt), ops.arange(length)
+        x = self.embed("token", tokens)
+        settings = self.position_arguments("token", length, queries)
+        causal, blocks = (keys <= queries[:, None])[None, None], []
+        for block in self.decoder_blocks:
+            cache = block.start(length, batch_size=batch_size)
+            x, cache = block.step(x, cache, 0, causal, **settings)
+            blocks.append(cache._replace(target=cache.target.with_slots(num_hypotheses)))
+        return Cache(
+            ops.full((), prompt, "int32"),
+            ops.zeros((batch_size, num_hypotheses, length), "int32"),
+            tuple(blocks),
+            (),
+        )
+
+    def input_signature(self):
+        return keras.layers.InputSpec(dtype="int32", shape=(None, None))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.vocab_size)

@@ -1,0 +1,176 @@
+"""What models of tokens share: embeddings, positions, logits and the cached step of a decoder.
+
+Axes: B sequences, T tokens, K hypotheses of a sequence, E model width, V vocabulary.
+"""
+
+from numbers import Integral
+
+import keras
+from keras import ops
+
+from zoo.layers import (
+    LearnedPositions,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
+from zoo.layers.linear import linear
+from zoo.layers.training import training_argument
+from zoo.models.base import ZooModel
+
+POSITIONS = ("sinusoidal", "learned", "relative", "rotary")
+
+
+class TokenModel(ZooModel):
+    """Base class of models whose inputs are token ids.
+
+    A model has one or two sides, such as "source" and "target", with layers of their own: the
+    attributes ``source_embedding``, ``source_positions`` and ``source_norm``, which may be None.
+    """
+
+    def embedding_layer(self, name, vocab_size):
+        # With variance 1/E, scaled embeddings have unit variance, about that of the positions.
+        return self.layer(
+            keras.layers.ReversibleEmbedding,
+            name,
+            vocab_size,
+            self.embed_dim,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=self.embed_dim**-0.5),
+            reverse_dtype=self.variable_dtype,  # logits are in full precision
+        )
+
+    def positions_layer(self, name, bidirectional):
+        """The layer for the model's argument `positions`."""
+        if self.positions == "learned":
+            return self.layer(LearnedPositions, name, self.max_length)
+        if self.positions == "relative":
+            settings = {"bidirectional": bidirectional}
+            return self.layer(RelativePositions, name, self.num_heads, **settings)
+        if self.positions == "rotary":
+            key_dim = self.key_dim or self.embed_dim // self.num_heads
+            return self.layer(RotaryPositions, name, key_dim)
+        if self.positions == "sinusoidal":
+            return self.layer(SinusoidalPositions, name)
+        settings = {**self.positions.get_config(), "dtype": self.dtype_policy, "name": name}
+        return type(self.positions).from_config(settings)
+
+    def build_side(self, side):
+        """Builds the layers that embed the tokens of a side."""
+        sequence, ids = (None, None, self.embed_dim), (None, None)
+        embedding, positions, norm = self._of_side(side)
+        if not embedding.built:  # two sides may share it
+            embedding.build(ids)
+        shapes = {"relative": [ids, ids], "rotary": [ids]}.get(str(self.positions), [sequence])
+        positions.build(*shapes)
+        if norm is not None:
+            norm.build(sequence)
+
+    def embed(self, side, ids, start=0, training=None):
+        """The embedded tokens [B, T], the first of them at position `start`: [B, T, E]."""
+        embedding, positions, norm = self._of_side(side)
+        x = embedding(ids)
+        if self.scale_embeddings:
+            x = x * self.embed_dim**0.5
+        if self.positions not in ("relative", "rotary"):
+            x = positions(x, start=start)
+        x = x if norm is None else norm(x)
+        return self._dropout(x, **training_argument(training))
+
+    def position_arguments(self, side, length, queries=None):
+        """How positions enter attention: keyword arguments of every block.
+
+        Args:
+            side: such as "source".
+            length: T, number of keys.
+            queries: positions of the queries, int [T]; all by default.
+        """
+        keys = ops.arange(length)
+        queries = keys if queries is None else queries
+        positions = getattr(self, f"{side}_positions")
+        if self.positions == "relative":
+            return {"bias": positions(queries[None], keys[None])}
+        return {"angles": positions(queries[None])} if self.positions == "rotary" else {}
+
+    def _of_side(self, side):
+        return (getattr(self, f"{side}_{part}") for part in ("embedding", "positions", "norm"))
+
+    def check_positions(self):
+        if not isinstance(self.positions, SinusoidalPositions) and self.positions not in POSITIONS:
+            raise ValueError(
+                f"positions must be one of {POSITIONS} or a zoo.layers.SinusoidalPositions. "
+                f"Received: positions={self.positions!r}."
+            )
+
+
+class Decoder(TokenModel):
+    """Base class of models that predict tokens one after the other.
+
+    They have `decoder_blocks`, `decoder_norm` and `output_projection`, which may be None, and
+    their tokens are those of `decoder_side`.
+    """
+
+    decoder_side = "target"
+
+    def output_layer(self, name, vocab_size):
+        return keras.layers.Dense(
+            vocab_size,
+            use_bias=False,
+            dtype=self.variable_dtype,  # logits are in full precision
+            name=name,
+        )
+
+    def build_decoder(self, vocab_size, *memory_shape):
+        sequence = (None, None, self.embed_dim)
+        self.build_side(self.decoder_side)
+        for block in self.decoder_blocks:
+            block.build(sequence, *memory_shape)
+        for layer in (self.decoder_norm, self.output_projection):
+            if layer is not None:
+                layer.build(sequence)
+        if self.logits_bias:
+            self.output_bias = self.add_weight(
+                (vocab_size,), "zeros", autocast=False, name="output_bias"
+            )
+
+    def step(self, tokens, cache):
+        """Adds a token to each hypothesis.
+
+        Args:
+            tokens: int [B, K]; first the start token.
+            cache: `zoo.layers.Cache`.
+
+        Returns:
+            (logits [B, K, V] of the token that follows, the next `Cache`).
+        """
+        cache = cache.extend_paths()
+        hypotheses, length = ops.shape(cache.paths)[1:]
+        # B·K sequences of one token: all hypotheses are at the same position.
+        x = self.embed(self.decoder_side, ops.reshape(tokens, (-1, 1)), start=cache.position)
+        x = ops.reshape(x, (*ops.shape(tokens), self.embed_dim))
+        settings = self.position_arguments(self.decoder_side, length, cache.position[None])
+        if "bias" in settings:  # the same for all K slots
+            settings["bias"] = ops.repeat(settings["bias"], hypotheses, axis=-1)
+        slot, mask, blocks = cache.slot, cache.mask(), []
+        for block, old in zip(self.decoder_blocks, cache.blocks):
+            x, new = block.step(x, old, slot, mask, cache.memory_mask, **settings)
+            blocks.append(new)
+        return self.logits(x), cache.next(blocks)
+
+    def logits(self, x):
+        """[B, T, V] of the last block's output [B, T, E]."""
+        x = x if self.decoder_norm is None else self.decoder_norm(x)
+        if self.output_projection is not None:
+            logits = linear(self.output_projection, x)
+        else:
+            embedding = getattr(self, f"{self.decoder_side}_embedding")
+            logits = linear(lambda rows: embedding(rows, reverse=True), x)
+        return logits + self.output_bias if self.logits_bias else logits
+
+    def check_length(self, length):
+        """Raises ValueError if there are fewer learned positions than `length`."""
+        is_known = isinstance(length, Integral)
+        if self.positions == "learned" and is_known and length > self.max_length:
+            raise ValueError(
+                f"There are learned positions for {self.max_length} tokens (max_length). "
+                f"Received: length={length}."
+            )
