@@ -33,6 +33,12 @@ def pytest_cmdline_main(config):
         config.option.loadscopereorder = False
 
 
+def pytest_collection_modifyitems(items):
+    """Files whose tests take longest come first, so that no process waits for another at the end."""
+    longest = ("test_distribution", "test_readme")
+    items.sort(key=lambda item: not any(name in item.nodeid for name in longest))
+
+
 def pytest_collection_finish(session):
     """What has been imported stays; the garbage collector need not look at it again and again."""
     gc.collect()

@@ -23,7 +23,7 @@ def test_import_is_light():
 
 @pytest.mark.parametrize(
     "first",
-    ["zoo.layers", "zoo.translator", "zoo, tensorflow, keras"],
+    ["zoo.layers", "zoo, tensorflow, keras"],
 )
 def test_any_module_may_be_imported_first(first, tmp_path):
     """In a process of its own; Keras opens our models afterwards."""

@@ -58,7 +58,6 @@ def translator():
     return Translator(model, tokenizer, tokenizer, beam_size=2)
 
 
-@pytest.mark.xla
 def test_answers_are_in_the_callers_order(translator):
     given = texts(50)
     together = translator(given)
