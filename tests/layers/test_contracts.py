@@ -34,7 +34,7 @@ _ATTENTION = {
     "kernel_initializer": "he_uniform",
 }
 # dropout, attention_dropout, norm, activation, stochastic_depth, layer_scale, key_dim, ...
-_BLOCK = (_E, 2, 12, 0.1, 0.2, "post", "silu", 0.1, 0.5, 3, False, 1e-3)
+_BLOCK = (_E, 2, 12, 0.1, 0.2, "post", "silu", 0.1, 0.5, 4, False, 1e-3, "he_uniform")
 _BLOCK_RATES = ("dropout", "attention_dropout", "stochastic_depth")
 _SEQUENCE = _array(_B, _T, _E)
 _POSITIONS = np.arange(_B * 6, dtype="int32").reshape(_B, 6) % 10

@@ -68,7 +68,7 @@ def test_steps_equal_the_whole(norm, sizes):
     layer, x, memory = decoder_with_inputs(norm=norm)
     valid = np.arange(5) < np.array([[5], [3]])
     expected = numpy(layer(x, memory, memory_mask=valid))
-    cache, position = layer.start(memory, 8), 0
+    cache, position = layer.start(8, memory), 0
     for size in sizes:
         mask = ops.arange(8)[None, :] <= position + ops.arange(size)[:, None]
         part = x[:, position : position + size]

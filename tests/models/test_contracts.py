@@ -59,6 +59,28 @@ TRANSFORMER = {
     "normalize_embeddings": True,
     "logits_bias": True,
     "epsilon": 1e-3,
+    "kernel_initializer": "he_normal",
+}
+CAUSAL_LM = {
+    "vocab_size": 20,
+    "embed_dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+    "ff_dim": 24,
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
+    "norm": "post",
+    "activation": "silu",
+    "positions": "relative",
+    "max_length": 11,
+    "tie_weights": False,
+    "key_dim": 4,
+    "qkv_bias": False,
+    "scale_embeddings": True,
+    "normalize_embeddings": True,
+    "logits_bias": True,
+    "epsilon": 1e-3,
+    "kernel_initializer": "he_normal",
 }
 CASES = {
     "vit": Case(
@@ -79,12 +101,22 @@ CASES = {
         [()],
         rates=("dropout", "attention_dropout"),
     ),
+    "causal_lm": Case(
+        lambda **k: zoo.causal_lm(**{**CAUSAL_LM, **k}),
+        [_IDS],
+        [()],
+        rates=("dropout", "attention_dropout"),
+    ),
 }
 each_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
 
 def test_no_argument_has_its_default():
-    for model, settings in ((zoo.models.ViT, VIT), (zoo.models.Transformer, TRANSFORMER)):
+    for model, settings in (
+        (zoo.models.ViT, VIT),
+        (zoo.models.Transformer, TRANSFORMER),
+        (zoo.models.CausalLM, CAUSAL_LM),
+    ):
         arguments = contracts.own_arguments(model)
         assert set(settings) == set(arguments)
         assert all(settings[name] != p.default for name, p in arguments.items())

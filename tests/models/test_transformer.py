@@ -184,7 +184,7 @@ def test_a_subclass_of_positions():
     plain, none = model_of(), model_of(positions=Faded(gain=0.0))
     none.set_weights(plain.get_weights())
     tokens = np.array([[5, 7]])
-    found = numpy(none._embed("target", tokens))[0]
+    found = numpy(none.embed("target", tokens))[0]
     table = numpy(none.target_embedding.embeddings)
     np.testing.assert_allclose(found, table[[5, 7]] * 4, atol=1e-5)
 
@@ -210,14 +210,14 @@ def test_embeddings_and_logits():
     model = model_of(dropout=0.0, scale_embeddings=True)
     table = ops.convert_to_numpy(model.target_embedding.embeddings)
     x = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
-    np.testing.assert_allclose(numpy(model._logits(x)), x @ table.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(numpy(model.logits(x)), x @ table.T, rtol=1e-5, atol=1e-5)
     tokens = np.array([[5, 7]])
     positions = ops.convert_to_numpy(zoo.layers.sinusoidal_positions(2, 16))
-    embedded = numpy(model._embed("target", tokens))
+    embedded = numpy(model.embed("target", tokens))
     np.testing.assert_allclose(embedded[0], table[[5, 7]] * 4 + positions, atol=1e-5)
     unscaled = model_of(dropout=0.0, scale_embeddings=False)
     unscaled.set_weights(model.get_weights())
-    embedded = numpy(unscaled._embed("target", tokens))
+    embedded = numpy(unscaled.embed("target", tokens))
     np.testing.assert_allclose(embedded[0], table[[5, 7]] + positions, atol=1e-5)
 
 
@@ -284,7 +284,7 @@ def test_it_learns_to_copy(settings):
     [
         ("huge", {}, "Unknown size 'huge'.*base, big"),
         (None, {"embed_dim": 16}, "needs num_heads, num_layers"),
-        ("base", {"positions": "rotary"}, "positions must be one of"),
+        ("base", {"positions": "rotating"}, "positions must be one of"),
         ("base", {"shared": "both"}, "shared must be one of"),
         ("base", {"norm": "middle"}, "norm must be"),
         ("base", {"num_heads": 7}, "embed_dim=512, num_heads=7"),

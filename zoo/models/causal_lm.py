@@ -168,7 +168,8 @@ class CausalLM(Decoder):
         causal, blocks = (keys <= queries[:, None])[None, None], []
         for block in self.decoder_blocks:
             cache = block.start(length, batch_size=batch_size)
-            x, cache = block.step(x, cache, 0, causal, **settings)
+            if tokens.shape[1] != 0:
+                x, cache = block.step(x, cache, 0, causal, **settings)
             blocks.append(cache._replace(target=cache.target.with_slots(num_hypotheses)))
         return Cache(
             ops.full((), prompt, "int32"),

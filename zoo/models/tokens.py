@@ -18,7 +18,8 @@ from zoo.layers.linear import linear
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 
-POSITIONS = ("sinusoidal", "learned", "relative", "rotary")
+INSIDE_ATTENTION = ("relative", "rotary")
+POSITIONS = ("sinusoidal", "learned", *INSIDE_ATTENTION)
 
 
 class TokenModel(ZooModel):
@@ -71,7 +72,7 @@ class TokenModel(ZooModel):
         x = embedding(ids)
         if self.scale_embeddings:
             x = x * self.embed_dim**0.5
-        if self.positions not in ("relative", "rotary"):
+        if self.positions not in INSIDE_ATTENTION:
             x = positions(x, start=start)
         x = x if norm is None else norm(x)
         return self._dropout(x, **training_argument(training))
@@ -84,12 +85,14 @@ class TokenModel(ZooModel):
             length: T, number of keys.
             queries: positions of the queries, int [T]; all by default.
         """
+        if self.positions not in INSIDE_ATTENTION:
+            return {}
         keys = ops.arange(length)
         queries = keys if queries is None else queries
         positions = getattr(self, f"{side}_positions")
         if self.positions == "relative":
             return {"bias": positions(queries[None], keys[None])}
-        return {"angles": positions(queries[None])} if self.positions == "rotary" else {}
+        return {"angles": positions(queries[None])}
 
     def _of_side(self, side):
         return (getattr(self, f"{side}_{part}") for part in ("embedding", "positions", "norm"))
