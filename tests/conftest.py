@@ -34,7 +34,7 @@ def pytest_cmdline_main(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Files whose tests take longest come first, so that no process waits for another at the end."""
+    """The longest files come first, so that no process waits for another at the end."""
     longest = ("test_distribution", "test_readme")
     items.sort(key=lambda item: not any(name in item.nodeid for name in longest))
 
