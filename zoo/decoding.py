@@ -8,7 +8,7 @@ Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocab
 """
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -39,13 +39,24 @@ class SpecialTokens(NamedTuple):
         start: input of the first step.
         end: ends a hypothesis.
         pad: fills up what follows the end.
-        first: if given, every hypothesis begins with this token, such as a language code.
+        first: if given, every hypothesis begins with this token, such as a language code; or with
+            the tokens of its sentence, int [B, P], filled up with padding, such as a prompt.
     """
 
     start: int
     end: int
     pad: int
-    first: int | None = None
+    first: Any = None
+
+    def forced(self, position):
+        """The token that must come next, and whether there is one: each [1, 1] or [B, 1]."""
+        first = ops.reshape(ops.convert_to_tensor(self.first, "int32"), (-1, self._num_first))
+        token = ops.take(first, ops.minimum(position, self._num_first - 1), axis=1)[:, None]
+        return token, ops.logical_and(position < self._num_first, token != self.pad)
+
+    @property
+    def _num_first(self):
+        return 1 if isinstance(self.first, Integral) else self.first.shape[1]
 
 
 def length_penalty(length, alpha):
@@ -82,6 +93,20 @@ def greedy_search(
     shape = (batch_size, 1, max_length if buffer_length is None else buffer_length)
     settings = (special, max_length, alpha, min_length)
     return _extend(step, cache, shape, *settings, lambda logits, _: _top_k(logits, 1)[1][..., 0])
+
+
+def next_token(logits, special, position, uniform, temperature, top_k=None, top_p=None):
+    """Draws one token of each hypothesis, as `sample` does at `position`: int32 [B, K].
+
+    Args:
+        logits: [B, K, V], of the model's step.
+        uniform: float32 [B, K], random numbers in [0, 1).
+        special, position, temperature, top_k, top_p: see `sample`.
+    """
+    logits = ops.cast(logits, "float32")
+    total = ops.logsumexp(logits, axis=-1)
+    logits = _allowed(logits, total, position, special, min_length=0)
+    return _draw(logits / temperature, uniform, top_k, top_p)
 
 
 def sample(
@@ -133,7 +158,7 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
         token = choose(_allowed(logits, total, position, special, min_length), position)
         gained = ops.take_along_axis(logits, token[..., None], axis=-1)[..., 0] - total
         if special.first is not None:  # with a probability of one
-            gained = ops.where(position == 0, 0.0, gained)
+            gained = ops.where(special.forced(position)[1], 0.0, gained)
         token = ops.where(done, special.pad, token)
         tokens = ops.where(ops.arange(shape[2]) == position, token[..., None], tokens)
         log_probs = log_probs + ops.where(done, 0.0, gained)
@@ -319,8 +344,9 @@ def _allowed(logits, total, position, special, min_length):
         forbidden = ops.logical_or(forbidden, early)
     logits = ops.where(forbidden, NEG_INF, logits)
     if special.first is not None:  # with a probability of one
-        forced = ops.where(token == special.first, total[..., None], NEG_INF)
-        logits = ops.where(position == 0, forced, logits)
+        forced, is_forced = special.forced(position)
+        only = ops.where(token == forced[..., None], total[..., None], NEG_INF)
+        logits = ops.where(is_forced[..., None], only, logits)
     return logits
 
 

@@ -1,0 +1,291 @@
+"""A trained causal language model with its tokenizer: it continues texts.
+
+Axes: B prompts, P tokens of a prompt, T new tokens, K hypotheses of a prompt.
+"""
+
+import json
+import pathlib
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from zoo import decoding
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.tokenizer import Tokenizer
+from zoo.translation_search import BATCHES, LENGTHS, Programs, checked, padded
+from zoo.translation_text import TranslationError, encode
+
+MODEL_FILE = "model.keras"
+DESCRIPTION_FILE = "generator.json"
+TOKENIZER_FILE = "tokenizer.json"
+SPECIAL_TOKENS = decoding.SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
+
+
+class Generation(NamedTuple):
+    """A continued text, the prompt included, and its score.
+
+    The score is the log-probability of the new tokens over the length penalty, at most 0.
+    """
+
+    text: str
+    score: float
+
+
+class TextGenerator:
+    """A causal language model together with its tokenizer.
+
+    Args:
+        model: `zoo.models.CausalLM`, whose texts begin with the start token.
+        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        special_tokens: `zoo.decoding.SpecialTokens`.
+
+    Raises:
+        TranslationError: if model, tokenizer and special tokens do not fit together.
+    """
+
+    def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS):
+        if model.vocab_size != tokenizer.vocab_size:
+            raise TranslationError(
+                f"The model has {model.vocab_size} tokens. "
+                f"Received a tokenizer with {tokenizer.vocab_size} tokens."
+            )
+        self.tokenizer = tokenizer
+        self.run_folder = None  # where it was loaded from
+        self._programs = Programs(model, special_tokens, model.vocab_size)
+
+    def __call__(self, prompts, **options):
+        """The most likely continuation of each prompt, a list of str; see `n_best`."""
+        return [best.text for [best, *_] in self.n_best(prompts, **options)]
+
+    def n_best(self, prompts, n=1, beam_size=None, length_penalty=0.0, max_new_tokens=64):
+        """Several continuations of each prompt, the best first, found by beam search.
+
+        Args:
+            prompts: list of str; an empty prompt begins a text.
+            n: number of continuations.
+            beam_size: at least `n`, which is the default; 1 is greedy search.
+            length_penalty: see `zoo.decoding.length_penalty`, of new tokens and prompt together.
+            max_new_tokens: the largest number of new tokens.
+
+        Returns:
+            For each prompt a list of `Generation`.
+
+        Raises:
+            TranslationError: if prompt and new tokens are more than the model's `max_length`, an
+                option is wrong or the model computes NaN.
+        """
+        n = checked("n", n, int, 1)
+        beam_size = checked("beam_size", n if beam_size is None else beam_size, int, n)
+        alpha = np.float32(checked("length_penalty", length_penalty, float))
+
+        def search(indices, *prompt, length, buffer):
+            settings = {"beam_size": beam_size, "buffer": buffer}
+            return self._programs.run(self._search, *prompt, alpha, length, **settings)
+
+        return [found[:n] for found in self._each(prompts, max_new_tokens, search)]
+
+    def sample(
+        self, prompts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=64
+    ):
+        """Draws continuations of each prompt by their probability.
+
+        Args:
+            prompts, max_new_tokens: see `n_best`.
+            n: number of draws.
+            temperature: at least 0.001; below 1 likely tokens become more likely, above 1 less.
+            top_k: if given, draws from the k most likely tokens only.
+            top_p: if given, draws from the most likely tokens with this total probability only.
+            seed: of the draws; a prompt's draws depend on it and on the prompt's place in the list.
+
+        Returns:
+            For each prompt a list of `Generation`, whose scores are log-probabilities.
+
+        Raises:
+            TranslationError: see `n_best`.
+        """
+        n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
+        top_k, *scalars = _checked_draw(temperature, top_k, top_p)
+
+        def search(indices, *prompt, length, buffer):
+            uniforms = np.stack([_uniforms(seed, index, buffer, n) for index in indices])
+            tensors = (*prompt, uniforms, length, *scalars)
+            return self._programs.run(self._sample, *tensors, top_k=top_k)
+
+        return self._each(prompts, max_new_tokens, search)
+
+    def stream(self, prompt, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=64):
+        """Draws a continuation as `sample` does, and yields its text piece by piece, as str.
+
+        Together, the pieces are what `sample` adds to the prompt. For the arguments see `sample`.
+        """
+        seed = checked("seed", seed, int, 0)
+        top_k, *scalars = _checked_draw(temperature, top_k, top_p)
+        [tokens] = self._encode([prompt], max_new_tokens)
+        read, forced, buffer = self._divide(tokens, max_new_tokens)
+        cache = self._programs.call(self._read, np.array([read], np.int32), length=buffer)
+        token, given = np.array([read[-1:]], np.int32), [id for id in forced if id != PAD_ID]
+        before, yielded = self._text(tokens), ""
+        uniforms = _uniforms(seed, 0, buffer, 1)[:, : len(given) + max_new_tokens]
+        for position, uniform in enumerate(uniforms.T):
+            inputs = (token, np.int32(position), uniform[None], cache)
+            found, cache = self._programs.call(self._next, *inputs, *scalars, top_k=top_k)
+            if position < len(given):
+                token = np.array([[given[position]]], np.int32)
+                continue
+            token = found.numpy()
+            tokens.append(int(token[0, 0]))
+            text = self._text(tokens).removeprefix(before)
+            is_last = tokens[-1] == self.special_tokens.end or position == len(uniforms.T) - 1
+            if is_last or not text.endswith("\ufffd"):  # some tokens are bytes of a character
+                yield text.removeprefix(yielded)
+                yielded = text
+            if is_last:
+                return
+
+    @property
+    def model(self):
+        return self._programs.model
+
+    @property
+    def special_tokens(self):
+        return self._programs.special
+
+    def description(self):
+        """The metadata of the tokenizer, as JSON can hold it."""
+        tokenizer = {"kind": self.tokenizer.kind, "vocab_size": self.tokenizer.vocab_size}
+        return {"tokenizer": tokenizer, "special_tokens": self.special_tokens._asdict()}
+
+    def save(self, folder):
+        """Writes the model and its tokenizer into `folder`."""
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save(folder / MODEL_FILE, include_optimizer=False)
+        self.tokenizer.save(folder / TOKENIZER_FILE)
+        text = json.dumps(self.description(), indent=2)
+        (folder / DESCRIPTION_FILE).write_text(text + "\n")
+
+    @classmethod
+    def load(cls, folder):
+        """Reads what `save` wrote."""
+        folder = pathlib.Path(folder)
+        description = json.loads((folder / DESCRIPTION_FILE).read_text())
+        generator = cls(
+            keras.saving.load_model(folder / MODEL_FILE, compile=False),
+            Tokenizer.load(folder / TOKENIZER_FILE),
+            decoding.SpecialTokens(**description["special_tokens"]),
+        )
+        generator.run_folder = folder
+        return generator
+
+    def _search(self, read, forced, alpha, max_length, beam_size, buffer):
+        """Beam search as a graph, greedy search if `beam_size` is 1.
+
+        Args:
+            read: int [B, P], the first tokens of the prompts.
+            forced: int [B, F], the others, then padding.
+            alpha: of the length penalty, a scalar tensor.
+            max_length: the largest number of forced and new tokens, a scalar tensor.
+            beam_size: K.
+            buffer: number of tokens for which there is a buffer.
+        """
+        cache, special = self._read(read, buffer, beam_size), self._prompted(forced)
+        settings = (self._first_step(read), cache, read.shape[0], special, max_length)
+        if beam_size == 1:
+            return decoding.greedy_search(*settings, alpha, buffer_length=buffer)
+        return decoding.beam_search(*settings, beam_size, alpha, buffer_length=buffer)
+
+    def _sample(self, read, forced, uniforms, max_length, temperature, top_p, top_k):
+        cache = self._read(read, uniforms.shape[2], uniforms.shape[1])
+        settings = (self._prompted(forced), max_length, temperature, top_k, top_p)
+        return decoding.sample(self._first_step(read), cache, uniforms, *settings)
+
+    def _next(self, token, position, uniform, cache, temperature, top_p, top_k):
+        """One step of sampling: (the next token, the next cache)."""
+        logits, cache = self.model.step(token, cache)
+        settings = (self.special_tokens, position, uniform, temperature, top_k, top_p)
+        return decoding.next_token(logits, *settings), cache
+
+    def _read(self, read, length, num_hypotheses=1):
+        """The cache after all tokens of `read` but the last, for `length` more."""
+        return self.model.start(read[:, :-1], read.shape[1] - 1 + length, num_hypotheses)
+
+    def _first_step(self, read):
+        """The model's step; the first one takes the last tokens of `read`."""
+
+        def step(tokens, cache):
+            is_first = cache.position == read.shape[1] - 1
+            return self.model.step(tf.where(is_first, read[:, -1:], tokens), cache)
+
+        return step
+
+    def _prompted(self, forced):
+        end = self.special_tokens.end  # as the start token it stays allowed
+        return self.special_tokens._replace(start=end, first=forced)
+
+    def _each(self, prompts, max_new_tokens, search):
+        """Continuations of each prompt, in batches of prompts of one length.
+
+        Args:
+            search: function (indices, read, forced, length=, buffer=) -> `zoo.decoding.Hypotheses`.
+        """
+        rows, found, by_length = self._encode(prompts, max_new_tokens), [None] * len(prompts), {}
+        for index, tokens in enumerate(rows):
+            by_length.setdefault(len(tokens), []).append(index)
+        with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
+            for indices in by_length.values():
+                for start in range(0, len(indices), BATCHES[-1]):
+                    batch = indices[start : start + BATCHES[-1]]
+                    count = next(n for n in BATCHES if n >= len(batch))
+                    filled = batch + batch[:1] * (count - len(batch))
+                    parts = [self._divide(rows[index], max_new_tokens) for index in filled]
+                    read, forced = (np.array([part[k] for part in parts], np.int32) for k in (0, 1))
+                    length = np.int32(len(rows[batch[0]]) - read.shape[1] + max_new_tokens)
+                    hypotheses = search(filled, read, forced, length=length, buffer=parts[0][2])
+                    for index, *arrays in zip(batch, *hypotheses):
+                        found[index] = self._generations(rows[index][: read.shape[1]], *arrays)
+                    progress.update(len(batch))
+        return found
+
+    def _generations(self, read, tokens, log_probs, scores):
+        possible = np.isfinite(log_probs)
+        texts = [self._text([*read, *row]) for row in tokens[possible]]
+        return [Generation(text, float(score)) for text, score in zip(texts, scores[possible])]
+
+    def _text(self, tokens):
+        special = self.special_tokens
+        control = (special.start, special.end, special.pad)
+        return self.tokenizer.decode([[id for id in tokens if id not in control]])[0]
+
+    def _encode(self, prompts, max_new_tokens):
+        """The start token and the tokens of each prompt."""
+        new = checked("max_new_tokens", max_new_tokens, int, 1)
+        limit, special = self.model.max_length - new + 1, self.special_tokens
+        rows = encode(self.tokenizer, prompts, limit, special.end, special.start, "Prompt")
+        return [row[:-1] for row in rows]
+
+    def _divide(self, tokens, max_new_tokens):
+        """The tokens of a prompt that are read at once, the others, and the buffer's length.
+
+        Both numbers of tokens are of a few, so that few programs are compiled.
+        """
+        count = max(n for n in (0, *LENGTHS) if n < len(tokens))
+        read, forced = tokens[: count + 1], tokens[count + 1 :]
+        buffer = padded(len(forced) + max_new_tokens, self.model.max_length - count)
+        padding = [self.special_tokens.pad] * (padded(len(forced) or 1, buffer) - len(forced))
+        return read, [*forced, *padding], buffer
+
+
+def _checked_draw(temperature, top_k, top_p):
+    """(top_k, temperature, top_p), the last two as scalars for a graph."""
+    top_k = None if top_k is None else checked("top_k", top_k, int, 1)
+    top_p = 1.0 if top_p is None else checked("top_p", top_p, float, 1e-6, 1.0)
+    temperature = checked("temperature", temperature, float, 1e-3)
+    return top_k, np.float32(temperature), np.float32(top_p)
+
+
+def _uniforms(seed, index, length, n):
+    """Random numbers [n, length] of a prompt, which do not depend on its neighbours."""
+    return np.random.default_rng([seed, index]).random((length, n), np.float32).T
