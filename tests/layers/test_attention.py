@@ -207,3 +207,13 @@ def test_masks():
     assert (both == expected[None, None]).all()
     assert attention_mask(None, None) is None
     assert (numpy(causal_mask(4)) == np.tri(4, dtype=bool)).all()
+
+
+def test_attention_weights_obey_a_carried_mask():
+    x, memory = normal(2, 3, 8), normal(2, 4, 8, seed=1)
+    memory[:, 3], x[:, 2] = 0.0, 0.0
+    x, memory = (keras.layers.Masking()(ops.convert_to_tensor(tensor)) for tensor in (x, memory))
+    one, two = MultiHeadSelfAttention(8, 2), MultiHeadAttention(8, 2)
+    one(x), two(x, memory)
+    assert not numpy(one.attention_weights(x))[..., 2].any()
+    assert not numpy(two.attention_weights(x, memory))[..., 3].any()

@@ -304,3 +304,14 @@ def test_more_tokens_than_learned_positions():
         model({"source": ids(1, 21), "target": ids(1, 3)})
     with pytest.raises(ValueError, match="20 tokens .max_length.. Received: length=21"):
         model.start(ops.convert_to_tensor(ids(1, 3)), np.int64(21))
+
+
+def test_relative_positions_of_a_decoder_tell_all_earlier_distances_apart():
+    """Keys after the query, which it may not attend to, have no buckets of their own there."""
+    model = model_of(positions="relative")
+    distances = np.arange(200)
+    for side, buckets in (("source", 16), ("target", 32)):
+        layer = getattr(model, f"{side}_positions")
+        layer.embeddings.assign(np.arange(32.0)[:, None] + np.zeros(layer.embeddings.shape))
+        earlier = numpy(layer(distances[None, -1:], distances[None]))[0, 0]
+        assert len(np.unique(earlier)) == buckets
