@@ -26,6 +26,11 @@ RUNS = {
         f"{_TRANSLATE} --tokenizer word --vocabulary separate --learning-rate-scale 1 "
         "--tokens-per-batch 512",
     ),
+    # with --text and a file
+    "text": (
+        "causal_lm",
+        _SMALL.format(16) + "--batch-size 4 --max-length 32 --vocab-size 300 --warmup-steps 5",
+    ),
 }
 
 
@@ -62,6 +67,15 @@ def wait_until(condition, process, seconds=120):
     while not condition() and process.is_alive():
         assert time.monotonic() < end, "it hangs"
         time.sleep(0.001)
+
+
+def killed_while_writing(run, folder, *flags):
+    """Starts a run and kills it while it writes a checkpoint, after one is complete."""
+    before = newest_step(folder)
+    with ended(start(run, folder, *flags)) as process:
+        wait_until(lambda: newest_step(folder) > before and is_writing(folder), process)
+        process.kill()
+        process.join()
 
 
 def newest_step(folder):

@@ -1,6 +1,7 @@
-"""The command line: ``python -m zoo classify|translate|info|export|serve|launch``."""
+"""The command line: ``python -m zoo classify|translate|generate|info|export|serve|launch``."""
 
 import argparse
+import itertools
 import json
 import pathlib
 import sys
@@ -67,6 +68,23 @@ def translate(args):
     return 0
 
 
+def generate(args):
+    """Prints a text and its continuation, piece by piece."""
+    generator = _load(args.run_folder, "generate")
+    names = ("temperature", "top_k", "top_p", "seed")
+    drawing = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.beam_size is not None:
+        if drawing:
+            raise UserError(f"--beam-size does not draw: leave out {', '.join(drawing)}.")
+        options = {"beam_size": args.beam_size, "max_new_tokens": args.max_new_tokens}
+        print(generator([args.prompt], **options)[0])
+        return 0
+    pieces = generator.stream(args.prompt, max_new_tokens=args.max_new_tokens, **drawing)
+    for piece in itertools.chain([args.prompt], pieces, ["\n"]):
+        print(piece, end="", flush=True)
+    return 0
+
+
 def export(args):
     """Exports the model of a run and prints a summary."""
     import zoo
@@ -122,9 +140,11 @@ def _load(folder, verb):
     """Loads the model of a run; raises `UserError` if it cannot do `verb`."""
     import zoo
     from zoo.classifier import ImageClassifier
+    from zoo.generator import TextGenerator
 
     loaded = zoo.load(folder)
-    does = "classify" if isinstance(loaded, ImageClassifier) else "translate"
+    verbs = {ImageClassifier: "classify", TextGenerator: "generate"}
+    does = verbs.get(type(loaded), "translate")
     if does != verb:
         raise UserError(f"The model in {folder} cannot {verb}: use `python -m zoo {does}`.")
     return loaded
@@ -180,6 +200,16 @@ def _parser():
     )
     command.add_argument("--attention", metavar="PNG", help="plot the attention weights")
     command.set_defaults(run=translate)
+    command = commands.add_parser("generate", help="continue a text")
+    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
+    command.add_argument("prompt", metavar="PROMPT", help="beginning of the text; may be empty")
+    command.add_argument("--max-new-tokens", type=int, default=64, help="length limit (64)")
+    command.add_argument("--temperature", type=float, help="below 1 likelier tokens are drawn (1)")
+    command.add_argument("--top-k", type=int, help="draw from the k most likely tokens")
+    command.add_argument("--top-p", type=float, help="draw from the tokens with this probability")
+    command.add_argument("--seed", type=int, help="seed of the draws (0)")
+    command.add_argument("--beam-size", type=int, help="search instead; 1 is greedy search")
+    command.set_defaults(run=generate)
     command = commands.add_parser("export", help="export a trained model for serving")
     command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
     command.add_argument(

@@ -4,6 +4,7 @@ Axes: B prompts, P tokens of a prompt, T new tokens, K hypotheses of a prompt.
 """
 
 import json
+import math
 import pathlib
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from zoo.translation_text import TranslationError, encode
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE = "generator.json"
 TOKENIZER_FILE = "tokenizer.json"
+NEW_TOKENS = 64  # by default
 SPECIAL_TOKENS = decoding.SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
@@ -60,7 +62,7 @@ class TextGenerator:
         """The most likely continuation of each prompt, a list of str; see `n_best`."""
         return [best.text for [best, *_] in self.n_best(prompts, **options)]
 
-    def n_best(self, prompts, n=1, beam_size=None, length_penalty=0.0, max_new_tokens=64):
+    def n_best(self, prompts, n=1, beam_size=None, length_penalty=0.0, max_new_tokens=None):
         """Several continuations of each prompt, the best first, found by beam search.
 
         Args:
@@ -68,7 +70,7 @@ class TextGenerator:
             n: number of continuations.
             beam_size: at least `n`, which is the default; 1 is greedy search.
             length_penalty: see `zoo.decoding.length_penalty`, of new tokens and prompt together.
-            max_new_tokens: the largest number of new tokens.
+            max_new_tokens: the largest number of new tokens; by default 64, or as many as fit.
 
         Returns:
             For each prompt a list of `Generation`.
@@ -88,7 +90,7 @@ class TextGenerator:
         return [found[:n] for found in self._each(prompts, max_new_tokens, search)]
 
     def sample(
-        self, prompts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=64
+        self, prompts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None
     ):
         """Draws continuations of each prompt by their probability.
 
@@ -116,19 +118,19 @@ class TextGenerator:
 
         return self._each(prompts, max_new_tokens, search)
 
-    def stream(self, prompt, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=64):
+    def stream(self, prompt, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None):
         """Draws a continuation as `sample` does, and yields its text piece by piece, as str.
 
         Together, the pieces are what `sample` adds to the prompt. For the arguments see `sample`.
         """
         seed = checked("seed", seed, int, 0)
         top_k, *scalars = _checked_draw(temperature, top_k, top_p)
-        [tokens] = self._encode([prompt], max_new_tokens)
-        read, forced, buffer = self._divide(tokens, max_new_tokens)
+        [(tokens, new)] = self._encode([prompt], max_new_tokens)
+        read, forced, buffer = self._divide(tokens, new)
         cache = self._programs.call(self._read, np.array([read], np.int32), length=buffer)
         token, given = np.array([read[-1:]], np.int32), [id for id in forced if id != PAD_ID]
         before, yielded = self._text(tokens), ""
-        uniforms = _uniforms(seed, 0, buffer, 1)[:, : len(given) + max_new_tokens]
+        uniforms = _uniforms(seed, 0, buffer, 1)[:, : len(given) + new]
         for position, uniform in enumerate(uniforms.T):
             inputs = (token, np.int32(position), uniform[None], cache)
             found, cache = self._programs.call(self._next, *inputs, *scalars, top_k=top_k)
@@ -191,7 +193,8 @@ class TextGenerator:
             beam_size: K.
             buffer: number of tokens for which there is a buffer.
         """
-        cache, special = self._read(read, buffer, beam_size), self._prompted(forced)
+        cache = self._read(read, buffer, beam_size)
+        special = self.special_tokens._replace(first=forced)
         settings = (self._first_step(read), cache, read.shape[0], special, max_length)
         if beam_size == 1:
             return decoding.greedy_search(*settings, alpha, buffer_length=buffer)
@@ -199,7 +202,8 @@ class TextGenerator:
 
     def _sample(self, read, forced, uniforms, max_length, temperature, top_p, top_k):
         cache = self._read(read, uniforms.shape[2], uniforms.shape[1])
-        settings = (self._prompted(forced), max_length, temperature, top_k, top_p)
+        special = self.special_tokens._replace(first=forced)
+        settings = (special, max_length, temperature, top_k, top_p)
         return decoding.sample(self._first_step(read), cache, uniforms, *settings)
 
     def _next(self, token, position, uniform, cache, temperature, top_p, top_k):
@@ -221,10 +225,6 @@ class TextGenerator:
 
         return step
 
-    def _prompted(self, forced):
-        end = self.special_tokens.end  # as the start token it stays allowed
-        return self.special_tokens._replace(start=end, first=forced)
-
     def _each(self, prompts, max_new_tokens, search):
         """Continuations of each prompt, in batches of prompts of one length.
 
@@ -232,7 +232,7 @@ class TextGenerator:
             search: function (indices, read, forced, length=, buffer=) -> `zoo.decoding.Hypotheses`.
         """
         rows, found, by_length = self._encode(prompts, max_new_tokens), [None] * len(prompts), {}
-        for index, tokens in enumerate(rows):
+        for index, (tokens, _) in enumerate(rows):
             by_length.setdefault(len(tokens), []).append(index)
         with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
             for indices in by_length.values():
@@ -240,12 +240,13 @@ class TextGenerator:
                     batch = indices[start : start + BATCHES[-1]]
                     count = next(n for n in BATCHES if n >= len(batch))
                     filled = batch + batch[:1] * (count - len(batch))
-                    parts = [self._divide(rows[index], max_new_tokens) for index in filled]
+                    parts = [self._divide(*rows[index]) for index in filled]
                     read, forced = (np.array([part[k] for part in parts], np.int32) for k in (0, 1))
-                    length = np.int32(len(rows[batch[0]]) - read.shape[1] + max_new_tokens)
+                    tokens, new = rows[batch[0]]
+                    length = np.int32(len(tokens) - read.shape[1] + new)
                     hypotheses = search(filled, read, forced, length=length, buffer=parts[0][2])
                     for index, *arrays in zip(batch, *hypotheses):
-                        found[index] = self._generations(rows[index][: read.shape[1]], *arrays)
+                        found[index] = self._generations(rows[index][0][: read.shape[1]], *arrays)
                     progress.update(len(batch))
         return found
 
@@ -260,20 +261,34 @@ class TextGenerator:
         return self.tokenizer.decode([[id for id in tokens if id not in control]])[0]
 
     def _encode(self, prompts, max_new_tokens):
-        """The start token and the tokens of each prompt."""
-        new = checked("max_new_tokens", max_new_tokens, int, 1)
-        limit, special = self.model.max_length - new + 1, self.special_tokens
-        rows = encode(self.tokenizer, prompts, limit, special.end, special.start, "Prompt")
-        return [row[:-1] for row in rows]
+        """The start token and the tokens of each prompt, and its number of new tokens."""
+        if max_new_tokens is not None:
+            max_new_tokens = checked("max_new_tokens", max_new_tokens, int, 1)
+        special, found = self.special_tokens, []
+        for index, row in enumerate(
+            encode(self.tokenizer, prompts, math.inf, special.end, special.start)
+        ):
+            tokens = row[:-1]
+            # The last new token is not read.
+            most = self.model.max_length + 1 - len(tokens)
+            new = min(NEW_TOKENS, most) if max_new_tokens is None else max_new_tokens
+            if not 0 < new <= most:
+                raise TranslationError(
+                    f"Prompt {index} is too long: {len(tokens)} tokens with the start token, and "
+                    f"the model reads {self.model.max_length}, new ones included. Shorten it, or "
+                    f"decrease max_new_tokens. Received: max_new_tokens={max_new_tokens}."
+                )
+            found.append((tokens, new))
+        return found
 
-    def _divide(self, tokens, max_new_tokens):
+    def _divide(self, tokens, new):
         """The tokens of a prompt that are read at once, the others, and the buffer's length.
 
-        Both numbers of tokens are of a few, so that few programs are compiled.
+        All three lengths are of a few, so that few programs are compiled.
         """
         count = max(n for n in (0, *LENGTHS) if n < len(tokens))
         read, forced = tokens[: count + 1], tokens[count + 1 :]
-        buffer = padded(len(forced) + max_new_tokens, self.model.max_length - count)
+        buffer = padded(len(forced) + new, self.model.max_length - count)
         padding = [self.special_tokens.pad] * (padded(len(forced) or 1, buffer) - len(forced))
         return read, [*forced, *padding], buffer
 

@@ -384,11 +384,11 @@ def test_the_history_is_read_as_it_came_out(tmp_path):
 
 
 @pytest.mark.parametrize("epochs", [1, 40])
-def test_translation_curves(tmp_path, epochs):
+def test_token_curves(tmp_path, epochs):
     names = ("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate")
     history = {name: RANDOM.uniform(size=epochs).tolist() for name in names}
     path = tmp_path / "curves.png"
-    pictures.translation_curves({"epoch": list(range(epochs)), **history}, path)
+    pictures.token_curves({"epoch": list(range(epochs)), **history}, path)
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

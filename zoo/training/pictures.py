@@ -32,12 +32,12 @@ def learning_curves(history, path):
     _draw_curves(history, path, "accuracy", "training (augmented)", "test")
 
 
-def translation_curves(history, path):
+def token_curves(history, path):
     """Plots loss, token accuracy and learning rate over the epochs.
 
     Args:
-        history: see `learning_curves`; "accuracy" is the share of target tokens that the model
-            ranks first, given the preceding reference tokens.
+        history: see `learning_curves`; "accuracy" is the share of tokens that the model ranks
+            first, given those before.
         path: path of the PNG file.
     """
     _draw_curves(history, path, "token accuracy", "training (with dropout)", "validation")

@@ -38,7 +38,7 @@ def finish_translator(run, translator, test, train, valid):
     }
     rows = list(zip(sources, references, translations))
     _write_translations(rows, run / "translations.tsv")
-    pictures.translation_curves(history, run / "learning_curves.png")
+    pictures.token_curves(history, run / "learning_curves.png")
     _draw_attention(translator, sources, run / "attention.png")
     shutil.rmtree(run / "tokens")
     run.write_json("metrics.json", metrics)

@@ -1,0 +1,197 @@
+"""Trains a causal language model from scratch, on a text file or on the text of this project.
+
+The model is GPT-2's (Radford et al. 2019, section 2.3) in a size for small texts; the recipe
+follows Brown et al. 2020, "Language Models are Few-Shot Learners", appendix B: AdamW with warmup
+and cosine decay, weight decay 0.1, gradients clipped to a norm of 1.
+
+    python recipes/causal_lm.py                     # the documentation and code of this project
+    python recipes/causal_lm.py --text book.txt     # your own text, UTF-8
+    python -m zoo generate runs/causal_lm_zoo "The model"     # continues a text
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Literal
+
+from zoo.errors import UserError
+from zoo.training.command import run_recipe, settings_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    dataset: Literal["zoo"] = "zoo"
+    """Built-in text: the documentation and source code of this project; without --text."""
+    text: tuple[str, ...] = ()
+    """Text files, UTF-8; the last 5 % of each are held out."""
+    out: str | None = None
+    """Run directory; runs/causal_lm_ and the name of the text by default."""
+    overwrite: bool = False
+    """Delete an existing run in the run directory."""
+    resume: bool = False
+    """Resume the run in the run directory, started with the same settings."""
+    seed: int = 0
+    """Seed of weights, order and dropout."""
+    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
+    """Train on one device, all devices of this machine, or several workers; auto uses all."""
+    devices: int | None = None
+    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between checkpoints; one is also written at the end of each epoch."""
+    checkpoint_steps: int = 0
+    """Steps between additional checkpoints; 0 to disable."""
+    checkpoints_kept: int = 3
+    """Number of checkpoints to keep; the best one is also kept."""
+
+    tokenizer: Literal["subword", "character"] = "subword"
+    """Kind of tokens; text outside the vocabulary is encoded as bytes."""
+    vocab_size: int = 2000
+    """Maximum vocabulary size."""
+    max_length: int = 128
+    """Number of tokens that the model sees."""
+
+    embed_dim: int = 128
+    """Width of the model."""
+    num_heads: int = 4
+    """Attention heads; must divide the width."""
+    num_layers: int = 4
+    """Decoder blocks."""
+    ff_dim: int = 512
+    """Hidden width of the feed-forward networks."""
+    dropout: float = 0.1
+    """Dropout rate of embeddings and blocks."""
+    positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "rotary"
+    """Kind of positions; GPT-2 has learned ones."""
+
+    epochs: int = 20
+    """Number of epochs."""
+    batch_size: int = 16
+    """Windows of max_length tokens per batch."""
+    learning_rate: float = 3e-3
+    """Peak learning rate, after the warmup."""
+    warmup_steps: int = 100
+    """Steps of linear warmup."""
+    weight_decay: float = 0.1
+    """Weight decay of matrices."""
+    clip_norm: float = 1.0
+    """Maximum global norm of the gradients."""
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Mixed precision computes in 16 bits and keeps the weights in float32."""
+
+    def __post_init__(self):
+        least = {
+            **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim", "epochs"), 1),
+            **dict.fromkeys(("batch_size", "checkpoints_kept"), 1),
+            **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps", "warmup_steps", "seed"), 0),
+            "max_length": 2,
+        }
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                flag = "--" + name.replace("_", "-")
+                raise UserError(f"{flag} must be at least {low}. Received: {getattr(self, name)}.")
+
+
+# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
+
+
+def main(config):
+    import keras
+
+    from zoo.data import plain_text
+    from zoo.generator import TextGenerator
+    from zoo.text import EOS_ID
+    from zoo.text.tokenizer import train_tokenizer
+    from zoo.training import distribution
+    from zoo.training.callbacks import standard_callbacks
+    from zoo.training.checkpoint import Checkpoint
+    from zoo.training.generation_report import finish_generator
+    from zoo.training.interruption import exit_on_sigterm
+    from zoo.training.losses import SmoothedCrossEntropy
+    from zoo.training.optimizers import adamw
+    from zoo.training.run_folder import RunFolder
+    from zoo.training.trainer import Trainer
+
+    strategy = distribution.choose(config.strategy, config.devices)
+    is_chief = distribution.is_chief(strategy)
+    keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.precision)
+    texts = plain_text.read_texts(config.text) if config.text else plain_text.project_texts()
+    train_texts, valid_texts = plain_text.hold_out(texts)
+    tokenizer = train_tokenizer(train_texts, config.tokenizer, config.vocab_size)
+    train = plain_text.encode_texts(tokenizer, train_texts, EOS_ID)
+    valid = plain_text.encode_texts(tokenizer, valid_texts, EOS_ID)
+    sizes = (config.batch_size, config.max_length)
+    steps = plain_text.steps_per_epoch(train, *sizes)
+    with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
+        trainer = Trainer(build(config, tokenizer.vocab_size))
+        trainer.compile(
+            adamw(
+                trainer.model,
+                config.learning_rate,
+                config.weight_decay,
+                config.epochs * steps,
+                config.warmup_steps,
+                config.clip_norm,
+            ),
+            SmoothedCrossEntropy(),
+            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        )
+    name = pathlib.Path(config.text[0]).stem if config.text else config.dataset
+    run = RunFolder(
+        config.out or f"runs/causal_lm_{name}",
+        settings_of(config),
+        config.overwrite,
+        config.resume,
+        is_chief,
+    )
+    exit_on_sigterm(run.enable_auto_resume)
+    if distribution.from_chief(strategy, run.is_finished):
+        print(f"This run is already finished: {run.path}")
+        return
+    checkpoint = Checkpoint(
+        run.path,
+        steps,
+        config.checkpoint_minutes,
+        config.checkpoint_steps,
+        config.checkpoints_kept,
+    )
+    steps_done, per_epoch = checkpoint.restore(trainer), steps * config.batch_size
+    with distribution.exit_if_a_worker_is_lost(strategy, checkpoint.newest):
+        trainer.fit(
+            plain_text.training_windows(train, *sizes, config.seed, steps_done),
+            epochs=config.epochs,
+            initial_epoch=checkpoint.epoch,
+            steps_per_epoch=steps,
+            validation_data=plain_text.evaluation_windows(valid, *sizes),
+            callbacks=[
+                *standard_callbacks(
+                    run.path,
+                    steps,
+                    steps_done,
+                    is_chief,
+                    tokens_per_epoch=per_epoch * config.max_length,
+                ),
+                checkpoint,
+            ],
+            verbose=1 if sys.stdout.isatty() else 2,
+        )
+    if is_chief:
+        generator = TextGenerator(trainer.trained_model(), tokenizer)
+        finish_generator(run, generator, train, valid_texts)
+        checkpoint.remove()
+
+
+def build(config, vocab_size):
+    """Builds the model."""
+    import zoo
+
+    names = "embed_dim num_heads num_layers ff_dim dropout positions max_length"
+    settings = {name: getattr(config, name) for name in names.split()}
+    try:
+        return zoo.causal_lm(vocab_size=vocab_size, **settings)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+if __name__ == "__main__":
+    run_recipe(main, Config, {}, __doc__)

@@ -1,0 +1,74 @@
+"""The recipe of the language model, shrunk: what it prints and leaves, resuming, and bad input."""
+
+import json
+import math
+
+import pytest
+
+import zoo
+from tests.conftest import run_recipe
+from tests.interrupted import assert_same, finish, killed_while_writing, log_of, outcome, start
+from tests.test_recipes import recipe
+from zoo.errors import UserError
+from zoo.training.command import parse
+
+causal_lm = recipe("causal_lm")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Counting: whoever has learned it knows what comes next."""
+    path = tmp_path_factory.mktemp("text") / "numbers.txt"
+    path.write_text("".join(f"{n}\n" for n in range(3000)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(made_once, text):
+    return made_once("causal_lm", lambda folder: run_recipe("text", folder, "--text", str(text)))
+
+
+def test_a_run_ends_well_and_leaves_a_model(run):
+    process, folder = run
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == str(folder)
+    for words in ("perplexity", "bits per byte", "tokens/s"):
+        assert words in process.stdout
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["val_loss"]))
+    assert metrics["perplexity"] < metrics["vocab_size"] / 4, "it has learned something"
+    assert 0 < metrics["bits_per_byte"] < 8
+    names = {path.name for path in folder.iterdir()}
+    assert {"model.keras", "tokenizer.json", "samples.txt", "learning_curves.png"} <= names
+    generator = zoo.load(folder)
+    assert generator.model.count_params() == metrics["parameters"]
+    [found] = generator(["10\n11\n"], max_new_tokens=8)
+    assert found.startswith("10\n11\n")
+
+
+def test_killed_while_it_writes_a_checkpoint_it_resumes_bit_for_bit(tmp_path, run, text):
+    folder, flags = tmp_path / "run", ("--text", str(text), "--resume")
+    killed_while_writing("text", folder, *flags)
+    assert finish(start("text", folder, *flags)) == 0, log_of(folder)
+    assert "Resuming after" in log_of(folder)
+    assert_same(outcome(folder), outcome(run[1]))
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--text", "no_such_file.txt"], "Cannot read the text no_such_file.txt"),
+        (["--text", "README.md", "--batch-size", "10000"], "too few for a batch of 10000"),
+        (["--text", "README.md", "--num-heads", "3"], "num_heads must divide embed_dim"),
+    ],
+)
+def test_bad_input(flags, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        causal_lm.main(parse([*flags, "--out", str(tmp_path)], causal_lm.Config, {}, ""))
+
+
+@pytest.mark.parametrize("setting", [{"batch_size": 0}, {"max_length": 1}, {"seed": -1}])
+def test_bad_settings(setting):
+    [name] = setting
+    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} must be at least"):
+        causal_lm.Config(**setting)

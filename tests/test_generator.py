@@ -1,0 +1,178 @@
+"""A text generator as people use it: searches, draws and streams of texts of any length."""
+
+import keras
+import numpy as np
+import pytest
+
+import zoo
+from zoo.__main__ import main
+from zoo.generator import TextGenerator
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.tokenizer import train_tokenizer
+from zoo.translation_text import TranslationError
+
+WORDS = "the a red big house dog cat sees eats in on bread table garden and é 😀".split()
+RANDOM = np.random.default_rng(0)
+# of 0, 1, 2 tokens and more than are read at once
+PROMPTS = ["", "the", "the dog", " ".join(RANDOM.choice(WORDS, 21)), " ".join(["a"] * 16)]
+
+
+def generator_of(positions):
+    tokenizer = train_tokenizer([" ".join(WORDS)] * 3, "subword", 300)
+    keras.utils.set_random_seed(0)
+    model = zoo.causal_lm(
+        vocab_size=tokenizer.vocab_size,
+        embed_dim=16,
+        num_heads=2,
+        num_layers=2,
+        positions=positions,
+        max_length=64,
+    )
+    for variable in model.trainable_variables:
+        variable.assign(variable + RANDOM.normal(0.0, 0.3, variable.shape))
+    return TextGenerator(model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return generator_of("rotary")
+
+
+def test_as_many_new_tokens_as_fit(generator):
+    long = " ".join(RANDOM.choice(WORDS[:10], 24))
+    count = len(tokens_of(generator, long))
+    assert 20 < count < 64
+    for prompt, new in ((long, 65 - count), ("the", 63)):
+        [[found]] = generator.sample([prompt])
+        kept = tokens_of(generator, found.text)
+        assert len(kept) <= len(tokens_of(generator, prompt)) + new
+    with pytest.raises(TranslationError, match="Prompt 1 is too long: .* max_new_tokens=30"):
+        generator(["the", "the " * 40], max_new_tokens=30)
+
+
+def logits_after(generator, tokens):
+    logits = np.array(generator.model(np.array([tokens])))[0, -1].astype("float64")
+    logits[[PAD_ID, BOS_ID]] = -np.inf  # never generated
+    return logits
+
+
+def tokens_of(generator, prompt):
+    return [BOS_ID, *generator.tokenizer.encode([prompt])[0]]
+
+
+def text_of(generator, tokens):
+    kept = [token for token in tokens if token not in (BOS_ID, EOS_ID, PAD_ID)]
+    return generator.tokenizer.decode([kept])[0]
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "relative", "sinusoidal"])
+def test_greedy_search_takes_the_most_likely_token(positions):
+    generator = generator_of(positions)
+    for prompt, found in zip(PROMPTS, generator.n_best(PROMPTS, max_new_tokens=9)):
+        tokens = tokens_of(generator, prompt)
+        for _ in range(9):
+            logits = logits_after(generator, tokens)
+            tokens.append(int(logits.argmax()))
+            if tokens[-1] == EOS_ID:
+                break
+        assert found[0].text == text_of(generator, tokens)
+        new = tokens[len(tokens_of(generator, prompt)) :]
+        logits = np.array(generator.model(np.array([tokens[:-1]])))[0, -len(new) :].astype(
+            "float64"
+        )
+        log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        score = log_probs[np.arange(len(new)), new].sum()
+        assert found[0].score == pytest.approx(score, abs=1e-3)
+
+
+def test_a_prompt_does_not_depend_on_its_neighbours(generator):
+    for options in ({"n": 2, "beam_size": 3}, {}):
+        together = generator.n_best(PROMPTS, max_new_tokens=6, **options)
+        for prompt, expected in zip(PROMPTS, together):
+            [alone] = generator.n_best([prompt], max_new_tokens=6, **options)
+            assert [a.text for a in alone] == [e.text for e in expected]
+            np.testing.assert_allclose([a.score for a in alone], [e.score for e in expected], 1e-4)
+
+
+def test_beam_search_is_sorted_and_finds_what_is_more_likely(generator):
+    greedy = generator.n_best(PROMPTS, max_new_tokens=6)
+    for [first], found in zip(greedy, generator.n_best(PROMPTS, n=3, max_new_tokens=6)):
+        scores = [generation.score for generation in found]
+        assert scores == sorted(scores, reverse=True) and scores[0] >= first.score - 1e-4
+
+
+def test_samples_follow_the_distribution(generator):
+    logits = logits_after(generator, tokens_of(generator, "the dog"))
+    likely = np.argsort(-logits)[:2]
+    expected = np.exp(logits[likely[0]]) / np.exp(logits[likely]).sum()
+    [found] = generator.sample(["the dog"], n=500, top_k=2, max_new_tokens=1)
+    texts = [text_of(generator, [*tokens_of(generator, "the dog"), token]) for token in likely]
+    assert {generation.text for generation in found} <= set(texts)
+    share = np.mean([generation.text == texts[0] for generation in found])
+    assert abs(share - expected) < 0.1  # 4.5 standard deviations of 500 draws
+
+
+def test_samples_depend_on_the_seed(generator):
+    first, again, other = (
+        generator.sample(["the"], n=4, seed=seed, max_new_tokens=8) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_a_stream_is_what_sampling_gives(generator, prompt):
+    options = {"temperature": 1.3, "top_k": 50, "seed": 3, "max_new_tokens": 12}
+    pieces = list(generator.stream(prompt, **options))
+    [[expected]] = generator.sample([prompt], **options)
+    assert prompt + "".join(pieces) == expected.text
+    assert len(pieces) > 1
+
+
+def test_saved_and_loaded(generator, tmp_path, capsys):
+    generator.save(tmp_path / "run")
+    loaded = zoo.load(tmp_path / "run")
+    assert isinstance(loaded, TextGenerator)
+    assert loaded(PROMPTS, max_new_tokens=5) == generator(PROMPTS, max_new_tokens=5)
+    command = ["generate", str(tmp_path / "run"), "the dog", "--max-new-tokens", "5"]
+    assert main([*command, "--beam-size", "1"]) == 0
+    assert capsys.readouterr().out == generator(["the dog"], max_new_tokens=5)[0] + "\n"
+    assert main([*command, "--seed", "4"]) == 0
+    [[drawn]] = generator.sample(["the dog"], seed=4, max_new_tokens=5)
+    assert capsys.readouterr().out == drawn.text + "\n"
+    assert main([*command, "--beam-size", "2", "--top-k", "3"]) == 2
+    assert "leave out top_k" in capsys.readouterr().err
+    assert main(["translate", str(tmp_path / "run"), "the dog"]) == 2
+    assert "use `python -m zoo generate`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda g: g("the dog"), "must be a list of str"),
+        (lambda g: g([3]), "must be a list of str"),
+        (lambda g: g(["the"], max_new_tokens=0), "max_new_tokens must be an integer of at least 1"),
+        (lambda g: g(["the " * 70]), "Prompt 0 is too long: .* max_new_tokens=None"),
+        (lambda g: g(["the"], n=2, beam_size=1), "beam_size must be an integer of at least 2"),
+        (lambda g: g.sample(["the"], temperature=0.0), "temperature must be a finite number"),
+        (lambda g: g.sample(["the"], top_p=1.5), "top_p must be a finite number"),
+        (lambda g: list(g.stream("the", top_k=0)), "top_k must be an integer of at least 1"),
+        (lambda g: list(g.stream(["the"])), "must be a list of str"),
+    ],
+)
+def test_bad_input(generator, call, message):
+    with pytest.raises(TranslationError, match=message):
+        call(generator)
+
+
+def test_a_model_that_computes_nan(generator, tmp_path):
+    generator.save(tmp_path)
+    broken = zoo.load(tmp_path)
+    broken.model.decoder_norm.gamma.assign(broken.model.decoder_norm.gamma * np.nan)
+    with pytest.raises(TranslationError, match="the model computed NaN"):
+        broken(["the"])
+
+
+def test_a_tokenizer_must_be_the_models(generator):
+    other = train_tokenizer(WORDS, "word", 270)
+    with pytest.raises(TranslationError, match="Received a tokenizer with"):
+        TextGenerator(generator.model, other)
