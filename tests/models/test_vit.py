@@ -132,17 +132,17 @@ def test_what_options_add_to_the_weights(settings, difference):
 
 def test_registers_come_after_the_class_token_without_positions():
     model = shaken(zoo.vit(**SMALL, num_registers=2))
-    tokens = numpy(model._embed(IMAGES))
+    tokens = numpy(model.embed(IMAGES))
     np.testing.assert_allclose(tokens[:, 1:3], [numpy(model.registers.tokens)] * 4, atol=1e-6)
-    first = numpy(model.class_token.tokens + model.positions.embeddings[:1])
+    first = numpy(model.class_token.tokens + model.patch_positions.embeddings[:1])
     np.testing.assert_allclose(tokens[:, :1], [first] * 4, atol=1e-6)
 
 
 def test_prefix_positions_are_left_out():
     model = shaken(zoo.vit(**SMALL, num_class_tokens=2, prefix_positions=False))
-    tokens = numpy(model._embed(IMAGES))
+    tokens = numpy(model.embed(IMAGES))
     np.testing.assert_allclose(tokens[:, :2], [numpy(model.class_token.tokens)] * 4, atol=1e-6)
-    patches = numpy(model.patch_embed(IMAGES) + model.positions.embeddings)
+    patches = numpy(model.patch_embed(IMAGES) + model.patch_positions.embeddings)
     np.testing.assert_allclose(tokens[:, 2:], patches, atol=1e-6)
 
 
@@ -204,7 +204,9 @@ def test_other_image_sizes_get_resized_positions():
     twin = zoo.vit(**{**SMALL, "input_shape": (16, 20, 3)})
     twin.set_weights(
         [
-            numpy(model.positions.resized((4, 5))) if v is model.positions.embeddings else numpy(v)
+            numpy(model.patch_positions.resized((4, 5)))
+            if v is model.patch_positions.embeddings
+            else numpy(v)
             for v in model.weights
         ]
     )
@@ -219,7 +221,7 @@ def test_an_unknown_image_size_is_refused():
 
 def test_without_positions_the_patches_have_no_order():
     model = shaken(zoo.vit(**SMALL))
-    model.positions.embeddings.assign(np.zeros((7, 16), "float32"))
+    model.patch_positions.embeddings.assign(np.zeros((7, 16), "float32"))
     swapped = IMAGES.copy()
     swapped[:, :4, :4], swapped[:, 4:, 8:] = IMAGES[:, 4:, 8:], IMAGES[:, :4, :4]
     np.testing.assert_allclose(numpy(model(swapped)), numpy(model(IMAGES)), atol=TOLERANCE)
