@@ -92,9 +92,7 @@ CASES = {
         rates=("dropout", "attention_dropout", "stochastic_depth"),
     ),
     "vit, class token": Case(
-        lambda **k: zoo.vit(
-            **{**VIT, "pool": "cls", "norm": "pre", "positions": "relative", **k}
-        ),
+        lambda **k: zoo.vit(**{**VIT, "pool": "cls", "norm": "pre", "positions": "relative", **k}),
         [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),
