@@ -283,3 +283,9 @@ def test_more_tokens_than_learned_positions():
         model(ids(1, 21))
     with pytest.raises(ValueError, match="20 tokens .max_length.. Received: length=21"):
         model.start(ops.convert_to_tensor(ids(1, 3)), 21)
+
+
+def test_a_prompt_that_leaves_no_position_for_a_step():
+    model = zoo.causal_lm(**SIZES)
+    with pytest.raises(ValueError, match="length=5, 5 tokens"):
+        model.start(ops.convert_to_tensor(ids(1, 5)), 5)
