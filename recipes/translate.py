@@ -85,8 +85,8 @@ class Config:
     """Position of layer normalization; the paper uses post, which needs a longer warmup."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
     """Activation of the feed-forward networks."""
-    positions: Literal["sinusoidal", "learned", "relative"] = "sinusoidal"
-    """Kind of position embeddings."""
+    positions: Literal["sinusoidal", "learned", "relative", "rotary"] = "sinusoidal"
+    """Kind of positions."""
 
     epochs: int = 100
     """Maximum number of epochs."""

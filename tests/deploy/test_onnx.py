@@ -82,6 +82,7 @@ def test_mixed_precision_is_exported_in_float32(tmp_path, precision):
         {"positions": "sinusoidal", "norm": "post", "shared": "target", "activation": "relu"},
         {"positions": "learned", "shared": "all", "activation": "gelu", "num_decoder_layers": 2},
         {"positions": "relative", "shared": "none", "activation": "silu"},
+        {"positions": "rotary", "norm": "pre"},
         {"precision": "mixed_bfloat16"},
     ],
 )

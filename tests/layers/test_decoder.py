@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from tests.layers.test_encoder import normal, numpy, shaken
-from zoo.layers import RelativePositions, TransformerDecoder, causal_mask
+from zoo.layers import RelativePositions, TransformerDecoder, TransformerEncoder, causal_mask
 
 # Sums of some dozen float32 numbers of the order of 10, in another order.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
@@ -77,6 +77,39 @@ def test_steps_equal_the_whole(norm, sizes):
             numpy(found), expected[:, position : position + size], **TOLERANCE
         )
         position += size
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_without_a_memory_it_is_a_causal_encoder(norm):
+    layer, x = TransformerDecoder(12, 3, 20, norm=norm), normal(2, 6, 12)
+    layer(x)
+    shaken(layer)
+    encoder = TransformerEncoder(12, 3, 20, norm=norm)
+    encoder(x)
+    names = ("attention", "attention_norm", "feed_forward", "feed_forward_norm")
+    for name in names:
+        source = getattr(layer, name.replace("attention", "self_attention"))
+        getattr(encoder, name).set_weights(source.get_weights())
+    expected = numpy(encoder(x, mask=causal_mask(6)))
+    np.testing.assert_allclose(numpy(layer(x)), expected, **TOLERANCE)
+    assert layer.count_params() == encoder.count_params()
+    cache, mask = layer.start(6, batch_size=2), np.tri(6, dtype=bool)
+    for position in range(6):
+        part = x[:, position : position + 1]
+        found, cache = layer.step(part, cache, position, mask[None, None, position, None])
+        np.testing.assert_allclose(numpy(found)[:, 0], expected[:, position], **TOLERANCE)
+
+
+def test_a_memory_is_given_always_or_never():
+    layer, x, memory = decoder_with_inputs()
+    for call in (lambda: layer(x), lambda: layer.start(6, batch_size=2)):
+        with pytest.raises(ValueError, match="built with a memory.*called without"):
+            call()
+    alone = TransformerDecoder(12, 3, 20)
+    alone(x)
+    for call in (lambda: alone(x, memory), lambda: alone.start(6, memory)):
+        with pytest.raises(ValueError, match="built without a memory.*called with"):
+            call()
 
 
 def test_the_past_alone_is_seen():

@@ -28,6 +28,7 @@ VIT = {
     "layer_scale": 0.5,
     "num_class_tokens": 2,
     "num_registers": 3,
+    "positions": "rotary",
     "prefix_positions": False,
     "interpolation": "bilinear",
     "activation": "swiglu",
@@ -36,6 +37,7 @@ VIT = {
     "normalize_embeddings": True,
     "normalize_pooled": True,
     "epsilon": 1e-3,
+    "kernel_initializer": "he_normal",
 }
 TRANSFORMER = {
     "source_vocab_size": 20,
@@ -90,13 +92,25 @@ CASES = {
         rates=("dropout", "attention_dropout", "stochastic_depth"),
     ),
     "vit, class token": Case(
-        lambda **k: zoo.vit(**{**VIT, "pool": "cls", "norm": "pre", **k}),
+        lambda **k: zoo.vit(**{**VIT, "pool": "cls", "norm": "pre", "positions": "relative", **k}),
+        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
+        [()],
+        rates=("dropout", "attention_dropout", "stochastic_depth"),
+    ),
+    "vit, learned positions": Case(
+        lambda **k: zoo.vit(**{**VIT, "positions": "learned", **k}),
         [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),
     ),
     "transformer": Case(
         lambda **k: zoo.transformer(**{**TRANSFORMER, **k}),
+        [{"source": _IDS, "target": _IDS[:, :4]}],
+        [()],
+        rates=("dropout", "attention_dropout"),
+    ),
+    "transformer, rotary positions": Case(
+        lambda **k: zoo.transformer(**{**TRANSFORMER, "positions": "rotary", **k}),
         [{"source": _IDS, "target": _IDS[:, :4]}],
         [()],
         rates=("dropout", "attention_dropout"),

@@ -39,6 +39,8 @@ SETTINGS = {
     "distilled": {"num_class_tokens": 2},
     "distilled, no positions": {"num_class_tokens": 2, "prefix_positions": False},
     "CLIP": {"normalize_embeddings": True, "activation": "quick_gelu"},
+    "rotary": {"positions": "rotary", "num_registers": 2},
+    "relative": {"positions": "relative", "pool": "mean", "num_class_tokens": 1},
     "MAE": {"pool": "mean", "num_class_tokens": 1, "normalize_pooled": True},
     "DINOv2": {"layer_scale": 1e-5, "num_registers": 4, "activation": "swiglu"},
 }
@@ -121,6 +123,8 @@ def test_the_input_of_the_head(settings):
         ({"activation": "swiglu"}, 3 * (16 * 64 + 64)),
         ({"num_class_tokens": 2}, 2 * 16 + 16 * 5 + 5),
         ({"num_class_tokens": 2, "prefix_positions": False}, 16 - 16 + 16 * 5 + 5),
+        ({"positions": "rotary"}, -7 * 16),
+        ({"positions": "relative"}, -7 * 16 + 2 * 32 * 2),
         ({"normalize_embeddings": True}, 2 * 16),
         ({"normalize_pooled": True}, 0),
         ({"pool": "cls+mean"}, 16 * 5),
@@ -133,17 +137,17 @@ def test_what_options_add_to_the_weights(settings, difference):
 
 def test_registers_come_after_the_class_token_without_positions():
     model = shaken(zoo.vit(**SMALL, num_registers=2))
-    tokens = numpy(model._embed(IMAGES))
+    tokens = numpy(model.embed(IMAGES))
     np.testing.assert_allclose(tokens[:, 1:3], [numpy(model.registers.tokens)] * 4, atol=1e-6)
-    first = numpy(model.class_token.tokens + model.positions.embeddings[:1])
+    first = numpy(model.class_token.tokens + model.patch_positions.embeddings[:1])
     np.testing.assert_allclose(tokens[:, :1], [first] * 4, atol=1e-6)
 
 
 def test_prefix_positions_are_left_out():
     model = shaken(zoo.vit(**SMALL, num_class_tokens=2, prefix_positions=False))
-    tokens = numpy(model._embed(IMAGES))
+    tokens = numpy(model.embed(IMAGES))
     np.testing.assert_allclose(tokens[:, :2], [numpy(model.class_token.tokens)] * 4, atol=1e-6)
-    patches = numpy(model.patch_embed(IMAGES) + model.positions.embeddings)
+    patches = numpy(model.patch_embed(IMAGES) + model.patch_positions.embeddings)
     np.testing.assert_allclose(tokens[:, 2:], patches, atol=1e-6)
 
 
@@ -205,11 +209,84 @@ def test_other_image_sizes_get_resized_positions():
     twin = zoo.vit(**{**SMALL, "input_shape": (16, 20, 3)})
     twin.set_weights(
         [
-            numpy(model.positions.resized((4, 5))) if v is model.positions.embeddings else numpy(v)
+            numpy(model.patch_positions.resized((4, 5)))
+            if v is model.patch_positions.embeddings
+            else numpy(v)
             for v in model.weights
         ]
     )
     np.testing.assert_allclose(numpy(model(larger)), numpy(twin(larger)), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "relative"])
+def test_positions_of_distances_do_not_depend_on_the_image_size(positions):
+    """Weights trained at one size are those of a model of another size, unchanged."""
+    model = shaken(zoo.vit(**SMALL, positions=positions, num_registers=1))
+    twin = zoo.vit(**{**SMALL, "input_shape": (16, 20, 3)}, positions=positions, num_registers=1)
+    twin.set_weights(model.get_weights())
+    larger = np.random.default_rng(1).normal(size=(2, 16, 20, 3)).astype("float32")
+    np.testing.assert_allclose(numpy(model(larger)), numpy(twin(larger)), atol=TOLERANCE)
+    assert model.features(larger).shape == (2, 1 + 4 * 5, 16)
+
+
+def test_rotary_positions_are_rows_and_columns():
+    """Class and register tokens are not rotated; patches are, by their row and their column."""
+    model = zoo.vit(**{**SMALL, "num_heads": 1}, positions="rotary", num_registers=2)
+    angles = numpy(model.position_arguments((2, 3))["angles"])[0, 0]
+    assert angles.shape == (3 + 6, 16)
+    np.testing.assert_array_equal(angles[:3], [[1.0] * 8 + [0.0] * 8] * 3)
+    frequencies = 100.0 ** (-np.arange(4) / 4)
+    for patch, (row, column) in enumerate(np.ndindex(2, 3)):
+        expected = np.concatenate([row * frequencies, column * frequencies])
+        np.testing.assert_allclose(angles[3 + patch, :8], np.cos(expected), atol=1e-6)
+        np.testing.assert_allclose(angles[3 + patch, 8:], np.sin(expected), atol=1e-6)
+
+
+def test_relative_positions_add_a_bias_for_rows_and_one_for_columns():
+    model = shaken(zoo.vit(**SMALL, positions="relative", num_registers=2))
+    bias = numpy(model.position_arguments((2, 3))["bias"])
+    assert bias.shape == (1, 2, 3 + 6, 3 + 6)
+    assert (bias[:, :, :3] == 0).all() and (bias[:, :, :, :3] == 0).all()
+    rows, columns = (
+        numpy(layer(np.zeros((1, 1), "int32"), np.arange(-2, 3)[None]))[0, :, 0]
+        for layer in (model.row_positions, model.column_positions)
+    )
+    for query, (row, column) in enumerate(np.ndindex(2, 3)):
+        for key, (other_row, other_column) in enumerate(np.ndindex(2, 3)):
+            expected = rows[:, 2 + other_row - row] + columns[:, 2 + other_column - column]
+            np.testing.assert_allclose(bias[0, :, 3 + query, 3 + key], expected, atol=1e-6)
+
+
+def test_a_transposed_image():
+    """With rows and columns exchanged in images, patches and positions, the logits are the same."""
+    model = shaken(zoo.vit(**SMALL, positions="relative", num_registers=1))
+    twin = zoo.vit(**{**SMALL, "input_shape": (12, 8, 3)}, positions="relative", num_registers=1)
+    twin.set_weights(model.get_weights())
+    kernel = numpy(model.patch_embed.projection.kernel).reshape(4, 4, 3, 16)
+    kernel = kernel.transpose(1, 0, 2, 3).reshape(48, 16)
+    twin.patch_embed.projection.kernel.assign(kernel)
+    transposed, expected = IMAGES.transpose(0, 2, 1, 3), numpy(model(IMAGES))
+    assert np.abs(numpy(twin(transposed)) - expected).max() > 1e-3
+    twin.row_positions.set_weights(model.column_positions.get_weights())
+    twin.column_positions.set_weights(model.row_positions.get_weights())
+    np.testing.assert_allclose(numpy(twin(transposed)), expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "relative"])
+def test_positions_reach_every_block(positions):
+    """The attention maps, and the first tokens, which the last block computes alone."""
+    model = shaken(zoo.vit(**SMALL, positions=positions))
+    x, arguments = model.embed(IMAGES), model.position_arguments((2, 3))
+    for block in model.encoder_blocks:
+        maps = block.attention_weights(x, **arguments)
+        assert np.abs(numpy(maps) - numpy(block.attention_weights(x))).max() > 1e-3
+        x = block(x, **arguments)
+    np.testing.assert_allclose(
+        numpy(model.attention_maps(IMAGES))[:, -1], numpy(maps), atol=TOLERANCE
+    )
+    expected = numpy(model.encoder_norm(x))
+    np.testing.assert_allclose(numpy(model.features(IMAGES)), expected, atol=TOLERANCE)
+    np.testing.assert_allclose(numpy(model.pooled_features(IMAGES)), expected[:, 0], atol=TOLERANCE)
 
 
 def test_an_unknown_image_size_is_refused():
@@ -220,7 +297,7 @@ def test_an_unknown_image_size_is_refused():
 
 def test_without_positions_the_patches_have_no_order():
     model = shaken(zoo.vit(**SMALL))
-    model.positions.embeddings.assign(np.zeros((7, 16), "float32"))
+    model.patch_positions.embeddings.assign(np.zeros((7, 16), "float32"))
     swapped = IMAGES.copy()
     swapped[:, :4, :4], swapped[:, 4:, 8:] = IMAGES[:, 4:, 8:], IMAGES[:, :4, :4]
     np.testing.assert_allclose(numpy(model(swapped)), numpy(model(IMAGES)), atol=TOLERANCE)
@@ -250,6 +327,8 @@ def test_stochastic_depth_grows_to_the_last_block():
         ({**SMALL, "num_class_tokens": 0}, "num_class_tokens=0, pool='cls'"),
         ({**SMALL, "num_class_tokens": 3}, "num_class_tokens=3"),
         ({**SMALL, "activation": "gelo"}, "gelo"),
+        ({**SMALL, "positions": "sinusoidal"}, "positions='sinusoidal'"),
+        ({**SMALL, "positions": "rotary", "key_dim": 6}, "multiple of 4. Received: key_dim=6"),
     ],
 )
 def test_bad_arguments(arguments, message):

@@ -153,7 +153,7 @@ class MultiHeadSelfAttention(_Attention):
 
     Inputs: `x` [B, T, any width]; `mask` bool, True = attend: see `zoo.layers.attention_mask`;
     `bias`, added to the scores, broadcastable to [B, H, T, T]; `angles` of
-    `zoo.layers.RotaryPositions`, [B, 1, T, D/2].
+    `zoo.layers.RotaryPositions`, [B, 1, T, D].
     Output: [B, T, E].
 
     Raises:

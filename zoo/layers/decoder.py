@@ -25,7 +25,7 @@ class TransformerDecoder(TransformerBlock):
     Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output, or None; `mask`
     (in addition to the causal mask) and `memory_mask`, bool, True = attend: see
     `zoo.layers.attention_mask`; `bias`, added to the scores of the self-attention, broadcastable to
-    [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions` for it, [B, 1, T, D/2].
+    [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions` for it, [B, 1, T, D].
     """
 
     attention_layers = {

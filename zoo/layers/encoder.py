@@ -34,7 +34,7 @@ class TransformerEncoder(TransformerBlock):
 
     Inputs: `x` [B, T, E]; `mask` bool, True = attend: see `zoo.layers.attention_mask`; `bias`,
     added to the scores, broadcastable to [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions`,
-    [B, 1, T, D/2].
+    [B, 1, T, D].
     Output: [B, T, E].
 
     Raises:

@@ -60,14 +60,20 @@ class PatchEmbed(PatchExtract):
     Args:
         embed_dim: E.
         patch_size: P, in pixels.
+        kernel_initializer: initializer of the projection's matrix.
 
     Input, Raises: see `PatchExtract`. Output: [B, N, E].
     """
 
-    def __init__(self, embed_dim, patch_size, **kwargs):
+    def __init__(self, embed_dim, patch_size, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(patch_size, **kwargs)
         self.store(locals())
-        self.projection = keras.layers.Dense(embed_dim, dtype=self.dtype_policy, name="projection")
+        self.projection = keras.layers.Dense(
+            embed_dim,
+            kernel_initializer=kernel_initializer,
+            dtype=self.dtype_policy,
+            name="projection",
+        )
 
     def build(self, input_shape):
         self.projection.build(super().compute_output_shape(input_shape))

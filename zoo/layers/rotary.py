@@ -18,7 +18,8 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
     """The angles by which attention rotates its queries and keys, see `rotate`.
 
     The angle of pair k at position p is p / max_wavelength^(2k/D). On a grid, the first half of the
-    pairs follows the rows, the second the columns.
+    pairs follows the rows, the second the columns, each like heads of width D/2. The output holds
+    cosines and sines: rounded in mixed precision, angles of far positions would be meaningless.
 
     Args:
         key_dim: D, a multiple of 2A.
@@ -26,7 +27,8 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
         num_axes: A.
 
     Input: positions, int or float: [B, T], or [B, T, A] of a grid; B may be 1.
-    Output: float32 [B, 1, T, D/2], the argument `angles` of attention and of blocks.
+    Output: [B, 1, T, D], the cosines of the angles of all pairs, then their sines: the argument
+    `angles` of attention and of blocks.
 
     Raises:
         ValueError: if `key_dim` is not a multiple of 2A.
@@ -48,13 +50,12 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
             ops.arange(pairs, dtype="float32") * (-math.log(self.max_wavelength) / pairs)
         )
         angles = positions * frequencies
-        return ops.reshape(angles, (*ops.shape(angles)[:3], self.key_dim // 2))
+        angles = ops.reshape(angles, (*ops.shape(angles)[:3], self.key_dim // 2))
+        cosines_and_sines = ops.concatenate([ops.cos(angles), ops.sin(angles)], axis=-1)
+        return ops.cast(cosines_and_sines, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
-        return (input_shape[0], 1, input_shape[1], self.key_dim // 2)
-
-    def compute_output_spec(self, positions):
-        return keras.KerasTensor(self.compute_output_shape(positions.shape), "float32")
+        return (input_shape[0], 1, input_shape[1], self.key_dim)
 
 
 def rotate(x, angles):
@@ -62,12 +63,12 @@ def rotate(x, angles):
 
     Args:
         x: [B, H, T, D], heads of queries or keys.
-        angles: [B, 1, T, D/2].
+        angles: [B, 1, T, D], the output of `RotaryPositions`.
 
     Returns:
         [B, H, T, D] in the dtype of `x`.
     """
-    cosines, sines = ops.cast(ops.cos(angles), x.dtype), ops.cast(ops.sin(angles), x.dtype)
+    cosines, sines = ops.split(ops.cast(angles, x.dtype), 2, axis=-1)
     first, second = ops.split(x, 2, axis=-1)
     turned = [first * cosines - second * sines, first * sines + second * cosines]
     return ops.concatenate(turned, axis=-1)

@@ -6,6 +6,7 @@ Sources: Radford et al. 2018, "Improving Language Understanding by Generative Pr
 Axes: B sequences, T tokens, K hypotheses of a sequence, E model width, V vocabulary.
 """
 
+from numbers import Integral
 from typing import NamedTuple
 
 import keras
@@ -154,14 +155,21 @@ class CausalLM(Decoder):
         Args:
             tokens: token ids [B, P], all but the last of a prompt: that is the input of the first
                 step. P may be 0.
-            length: the largest number of tokens of a text.
+            length: the largest number of tokens of a text, the prompt included.
             num_hypotheses: K.
 
         Raises:
-            ValueError: if there are fewer learned positions than `length`.
+            ValueError: if there are fewer learned positions than `length`, or if `length` leaves no
+                position for a step.
         """
         self.check_length(length)
         batch_size, prompt = ops.shape(tokens)
+        are_known = isinstance(prompt, Integral) and isinstance(length, Integral)
+        if are_known and prompt >= length:
+            raise ValueError(
+                "length must be greater than the number of tokens read. "
+                f"Received: length={length}, {prompt} tokens."
+            )
         queries, keys = ops.arange(prompt), ops.arange(length)
         x = self.embed("token", tokens)
         settings = self.position_arguments("token", length, queries)

@@ -8,16 +8,9 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from zoo.layers import (
-    ClassToken,
-    LearnedPositions,
-    PatchEmbed,
-    RegisterTokens,
-    TransformerEncoder,
-    patch_grid,
-)
+from zoo.layers import TransformerEncoder
 from zoo.layers.training import training_argument
-from zoo.models.base import ZooModel
+from zoo.models.patches import POSITIONS, PatchModel, apply
 
 
 class Size(NamedTuple):
@@ -78,19 +71,20 @@ def _published(size, patch_size=None, **_):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class ViT(ZooModel):
+class ViT(PatchModel):
     """A Vision Transformer that classifies images: patches, positions, encoder blocks, head.
 
     docs/published_models.md lists which published models set which of the options.
 
     Args:
         input_shape: (H, W, C) of the images it is trained on. It takes other sizes as well, if the
-            patch size divides them: its positions are then resized.
+            patch size divides them: learned positions are then resized.
         num_classes: number of logits.
         patch_size: in pixels; divides H and W.
         num_layers: L, the number of encoder blocks.
         embed_dim, num_heads, ff_dim, attention_dropout, layer_scale, activation, key_dim, qkv_bias,
             epsilon: see `zoo.layers.TransformerEncoder`.
+        kernel_initializer: initializer of the matrices of blocks and of the patch projection.
         dropout: rate in [0, 1) after the positions and in the blocks (Dosovitskiy et al. 2020,
             appendix B.1).
         pool: input of the head: "cls", the class token; "mean", the mean of the patches (Beyer et
@@ -103,8 +97,13 @@ class ViT(ZooModel):
             which has a head of its own: with ``pool="cls"`` the logits are the mean of both heads
             (Touvron et al. 2020, DeiT, section 4).
         num_registers: register tokens (Darcet et al. 2023).
-        prefix_positions: whether class tokens have positions.
-        interpolation: "bilinear" or "bicubic", how positions are resized to another image size.
+        positions: "learned"; "relative", a learned bias on the scores of two patches for their
+            distance in rows and one in columns (Raffel et al. 2019, section 2.1); or "rotary", of
+            rows and columns (Heo et al. 2024, section 3.2). The last two do not concern class and
+            register tokens.
+        prefix_positions: whether class tokens have learned positions.
+        interpolation: "bilinear" or "bicubic", how learned positions are resized to another image
+            size.
         normalize_embeddings: whether to normalize before the first block (Radford et al. 2021).
         normalize_pooled: whether a pre-norm model normalizes the input of its head in place of the
             last block's output (He et al. 2021, MAE, fine-tuned).
@@ -134,6 +133,7 @@ class ViT(ZooModel):
         layer_scale=None,
         num_class_tokens=None,
         num_registers=0,
+        positions="learned",
         prefix_positions=True,
         interpolation="bicubic",
         activation="gelu",
@@ -142,6 +142,7 @@ class ViT(ZooModel):
         normalize_embeddings=False,
         normalize_pooled=False,
         epsilon=1e-6,
+        kernel_initializer="glorot_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -153,20 +154,7 @@ class ViT(ZooModel):
         self._create_layers()
 
     def _create_layers(self):
-        prefix = self.num_prefix_tokens
-        self.patch_embed = self.layer(PatchEmbed, "patch_embed", self.embed_dim, self.patch_size)
-        self.class_token = self.layer(ClassToken, "class_token", prefix) if prefix else None
-        self.positions = self.layer(
-            LearnedPositions,
-            "positions",
-            patch_grid(self.input_shape[:2], self.patch_size),
-            prefix if self.prefix_positions else 0,
-            self.interpolation,
-        )
-        self._dropout = self.layer(keras.layers.Dropout, "dropout", self.dropout)
-        self.registers = None
-        if self.num_registers:
-            self.registers = self.layer(RegisterTokens, "registers", self.num_registers, prefix)
+        self.create_embedding()
         rate, last = self.stochastic_depth, self.num_layers - 1
         rates = [rate * index / last for index in range(last)] + [rate]
         self.encoder_blocks = [
@@ -174,19 +162,17 @@ class ViT(ZooModel):
             for index, rate in enumerate(rates)
         ]
         pre = self.norm == "pre"
-        self.embedding_norm = self.norm_layer("embedding_norm", self.normalize_embeddings)
         self.encoder_norm = self.norm_layer("encoder_norm", pre and not self.normalize_pooled)
         self.head_norm = self.norm_layer("head_norm", pre and self.normalize_pooled)
         self.head = self._head("head")
-        distilled = self.pool == "cls" and prefix == 2
+        distilled = self.pool == "cls" and self.num_prefix_tokens == 2
         self.distillation_head = self._head("distillation_head") if distilled else None
 
     def build(self, input_shape):
         tokens = (None, None, self.embed_dim)
         pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
-        self.patch_embed.build(input_shape)
-        embedding = (self.class_token, self.positions, self.registers, self.embedding_norm)
-        for layer in filter(None, (*embedding, *self.encoder_blocks, self.encoder_norm)):
+        self.build_embedding(input_shape)
+        for layer in filter(None, (*self.encoder_blocks, self.encoder_norm)):
             layer.build(tokens)
         for layer in filter(None, (self.head_norm, self.head, self.distillation_head)):
             layer.build(pooled)
@@ -213,10 +199,11 @@ class ViT(ZooModel):
 
         T = class tokens + registers + N, in this order.
         """
-        x, maps = self._embed(images), []
+        x, maps = self.embed(images), []
+        settings = self.position_arguments(self.grid(images.shape))
         for block in self.encoder_blocks:
-            maps.append(block.attention_weights(x))
-            x = block(x)
+            maps.append(block.attention_weights(x, **settings))
+            x = block(x, **settings)
         return ops.stack(maps, axis=1)
 
     def input_signature(self):
@@ -226,48 +213,28 @@ class ViT(ZooModel):
         self.grid(input_shape)
         return (input_shape[0], self.num_classes)
 
-    def _embed(self, images, training=None):
-        """The input of the first block: [B, class tokens + registers + N, E]."""
-        grid = self.grid(images.shape)
-        x = self.patch_embed(images)
-        if not self.prefix_positions:
-            x = self.positions(x, grid=grid)
-        x = _apply(self.class_token, x)
-        if self.prefix_positions:
-            x = self.positions(x, grid=grid)
-        x = self._dropout(x, **training_argument(training))
-        return _apply(self.embedding_norm, _apply(self.registers, x))
-
-    def grid(self, shape):
-        """Rows and columns of patches in images of this shape."""
-        if None in shape[1:3]:
-            raise ValueError(
-                "The height and width of the images must be known when the model is traced, "
-                f"for instance {self.input_shape}. Received: images of {tuple(shape)}."
-            )
-        return patch_grid(shape[1:3], self.patch_size)
-
     def _tokens(self, images, training, count=None):
         """The last block's output for the first `count` tokens, normalized; for all by default."""
-        x = self._embed(images, training)
+        x = self.embed(images, training)
+        settings = self.position_arguments(self.grid(images.shape))
         *blocks, last = self.encoder_blocks
         for block in blocks:
-            x = block(x, **training_argument(training))
+            x = block(x, **settings, **training_argument(training))
         if count is None:
-            x = last(x, **training_argument(training))
+            x = last(x, **settings, **training_argument(training))
         else:
-            x = last.first_tokens(x, count, training=training)
-        return _apply(self.encoder_norm, x)
+            x = last.first_tokens(x, count, **settings, training=training)
+        return apply(self.encoder_norm, x)
 
     def _pooled(self, images, training):
         """The input of each head: [B, 1 or 2, width of the heads]."""
         if self.pool == "cls":
-            return _apply(self.head_norm, self._tokens(images, training, self.num_prefix_tokens))
+            return apply(self.head_norm, self._tokens(images, training, self.num_prefix_tokens))
         x = self._tokens(images, training)
         pooled = ops.mean(x[:, self.num_prefix_tokens + self.num_registers :], axis=1)
         if self.pool == "cls+mean":
             pooled = ops.concatenate([x[:, 0], pooled], axis=-1)
-        return _apply(self.head_norm, pooled)[:, None]
+        return apply(self.head_norm, pooled)[:, None]
 
     def _head(self, name):
         return keras.layers.Dense(
@@ -280,6 +247,10 @@ class ViT(ZooModel):
     def _check(self):
         if self.pool not in POOLS:
             raise ValueError(f"pool must be one of {POOLS}. Received: pool={self.pool!r}.")
+        if self.positions not in POSITIONS:
+            raise ValueError(
+                f"positions must be one of {POSITIONS}. Received: positions={self.positions!r}."
+            )
         if len(self.input_shape) != 3 or None in self.input_shape:
             raise ValueError(
                 f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
@@ -294,7 +265,3 @@ class ViT(ZooModel):
                 "num_class_tokens must be 1 or 2, or 0 with pool='mean'. "
                 f"Received: num_class_tokens={self.num_class_tokens}, pool={self.pool!r}."
             )
-
-
-def _apply(layer, x):
-    return x if layer is None else layer(x)

@@ -1,0 +1,126 @@
+"""Rotary positions: rotations by complex numbers, and attention that depends on distances alone."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.layers.test_encoder import normal, numpy, shaken_after_build
+from zoo.layers import (
+    MultiHeadSelfAttention,
+    RotaryPositions,
+    TransformerDecoder,
+    TransformerEncoder,
+    rotate,
+)
+
+# The same float32 sums in another order, after angles of some dozen radians.
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
+LINE = np.array([[3, 0, 7, 4, 5]])
+GRID = np.array([[[0, 0], [0, 5], [3, 1], [2, 2], [9, 4]]])
+each_shape = pytest.mark.parametrize("positions", [LINE, GRID], ids=["line", "grid"])
+
+
+def angles_of(positions, key_dim=8, **settings):
+    return RotaryPositions(key_dim, num_axes=max(1, positions.ndim - 1), **settings)(positions)
+
+
+@each_shape
+def test_pairs_are_multiplied_by_complex_numbers(positions):
+    """e^(ipθ) times first + i·second, with θ = 50^(-2k/D) on a line; half of the pairs per axis."""
+    x = normal(2, 3, 5, 8)
+    found = numpy(rotate(x, angles_of(positions, max_wavelength=50.0)))
+    by_axis = positions[0].reshape(5, -1)
+    pairs = 4 // by_axis.shape[1]
+    angles = np.empty((5, 4))
+    for axis in range(by_axis.shape[1]):
+        for k in range(pairs):
+            angles[:, axis * pairs + k] = by_axis[:, axis] * 50.0 ** (-k / pairs)
+    expected = (x[..., :4] + 1j * x[..., 4:]) * np.exp(1j * angles)
+    np.testing.assert_allclose(found[..., :4], expected.real, atol=1e-5)
+    np.testing.assert_allclose(found[..., 4:], expected.imag, atol=1e-5)
+
+
+def test_equals_keras_hub():
+    keras_hub = pytest.importorskip("keras_hub")
+    x = normal(2, 3, 6, 8)
+    theirs = keras_hub.layers.RotaryEmbedding(max_wavelength=100, sequence_axis=2)
+    found = rotate(x, angles_of(np.arange(6)[None], max_wavelength=100.0))
+    np.testing.assert_allclose(numpy(found), numpy(theirs(x)), atol=1e-5)
+
+
+@each_shape
+def test_norms_stay_and_position_zero_changes_nothing(positions):
+    x = normal(2, 3, 5, 8)
+    norms = [np.linalg.norm(v, axis=-1) for v in (x, numpy(rotate(x, angles_of(positions))))]
+    np.testing.assert_allclose(*norms, rtol=1e-5)
+    np.testing.assert_array_equal(numpy(rotate(x, angles_of(0 * positions))), x)
+
+
+@each_shape
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-4), ("mixed_bfloat16", 0.03)])
+def test_attention_depends_on_distances_alone(positions, dtype, tolerance):
+    """Also far away in mixed precision, whose 8 bits cannot tell 3000 and 3001 apart."""
+    layer, x = MultiHeadSelfAttention(16, 2, dtype=dtype), normal(2, 5, 16)
+    shaken_after_build(layer, x)
+
+    def attended(positions):
+        angles = angles_of(positions, dtype=dtype)
+        return numpy(ops.cast(layer(x, angles=angles), "float32"))
+
+    expected = attended(positions)
+    shift = np.array([3000, 500])[: positions.shape[-1]] if positions.ndim == 3 else 3000
+    scale = np.abs(expected).max()
+    assert np.abs(attended(positions + shift) - expected).max() < tolerance * scale
+    assert np.abs(attended(positions * 2) - expected).max() > 0.1 * scale
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_first_tokens_are_those_of_the_call(norm):
+    layer, x, angles = TransformerEncoder(16, 2, 24, norm=norm), normal(2, 5, 16), angles_of(LINE)
+    shaken_after_build(layer, x)
+    expected = numpy(layer(x, angles=angles))
+    found = numpy(layer.first_tokens(x, 2, angles=angles))
+    np.testing.assert_allclose(found, expected[:, :2], **TOLERANCE)
+    assert np.abs(numpy(layer(x)) - expected).max() > 0.01
+
+
+@pytest.mark.parametrize("with_memory", [False, True])
+def test_steps_equal_the_whole(with_memory):
+    memory = normal(2, 4, 6) if with_memory else None
+    layer, x = TransformerDecoder(16, 2, 24), normal(2, 5, 16)
+    shaken_after_build(layer, x, *[memory] * with_memory)
+    positions = np.arange(5)[None]
+    expected = numpy(layer(x, memory, angles=angles_of(positions)))
+    assert np.abs(numpy(layer(x, memory)) - expected).max() > 0.01
+    cache = layer.start(7, memory, batch_size=2)
+    for first, last in ((0, 2), (2, 3), (3, 5)):
+        mask = np.arange(7) <= np.arange(first, last)[:, None]
+        angles = angles_of(positions[:, first:last])
+        found, cache = layer.step(x[:, first:last], cache, first, mask[None, None], angles=angles)
+        np.testing.assert_allclose(numpy(found), expected[:, first:last], **TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", [MultiHeadSelfAttention, TransformerEncoder, TransformerDecoder])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_functional_models(kind, dtype, tmp_path):
+    """Layers with angles build, infer shapes of any length, and are saved."""
+    inputs = [keras.Input((None, 16)), keras.Input((None,), dtype="int32")]
+    layer = kind(16, 2, dtype=dtype)
+    outputs = layer(inputs[0], angles=RotaryPositions(8, dtype=dtype)(inputs[1]))
+    assert outputs.shape == (None, None, 16)
+    model = keras.Model(inputs, outputs)
+    arrays = [normal(3, 5, 16), np.repeat(LINE, 3, axis=0)]
+    expected = numpy(model(arrays))
+    direct = layer(arrays[0], angles=angles_of(LINE, dtype=dtype))
+    np.testing.assert_allclose(expected, numpy(direct), atol=1e-5 if dtype == "float32" else 1e-2)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(numpy(loaded(arrays)), expected, atol=1e-5)
+
+
+def test_bad_widths():
+    with pytest.raises(ValueError, match="multiple of 2. Received: key_dim=7"):
+        RotaryPositions(7)
+    with pytest.raises(ValueError, match="multiple of 4. Received: key_dim=6"):
+        RotaryPositions(6, num_axes=2)

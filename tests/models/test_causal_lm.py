@@ -1,0 +1,291 @@
+"""The causal language model: GPT-2's size and numbers, causality, steps, and a search with them."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import zoo
+from tests.layers.test_decoder import copy_heads
+from tests.layers.test_encoder import numpy, shaken
+from zoo import decoding
+from zoo.models.causal_lm import SIZES as PUBLISHED
+
+# Sums of the same float32 numbers in another order differ by a few units in the last place.
+TOLERANCE = {"rtol": 1e-5, "atol": 2e-5}
+SIZES = {
+    "vocab_size": 30,
+    "embed_dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+    "ff_dim": 24,
+    "max_length": 20,
+}
+KINDS = [
+    {"positions": "learned"},
+    {"positions": "sinusoidal", "norm": "post", "scale_embeddings": True},
+    {"positions": "relative", "tie_weights": False, "logits_bias": True},
+    {"positions": "rotary", "activation": "swiglu", "normalize_embeddings": True},
+    {"positions": "rotary", "norm": "post", "key_dim": 6, "qkv_bias": False},
+    {"positions": zoo.layers.SinusoidalPositions("halves", offset=2)},
+]
+each_kind = pytest.mark.parametrize(
+    "settings", KINDS, ids=lambda kind: "-".join(map(str, kind.values())).split(" ")[0]
+)
+
+
+def model_of(**settings):
+    return shaken(zoo.causal_lm(**{**SIZES, **settings}))
+
+
+def ids(*shape, seed=0):
+    return np.random.default_rng(seed).integers(3, 30, shape).astype("int32")
+
+
+@pytest.mark.parametrize(
+    "size, parameters",
+    [  # as Hugging Face publishes them
+        ("gpt2", 124_439_808),
+        ("gpt2_medium", 354_823_168),
+        ("gpt2_large", 774_030_080),
+        pytest.param("gpt2_xl", 1_557_611_200, marks=pytest.mark.slow),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(size, parameters):
+    """Counted in models of one block and few tokens: the whole ones would take gigabytes."""
+    model = zoo.causal_lm(size, vocab_size=100, num_layers=1)
+    blocks = (PUBLISHED[size].num_layers - 1) * model.decoder_blocks[0].count_params()
+    assert model.count_params() + blocks + (50257 - 100) * model.embed_dim == parameters
+
+
+def test_equals_the_gpt2_of_keras_hub():
+    keras_hub = pytest.importorskip("keras_hub")
+    theirs = keras_hub.models.GPT2Backbone(
+        vocabulary_size=30,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=24,
+        max_sequence_length=20,
+    )
+    ours, tokens = model_of(), ids(3, 7)
+    theirs.token_embedding.embeddings.assign(ours.token_embedding.embeddings)
+    theirs.position_embedding.position_embeddings.assign(ours.token_positions.embeddings)
+    theirs.layer_norm.set_weights(ours.decoder_norm.get_weights())
+    for mine, other in zip(ours.decoder_blocks, theirs.transformer_layers):
+        copy_heads(mine.self_attention, other._self_attention_layer)
+        for layer, twin in (
+            (mine.self_attention_norm, other._self_attention_layer_norm),
+            (mine.feed_forward_norm, other._feedforward_layer_norm),
+            (mine.feed_forward.hidden, other._feedforward_intermediate_dense),
+            (mine.feed_forward.output_projection, other._feedforward_output_dense),
+        ):
+            twin.set_weights(layer.get_weights())
+    features = theirs({"token_ids": tokens, "padding_mask": np.ones_like(tokens)})
+    expected = theirs.token_embedding(features, reverse=True)
+    np.testing.assert_allclose(numpy(ours(tokens)), numpy(expected), rtol=1e-4, atol=1e-4)
+
+
+@each_kind
+@pytest.mark.parametrize("prompt, hypotheses", [(0, 3), (1, 1), (4, 3)])
+def test_steps_equal_the_whole(settings, prompt, hypotheses):
+    """Hypotheses change places as in a beam search; each is what it is alone."""
+    model, random = model_of(**settings), np.random.default_rng(3)
+    written = np.repeat(ids(2, 1, prompt), hypotheses, axis=1)
+    cache = model.start(ops.convert_to_tensor(written[:, 0]), 9, hypotheses)
+    for _ in range(3):
+        tokens = random.integers(3, 30, (2, hypotheses)).astype("int32")
+        logits, cache = model.step(ops.convert_to_tensor(tokens), cache)
+        written = np.concatenate([written, tokens[:, :, None]], axis=2)
+        expected = numpy(model(written.reshape(2 * hypotheses, -1)))[:, -1]
+        np.testing.assert_allclose(numpy(logits), expected.reshape(2, hypotheses, -1), **TOLERANCE)
+        parents = random.integers(0, hypotheses, (2, hypotheses)).astype("int32")
+        cache = cache.follow(ops.convert_to_tensor(parents))
+        written = np.take_along_axis(written, parents[:, :, None], axis=1)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs of TensorFlow")
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "relative", "rotary"])
+def test_dynamic_dimensions(positions):
+    """One graph for all batch sizes, prompts, none included, and lengths."""
+    import tensorflow as tf
+
+    model, tokens = model_of(positions=positions), ids(2, 7)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, None), "int32")] * 2 + [tf.TensorSpec((), "int32")]
+    )
+    def next_logits(before, tokens, length):
+        return model.step(tokens, model.start(before, length))[0]
+
+    expected = numpy(model(tokens))
+    for prompt, length in ((0, 8), (3, 9)):
+        found = next_logits(tokens[:, :prompt], tokens[:, prompt : prompt + 1], length)
+        np.testing.assert_allclose(numpy(found)[:, 0], expected[:, prompt], **TOLERANCE)
+    assert next_logits.experimental_get_tracing_count() == 1
+
+
+@each_kind
+def test_causality(settings):
+    """The logits of a token do not change with later ones, and do with earlier ones."""
+    model, tokens = model_of(**settings), ids(1, 7)
+    before = numpy(model(tokens))
+    tokens[0, 4] = 3 + (tokens[0, 4] - 2) % 27
+    after = numpy(model(tokens))
+    np.testing.assert_array_equal(after[:, :4], before[:, :4])
+    assert (np.abs(after - before)[:, 4:].max(axis=-1) > 1e-4).all()
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="takes a gradient tape")
+@each_kind
+def test_causality_by_gradient(settings):
+    """No gradient flows from the logits of a position to the embedding of a later one."""
+    import tensorflow as tf
+
+    model, tokens = model_of(**settings), ids(1, 6)
+    with tf.GradientTape() as tape:
+        x = model.embed("token", tokens)
+        tape.watch(x)
+        y, arguments = x, model.position_arguments("token", 6)
+        for block in model.decoder_blocks:
+            y = block(y, **arguments)
+        # not the plain sum: after a layer normalization that is constant
+        outputs = tf.reduce_sum(model.logits(y) ** 3, axis=-1)[0]
+    reached = np.abs(tape.jacobian(outputs, x)[:, 0]).max(axis=-1)
+    np.testing.assert_array_equal(reached > 0, np.tri(6, dtype=bool))
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "relative", "rotary"])
+def test_texts_longer_than_in_training(positions):
+    """Only learned positions have an end; what is read does not depend on `max_length`."""
+    model = model_of(positions=positions, max_length=4)
+    tokens = ids(1, 12)
+    longer = numpy(model(tokens))
+    np.testing.assert_allclose(longer[:, :4], numpy(model(tokens[:, :4])), **TOLERANCE)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_the_widest_beam_finds_what_trying_everything_finds(positions):
+    model = model_of(vocab_size=5, positions=positions)
+    prompt, length = np.array([[3, 4], [4, 4]], "int32"), 3
+    special = decoding.SpecialTokens(start=1, end=2, pad=0)
+    cache = model.start(ops.convert_to_tensor(prompt), 2 + length, 16)
+    found = decoding.beam_search(model.step, cache, 2, special, length, 16, alpha=0.0)
+    endings = [
+        (*tokens, 2)
+        for count in range(length)
+        for tokens in itertools.product((3, 4), repeat=count)
+    ]
+    for sentence in range(2):
+        log_probs = {}
+        for ending in endings:
+            text = np.array([[*prompt[sentence], 1, *ending]])
+            logits = numpy(ops.log_softmax(model(text)))[0]
+            log_probs[ending] = sum(logits[2 + i, token] for i, token in enumerate(ending))
+        best = sorted(log_probs, key=log_probs.get, reverse=True)
+        for k, ending in enumerate(best):
+            tokens = [token for token in numpy(found.tokens)[sentence, k] if token]
+            assert tuple(tokens) == ending
+            np.testing.assert_allclose(
+                numpy(found.log_probs)[sentence, k], log_probs[ending], **TOLERANCE
+            )
+
+
+def test_embeddings_and_logits():
+    model, tokens = model_of(), np.array([[5, 7]])
+    table = numpy(model.token_embedding.embeddings)
+    embedded = numpy(model.embed("token", tokens, start=3))[0]
+    positions = numpy(model.token_positions.embeddings)[3:5]
+    np.testing.assert_allclose(embedded, table[[5, 7]] + positions, atol=1e-6)
+    x = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
+    expected = numpy(model.decoder_norm(x)) @ table.T
+    np.testing.assert_allclose(numpy(model.logits(x)), expected, rtol=1e-5, atol=1e-5)
+    assert model.output_projection is None
+
+
+@pytest.mark.parametrize(
+    "settings, difference",
+    [
+        ({"tie_weights": False}, 30 * 16),
+        ({"logits_bias": True}, 30),
+        ({"normalize_embeddings": True}, 2 * 16),
+        ({"norm": "post"}, -2 * 16),
+        ({"positions": "rotary"}, -20 * 16),
+        ({"positions": "relative"}, -20 * 16 + 32 * 2),
+    ],
+)
+def test_what_options_add_to_the_weights(settings, difference):
+    plain, other = (zoo.causal_lm(**SIZES, **s).count_params() for s in ({}, settings))
+    assert other - plain == difference
+
+
+def test_it_learns_to_repeat():
+    """Each weight moves, and the loss of predicting the first token again and again falls."""
+    keras.utils.set_random_seed(0)
+    model = zoo.causal_lm(**{**SIZES, "num_layers": 1, "dropout": 0.0}, tie_weights=False)
+    tokens = np.repeat(ids(64, 1), 6, axis=1)
+    before = [numpy(v) for v in model.trainable_variables]
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.optimizer.learning_rate = 3e-3
+    history = model.fit(tokens[:, :5], tokens[:, 1:], epochs=30, batch_size=32, verbose=0)
+    losses = history.history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+    for variable, old in zip(model.trainable_variables, before):
+        assert np.abs(numpy(variable) - old).max() > 0, variable.path
+
+
+@each_kind
+def test_save_load_save(settings, tmp_path):
+    model, tokens = model_of(**settings), ids(2, 6)
+    expected = numpy(model(tokens))
+    for name in ("first.keras", "second.keras"):
+        model.save(tmp_path / name)
+        model = keras.saving.load_model(tmp_path / name)
+        np.testing.assert_allclose(numpy(model(tokens)), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("positions", ["learned", "relative", "rotary"])
+def test_steps_in_mixed_precision(positions, policy):
+    """Logits in float32, finite, and those of the whole up to rounding."""
+    model = model_of(positions=positions, dtype=policy)
+    tokens, scale = ids(2, 9), 0.02 if policy == "mixed_float16" else 0.15
+    expected = numpy(model(tokens))
+    cache = model.start(ops.convert_to_tensor(tokens[:, :8]), 12)
+    logits, _ = model.step(ops.convert_to_tensor(tokens[:, 8:]), cache)
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    np.testing.assert_allclose(numpy(logits)[:, 0], expected[:, 8], atol=scale)
+
+
+@pytest.mark.parametrize(
+    "size, settings, message",
+    [
+        ("gpt3", {}, "Unknown size 'gpt3'.*gpt2, gpt2_medium"),
+        (None, {"embed_dim": 16}, "needs num_layers, num_heads"),
+        ("gpt2", {"positions": "rotating"}, "positions must be one of"),
+        ("gpt2", {"norm": "middle"}, "norm must be"),
+        ("gpt2", {"num_heads": 7}, "embed_dim=768, num_heads=7"),
+        ("gpt2", {"positions": "rotary", "key_dim": 7}, "Received: key_dim=7"),
+        ("gpt2", {"num_layers": 0}, "num_layers=0"),
+        ("gpt2", {"vocab_size": 0}, "vocab_size=0"),
+    ],
+)
+def test_bad_settings(size, settings, message):
+    with pytest.raises(ValueError, match=message):
+        zoo.causal_lm(size, **{"vocab_size": 8, **settings})
+
+
+def test_more_tokens_than_learned_positions():
+    model = zoo.causal_lm(**SIZES)
+    with pytest.raises(ValueError, match="positions for 20 tokens"):
+        model(ids(1, 21))
+    with pytest.raises(ValueError, match="20 tokens .max_length.. Received: length=21"):
+        model.start(ops.convert_to_tensor(ids(1, 3)), 21)
+
+
+def test_a_prompt_that_leaves_no_position_for_a_step():
+    model = zoo.causal_lm(**SIZES)
+    with pytest.raises(ValueError, match="length=5, 5 tokens"):
+        model.start(ops.convert_to_tensor(ids(1, 5)), 5)
