@@ -28,7 +28,6 @@ def random_images(classifier, count):
         {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
         {"make": zoo.resnet},
     ],
-    ids=str,
 )
 def test_a_classifier(tmp_path, options):
     classifier = small_classifier(**options)
