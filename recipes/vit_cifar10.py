@@ -7,6 +7,7 @@ RandAugment instead of AutoAugment and a moving average of the weights.
     python recipes/vit_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
     python recipes/vit_cifar10.py --data-dir ~/tensorflow_datasets
     python recipes/vit_cifar10.py --data-dir my_images --image-size 64   # train/<class>/*.jpg
+    python recipes/vit_cifar10.py --model cbam_resnet            # a convolutional baseline
 """
 
 import dataclasses
@@ -26,8 +27,10 @@ class Config:
     """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg."""
     image_size: int | None = None
     """Side in pixels to resize images to; required if they differ in size."""
+    model: Literal["vit", "cbam_resnet"] = "vit"
+    """A Vision Transformer, or a ResNet with CBAM, which ignores the settings of the former."""
     out: str | None = None
-    """Run directory; runs/vit_ and the name of the data set or folder by default."""
+    """Run directory; by default runs/, the model and the name of the data set or folder."""
     overwrite: bool = False
     """Delete an existing run in the run directory."""
     resume: bool = False
@@ -63,6 +66,8 @@ class Config:
     """Input of the head: the class token, or the mean of the patches."""
     positions: Literal["learned", "relative", "rotary"] = "learned"
     """Kind of positions."""
+    blocks_per_stage: int = 3
+    """Blocks in each of the three stages of the ResNet: n of its 6n+2 layers."""
 
     epochs: int = 100
     """Number of epochs."""
@@ -106,6 +111,7 @@ class Config:
         least = {
             **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim", "patch_size"), 1),
             **dict.fromkeys(("epochs", "batch_size", "repeats", "checkpoints_kept"), 1),
+            "blocks_per_stage": 1,
             **dict.fromkeys(("seed", "warmup_fraction", "weight_decay", "label_smoothing"), 0),
             **dict.fromkeys(("learning_rate", "clip_norm", "ema_momentum"), 0),
             **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps"), 0),
@@ -185,7 +191,11 @@ def main(config):
     settings = settings_of(config)
     name = pathlib.Path(config.data_dir).name if is_image_folder(config) else config.dataset
     run = RunFolder(
-        config.out or f"runs/vit_{name}", settings, config.overwrite, config.resume, is_chief
+        config.out or f"runs/{config.model}_{name}",
+        settings,
+        config.overwrite,
+        config.resume,
+        is_chief,
     )
     exit_on_sigterm(run.enable_auto_resume)
     if distribution.from_chief(strategy, run.is_finished):
@@ -264,14 +274,17 @@ def build(config, data):
                 "erase_probability mixup_alpha cutmix_alpha mix_probability"
             )
         )
-        model = zoo.vit(
-            input_shape=data.input_shape,
-            num_classes=len(data.class_names),
-            **chosen(
-                "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth pool "
-                "positions"
-            ),
-        )
+        sizes = {"input_shape": data.input_shape, "num_classes": len(data.class_names)}
+        if config.model == "cbam_resnet":
+            model = zoo.resnet(**sizes, **chosen("blocks_per_stage"), attention="cbam")
+        else:
+            model = zoo.vit(
+                **sizes,
+                **chosen(
+                    "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth pool "
+                    "positions"
+                ),
+            )
     except ValueError as error:
         raise UserError(str(error)) from None
     return model, augment

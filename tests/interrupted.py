@@ -18,6 +18,10 @@ _TRANSLATE = _SMALL.format(32) + "--warmup-steps 20 --average-last 2 --accumulat
 # name: recipe and flags
 RUNS = {
     "digits": ("vit_cifar10", _DIGITS),
+    "cbam_resnet": (
+        "vit_cifar10",
+        "--dataset digits --model cbam_resnet --blocks-per-stage 1 --epochs 2 --batch-size 128",
+    ),
     "mirrored": ("vit_cifar10", f"{_DIGITS} --strategy mirrored --devices 2"),
     "phrasebook": ("translate", f"{_TRANSLATE} --dataset phrasebook --tokens-per-batch 16384"),
     # with --tsv and a part of the phrasebook

@@ -107,6 +107,21 @@ def test_the_metrics_are_those_of_the_saved_model(digits_run):
     assert metrics["epochs"] == len(rows) == 2
 
 
+def test_the_convolutional_model_has_the_same_files_except_attention_maps(digits_run, cbam_run):
+    process, folder = cbam_run
+    assert process.returncode == 0, process.stderr
+    assert "plots              confusion_matrix.png, learning_curves.png\n" in process.stdout
+    names, expected = ({p.name for p in run.iterdir()} for run in (folder, digits_run[1]))
+    assert names == expected - {"attention.png"}
+    classifier = zoo.load(folder)
+    assert isinstance(classifier.model, zoo.models.ResNet)
+    assert classifier.model.attention == "cbam" and classifier.model.blocks_per_stage == 1
+    metrics = json.loads((folder / "metrics.json").read_text())
+    test = vit_cifar10.load_data(vit_cifar10.DIGITS).test
+    found = [int(name) for [(name, _)] in classifier(list(test.pixels))]
+    assert metrics["test_accuracy"] == np.mean(found == test.labels)
+
+
 def test_a_finished_run_is_kept(digits_run):
     folder = digits_run[1]
     before = (folder / "model.keras").read_bytes()
@@ -178,6 +193,7 @@ def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
     "settings, message",
     [
         ({"epochs": 0}, "--epochs must be at least 1"),
+        ({"blocks_per_stage": 0}, "--blocks-per-stage must be at least 1"),
         ({"learning_rate": -1.0}, "--learning-rate must be at least 0"),
         ({"label_smoothing": 1.5}, "--label-smoothing must be from 0 to 1"),
         ({"warmup_fraction": 9.0}, "--warmup-fraction must be from 0 to 1"),

@@ -78,6 +78,12 @@ def test_a_killed_run_is_resumed_bit_for_bit(tmp_path, digits_run):
     assert_same(outcome(folder), outcome(digits_run[1]))
 
 
+@pytest.mark.slow
+def test_a_killed_run_of_the_convolutional_model_is_resumed_bit_for_bit(tmp_path, cbam_run):
+    expected = outcome(cbam_run[1])
+    check_kills("cbam_resnet", tmp_path / "run", ["writing", 0.1], expected)
+
+
 def test_sigterm_saves_and_the_same_command_resumes_bit_for_bit(
     tmp_path, phrasebook_run, phrasebook_part
 ):

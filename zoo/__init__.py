@@ -11,6 +11,7 @@ _FUNCTIONS = {
     "vit": "zoo.models.vit",
     "transformer": "zoo.models.transformer",
     "causal_lm": "zoo.models.causal_lm",
+    "resnet": "zoo.models.resnet",
     "load": "zoo.loading",
     "export": "zoo.deploy.export",
 }

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
+import zoo
 from tests.deploy.small_models import small_classifier, small_translator
 from zoo.deploy import litert_format
 from zoo.deploy.errors import ExportError
@@ -25,6 +26,7 @@ def random_images(classifier, count):
     [
         {"num_registers": 2, "layer_scale": 0.3},
         {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
+        {"make": zoo.resnet},
     ],
 )
 def test_a_classifier(tmp_path, options):

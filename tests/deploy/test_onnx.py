@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import zoo
 from tests.deploy.small_models import small_classifier, small_translator
 from tests.text.test_tokenizer import ALL, KINDS, SAMPLE
 from zoo.deploy import checks, onnx_format
@@ -41,6 +42,7 @@ def random_images(classifier, count):
     [
         {"num_registers": 2, "layer_scale": 0.3},
         {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
+        {"make": zoo.resnet},
     ],
 )
 def test_a_classifier(tmp_path, options):

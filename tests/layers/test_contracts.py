@@ -107,6 +107,17 @@ CASES = {
     ),
     "PatchExtract": Case(lambda **k: L.PatchExtract(2, **k), [_IMAGES], [(1, 2)]),
     "PatchEmbed": Case(lambda **k: L.PatchEmbed(_E, 2, "he_uniform", **k), [_IMAGES], [(1, 2)]),
+    "SqueezeExcite": Case(
+        lambda **k: L.SqueezeExcite(2, True, **k), [_array(_B, 5, 4, _E)], [(1, 2)]
+    ),
+    "ConvBlockAttention": Case(
+        lambda **k: L.ConvBlockAttention(2, 3, True, **k), [_array(_B, 5, 4, _E)], [(1, 2)]
+    ),
+    "ResidualBlock": Case(
+        lambda **k: L.ResidualBlock(12, 2, "cbam", 3, 4, 1e-3, **k),
+        [_array(_B, 5, 4, _E)],
+        [(1, 2)],
+    ),
     "ClassToken": Case(lambda **k: L.ClassToken(2, "ones", **k), [_SEQUENCE], [(1,)]),
     "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, 1, "ones", **k), [_SEQUENCE], [(1,)]),
 }

@@ -84,6 +84,16 @@ CAUSAL_LM = {
     "epsilon": 1e-3,
     "kernel_initializer": "he_normal",
 }
+RESNET = {
+    "input_shape": (8, 12, 3),
+    "num_classes": 5,
+    "blocks_per_stage": 2,
+    "width": 8,
+    "attention": "cbam",
+    "ratio": 4,
+    "groups": 4,
+    "epsilon": 1e-3,
+}
 CASES = {
     "vit": Case(
         lambda **k: zoo.vit(**{**VIT, **k}),
@@ -102,6 +112,11 @@ CASES = {
         [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),
+    ),
+    "resnet": Case(
+        lambda **k: zoo.resnet(**{**RESNET, **k}),
+        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
+        [()],
     ),
     "transformer": Case(
         lambda **k: zoo.transformer(**{**TRANSFORMER, **k}),
@@ -128,6 +143,7 @@ each_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_no_argument_has_its_default():
     for model, settings in (
         (zoo.models.ViT, VIT),
+        (zoo.models.ResNet, RESNET),
         (zoo.models.Transformer, TRANSFORMER),
         (zoo.models.CausalLM, CAUSAL_LM),
     ):

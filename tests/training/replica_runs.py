@@ -18,7 +18,7 @@ from zoo.data import pipeline, translation_batches
 from zoo.data.encoded_pairs import encode_pairs
 from zoo.data.images import digits
 from zoo.data.phrasebook import phrasebook_pairs
-from zoo.models import Transformer, ViT
+from zoo.models import ResNet, Transformer, ViT
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
@@ -73,15 +73,19 @@ def vit(
     halves=False,
     overflow=False,
     jit_compile=False,
+    model=None,
 ):
-    """(trainer, training batches, validation batches) of a ViT on the digits."""
+    """(trainer, training batches, validation batches) of a ViT or another model on the digits."""
     data = digits()
     preprocessing = data.preprocessing()
     loss = OverflowOnce if overflow else keras.losses.CategoricalCrossentropy
     with strategy.scope():
-        model = ViT(
-            data.input_shape, 10, 2, 32, 4, 1, 32, dropout=dropout, dtype=policy, name="vit"
-        )
+        if model is None:
+            model = ViT(
+                data.input_shape, 10, 2, 32, 4, 1, 32, dropout=dropout, dtype=policy, name="vit"
+            )
+        else:
+            model = model(data.input_shape, 10)
         model.build((None, *data.input_shape))
         trainer = Trainer(model)
         trainer.compile(
@@ -143,6 +147,10 @@ def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0):
     return trainer, train_batches, valid_batches
 
 
+def cbam_resnet(input_shape, num_classes):
+    return ResNet(input_shape, num_classes, 1, attention="cbam", name="resnet")
+
+
 CASES = {
     "vit": (vit, {}),
     "vit_fewer_rows_than_replicas": (vit, {"batch_size": 2}),
@@ -152,6 +160,7 @@ CASES = {
     "vit_bfloat16": (vit, {"policy": "mixed_bfloat16"}),
     "vit_float16": (vit, {"policy": "mixed_float16", "overflow": True}),
     "vit_compiled": (vit, {"jit_compile": True}),
+    "cbam_resnet": (vit, {"model": cbam_resnet}),
     "translation": (translation, {}),
     "translation_not_accumulated": (translation, {"accumulation": 1}),
     "translation_dropout": (translation, {"dropout": 0.3}),

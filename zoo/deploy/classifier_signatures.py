@@ -36,13 +36,16 @@ class ClassifierSignatures:
         size = (None, None, None, self._preprocessing.channels)
         encoded = [tf.TensorSpec([None], tf.string, "image_bytes")]
         pixels, floats = (tf.TensorSpec(size, dtype, "pixels") for dtype in ("uint8", "float32"))
-        return {
+        functions = {
             "serving_default": (self.classify, encoded, "encoded images to labels"),
             "pixels": (self.classify_pixels, [pixels], "pixels of any size to labels"),
             "pixels_float": (self.classify_floats, [floats], "the same, for pixels as floats"),
             "features": (self.features, encoded, "encoded images to the input of the head"),
-            "attention": (self.attention, encoded, "encoded images to attention rollout"),
         }
+        if hasattr(self._model, "attention_maps"):
+            what = "encoded images to attention rollout"
+            functions["attention"] = (self.attention, encoded, what)
+        return functions
 
     def classify(self, image_bytes):
         """Classifies encoded images, string [B]: JPEG, PNG, GIF (first frame), BMP or WebP."""
@@ -60,7 +63,7 @@ class ClassifierSignatures:
         return self._answers(self._fit(tf.cast(tf.round(pixels), tf.uint8)), error)
 
     def features(self, image_bytes):
-        """Returns the input of the head, [B, E]: the class token or the mean of the patches."""
+        """Returns the input of the head, [B, E], such as the class token or the mean of patches."""
         pixels, error = self._read(image_bytes)
         pooled = self._model.pooled_features(self._preprocessing.normalise(pixels))
         pooled = tf.cast(pooled, tf.float32)

@@ -7,6 +7,7 @@ from zoo.layers.attention import (
     scaled_dot_product_attention,
 )
 from zoo.layers.cache import Cache, DecoderCache, KeyValue
+from zoo.layers.channel_attention import ConvBlockAttention, SqueezeExcite
 from zoo.layers.class_token import ClassToken, RegisterTokens
 from zoo.layers.decoder import TransformerDecoder
 from zoo.layers.encoder import TransformerEncoder
@@ -20,6 +21,7 @@ from zoo.layers.positions import (
     sinusoidal_positions,
 )
 from zoo.layers.residual import LayerScale, TransformerBlock
+from zoo.layers.residual_block import ResidualBlock
 from zoo.layers.rotary import RotaryPositions, rotate
 from zoo.registration import register_with_keras
 

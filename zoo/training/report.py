@@ -39,7 +39,8 @@ def finish_classifier(run, classifier, data):
     counts = np.zeros((len(data.class_names),) * 2, int)
     np.add.at(counts, (labels, logits.argmax(axis=1)), 1)
     pictures.confusion_matrix(counts, data.class_names, run / "confusion_matrix.png")
-    _draw_attention(classifier, data.test, run / "attention.png")
+    if hasattr(classifier.model, "attention_maps"):
+        _draw_attention(classifier, data.test, run / "attention.png")
     run.write_json("metrics.json", metrics)
     _print_summary(run, metrics)
 
@@ -58,13 +59,14 @@ def _draw_attention(classifier, images, path):
 
 
 def _print_summary(run, metrics):
+    plots = ", ".join(sorted(path.name for path in run.path.glob("*.png")))
     print(
         f"\ntest accuracy      {metrics['test_accuracy']:.2%}, "
         f"averaged weights after the last of {metrics['epochs']} epochs\n"
         f"images/s           {metrics['images_per_second']:.0f} in training\n"
         f"parameters         {metrics['parameters']:,}\n"
         f"model              zoo.load({str(run.path)!r})(['image.png'])\n"
-        f"plots              learning_curves.png, confusion_matrix.png, attention.png\n"
+        f"plots              {plots}\n"
         f"metrics            metrics.json, history.csv; tensorboard --logdir {run.path}\n"
         "run directory:"
     )

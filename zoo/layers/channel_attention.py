@@ -1,0 +1,121 @@
+"""Attention of convolutional networks to channels and to positions.
+
+Axes: B batch, H image height, W image width, C channels.
+"""
+
+import keras
+from keras import ops
+
+from zoo.layers.config import ConfigMixin
+
+
+@keras.saving.register_keras_serializable("zoo")
+class SqueezeExcite(ConfigMixin, keras.layers.Layer):
+    """Multiplies each channel by a weight in (0, 1), computed from the means of all channels.
+
+    Source: Hu et al. 2017, "Squeeze-and-Excitation Networks", section 3. Without biases, as in the
+    paper, it has 2·C²/ratio parameters.
+
+    Args:
+        ratio: the hidden layer has ``C // ratio`` units, at least one.
+        use_bias: whether the linear layers have biases, as in most published weights.
+
+    Input: [B, H, W, C]. Output: the same shape.
+
+    Raises:
+        ValueError: if `ratio` is not positive.
+    """
+
+    def __init__(self, ratio=16, use_bias=False, **kwargs):
+        super().__init__(**kwargs)
+        if ratio < 1:
+            raise ValueError(f"ratio must be positive. Received: ratio={ratio}.")
+        self.store(locals())
+        self.input_spec = keras.layers.InputSpec(ndim=4)
+
+    def build(self, input_shape):
+        channels = input_shape[-1]
+        units = max(1, channels // self.ratio)
+        settings = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
+        self.hidden = keras.layers.Dense(units, "relu", **settings, name="hidden")
+        self.hidden.build((None, channels))
+        self.output_projection = keras.layers.Dense(channels, **settings, name="output_projection")
+        self.output_projection.build((None, units))
+
+    def call(self, x):
+        return x * self.channel_weights(x)[:, None, None]
+
+    def channel_weights(self, x):
+        """The weight of each channel: [B, C]."""
+        return ops.sigmoid(self._mlp(_spatial_mean(x)))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def _mlp(self, pooled):
+        return self.output_projection(self.hidden(pooled))
+
+
+@keras.saving.register_keras_serializable("zoo")
+class ConvBlockAttention(SqueezeExcite):
+    """CBAM: multiplies each channel, and then each position, by a weight in (0, 1).
+
+    The weights of channels are computed from the mean and the maximum of each channel, by the same
+    two linear layers; those of positions by a convolution, from the mean and the maximum over the
+    channels. Source: Woo et al. 2018, "CBAM: Convolutional Block Attention Module", section 3.
+    Without biases, as in the paper, it has 2·C²/ratio + 2·kernel_size² parameters.
+
+    Args:
+        ratio: see `SqueezeExcite`.
+        kernel_size: side of the convolution's kernel.
+        use_bias: whether the linear layers and the convolution have biases.
+
+    Input: [B, H, W, C]. Output: the same shape.
+
+    Raises:
+        ValueError: if `ratio` or `kernel_size` is not positive.
+    """
+
+    def __init__(self, ratio=16, kernel_size=7, use_bias=False, **kwargs):
+        super().__init__(ratio, use_bias, **kwargs)
+        if kernel_size < 1:
+            raise ValueError(f"kernel_size must be positive. Received: kernel_size={kernel_size}.")
+        self.store(locals())
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.spatial = keras.layers.Conv2D(
+            1,
+            self.kernel_size,
+            padding="same",
+            use_bias=self.use_bias,
+            dtype=self.dtype_policy,
+            name="spatial",
+        )
+        self.spatial.build((*input_shape[:-1], 2))
+
+    def call(self, x):
+        x = super().call(x)
+        return x * self.spatial_weights(x)
+
+    def channel_weights(self, x):
+        """The weight of each channel: [B, C]."""
+        mean, maximum = self._mlp(_spatial_mean(x)), self._mlp(ops.max(x, axis=(1, 2)))
+        return ops.sigmoid(mean + maximum)
+
+    def spatial_weights(self, x):
+        """The weight of each position, given the input times the weights of its channels.
+
+        Args:
+            x: [B, H, W, C].
+
+        Returns:
+            [B, H, W, 1].
+        """
+        pooled = [ops.mean(x, axis=-1, keepdims=True), ops.max(x, axis=-1, keepdims=True)]
+        return ops.sigmoid(self.spatial(ops.concatenate(pooled, axis=-1)))
+
+
+def _spatial_mean(x):
+    """The mean of each channel, [B, C]; a sum over large images overflows in float16."""
+    return ops.cast(ops.mean(ops.cast(x, "float32"), axis=(1, 2)), x.dtype)

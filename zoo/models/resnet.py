@@ -1,0 +1,132 @@
+"""A residual convolutional network for small images, with attention to channels and positions.
+
+Source: He et al. 2015, "Deep Residual Learning for Image Recognition", section 4.2.
+
+Axes: B batch, H image height, W image width, C channels, F filters of the last stage.
+"""
+
+import keras
+from keras import ops
+
+from zoo.layers.residual_block import ResidualBlock
+from zoo.models.base import ZooModel
+
+_STAGES = 3
+
+
+def resnet(*, input_shape=(32, 32, 3), num_classes=10, **settings):
+    """Builds a `zoo.models.ResNet`; ResNet-20 for CIFAR by default.
+
+    Args:
+        input_shape, num_classes, **settings: see `zoo.models.ResNet`.
+
+    Returns:
+        A built `zoo.models.ResNet`.
+    """
+    model = ResNet(input_shape, num_classes, **{"name": "resnet", **settings})
+    model.build((None, *input_shape))
+    return model
+
+
+@keras.saving.register_keras_serializable("zoo")
+class ResNet(ZooModel):
+    """A residual network of 6n+2 layers that classifies small images.
+
+    A convolution, three stages of n blocks and a linear layer on the mean of all positions. The
+    second and third stage halve the sides of the image and double the filters. See
+    `zoo.layers.ResidualBlock` for the differences from the paper.
+
+    Args:
+        input_shape: (H, W, C) of the images it is trained on. It takes other sizes as well.
+        num_classes: number of logits.
+        blocks_per_stage: n; the paper has networks with 3, 5, 7, 9 and 18.
+        width: filters of the first stage.
+        attention, ratio, groups, epsilon: see `zoo.layers.ResidualBlock`.
+
+    Input: images [B, H, W, C], floating point, already normalized.
+
+    Output: logits [B, num_classes].
+
+    Raises:
+        ValueError: if a number is not positive, `groups` does not divide `width`, or `attention` is
+            unknown.
+    """
+
+    def __init__(
+        self,
+        input_shape,
+        num_classes,
+        blocks_per_stage=3,
+        width=16,
+        attention=None,
+        ratio=16,
+        groups=8,
+        epsilon=1e-5,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.store(locals())
+        self.input_shape = tuple(input_shape)
+        self._check()
+        self.stem_conv = self.layer(
+            keras.layers.Conv2D,
+            "stem_conv",
+            width,
+            3,
+            padding="same",
+            use_bias=False,
+            kernel_initializer="he_normal",
+        )
+        self.stem_norm = self.layer(
+            keras.layers.GroupNormalization, "stem_norm", groups, epsilon=epsilon
+        )
+        self.residual_blocks = [
+            self.layer(
+                ResidualBlock,
+                f"residual_{index}",
+                width * 2 ** (index // blocks_per_stage),
+                strides=2 if index and index % blocks_per_stage == 0 else 1,
+                attention=attention,
+                ratio=ratio,
+                groups=groups,
+                epsilon=epsilon,
+            )
+            for index in range(_STAGES * blocks_per_stage)
+        ]
+        self.head = keras.layers.Dense(num_classes, dtype=self.variable_dtype, name="head")
+
+    def build(self, input_shape):
+        shape = input_shape
+        for layer in (self.stem_conv, self.stem_norm, *self.residual_blocks):
+            layer.build(shape)
+            shape = layer.compute_output_shape(shape)
+        self.head.build((None, shape[-1]))
+
+    def call(self, images, training=None):
+        return self.head(self.pooled_features(images))
+
+    def pooled_features(self, images):
+        """The input of the head: [B, F]."""
+        x = ops.relu(self.stem_norm(self.stem_conv(images)))
+        for block in self.residual_blocks:
+            x = block(x)
+        return ops.mean(ops.cast(x, self.variable_dtype), axis=(1, 2))
+
+    def input_signature(self):
+        return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.num_classes)
+
+    def _check(self):
+        if len(self.input_shape) != 3 or None in self.input_shape:
+            raise ValueError(
+                f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
+            )
+        for name in ("num_classes", "blocks_per_stage", "width", "groups"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
+        if self.width % self.groups:
+            raise ValueError(
+                f"groups must divide width. Received: groups={self.groups}, width={self.width}."
+            )
