@@ -281,8 +281,8 @@ def build(config, data):
             model = zoo.vit(
                 **sizes,
                 **chosen(
-                    "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth pool "
-                    "positions"
+                    "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth "
+                    "pool positions"
                 ),
             )
     except ValueError as error:
