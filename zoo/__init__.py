@@ -11,6 +11,7 @@ _FUNCTIONS = {
     "vit": "zoo.models.vit",
     "transformer": "zoo.models.transformer",
     "causal_lm": "zoo.models.causal_lm",
+    "text_classifier": "zoo.models.text_classifier",
     "load": "zoo.loading",
     "export": "zoo.deploy.export",
 }

@@ -1,4 +1,4 @@
-"""The searches of a translator on tokens: in batches of a few shapes, each compiled once.
+"""Searches on tokens: in batches of a few shapes, each compiled once.
 
 Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence.
 """
@@ -24,11 +24,95 @@ PROGRAMS = 32  # compiled programs that are kept, the last used ones
 JIT_COMPILE = True  # by XLA
 
 
-class TranslationSearch:
-    """Runs the searches of a model, each compiled once for its shapes and static settings.
+class Programs:
+    """Runs functions of a model on tokens, each compiled once for its shapes and settings.
 
     New values of the model's variables take effect at once. If the variables are not the same as
-    before, as after `enable_lora` or `quantize`, the searches are compiled again.
+    before, as after `enable_lora` or `quantize`, the functions are compiled again.
+
+    Args:
+        model: a `keras.Model` with a `max_length`.
+        special: `zoo.decoding.SpecialTokens`, less than `vocab_size`.
+
+    Raises:
+        TranslationError: if a special token is no token of the model.
+    """
+
+    def __init__(self, model, special, vocab_size):
+        tokens = special._asdict()
+        for name, token in tokens.items():
+            if (name, token) != ("first", None):
+                tokens[name] = checked(f"special_tokens.{name}", token, int, 0, vocab_size - 1)
+        self.model = model
+        self.special = decoding.SpecialTokens(**tokens)
+        self._variables = []  # of the compiled programs
+        self._program = functools.lru_cache(PROGRAMS)(_compiled)
+
+    def call(self, graph, *tensors, **settings):
+        """``graph(*tensors, **settings)``, compiled."""
+        now, before = self.model.weights, self._variables
+        if len(now) != len(before) or any(map(operator.is_not, now, before)):
+            self._program.cache_clear()
+            self._variables = now
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
+        shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
+        return self._program(graph, shapes, **settings)(*tensors)
+
+    def run(self, graph, *tensors, **settings):
+        """The same as arrays.
+
+        Raises:
+            TranslationError: if the model computes NaN.
+        """
+        found = self.call(graph, *tensors, **settings)
+        found = keras.tree.map_structure(np.asarray, found)
+        if np.isnan(found.log_probs if isinstance(found, decoding.Hypotheses) else found).any():
+            raise TranslationError(
+                "There is no result: the model computed NaN. Its weights are not finite, perhaps "
+                "because its training diverged."
+            )
+        return found
+
+    def each(self, rows, run):
+        """Runs all rows in batches of one padded length, so that none depends on the others.
+
+        Args:
+            rows: for each a tuple of sequences of tokens, such as source and target.
+            run: function (indices of the rows, int array [B, padded length] of each sequence) ->
+                arrays [B, ...].
+
+        Returns:
+            For each row a tuple of arrays.
+        """
+        found, limit, by_width = [None] * len(rows), self.model.max_length, {}
+        lengths = [max(map(len, row)) for row in rows]
+        for index in sorted(range(len(rows)), key=lengths.__getitem__):
+            by_width.setdefault(padded(lengths[index], limit), []).append(index)
+        # A bar is shown on a terminal, for work that takes longer than a moment.
+        with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
+            for width, indices in by_width.items():
+                count = max(n for n in BATCHES if n == 1 or n * width <= TOKENS_IN_BATCH)
+                for start in range(0, len(indices), count):
+                    batch = indices[start : start + count]
+                    sides = zip(*(rows[index] for index in batch))
+                    arrays = run(batch, *(self._batch(side, width) for side in sides))
+                    for index, values in zip(batch, zip(*arrays)):
+                        found[index] = values
+                    progress.update(len(batch))
+        return found
+
+    def _batch(self, sequences, width):
+        """Lists of tokens -> int32 [B, width], with B one of `BATCHES`."""
+        rows = next(n for n in BATCHES if n >= len(sequences))
+        batch = np.full((rows, width), self.special.pad, np.int32)
+        batch[:, 0] = self.special.end  # for rows without a sentence
+        for row, sequence in zip(batch, sequences):
+            row[: len(sequence)] = sequence
+        return batch
+
+
+class TranslationSearch(Programs):
+    """The searches of a translation model.
 
     Args:
         model: `zoo.models.Transformer`.
@@ -39,19 +123,12 @@ class TranslationSearch:
     """
 
     def __init__(self, model, special):
-        tokens, last = special._asdict(), model.target_vocab_size - 1
-        for name, token in tokens.items():
-            if (name, token) != ("first", None):
-                tokens[name] = checked(f"special_tokens.{name}", token, int, 0, last)
-        if tokens["pad"] != model.pad_id:
+        super().__init__(model, special, model.target_vocab_size)
+        if self.special.pad != model.pad_id:
             raise TranslationError(
                 f"The model's padding token is {model.pad_id} (pad_id). "
                 f"Received special tokens with pad={special.pad}."
             )
-        self.model = model
-        self.special = decoding.SpecialTokens(**tokens)
-        self._variables = []  # of the compiled programs
-        self._program = functools.lru_cache(PROGRAMS)(_compiled)
 
     def search(self, source, alpha, max_length, beam_size, buffer_length=None):
         """Beam search as a graph; greedy search if `beam_size` is 1.
@@ -97,62 +174,6 @@ class TranslationSearch:
     def shifted(self, target):
         """The decoder's input for tokens [B, T]: the start token, then all but the last."""
         return tf.concat([tf.fill([tf.shape(target)[0], 1], self.special.start), target[:, :-1]], 1)
-
-    def run(self, graph, *tensors, **settings):
-        """``graph(*tensors, **settings)``, compiled, as arrays.
-
-        Raises:
-            TranslationError: if the model computes NaN.
-        """
-        now, before = self.model.weights, self._variables
-        if len(now) != len(before) or any(map(operator.is_not, now, before)):
-            self._program.cache_clear()
-            self._variables = now
-        program = self._program(graph, tuple(map(np.shape, tensors)), **settings)
-        found = keras.tree.map_structure(np.asarray, program(*map(tf.constant, tensors)))
-        if np.isnan(found.log_probs if isinstance(found, decoding.Hypotheses) else found).any():
-            raise TranslationError(
-                "There is no result: the model computed NaN. Its weights are not finite, perhaps "
-                "because its training diverged."
-            )
-        return found
-
-    def each(self, rows, run):
-        """Runs all rows in batches of one padded length, so that none depends on the others.
-
-        Args:
-            rows: for each a tuple of sequences of tokens, such as source and target.
-            run: function (indices of the rows, int array [B, padded length] of each sequence) ->
-                arrays [B, ...].
-
-        Returns:
-            For each row a tuple of arrays.
-        """
-        found, limit, by_width = [None] * len(rows), self.model.max_length, {}
-        lengths = [max(map(len, row)) for row in rows]
-        for index in sorted(range(len(rows)), key=lengths.__getitem__):
-            by_width.setdefault(padded(lengths[index], limit), []).append(index)
-        # A bar is shown on a terminal, for work that takes longer than a moment.
-        with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
-            for width, indices in by_width.items():
-                count = max(n for n in BATCHES if n == 1 or n * width <= TOKENS_IN_BATCH)
-                for start in range(0, len(indices), count):
-                    batch = indices[start : start + count]
-                    sides = zip(*(rows[index] for index in batch))
-                    arrays = run(batch, *(self._batch(side, width) for side in sides))
-                    for index, values in zip(batch, zip(*arrays)):
-                        found[index] = values
-                    progress.update(len(batch))
-        return found
-
-    def _batch(self, sequences, width):
-        """Lists of tokens -> int32 [B, width], with B one of `BATCHES`."""
-        rows = next(n for n in BATCHES if n >= len(sequences))
-        batch = np.full((rows, width), self.special.pad, np.int32)
-        batch[:, 0] = self.special.end  # for rows without a sentence
-        for row, sequence in zip(batch, sequences):
-            row[: len(sequence)] = sequence
-        return batch
 
 
 def padded(length, limit):
