@@ -26,6 +26,8 @@ RUNS = {
         f"{_TRANSLATE} --tokenizer word --vocabulary separate --learning-rate-scale 1 "
         "--tokens-per-batch 512",
     ),
+    # with --tsv and sentences of the phrasebook
+    "texts": ("text_classifier", _SMALL.format(16) + "--vocab-size 400 --tokens-per-batch 2048"),
 }
 
 
