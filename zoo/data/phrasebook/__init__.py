@@ -16,7 +16,7 @@ _KINDS = {  # methods of `Sentences`, and what their sentences are called
     "what_is_there": "existence",  # There are two dogs in the park.
     "what_this_is": "identification",  # This is my house.
     "order": "request",  # Open the door, please.
-    "greeting": "greeting",  # Good morning, Maria!
+    "greeting": "phrase",  # a fixed phrase and a name: Good morning, Maria!
     "fragment": "fragment",  # the red house
 }
 
@@ -54,8 +54,8 @@ def phrasebook_pairs(count=60_000, seed=0):
 def sentence_kinds(count=20_000, seed=0):
     """Different English sentences of the grammar and their kinds, in the order they are drawn.
 
-    The kinds are action, liking, description, existence, identification, request, greeting and
-    fragment. Actions, descriptions and others are stated, negated or asked.
+    The kinds are action, liking, description, existence, identification, request, phrase
+    (a fixed phrase said to somebody) and fragment. Actions, descriptions and others are stated, negated or asked.
 
     Args:
         count: number of sentences, up to a million.
