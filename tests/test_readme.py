@@ -75,7 +75,7 @@ def test_the_serve_command_serves_until_sigterm(exported):
         assert process.wait(timeout=60) == 0
 
 
-@pytest.mark.parametrize("name", ["vit_cifar10", "translate"])
+@pytest.mark.parametrize("name", ["vit_cifar10", "translate", "text_classifier"])
 def test_recipe_flags_exist(name):
     module = recipe(name)
     commands = re.findall(rf"python recipes/{name}\.py(.*)", README)
