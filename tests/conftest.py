@@ -144,6 +144,25 @@ def phrasebook_run(made_once, phrasebook_part):
 
 
 @pytest.fixture(scope="session")
+def sentences_part(made_once):
+    """A file of some sentences of the phrasebook with their kinds."""
+
+    def make(path):
+        from zoo.data.phrasebook import sentence_kinds
+
+        path.write_text("".join(f"{kind}\t{text}\n" for text, kind in sentence_kinds(3000)))
+
+    return made_once("sentences.tsv", make)[1]
+
+
+@pytest.fixture(scope="session")
+def texts_run(made_once, sentences_part):
+    """The text recipe, shrunk, as a user starts it: (completed process, run folder)."""
+    flags = ("--tsv", str(sentences_part))
+    return made_once("text_sentences", lambda folder: run_recipe("texts", folder, *flags))
+
+
+@pytest.fixture(scope="session")
 def digits_export(made_once, digits_run):
     """The SavedModel of the digits run: a folder ``.../digits/1``."""
     return _exported(made_once, digits_run[1], "digits", "--top-k 3")

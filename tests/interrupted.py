@@ -35,6 +35,8 @@ RUNS = {
         "causal_lm",
         _SMALL.format(16) + "--batch-size 4 --max-length 32 --vocab-size 300 --warmup-steps 5",
     ),
+    # with --tsv and sentences of the phrasebook
+    "texts": ("text_classifier", _SMALL.format(16) + "--vocab-size 400 --tokens-per-batch 2048"),
 }
 
 

@@ -12,6 +12,7 @@ _FUNCTIONS = {
     "transformer": "zoo.models.transformer",
     "causal_lm": "zoo.models.causal_lm",
     "resnet": "zoo.models.resnet",
+    "text_classifier": "zoo.models.text_classifier",
     "load": "zoo.loading",
     "export": "zoo.deploy.export",
 }

@@ -23,13 +23,31 @@ def main(arguments=None):
 
 
 def classify(args):
-    """Prints the most likely classes of each image; reports images that cannot be read."""
-    from zoo.data.images import SUFFIXES
+    """Prints the most likely classes of each image or text."""
+    from zoo.classifier import TextClassifier
 
     if args.top_k < 1:
         raise UserError(f"--top-k must be at least 1. Received: {args.top_k}.")
     classifier = _load(args.run_folder, "classify")
-    paths, failed = list(_image_files(args.images, SUFFIXES)), 0
+    if isinstance(classifier, TextClassifier):
+        return _classify_texts(classifier, args)
+    if args.file or not args.items:
+        raise UserError(f"{args.run_folder} classifies images. Pass image files or folders.")
+    return _classify_images(classifier, args)
+
+
+def _classify_texts(classifier, args):
+    texts = _lines(args.file) if args.file or not args.items else args.items
+    for text, answer in zip(texts, classifier(texts, args.top_k, args.too_long)):
+        print(f"{text}\t" + "\t".join(f"{name} {share:.1%}" for name, share in answer))
+    return 0
+
+
+def _classify_images(classifier, args):
+    """Prints the classes of each image; reports images that cannot be read."""
+    from zoo.data.images import SUFFIXES
+
+    paths, failed = list(_image_files(args.items, SUFFIXES)), 0
     for start in range(0, len(paths), 64):
         read = []
         for path in paths[start : start + 64]:
@@ -139,11 +157,11 @@ def info(args):
 def _load(folder, verb):
     """Loads the model of a run; raises `UserError` if it cannot do `verb`."""
     import zoo
-    from zoo.classifier import ImageClassifier
+    from zoo.classifier import ImageClassifier, TextClassifier
     from zoo.generator import TextGenerator
 
     loaded = zoo.load(folder)
-    verbs = {ImageClassifier: "classify", TextGenerator: "generate"}
+    verbs = {ImageClassifier: "classify", TextClassifier: "classify", TextGenerator: "generate"}
     does = verbs.get(type(loaded), "translate")
     if does != verb:
         raise UserError(f"The model in {folder} cannot {verb}: use `python -m zoo {does}`.")
@@ -177,12 +195,22 @@ def _image_files(given, suffixes):
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m zoo", description="Use trained models.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser("classify", help="classify images")
+    command = commands.add_parser("classify", help="classify images or texts")
     command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
     command.add_argument(
-        "images", metavar="IMAGE", nargs="+", help="image file or folder of images"
+        "items",
+        metavar="ITEM",
+        nargs="*",
+        help="image file, folder of images, or text; texts by default from standard input",
     )
-    command.add_argument("--top-k", type=int, default=1, help="classes to print per image (1)")
+    command.add_argument("--file", help="text file with one text per line")
+    command.add_argument("--top-k", type=int, default=1, help="classes to print per item (1)")
+    command.add_argument(
+        "--too-long",
+        choices=("error", "truncate"),
+        default="truncate",
+        help="how to handle a text that is too long for the model (truncate)",
+    )
     command.set_defaults(run=classify)
     command = commands.add_parser("translate", help="translate texts")
     command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")

@@ -1,4 +1,7 @@
-"""A trained image classifier with its preprocessing and class names."""
+"""Trained classifiers of images and of texts, with what prepares their inputs and class names.
+
+Axes: B images or texts, T tokens.
+"""
 
 import functools
 import json
@@ -9,10 +12,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from zoo import decoding
 from zoo.data.preprocessing import ImagePreprocessing
+from zoo.errors import UserError
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.tokenizer import Tokenizer
+from zoo.translation_search import Programs
 
 MODEL_FILE = "model.keras"
-DESCRIPTION_FILE = "classifier.json"
+DESCRIPTION_FILE, TEXT_DESCRIPTION_FILE = "classifier.json", "text_classifier.json"
+TOKENIZER_FILE = "tokenizer.json"
+
+
+class TextError(UserError):
+    """A text cannot be classified; the message says which and why."""
 
 
 class ImageClassifier:
@@ -28,11 +41,7 @@ class ImageClassifier:
     """
 
     def __init__(self, model, preprocessing, class_names):
-        if model.num_classes != len(class_names):
-            raise ValueError(
-                f"The model has {model.num_classes} classes. "
-                f"Received {len(class_names)} class names."
-            )
+        _check_classes(model, class_names)
         self.model = model
         self.preprocessing = preprocessing
         self.class_names = list(class_names)
@@ -52,14 +61,7 @@ class ImageClassifier:
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
             ValueError: if `top_k` is not positive.
         """
-        if top_k < 1:
-            raise ValueError(f"top_k must be at least 1. Received: top_k={top_k}.")
-        probabilities = self.probabilities(images)
-        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
-        return [
-            [(self.class_names[k], float(row[k])) for k in order]
-            for row, order in zip(probabilities, best)
-        ]
+        return _most_likely(self.probabilities, images, self.class_names, top_k)
 
     def preprocess(self, images):
         """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
@@ -94,11 +96,7 @@ class ImageClassifier:
 
     def save(self, folder):
         """Writes the model, its preprocessing and its class names into `folder`."""
-        folder = pathlib.Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.model.save(folder / MODEL_FILE, include_optimizer=False)
-        text = json.dumps(self.description(), indent=2)
-        (folder / DESCRIPTION_FILE).write_text(text + "\n")
+        _save(self, folder, DESCRIPTION_FILE)
 
     @classmethod
     def load(cls, folder):
@@ -112,3 +110,148 @@ class ImageClassifier:
         )
         classifier.run_folder = folder
         return classifier
+
+
+class TextClassifier:
+    """Classifies texts with a Keras model, its tokenizer and its class names.
+
+    Args:
+        model: `zoo.models.EncoderClassifier`.
+        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        class_names: list of class names, in the order of the logits.
+
+    Raises:
+        ValueError: if the number of class names, the vocabulary or the padding token is not that of
+            the model.
+    """
+
+    def __init__(self, model, tokenizer, class_names):
+        _check_classes(model, class_names)
+        if (model.vocab_size, model.pad_id) != (tokenizer.vocab_size, PAD_ID):
+            raise ValueError(
+                f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
+                f"tokenizer with {tokenizer.vocab_size} tokens and the padding token {PAD_ID}."
+            )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.class_names = list(class_names)
+        self.run_folder = None  # the directory it was loaded from
+        special = decoding.SpecialTokens(BOS_ID, EOS_ID, PAD_ID)
+        self._programs = Programs(model, special, model.vocab_size)
+
+    def __call__(self, texts, top_k=1, too_long="error"):
+        """Classifies texts.
+
+        Args:
+            texts: list of str.
+            top_k: number of classes to return for each text.
+            too_long: "error"; or "truncate", which classifies the beginning of a text that has more
+                tokens than the model takes.
+
+        Returns:
+            For each text a list of (class name, probability), the most likely first. It does not
+            depend on the other texts.
+
+        Raises:
+            TextError: if a text is too long.
+            ValueError: if `top_k` is not positive or `too_long` is unknown.
+        """
+
+        def probabilities(texts):
+            return self.probabilities(texts, too_long)
+
+        return _most_likely(probabilities, texts, self.class_names, top_k)
+
+    def probabilities(self, texts, too_long="error"):
+        """Returns the probability of each class for each text: float32 [B, classes]."""
+        rows = self.encode(texts, too_long)
+        if not rows:
+            return np.zeros((0, len(self.class_names)), np.float32)
+        found = self._programs.each([[row] for row in rows], self._run)
+        return np.stack([probabilities for [probabilities] in found])
+
+    def encode(self, texts, too_long="error"):
+        """Returns the tokens of each text: the start token, those of the text, the end token.
+
+        Raises: see `__call__`.
+        """
+        if isinstance(texts, str):
+            raise ValueError(f"texts must be a list. Pass [{texts!r:.80}] for one text.")
+        if too_long not in ("error", "truncate"):
+            raise ValueError(
+                f'too_long must be "error" or "truncate". Received: too_long={too_long!r}.'
+            )
+        limit = self.model.max_length
+        rows = encode_texts(self.tokenizer, texts)
+        for index, row in enumerate(rows):
+            if len(row) > limit and too_long == "error":
+                raise TextError(
+                    f"Text {index} is too long: {len(row)} tokens, and the model takes {limit}. "
+                    'Shorten it, or classify its beginning with too_long="truncate". '
+                    f"It begins: {texts[index][:60]!r}."
+                )
+        return [truncated(row, limit) for row in rows]
+
+    def probabilities_of_tokens(self, tokens):
+        """The probability of each class as a graph: int32 [B, T] to float32 [B, classes]."""
+        logits = self.model(tokens, training=False)
+        return keras.ops.softmax(keras.ops.cast(logits, "float32"))
+
+    def description(self):
+        """Returns tokenizer and class names as a dict that can be stored as JSON."""
+        tokenizer = {"kind": self.tokenizer.kind, "vocab_size": self.tokenizer.vocab_size}
+        return {"tokenizer": tokenizer, "class_names": self.class_names}
+
+    def save(self, folder):
+        """Writes the model, its tokenizer and its class names into `folder`."""
+        _save(self, folder, TEXT_DESCRIPTION_FILE)
+        self.tokenizer.save(pathlib.Path(folder) / TOKENIZER_FILE)
+
+    @classmethod
+    def load(cls, folder):
+        """Loads a classifier that `save` wrote."""
+        folder = pathlib.Path(folder)
+        classifier = cls(
+            keras.saving.load_model(folder / MODEL_FILE, compile=False),
+            Tokenizer.load(folder / TOKENIZER_FILE),
+            json.loads((folder / TEXT_DESCRIPTION_FILE).read_text())["class_names"],
+        )
+        classifier.run_folder = folder
+        return classifier
+
+    def _run(self, indices, tokens):
+        return [self._programs.run(self.probabilities_of_tokens, tokens)]
+
+
+def encode_texts(tokenizer, texts):
+    """The tokens of each text for a text classifier: the start token, its own, the end token."""
+    return [[BOS_ID, *ids, EOS_ID] for ids in tokenizer.encode(list(texts))]
+
+
+def truncated(row, limit):
+    """The first tokens of a row that is too long, and the end token."""
+    return row if len(row) <= limit else [*row[: limit - 1], EOS_ID]
+
+
+def _check_classes(model, class_names):
+    if model.num_classes != len(class_names):
+        raise ValueError(
+            f"The model has {model.num_classes} classes. Received {len(class_names)} class names."
+        )
+
+
+def _most_likely(probabilities, items, class_names, top_k):
+    """For each item a list of (class name, probability), the most likely first."""
+    if top_k < 1:
+        raise ValueError(f"top_k must be at least 1. Received: top_k={top_k}.")
+    found = probabilities(items)
+    best = np.argsort(-found, axis=1, kind="stable")[:, :top_k]
+    return [[(class_names[k], float(row[k])) for k in order] for row, order in zip(found, best)]
+
+
+def _save(classifier, folder, description_file):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    classifier.model.save(folder / MODEL_FILE, include_optimizer=False)
+    text = json.dumps(classifier.description(), indent=2)
+    (folder / description_file).write_text(text + "\n")

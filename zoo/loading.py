@@ -12,8 +12,8 @@ def load(folder):
         folder: run directory, such as "runs/vit_cifar10".
 
     Returns:
-        `zoo.classifier.ImageClassifier`, `zoo.translator.Translator` or
-        `zoo.generator.TextGenerator`.
+        `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,
+        `zoo.translator.Translator` or `zoo.generator.TextGenerator`.
 
     Raises:
         FileNotFoundError: if the directory does not exist or contains no finished run.
@@ -21,16 +21,17 @@ def load(folder):
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no run folder {folder}.")
-    for module, model_class in (
-        (classifier, classifier.ImageClassifier),
-        (translator, translator.Translator),
-        (generator, generator.TextGenerator),
-    ):
-        if all((folder / name).is_file() for name in (module.DESCRIPTION_FILE, module.MODEL_FILE)):
+    classes = {
+        classifier.DESCRIPTION_FILE: classifier.ImageClassifier,
+        classifier.TEXT_DESCRIPTION_FILE: classifier.TextClassifier,
+        translator.DESCRIPTION_FILE: translator.Translator,
+        generator.DESCRIPTION_FILE: generator.TextGenerator,
+    }
+    for description, model_class in classes.items():
+        if all((folder / name).is_file() for name in (description, classifier.MODEL_FILE)):
             return model_class.load(folder)
     raise FileNotFoundError(
         f"{folder} contains no finished run: there must be a {classifier.MODEL_FILE} and a "
-        f"{classifier.DESCRIPTION_FILE}, {translator.DESCRIPTION_FILE} or "
-        f"{generator.DESCRIPTION_FILE} in it. "
+        f"{' or '.join(classes)} in it. "
         "If training was interrupted, run the same command with --resume."
     )

@@ -80,9 +80,9 @@ def test_the_seed_alone_decides_what_is_held_out(file):
         [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == str(first)
-    assert parallel_text._position("Hello.", 0) == parallel_text._position("hello.", 0)
+    assert parallel_text.hash_position("Hello.", 0) == parallel_text.hash_position("hello.", 0)
     # BLAKE2b of eight bytes with the key "0", as a fraction of 2**64
-    assert parallel_text._position("hello.", 0) == pytest.approx(0.562175263443498, abs=1e-12)
+    assert parallel_text.hash_position("hello.", 0) == pytest.approx(0.562175263443498, abs=1e-12)
 
 
 def test_a_source_stays_in_its_part_when_the_file_is_in_another_order(file, tmp_path):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 import zoo
-from zoo.classifier import ImageClassifier
+from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.text import EOS_ID
 from zoo.text.tokenizer import train_tokenizer
@@ -27,6 +27,21 @@ def small_classifier(precision="float32", image=(8, 12, 3), make=zoo.vit, **sett
         image[:2], channels, (0.5, 0.4, 0.3)[:channels], (0.2, 0.3, 0.25)[:channels]
     )
     return ImageClassifier(model, preprocessing, ["ant", "bee, or so", "gato ñ", "line\nbreak"])
+
+
+def small_text_classifier(precision="float32", kind="subword", **settings):
+    """Three classes; the answer depends on every token."""
+    keras.utils.set_random_seed(0)
+    tokenizer = train_tokenizer(LINES, kind, 300)
+    sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, "max_length": 40}
+    model = zoo.text_classifier(
+        vocab_size=tokenizer.vocab_size,
+        num_classes=3,
+        **{**sizes, **settings},
+        dtype=precision,
+    )
+    _draw(model, np.random.default_rng(3), 0.3)
+    return TextClassifier(model, tokenizer, ["ant", "bee, or so", "gato ñ"])
 
 
 def small_translator(precision="float32", kind="subword", beam_size=3, **settings):

@@ -94,6 +94,30 @@ RESNET = {
     "groups": 4,
     "epsilon": 1e-3,
 }
+TEXT_CLASSIFIER = {
+    "vocab_size": 20,
+    "num_classes": 5,
+    "embed_dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+    "ff_dim": 24,
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
+    "norm": "pre",
+    "activation": "silu",
+    "positions": "rotary",
+    "max_length": 11,
+    "num_token_types": 3,
+    "pool": "mean",
+    "pooler": False,
+    "pad_id": 4,
+    "key_dim": 4,
+    "qkv_bias": False,
+    "scale_embeddings": True,
+    "normalize_embeddings": False,
+    "epsilon": 1e-3,
+    "kernel_initializer": "he_normal",
+}
 CASES = {
     "vit": Case(
         lambda **k: zoo.vit(**{**VIT, **k}),
@@ -136,6 +160,20 @@ CASES = {
         [()],
         rates=("dropout", "attention_dropout"),
     ),
+    "text_classifier": Case(
+        lambda **k: zoo.text_classifier(**{**TEXT_CLASSIFIER, **k}),
+        [_IDS],
+        [()],
+        rates=("dropout", "attention_dropout"),
+    ),
+    "text_classifier, first token": Case(
+        lambda **k: zoo.text_classifier(
+            vocab_size=20, num_classes=5, embed_dim=16, num_heads=2, num_layers=2, **k
+        ),
+        [_IDS],
+        [()],
+        rates=("dropout", "attention_dropout"),
+    ),
 }
 each_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -146,6 +184,7 @@ def test_no_argument_has_its_default():
         (zoo.models.ResNet, RESNET),
         (zoo.models.Transformer, TRANSFORMER),
         (zoo.models.CausalLM, CAUSAL_LM),
+        (zoo.models.EncoderClassifier, TEXT_CLASSIFIER),
     ):
         arguments = contracts.own_arguments(model)
         assert set(settings) == set(arguments)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import zoo
 from tests.conftest import SEARCH
+from tests.deploy.small_models import small_text_classifier
 from tests.server import toys
 from zoo.data.images import digits
 
@@ -28,7 +29,8 @@ def url(phrasebook_export, digits_export, tmp_path_factory):
     home = tmp_path_factory.mktemp("serving")
     half = toys.save(toys.HalfPlusThree(), home / "half" / "1")
     loud = toys.save(toys.Translator(), home / "loud" / "1")
-    folders = [phrasebook_export, digits_export, half, loud]
+    kinds = zoo.export(small_text_classifier(), home / "kinds" / "1", top_k=2)
+    folders = [phrasebook_export, digits_export, half, loud, kinds]
     process, _, url = toys.start(folders, request_timeout=120)
     yield url
     process.terminate()
@@ -68,6 +70,7 @@ def the(page, selector):
 def test_the_models_are_listed(page, phrasebook_export, digits_export):
     names = [phrasebook_export.parent.name, digits_export.parent.name]
     expected = [f"{names[0]} translator", f"{names[1]} classifier", "half model", "loud translator"]
+    expected.append("kinds text classifier")
     page.locator("nav a").first.wait_for()
     assert page.locator("nav a").all_inner_texts() == expected
     assert page.locator("section:visible").count() == 1
@@ -95,6 +98,24 @@ def test_a_sentence_is_translated(page, phrasebook_run, phrasebook_export):
     assert box.input_value() == text, "Enter began no line"
     box.press("Shift+Enter")
     assert box.input_value() == text + "\n"
+
+
+def test_a_text_is_classified(page):
+    page.get_by_role("link", name="kinds").click()
+    box = page.get_by_label("Text to classify")
+    box.press_sequentially("The cat sat.")
+    box.press("Enter")
+    the(page, ".share").first.wait_for()
+    [expected] = small_text_classifier()(["The cat sat."], top_k=2)
+    found = [line.split("\n") for line in the(page, ".share").all_inner_texts()]
+    assert [label for label, _ in found] == [label for label, _ in expected]
+    shares = [float(share.removesuffix(" %")) / 100 for _, share in found]
+    np.testing.assert_allclose(shares, [share for _, share in expected], atol=6e-4)  # three digits
+    box.fill("7, " * 60)
+    box.press("Enter")
+    the(page, "[role=alert]:visible").wait_for()
+    assert "too long" in the(page, "[role=alert]").inner_text()
+    assert the(page, ".share").count() == 0
 
 
 def png(pixels):

@@ -16,9 +16,11 @@ import tensorflow as tf
 
 from zoo.data import pipeline, translation_batches
 from zoo.data.encoded_pairs import encode_pairs
+from zoo.data.encoded_texts import EncodedTexts
 from zoo.data.images import digits
+from zoo.data.labelled_text import phrasebook
 from zoo.data.phrasebook import phrasebook_pairs
-from zoo.models import ResNet, Transformer, ViT
+from zoo.models import EncoderClassifier, ResNet, Transformer, ViT
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
@@ -151,7 +153,30 @@ def cbam_resnet(input_shape, num_classes):
     return ResNet(input_shape, num_classes, 1, attention="cbam", name="resnet")
 
 
+def text(strategy):
+    """The same of a text classifier on the phrasebook."""
+    data = phrasebook()
+    tokenizer = train_tokenizer(data.train.texts, "subword", 400)
+    train, valid = (EncodedTexts(texts, tokenizer, 64) for texts in (data.train, data.valid))
+    with strategy.scope():
+        classes = len(data.class_names)
+        model = EncoderClassifier(
+            tokenizer.vocab_size, classes, 32, 4, 1, 32, 0.0, 0.0, pool="mean", epsilon=1e-6,
+            name="text",
+        )  # fmt: skip
+        model.build()
+        trainer = Trainer(model)
+        trainer.compile(
+            adamw(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
+            SmoothedCrossEntropy(0.1),
+            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        )
+    train_batches = translation_batches.training_batches(train, 700, seed=1, num_shapes=4)
+    return trainer, train_batches, translation_batches.evaluation_batches(valid, 5000)
+
+
 CASES = {
+    "text": (text, {}),
     "vit": (vit, {}),
     "vit_fewer_rows_than_replicas": (vit, {"batch_size": 2}),
     "vit_halves": (vit, {"halves": True}),
@@ -174,7 +199,7 @@ def run(name, strategy):
     make, settings = CASES[name]
     trainer, train, valid = make(strategy, **settings)
     recorder = Recorder()
-    ema = [keras.callbacks.SwapEMAWeights()] if make is vit else []
+    ema = [keras.callbacks.SwapEMAWeights()] if make in (vit, text) else []
     trainer.fit(
         train,
         validation_data=valid,

@@ -10,6 +10,7 @@ import pathlib
 import shutil
 
 import numpy as np
+import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.errors import DataError
@@ -29,7 +30,11 @@ class EncodedPairs:
         target_lengths: int64 [n], number of tokens of each target, EOS or BOS included.
         skipped: number of pairs that were skipped because they were too long.
         num_tokens: number of target tokens, EOS included, and of labels in an epoch.
+        signature: `tf.TensorSpec` of the outputs of `batch`.
     """
+
+    _ids, _weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
+    signature = ({"source": _ids, "target": _ids}, _ids, _weights)
 
     def __init__(self, folder):
         folder = pathlib.Path(folder)
@@ -58,8 +63,8 @@ class EncodedPairs:
             ({"source": int32 [B, S], "target": int32 [B, T]}, labels int32 [B, T],
             weights float32 [B, T]). Targets begin with BOS, labels end with EOS.
         """
-        source = _padded(self._source, self._source_offsets, pairs, shape)
-        labels = _padded(self._target, self._target_offsets, pairs, shape)
+        source = padded(self._source, self._source_offsets, pairs, shape)
+        labels = padded(self._target, self._target_offsets, pairs, shape)
         target = np.full(shape, PAD_ID, np.int32)
         target[: len(pairs), 0] = BOS_ID
         target[:, 1:] = labels[:, :-1]
@@ -159,7 +164,7 @@ class _IdWriter:
             np.lib.format.write_array_header_1_0(file, header)
 
 
-def _padded(ids, offsets, chosen, shape):
+def padded(ids, offsets, chosen, shape):
     """Pads the chosen sequences to an int32 array of `shape`; the remaining rows are padding."""
     starts, ends = offsets[chosen], offsets[chosen + 1]
     columns = np.arange(shape[1])

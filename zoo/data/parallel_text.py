@@ -31,7 +31,7 @@ class Pairs:
 
     def __iter__(self):
         for source, target in self._read():
-            source, target = _normalised(source), _normalised(target)
+            source, target = normalised(source), normalised(target)
             if source and target and self._keep(source):
                 yield source, target
 
@@ -75,7 +75,7 @@ def tsv(path, seed=0):
             without a tab than with one.
     """
     good, bad, first = 0, 0, 0
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if "\t" in line:
             good += 1
         elif line.strip():
@@ -88,7 +88,7 @@ def tsv(path, seed=0):
         )
 
     def read():
-        for line in _lines(path):
+        for line in read_lines(path):
             columns = line.split("\t", 2)
             if len(columns) > 1:
                 yield columns[0], columns[1]
@@ -160,11 +160,12 @@ def tfds_pairs(name, data_dir=None, seed=0):
     return _split(reader("train"), splits["train"].num_examples, seed, name, valid, test)
 
 
-def _normalised(text):
+def normalised(text):
+    """The text in NFC, without surrounding space."""
     return unicodedata.normalize("NFC", text).strip()
 
 
-def _lines(path):
+def read_lines(path):
     """Yields the lines of a UTF-8 file."""
     try:
         # Text mode would also split at a lone carriage return, and could not report the line number
@@ -188,13 +189,13 @@ def _file_pair(source, target):
             "Parallel text needs two files, source and target. "
             f"Received: source={source}, target={target}."
         )
-    counts = [sum(1 for _ in _lines(path)) for path in (source, target)]
+    counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
     if counts[0] != counts[1]:
         raise DataError(
             "The source and target files must have the same number of lines. "
             f"{source} has {counts[0]:,}, {target} has {counts[1]:,}."
         )
-    return lambda: zip(_lines(source), _lines(target)), counts[0]
+    return lambda: zip(read_lines(source), read_lines(target)), counts[0]
 
 
 def _split(read, count, seed, name, valid=None, test=None, skipped=()):
@@ -204,7 +205,7 @@ def _split(read, count, seed, name, valid=None, test=None, skipped=()):
 
     def slot(source):
         """0 for validation, 1 for test, higher for training; `share` of the sources each."""
-        return int(_position(source, seed) / share)
+        return int(hash_position(source, seed) / share)
 
     train = Pairs(read, lambda source: slot(source) not in missing) if missing else Pairs(read)
     if valid is None:
@@ -221,7 +222,7 @@ def _split(read, count, seed, name, valid=None, test=None, skipped=()):
     return text
 
 
-def _position(source, seed):
+def hash_position(source, seed):
     """Hashes a source to [0, 1): the same value on every machine and in every run."""
     key = str(seed).encode()
     digest = hashlib.blake2b(source.casefold().encode(), digest_size=8, key=key).digest()

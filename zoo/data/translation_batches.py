@@ -1,4 +1,4 @@
-"""Input pipeline for translation: batches of sentence pairs with similar numbers of tokens.
+"""Input pipeline for text: batches of sentence pairs, or texts, with similar numbers of tokens.
 
 Axes: B rows of a batch, S source positions, T target positions, n pairs.
 """
@@ -33,7 +33,7 @@ def training_batches(
     weighted losses is the mean over these labels.
 
     Args:
-        pairs: `EncodedPairs`.
+        pairs: `EncodedPairs`, or `EncodedTexts` with one label each.
         tokens_per_batch: maximum number of rows times padded length, for source and target each.
         seed: seed of the order.
         first_step: first update, counted from the beginning of the run.
@@ -41,7 +41,7 @@ def training_batches(
         num_shapes: maximum number of shapes (B, S); a compiled model is compiled for each of them.
 
     Returns:
-        `tf.data.Dataset` of the outputs of `EncodedPairs.batch`; of tuples of them if
+        `tf.data.Dataset` of the outputs of `pairs.batch`; of tuples of them if
         `accumulation` is greater than 1.
 
     Raises:
@@ -65,7 +65,7 @@ def training_batches(
                     for start, end, bucket in group
                 )
 
-    return _dataset(updates, accumulation)
+    return _dataset(updates, pairs.signature, accumulation)
 
 
 def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
@@ -88,7 +88,7 @@ def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
             chosen = order[start : start + rows]
             yield (pairs.batch(chosen, (rows, length), count / pairs.num_tokens),)
 
-    return _dataset(batches).apply(tf.data.experimental.assert_cardinality(count))
+    return _dataset(batches, pairs.signature).apply(tf.data.experimental.assert_cardinality(count))
 
 
 def steps_per_epoch(pairs, tokens_per_batch, accumulation=1, num_shapes=12):
@@ -178,11 +178,9 @@ def _padded_lengths(lengths, count):
     return candidates[chosen[::-1]]
 
 
-def _dataset(updates, accumulation=1):
+def _dataset(updates, signature, accumulation=1):
     """Makes a data set of the tuples of batches that `updates` yields; unpacks single batches."""
-    ids, weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
-    signature = (({"source": ids, "target": ids}, ids, weights),) * accumulation
-    dataset = tf.data.Dataset.from_generator(updates, output_signature=signature)
+    dataset = tf.data.Dataset.from_generator(updates, output_signature=(signature,) * accumulation)
     if accumulation == 1:
         dataset = dataset.map(lambda batch: batch)
     return dataset.prefetch(tf.data.AUTOTUNE)

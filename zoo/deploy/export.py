@@ -8,12 +8,17 @@ import shutil
 import tempfile
 from importlib.metadata import version
 
-from zoo.classifier import ImageClassifier
+from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
 from zoo.translator import SPECIAL_TOKENS, Translator
 
 FORMATS = ("saved_model", "onnx", "litert")
+_KINDS = {
+    ImageClassifier: "classifier",
+    TextClassifier: "text_classifier",
+    Translator: "translator",
+}
 DESCRIPTION_FILE = "export.json"
 _RUNTIME_PACKAGES = {
     "saved_model": ["tensorflow"],
@@ -41,10 +46,12 @@ def export(
     """Exports a classifier or translator for serving, and checks the outputs of the export.
 
     Args:
-        model: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
+        model: `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier` or
+            `zoo.translator.Translator`.
         folder: path of a new folder. TensorFlow Serving requires a version number as its name,
             such as "serving/vit/1".
-        format: "saved_model", "onnx" or "litert".
+        format: "saved_model", "onnx" or "litert"; a text classifier is exported as a SavedModel
+            only.
         int8: whether to quantize weight matrices to 8 bits; for "onnx" and "litert" only.
         top_k: number of classes that a classifier returns; by default 5, or fewer if there are
             fewer classes.
@@ -80,7 +87,7 @@ def export(
 
 def _write(model, folder, format, int8, options, final):
     """Writes the model, export.json and README.md; `final` is the final path of the folder."""
-    kind = "classifier" if isinstance(model, ImageClassifier) else "translator"
+    kind = next(kind for of, kind in _KINDS.items() if isinstance(model, of))
     written = _writer(format, kind, int8, options)(model, folder)
     description = {
         "zoo_export": 1,
@@ -126,7 +133,11 @@ def _checked(model, format, int8, options):
         raise ExportError(f"format must be one of {FORMATS}. Received: format={format!r}.")
     if int8 and format == "saved_model":
         raise ExportError('int8 is for the formats "onnx" and "litert", not for a SavedModel.')
-    if isinstance(model, ImageClassifier):
+    if isinstance(model, TextClassifier) and format != "saved_model":
+        raise ExportError(
+            f"A TextClassifier can be exported as a saved_model only. Received: format={format!r}."
+        )
+    if isinstance(model, (ImageClassifier, TextClassifier)):
         classes = len(model.class_names)
         defaults, least = {"top_k": min(5, classes)}, {"top_k": (1, classes)}
     elif isinstance(model, Translator):
@@ -144,7 +155,8 @@ def _checked(model, format, int8, options):
         least = {"n_best": (1, float("inf")), "beam_size": (n_best, float("inf"))}
     else:
         raise ExportError(
-            "model must be what zoo.load returns, an ImageClassifier or a Translator. "
+            "model must be what zoo.load returns: an ImageClassifier, a TextClassifier or a "
+            "Translator. "
             f"Received: {type(model).__name__}."
         )
     for name, value in options.items():
@@ -176,6 +188,8 @@ def _described(model, options):
     """Preprocessing and labels, or tokenizers and search arguments, for export.json."""
     if isinstance(model, ImageClassifier):
         return {**model.description(), **options}
+    if isinstance(model, TextClassifier):
+        return {**model.description(), "max_length": model.model.max_length, **options}
     description = model.description()
     search = {**options, "max_length": model.max_source_length}
     return {"tokenizers": description["tokenizers"], "search": search}

@@ -19,12 +19,13 @@ def _head(description):
     kind, format = description["kind"], _NAMES[description["format"]]
     does = {
         "classifier": "It classifies images.",
+        "text_classifier": "It classifies texts.",
         "translator": "It translates texts.",
     }
     quantized = " Its weight matrices are quantized to 8 bits." if description["int8"] else ""
     lines = [f"- `{name}`: {what}" for name, what in description["files"].items()]
     return (
-        f"# A {kind}, as {format}\n\n{does[kind]}{quantized} It needs only "
+        f"# A {kind.replace('_', ' ')}, as {format}\n\n{does[kind]}{quantized} It needs only "
         f"{' and '.join(description['needs'])}.\n\n"
         + "\n".join([*lines, "- `export.json`: the information in this file as JSON"])
     )
@@ -84,6 +85,41 @@ echo "{{\\"instances\\": [{{\\"b64\\": \\"$(base64 -w0 image.jpg)\\"}}]}}" |
 An image that cannot be read, or has more than 50,000,000 pixels, does not affect the others of its
 batch: its `error` says why, its labels are empty strings and its numbers are 0. Only the first
 frame of an animation is used; transparency is dropped.""",
+    "text_classifier": """## Python
+
+```python
+import tensorflow as tf
+
+model = tf.saved_model.load(".")  # keep a reference: its functions need it
+classify = model.signatures["serving_default"]
+found = classify(texts=tf.constant(["hello world"]))
+print(found["labels"].numpy(), found["probabilities"].numpy(), found["error"].numpy())
+```
+
+## saved_model_cli
+
+```bash
+saved_model_cli show --dir . --all
+saved_model_cli run --dir . --tag_set serve --signature_def serving_default \\
+    --input_exprs 'texts=["hello world"]'
+```
+
+## REST
+
+{place}
+
+```bash
+{serving}
+curl --data '{{"instances": ["hello world"]}}' \\
+    http://localhost:8501/v1/models/{name}/versions/{version}:predict
+```
+
+`python -m zoo serve` answers the same requests without TensorFlow Serving.
+
+## Invalid input
+
+A text that is too long does not affect the others of its batch: its `error` says so, its labels are
+empty strings and its numbers are 0. Invalid UTF-8 is replaced by U+FFFD.""",
     "translator": """## Python
 
 ```python
@@ -196,13 +232,17 @@ def _tensors(tensors):
 def _details(description):
     lines = ["## Details", ""]
     if description["kind"] == "classifier":
-        names, size = description["class_names"], description["preprocessing"]["image_size"]
-        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        size = description["preprocessing"]["image_size"]
         lines += [
-            f"- classes: {len(names)} ({shown})",
+            _classes(description),
             f"- images are resized with antialiasing so that the shorter side fits, cropped at the "
             f"centre to {size[0]} x {size[1]} pixels, and normalised by the mean and std of each "
             "channel in export.json",
+        ]
+    elif description["kind"] == "text_classifier":
+        lines += [
+            _classes(description),
+            f"- maximum text length: {description['max_length']} tokens, with start and end token",
         ]
     else:
         search = description["search"]
@@ -222,3 +262,9 @@ def _details(description):
     lines.append(f"- compared with the original model: {', '.join(checked)}")
     versions = [f"{name} {version}" for name, version in description["versions"].items()]
     return "\n".join([*lines, f"- exported with {', '.join(versions)}"])
+
+
+def _classes(description):
+    names = description["class_names"]
+    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    return f"- classes: {len(names)} ({shown})"

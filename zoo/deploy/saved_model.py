@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
+from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import BYTE_ALPHABET
@@ -44,15 +45,24 @@ def write_classifier(classifier, folder, top_k):
         paths = _images(pathlib.Path(images), classifier.preprocessing.image_size)
         data = tf.constant([path.read_bytes() for path in paths])
         expected = classifier.probabilities(paths)
-    found = loaded.signatures["serving_default"](data)
-    labels, error = (_strings(found[name]) for name in ("labels", "error"))
-    probabilities, names = found["probabilities"].numpy(), np.asarray(classifier.class_names)
-    difference = np.abs(probabilities - np.sort(expected)[:, ::-1][:, :top_k]).max()
-    # classes with equal probabilities may be swapped
-    of_labels = [np.where(names == label, row, 0).max() for row, label in _each(expected, labels)]
-    difference = max(difference, np.abs(probabilities.reshape(-1) - of_labels).max())
-    if any(error):
-        raise ExportError(f"The SavedModel cannot read an image: {error.max()}")
+    difference = _of_classes(classifier, loaded, data, expected)
+    return _report(signatures, loaded, difference, classifier.model)
+
+
+def write_text_classifier(classifier, folder, top_k):
+    """Writes a text classifier and compares its outputs for a few texts.
+
+    Args:
+        classifier: `zoo.classifier.TextClassifier`.
+        folder, top_k: see `write_classifier`.
+
+    Returns, raises: see `write_classifier`.
+    """
+    signatures = TextClassifierSignatures(classifier, top_k)
+    loaded = _write(signatures, folder)
+    texts = _texts(classifier.tokenizer)
+    expected = classifier.probabilities(texts)
+    difference = _of_classes(classifier, loaded, tf.constant(texts), expected)
     return _report(signatures, loaded, difference, classifier.model)
 
 
@@ -84,6 +94,20 @@ def write_translator(translator, folder, n_best, beam_size, length_penalty):
         for score, translation in zip(scores, answer):
             difference = max(difference, abs(score - translation.score))
     return _report(signatures, loaded, difference, translator.model)
+
+
+def _of_classes(classifier, loaded, inputs, expected):
+    """The largest difference of the probabilities of returned labels from those expected."""
+    found = loaded.signatures["serving_default"](inputs)
+    labels, error = (_strings(found[name]) for name in ("labels", "error"))
+    if any(error):
+        raise ExportError(f"The SavedModel cannot read an input: {error.max()}")
+    probabilities, names = found["probabilities"].numpy(), np.asarray(classifier.class_names)
+    best = np.sort(expected)[:, ::-1][:, : probabilities.shape[1]]
+    # classes with equal probabilities may be swapped
+    of_labels = [np.where(names == label, row, 0).max() for row, label in _each(expected, labels)]
+    differences = probabilities - best, probabilities.reshape(-1) - of_labels
+    return max(np.abs(difference).max() for difference in differences)
 
 
 def _write(signatures, folder):

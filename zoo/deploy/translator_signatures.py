@@ -6,8 +6,9 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 import tensorflow as tf
 
 from zoo.deploy.text_graph import TextGraph
+from zoo.deploy.text_groups import dense, encode, in_groups
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
+from zoo.translation_search import BATCHES
 
 # The characters that Python's `str.strip` removes.
 _BLANK = (
@@ -85,7 +86,7 @@ class TranslatorSignatures:
     def encode(self, texts):
         """Returns the encoder's output and the source tokens, end token included."""
         tokens, error = self._tokens(self._source_text, texts)
-        tokens = _dense(tokens)
+        tokens = dense(tokens)
         states = tf.cast(self._model.encode(tokens), tf.float32)
         tokens = tf.where((error == "")[:, None], tokens, PAD_ID)
         states = tf.where((tokens != PAD_ID)[:, :, None], states, 0.0)
@@ -97,7 +98,7 @@ class TranslatorSignatures:
         lengths = tf.maximum(source.row_lengths(), target.row_lengths())
 
         def compute(chosen, width):
-            pair = (_dense(tf.gather(side, chosen), width) for side in (source, target))
+            pair = (dense(tf.gather(side, chosen), width) for side in (source, target))
             return [self._translator.log_probs(*pair)]
 
         [log_probs] = self._in_groups(lengths, compute, [tf.zeros(tf.shape(texts))])
@@ -112,7 +113,7 @@ class TranslatorSignatures:
     def attention(self, texts, translations):
         """Returns the cross-attention weights, averaged over blocks and heads."""
         source, target, error = self._pairs(texts, translations)
-        source, target = _dense(source), _dense(target)
+        source, target = dense(source), dense(target)
         before = tf.concat([tf.fill([tf.shape(target)[0], 1], BOS_ID), target[:, :-1]], axis=1)
         maps = self._model.cross_attention_maps({"source": source, "target": before})
         weights = tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2))
@@ -132,7 +133,7 @@ class TranslatorSignatures:
         lengths = tf.where(is_skipped, tf.zeros_like(tokens.row_lengths()), tokens.row_lengths())
 
         def compute(chosen, width):
-            source = _dense(tf.gather(tokens, chosen), width)
+            source = dense(tf.gather(tokens, chosen), width)
             found = search(_with_rows(source, tf.size(chosen)))
             scores = found.scores[: tf.size(chosen), : self._n_best]
             exists = tf.math.is_finite(scores)
@@ -162,61 +163,10 @@ class TranslatorSignatures:
         return source, target, error
 
     def _tokens(self, text_graph, texts):
-        """Tokenizes texts: (tokens [B, None], each row ending with EOS_ID, error string [B])."""
-        size = tf.strings.length(texts)
-        # tokenizing a text that is far too long would be slow
-        huge = size > text_graph.longest_token * self._limit
-        ids = text_graph.encode(tf.where(huge, "", texts))
-        count = tf.cast(ids.row_lengths(), tf.int32) + 1
-        too_long = huge | (count > self._limit)
-        amount = tf.where(huge, _text(size, "bytes"), _text(count, "tokens"))
-        limit = f". The maximum is {self._limit} tokens."
-        error = tf.where(
-            too_long, tf.strings.join(["The text is too long: it has ", amount, limit]), ""
-        )
-        kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
-        end = tf.fill([tf.size(texts), 1], EOS_ID)
-        return tf.concat([tf.ragged.boolean_mask(ids, kept), end], axis=1), error
+        return encode(text_graph, texts, self._limit)
 
     def _in_groups(self, lengths, compute, results):
-        """Computes results in groups of texts with the same padded width.
-
-        Args:
-            lengths: int64 [B]; texts of length 0 are skipped.
-            compute: function (indices of the texts of a group, padded width) -> list of values.
-            results: list of tensors [B, ...], the initial results of all texts.
-        """
-        lengths = tf.cast(lengths, tf.int32)
-        known = [length for length in LENGTHS if length < self._limit] + [self._limit]
-        known = tf.constant(known)
-        widths = tf.gather(known, tf.searchsorted(known, lengths))
-        order = tf.argsort(lengths, stable=True)
-
-        def body(start, results):
-            width = widths[order[start]]
-            chosen = order[start : start + _most_rows(width)]
-            chosen = tf.boolean_mask(chosen, tf.gather(widths, chosen) == width)
-            values = compute(chosen, width)
-            results = [
-                tf.tensor_scatter_nd_update(result, chosen[:, None], new)
-                for result, new in zip(results, values)
-            ]
-            return start + tf.size(chosen), results
-
-        first = tf.reduce_sum(tf.cast(lengths == 0, tf.int32))
-        _, results = tf.while_loop(
-            lambda start, results: start < tf.size(lengths),
-            body,
-            (first, results),
-            parallel_iterations=1,
-        )
-        return results
-
-
-def _most_rows(width):
-    """Maximum number of sentences per search at a padded width; see `zoo.translation_search`."""
-    fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCHES]
-    return tf.reduce_max(tf.stack(fitting))
+        return in_groups(lengths, self._limit, compute, results)
 
 
 def _with_rows(source, count):
@@ -225,14 +175,3 @@ def _with_rows(source, count):
     source = tf.pad(source, [[0, rows - count], [0, 0]], constant_values=PAD_ID)
     is_empty = (tf.range(rows) >= count)[:, None] & (tf.range(tf.shape(source)[1]) == 0)[None]
     return tf.where(is_empty, EOS_ID, source)
-
-
-def _dense(tokens, width=1):
-    """Pads ragged tokens to int32 [B, T], with T at least `width`."""
-    tokens = tokens.to_tensor(PAD_ID)
-    missing = tf.maximum(0, width - tf.shape(tokens)[1])
-    return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=PAD_ID)
-
-
-def _text(number, unit):
-    return tf.strings.join([tf.strings.as_string(number), unit], separator=" ")

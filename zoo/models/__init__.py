@@ -2,5 +2,6 @@
 
 from zoo.models.causal_lm import CausalLM, causal_lm
 from zoo.models.resnet import ResNet, resnet
+from zoo.models.text_classifier import EncoderClassifier, text_classifier
 from zoo.models.transformer import Transformer, transformer
 from zoo.models.vit import ViT, vit

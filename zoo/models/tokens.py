@@ -66,14 +66,18 @@ class TokenModel(ZooModel):
         if norm is not None:
             norm.build(sequence)
 
-    def embed(self, side, ids, start=0, training=None):
-        """The embedded tokens [B, T], the first of them at position `start`: [B, T, E]."""
+    def embed(self, side, ids, start=0, training=None, types=None):
+        """The embedded tokens [B, T], the first of them at position `start`: [B, T, E].
+
+        `types`, if given, is added to the embeddings, such as those of token types.
+        """
         embedding, positions, norm = self._of_side(side)
         x = embedding(ids)
         if self.scale_embeddings:
             x = x * self.embed_dim**0.5
         if self.positions not in INSIDE_ATTENTION:
             x = positions(x, start=start)
+        x = x if types is None else x + types
         x = x if norm is None else norm(x)
         return self._dropout(x, **training_argument(training))
 

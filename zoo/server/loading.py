@@ -112,6 +112,8 @@ def _kind(signatures):
             return "translator"
         if names == ({"image_bytes"}, {"labels", "probabilities", "error"}):
             return "classifier"
+        if names == ({"texts"}, {"labels", "probabilities", "error"}):
+            return "text_classifier"
     return "model"
 
 

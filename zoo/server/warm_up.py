@@ -24,7 +24,7 @@ async def warm_up(batcher):
         ServerError: if the model fails.
     """
     model = batcher.model
-    make = {"translator": _texts, "classifier": _images}.get(model.kind)
+    make = {"translator": _texts, "text_classifier": _texts, "classifier": _images}.get(model.kind)
     if make is None:
         return
     inputs = await asyncio.to_thread(make)

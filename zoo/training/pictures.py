@@ -43,6 +43,11 @@ def token_curves(history, path):
     _draw_curves(history, path, "token accuracy", "training (with dropout)", "validation")
 
 
+def text_curves(history, path):
+    """Plots loss, accuracy and learning rate over the epochs; see `learning_curves`."""
+    _draw_curves(history, path, "accuracy", "training (with dropout)", "validation")
+
+
 def _draw_curves(history, path, accuracy_title, training, held_out):
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     loss, accuracy, rate = figure.subplots(1, 3)
@@ -63,13 +68,14 @@ def _draw_curves(history, path, accuracy_title, training, held_out):
     figure.savefig(path, dpi=120)
 
 
-def confusion_matrix(counts, class_names, path):
-    """Plots how often images of each class were classified as each class.
+def confusion_matrix(counts, class_names, path, items="images"):
+    """Plots how often items of each class were classified as each class.
 
     Args:
         counts: int [classes, classes]; rows are the true classes.
         class_names: list of str.
         path: path of the PNG file.
+        items: what is classified, for the title.
     """
     classes = len(class_names)
     side = min(30.0, 2.5 + 0.55 * classes)
@@ -80,7 +86,7 @@ def confusion_matrix(counts, class_names, path):
     figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
     axes.set_xticks(range(classes), class_names, rotation=45, ha="right")
     axes.set_yticks(range(classes), class_names)
-    axes.set(xlabel="predicted", ylabel="true", title="Confusion matrix (test images)")
+    axes.set(xlabel="predicted", ylabel="true", title=f"Confusion matrix (test {items})")
     if classes <= 30:
         for row, column in np.argwhere(counts):
             colour = "white" if shares[row, column] > 0.5 else "black"

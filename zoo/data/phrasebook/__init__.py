@@ -9,6 +9,16 @@ from zoo.data.phrasebook.sentences import Sentences, fixed_phrases
 from zoo.errors import UserError
 
 _MOST = 1_000_000
+_KINDS = {  # methods of `Sentences`, and what their sentences are called
+    "action": "action",  # The dog sleeps on the sofa.
+    "liking": "liking",  # I like coffee.
+    "being": "description",  # The house is big.
+    "what_is_there": "existence",  # There are two dogs in the park.
+    "what_this_is": "identification",  # This is my house.
+    "order": "request",  # Open the door, please.
+    "greeting": "phrase",  # a fixed phrase and a name: Good morning, Maria!
+    "fragment": "fragment",  # the red house
+}
 
 
 def phrasebook_pairs(count=60_000, seed=0):
@@ -39,3 +49,31 @@ def phrasebook_pairs(count=60_000, seed=0):
     pairs = list(pairs.items())
     generator.shuffle(pairs)
     return pairs
+
+
+def sentence_kinds(count=20_000, seed=0):
+    """Different English sentences of the grammar and their kinds, in the order they are drawn.
+
+    The kinds are action, liking, description, existence, identification, request, phrase, which is
+    a fixed phrase said to somebody, and fragment. Actions, descriptions and others are stated,
+    negated or asked.
+
+    Args:
+        count: number of sentences, up to a million.
+        seed: of the choice.
+
+    Returns:
+        list of (English, kind).
+
+    Raises:
+        UserError: if `count` is not positive or more than a million.
+    """
+    if not 1 <= count <= _MOST:
+        raise UserError(
+            f"The phrasebook makes 1 to {_MOST:,} different sentences. Received: {count}."
+        )
+    sentences, found = Sentences(random.Random(seed)), {}
+    while len(found) < count:
+        kind, english, _ = sentences.draw_with_kind()
+        found.setdefault(english, _KINDS[kind])
+    return list(found.items())

@@ -70,6 +70,10 @@ class Sentences(Phrases):
 
     def draw(self):
         """A sentence; the English may lack its capital letter or its full stop."""
+        return self.draw_with_kind()[1:]
+
+    def draw_with_kind(self):
+        """A sentence and the name of the method that made it: (kind, English, Spanish)."""
         kinds = {
             self.action: 46,
             self.liking: 6,
@@ -88,7 +92,7 @@ class Sentences(Phrases):
         for pattern, form in _CONTRACTIONS:
             spanish = re.sub(pattern, form, spanish)
         if kind == self.fragment or english.startswith("hello "):
-            return english, spanish
+            return kind.__name__, english, spanish
         if english[-1] not in ".?!":
             english, spanish = f"{english}.", f"{spanish}."
         if not self.chance(0.1):
@@ -96,7 +100,8 @@ class Sentences(Phrases):
         if self.chance(0.1):
             english = english.rstrip(".?!")
         start = spanish[0] in "¿¡"
-        return english, spanish[:start] + spanish[start].upper() + spanish[start + 1 :]
+        spanish = spanish[:start] + spanish[start].upper() + spanish[start + 1 :]
+        return kind.__name__, english, spanish
 
     def sentence(self, subject, predicate, negative=None, asked=None):
         """A statement, negation or question, drawn if not given, at times with a time."""

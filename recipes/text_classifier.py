@@ -1,0 +1,261 @@
+"""Trains a text classifier from scratch, on a built-in set, TensorFlow Datasets or your own texts.
+
+The model is an encoder as in Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional
+Transformers for Language Understanding", of a small size and without pre-training.
+
+    python recipes/text_classifier.py --dataset phrasebook       # built in, kinds of sentences
+    python recipes/text_classifier.py --tsv reviews.tsv          # a line: label, tab, text
+    python recipes/text_classifier.py --dataset imdb_reviews     # TensorFlow Datasets
+    python recipes/text_classifier.py --dataset ag_news_subset --max-length 128
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Literal
+
+from zoo.errors import UserError
+from zoo.training.command import run_recipe, settings_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    dataset: str | None = None
+    """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
+    data_dir: str | None = None
+    """Folder of prepared TFDS data."""
+    tsv: str | None = None
+    """File with one text per line: label, tab, text."""
+    out: str | None = None
+    """Run directory; runs/text_ and the name of the data by default."""
+    overwrite: bool = False
+    """Delete an existing run in the run directory."""
+    resume: bool = False
+    """Resume the run in the run directory, started with the same settings."""
+    seed: int = 0
+    """Seed of weights, order, dropout and held-out texts."""
+    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
+    """Train on one device, all devices of this machine, or several workers; auto uses all."""
+    devices: int | None = None
+    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between checkpoints; one is also written at the end of each epoch."""
+    checkpoint_steps: int = 0
+    """Steps between additional checkpoints; 0 to disable."""
+    checkpoints_kept: int = 3
+    """Number of checkpoints to keep; the best one is also kept."""
+
+    tokenizer: Literal["subword", "word", "character"] = "subword"
+    """Kind of tokens; text outside the vocabulary is encoded as bytes."""
+    vocab_size: int = 10_000
+    """Maximum vocabulary size."""
+    max_length: int = 256
+    """Maximum length of a text in tokens; longer texts are truncated."""
+
+    embed_dim: int = 128
+    """Width of the model."""
+    num_heads: int = 4
+    """Attention heads; must divide the width."""
+    num_layers: int = 2
+    """Encoder blocks."""
+    ff_dim: int = 256
+    """Hidden width of the feed-forward networks."""
+    dropout: float = 0.2
+    """Dropout rate of embeddings, blocks and the input of the head."""
+    attention_dropout: float = 0.0
+    """Dropout rate of attention weights."""
+    norm: Literal["pre", "post"] = "pre"
+    """Position of layer normalization; BERT uses post, which needs a longer warmup."""
+    activation: Literal["relu", "gelu", "silu"] = "gelu"
+    """Activation of the feed-forward networks."""
+    positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
+    """Kind of position embeddings."""
+    pool: Literal["cls", "mean"] = "mean"
+    """Input of the head: the first token, or the mean of the tokens."""
+
+    epochs: int = 10
+    """Maximum number of epochs; the learning rate is zero at the end of the last."""
+    patience: int = 3
+    """Stop after this many epochs without a lower validation loss."""
+    tokens_per_batch: int = 8192
+    """Tokens per batch, padding included."""
+    learning_rate: float = 1e-3
+    """Peak learning rate, after the warmup; then cosine decay to zero."""
+    warmup_fraction: float = 0.1
+    """Share of the steps used for linear warmup."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay of kernels."""
+    clip_norm: float = 1.0
+    """Maximum global norm of the gradients."""
+    label_smoothing: float = 0.0
+    """Share of a label spread over all classes."""
+    ema_momentum: float = 0.99
+    """Momentum of the moving average of the weights, which is tested and saved."""
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Mixed precision computes in 16 bits and keeps the weights in float32."""
+
+    def __post_init__(self):
+        least = {
+            **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim"), 1),
+            **dict.fromkeys(("epochs", "patience", "checkpoints_kept"), 1),
+            **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps"), 0),
+            **dict.fromkeys(("seed", "learning_rate", "weight_decay", "clip_norm"), 0),
+            **dict.fromkeys(("label_smoothing", "ema_momentum", "warmup_fraction"), 0),
+            "max_length": 3,
+            "tokens_per_batch": self.max_length,
+        }
+        most = {"label_smoothing": 1, "ema_momentum": 1, "warmup_fraction": 1}
+        for name, low in least.items():
+            value, high = getattr(self, name), most.get(name, float("inf"))
+            if not low <= value <= high:
+                flag = "--" + name.replace("_", "-")
+                limits = f"from {low} to {high}" if name in most else f"at least {low}"
+                raise UserError(f"{flag} must be {limits}. Received: {value}.")
+        if self.label_smoothing >= 1:
+            raise UserError(f"--label-smoothing must be below 1. Received: {self.label_smoothing}.")
+
+
+GENERAL = Config()
+PHRASEBOOK = dataclasses.replace(
+    GENERAL,
+    dataset="phrasebook",
+    vocab_size=2000,
+    max_length=64,
+    embed_dim=64,
+    ff_dim=128,
+    dropout=0.1,
+    epochs=8,
+    tokens_per_batch=2048,
+)
+
+
+# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
+
+
+def main(config):
+    import keras
+
+    from zoo.classifier import TextClassifier
+    from zoo.data import translation_batches as batches
+    from zoo.data.encoded_texts import EncodedTexts
+    from zoo.text.tokenizer import train_tokenizer
+    from zoo.training import distribution
+    from zoo.training.callbacks import early_stopping, standard_callbacks
+    from zoo.training.checkpoint import Checkpoint
+    from zoo.training.interruption import exit_on_sigterm
+    from zoo.training.losses import SmoothedCrossEntropy
+    from zoo.training.optimizers import adamw
+    from zoo.training.run_folder import RunFolder
+    from zoo.training.text_report import finish_text_classifier
+    from zoo.training.trainer import Trainer
+
+    strategy = distribution.choose(config.strategy, config.devices)
+    is_chief = distribution.is_chief(strategy)
+    keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.precision)
+    data, name = load_data(config)
+    tokenizer = train_tokenizer(data.train.texts, config.tokenizer, config.vocab_size)
+    train, valid = (
+        EncodedTexts(texts, tokenizer, config.max_length) for texts in (data.train, data.valid)
+    )
+    steps = batches.steps_per_epoch(train, config.tokens_per_batch)
+    with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
+        model = build(config, tokenizer.vocab_size, len(data.class_names))
+        trainer = Trainer(model)
+        trainer.compile(
+            adamw(
+                model,
+                config.learning_rate,
+                config.weight_decay,
+                total_steps=config.epochs * steps,
+                warmup_steps=round(config.warmup_fraction * config.epochs * steps),
+                clip_norm=config.clip_norm,
+                ema_momentum=config.ema_momentum,
+            ),
+            SmoothedCrossEntropy(config.label_smoothing),
+            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        )
+    settings = settings_of(config)
+    run = RunFolder(
+        config.out or f"runs/text_{name}", settings, config.overwrite, config.resume, is_chief
+    )
+    exit_on_sigterm(run.enable_auto_resume)
+    if distribution.from_chief(strategy, run.is_finished):
+        print(f"This run is already finished: {run.path}")
+        return
+    checkpoint = Checkpoint(
+        run.path,
+        steps,
+        config.checkpoint_minutes,
+        config.checkpoint_steps,
+        config.checkpoints_kept,
+    )
+    stopping = early_stopping(run.path, config.patience)
+    steps_done = checkpoint.restore(trainer)
+    has_stopped = stopping.has_stopped(checkpoint.epoch)
+    with distribution.exit_if_a_worker_is_lost(strategy, checkpoint.newest):
+        trainer.fit(
+            batches.training_batches(train, config.tokens_per_batch, config.seed, steps_done),
+            # no epoch, if it has stopped: then `fit` only replaces the weights by their average
+            epochs=checkpoint.epoch if has_stopped else config.epochs,
+            initial_epoch=checkpoint.epoch,
+            steps_per_epoch=steps,
+            validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
+            callbacks=[
+                keras.callbacks.SwapEMAWeights(),  # validation uses the averaged weights
+                *standard_callbacks(
+                    run.path, steps, steps_done, is_chief, texts_per_epoch=len(train)
+                ),
+                checkpoint,
+                stopping,
+            ],
+            verbose=1 if sys.stdout.isatty() else 2,
+        )
+    if is_chief:
+        classifier = TextClassifier(trainer.trained_model(), tokenizer, data.class_names)
+        finish_text_classifier(run, classifier, data, train)
+        checkpoint.remove()
+
+
+def load_data(config):
+    """Returns the labelled texts and a name for them."""
+    from zoo.data import labelled_text
+
+    if (config.dataset is None) == (config.tsv is None):
+        raise UserError(
+            "Select the training data with exactly one of:\n"
+            "  --dataset phrasebook    English sentences and their kinds, which need no network\n"
+            "  --tsv FILE              one text per line: label, tab, text\n"
+            "  --dataset NAME          a data set of TensorFlow Datasets, such as imdb_reviews"
+        )
+    if config.tsv:
+        return labelled_text.tsv(config.tsv, config.seed), pathlib.Path(config.tsv).stem
+    if config.dataset == "phrasebook":
+        return labelled_text.phrasebook(config.seed), "phrasebook"
+    name = config.dataset.replace("/", "_")
+    return labelled_text.tfds_texts(config.dataset, config.data_dir, config.seed), name
+
+
+def build(config, vocab_size, num_classes):
+    """Builds the model."""
+    import zoo
+
+    names = (
+        "embed_dim num_heads num_layers ff_dim dropout attention_dropout norm activation positions "
+        "max_length pool"
+    )
+    try:
+        return zoo.text_classifier(
+            vocab_size=vocab_size,
+            num_classes=num_classes,
+            num_token_types=0,
+            pooler=False,
+            epsilon=1e-6,
+            **{name: getattr(config, name) for name in names.split()},
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+if __name__ == "__main__":
+    run_recipe(main, Config, {"phrasebook": PHRASEBOOK}, __doc__)

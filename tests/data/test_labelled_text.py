@@ -1,0 +1,200 @@
+"""Labelled texts: the phrasebook's kinds, TSV files, TFDS data sets, and what is held out."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from zoo.data import labelled_text
+from zoo.data.labelled_text import phrasebook, tfds_texts, tsv
+from zoo.data.phrasebook import sentence_kinds
+from zoo.errors import DataError, UserError
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    """1,000 texts of two classes, each of them twice, in capitals the second time."""
+    lines = [f"{'odd' if n % 2 else 'even'}\tnumber {n}" for n in range(1000)]
+    lines += [line.replace("number", "NUMBER") for line in lines]
+    return write(tmp_path / "numbers.tsv", lines)
+
+
+def rows(data):
+    """The (text, class name) of each split."""
+    return [
+        [(text, data.class_names[label]) for text, label in zip(part.texts, part.labels)]
+        for part in data[:3]
+    ]
+
+
+def test_every_line_is_in_one_split_with_its_label(file):
+    data = tsv(file)
+    assert data.class_names == ["even", "odd"]
+    train, valid, test = rows(data)
+    lines = [line.split("\t")[::-1] for line in file.read_text().splitlines()]
+    assert sorted(train + valid + test) == sorted(map(tuple, lines))
+    assert [row for row in map(tuple, lines) if row in set(train)] == train, "in the order"
+    assert all(part.labels.dtype == np.int32 for part in data[:3])
+    for part in (valid, test):  # a tenth, of twins: three standard deviations
+        assert abs(len(part) - 200) < 60
+
+
+def test_a_text_is_in_one_split_only_however_it_is_written(file):
+    parts = [{text.casefold() for text, _ in part} for part in rows(tsv(file))]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 1000
+
+
+def test_the_seed_decides_what_is_held_out(file):
+    first, again, other = (rows(tsv(file, seed)) for seed in (0, 0, 1))
+    assert first == again
+    assert first[1] != other[1] and first[2] != other[2]
+
+
+def test_few_are_held_out_of_many(file, monkeypatch):
+    monkeypatch.setattr(labelled_text, "_MOST_HELD_OUT", 100)
+    for part in rows(tsv(file))[1:]:
+        assert abs(len(part) - 100) < 45
+
+
+def test_blank_lines_are_skipped_and_a_text_may_have_tabs(tmp_path):
+    lines = ["\ufeffa\tone\ttwo", "", "  ", "b\t cafe\u0301 "] + [f"a\tx{n}" for n in range(300)]
+    lines += [f"b\ty{n}" for n in range(300)]
+    found = [row for part in rows(tsv(write(tmp_path / "some.tsv", lines))) for row in part]
+    assert len(found) == 602
+    assert {("one\ttwo", "a"), ("café", "b")} <= set(found)
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("no tab here", "line 3, has no tab.*It begins: 'no tab here'"),
+        ("\tno label", "line 3, has no label"),
+        ("label\t  ", "line 3, has no text"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path, line, message):
+    path = write(tmp_path / "wrong.tsv", ["a\tone", "b\ttwo", line])
+    with pytest.raises(DataError, match=message):
+        tsv(path)
+
+
+def test_files_that_cannot_be_used(tmp_path):
+    with pytest.raises(DataError, match="nowhere.tsv cannot be read"):
+        tsv(tmp_path / "nowhere.tsv")
+    (tmp_path / "latin.tsv").write_bytes(b"a\tone\nb\tcaf\xe9\n")
+    with pytest.raises(DataError, match="latin.tsv, line 2, is not UTF-8"):
+        tsv(tmp_path / "latin.tsv")
+    with pytest.raises(DataError, match=r"at least two labels. Received: \['a'\]"):
+        tsv(write(tmp_path / "one.tsv", ["a\tone", "a\ttwo"]))
+    with pytest.raises(DataError, match="2 texts give none for .* Provide more"):
+        tsv(write(tmp_path / "few.tsv", ["a\tone", "b\ttwo"]))
+    lines = [f"{'ab'[n % 2]}\t{n}" for n in range(200)]
+    held_out = set(tsv(write(tmp_path / "most.tsv", lines)).test.texts)
+    lines = [f"{'c' if str(n) in held_out else 'ab'[n % 2]}\t{n}" for n in range(200)]
+    with pytest.raises(DataError, match="class 'c' has no text to train on"):
+        tsv(write(tmp_path / "rare.tsv", lines))
+
+
+def test_the_phrasebook_has_kinds_of_sentences():
+    data = phrasebook()
+    train, valid, test = rows(data)
+    assert len(train) + len(valid) + len(test) == 20_000
+    assert len({text for text, _ in train + valid + test}) == 20_000
+    kinds = collections.Counter(kind for _, kind in train)
+    assert sorted(kinds) == data.class_names and len(kinds) == 8
+    assert min(kinds.values()) > 300, "of each kind there is something to learn"
+    assert rows(phrasebook()) == [train, valid, test] != rows(phrasebook(seed=1))
+    for part in (valid, test):
+        assert 1800 < len(part) < 2200
+
+
+def test_kinds_are_those_of_the_sentences():
+    texts = [text for text, kind in sentence_kinds(3000) if kind == "existence"]
+    assert texts and all("there" in text.lower() for text in texts)
+    assert len(sentence_kinds(7)) == 7 and sentence_kinds(7) == sentence_kinds(8)[:7]
+    with pytest.raises(UserError, match="1 to 1,000,000 different sentences. Received: 0"):
+        sentence_kinds(0)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Text classification data sets as TFDS prepares them."""
+    import tensorflow_datasets as tfds
+
+    class Reviews(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        SPLITS = ("train", "test")
+        KEYS = ("text", "label")
+
+        def _info(self):
+            features = {
+                "label": tfds.features.ClassLabel(names=["neg", "pos"]),
+                "text": tfds.features.Text(),
+            }
+            features = tfds.features.FeaturesDict(features)
+            return tfds.core.DatasetInfo(builder=self, features=features, supervised_keys=self.KEYS)
+
+        def _split_generators(self, manager):
+            return {split: self._generate_examples(split) for split in self.SPLITS}
+
+        def _generate_examples(self, split):
+            for number in range(1500 if split == "train" else 20):
+                label = ("neg", "pos")[number % 2]
+                yield number, {"text": f" {split} {number} {label} é ", "label": label}
+
+    class AllSplits(Reviews):
+        SPLITS = ("train", "validation", "test", "unsupervised")
+
+    class NoKeys(Reviews):
+        KEYS = None
+
+    class OtherKeys(Reviews):
+        KEYS = ("label", "text")
+
+    folder = tmp_path_factory.mktemp("tfds")
+    for builder in (Reviews, AllSplits, NoKeys, OtherKeys):
+        builder(data_dir=folder).download_and_prepare()
+    return folder
+
+
+def test_prepared_tfds_data(prepared):
+    data = tfds_texts("reviews", prepared)
+    assert data.class_names == ["neg", "pos"]
+    train, valid, test = rows(data)
+    every = [
+        (f"train {n} {label} é", label) for n in range(1500) for label in [("neg", "pos")[n % 2]]
+    ]
+    assert sorted(train + valid) == sorted(every)
+    assert abs(len(valid) - 150) < 40  # three standard deviations
+    assert {text.split()[0] for text, _ in test} == {"test"} and len(test) == 20
+    assert all(text.split()[2] == label for text, label in test)
+    data = tfds_texts("all_splits", prepared)
+    assert [len(part) for part in data[:3]] == [1500, 20, 20]
+    assert data.valid.texts[0].startswith("validation")
+
+
+def test_bad_tfds_data(prepared, tmp_path, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    for name in ("no_keys", "other_keys"):
+        with pytest.raises(DataError, match=f"{name} cannot be used: it needs texts with a class"):
+            tfds_texts(name, prepared)
+    with pytest.raises(DataError, match="has no data set 'no_such_thing'.*phrasebook"):
+        tfds_texts("no_such_thing")
+
+    def no_network(self, **options):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "is_prepared", lambda self: False)
+    with pytest.raises(DataError) as error:
+        tfds_texts("imdb_reviews")
+    for part in ("no route", "--dataset phrasebook", "--data-dir", "--tsv FILE"):
+        assert part in str(error.value)
+    with pytest.raises(DataError, match="data are never downloaded to --data-dir"):
+        tfds_texts("ag_news_subset", tmp_path)

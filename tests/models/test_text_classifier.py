@@ -1,0 +1,158 @@
+"""The text classifier: published sizes, pooling and padding."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import zoo
+from zoo.models.text_classifier import SIZES
+
+SMALL = {
+    "vocab_size": 20,
+    "num_classes": 3,
+    "embed_dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+    "max_length": 12,
+}
+SETTINGS = {
+    "BERT": {},
+    "mean": {"pool": "mean"},
+    "pre": {"norm": "pre", "pooler": False},
+    "relative": {"positions": "relative"},
+    "rotary, mean": {"positions": "rotary", "pool": "mean", "norm": "pre"},
+    "another padding token": {"pad_id": 19, "pool": "mean"},
+}
+each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+# the same float32 sums in another order
+TOLERANCE = 1e-5
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def shaken(**settings):
+    model, random = zoo.text_classifier(**{**SMALL, **settings}), np.random.default_rng(1)
+    for variable in model.trainable_variables:
+        variable.assign(variable + random.normal(0.0, 0.3, variable.shape))
+    return model
+
+
+def texts(*lengths):
+    random = np.random.default_rng(2)
+    return [random.integers(1, 19, length).astype("int32") for length in lengths]
+
+
+@pytest.mark.parametrize(
+    "size, parameters",
+    [
+        # as Google Research and Hugging Face publish them: 30,522 tokens, without a head
+        ("bert_tiny", 4_385_920),
+        ("bert_mini", 11_170_560),
+        ("bert_small", 28_763_648),
+        ("bert_medium", 41_373_184),
+        ("bert_base", 109_482_240),
+        ("bert_large", 335_141_888),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(size, parameters):
+    """Counted in models of one block: the whole ones would take gigabytes."""
+    model = zoo.text_classifier(size, vocab_size=30_522, num_classes=1, num_layers=1)
+    others = (SIZES[size].num_layers - 1) * model.encoder_blocks[0].count_params()
+    assert model.count_params() - model.head.count_params() + others == parameters
+
+
+@each_setting
+def test_padding_changes_nothing(settings):
+    model, rows = shaken(**settings), texts(3, 7, 5)
+    padded = np.full((3, 11), model.pad_id, "int32")
+    for row, text in zip(padded, rows):
+        row[: len(text)] = text
+    together, features = numpy(model(padded)), numpy(model.features(padded))
+    for text, logits, found in zip(rows, together, features):
+        np.testing.assert_allclose(numpy(model(text[None]))[0], logits, atol=TOLERANCE)
+        alone = numpy(model.features(text[None]))[0]
+        np.testing.assert_allclose(found[: len(text)], alone, atol=TOLERANCE)
+    assert np.abs(together[0] - together[1]).max() > 0.01
+
+
+@each_setting
+def test_the_head_sees_the_pooled_features(settings):
+    """The first token or the mean of the real ones, with NumPy."""
+    model = shaken(**settings)
+    [tokens] = texts(6)
+    padded = np.append(tokens, [model.pad_id] * 3).astype("int32")[None]
+    features = numpy(model.features(padded))[0]
+    pooled = features[:6].mean(axis=0) if model.pool == "mean" else features[0]
+    if model.pooler:
+        kernel, bias = map(numpy, (model.pooler_layer.kernel, model.pooler_layer.bias))
+        pooled = np.tanh(pooled @ kernel + bias)
+    np.testing.assert_allclose(numpy(model.pooled_features(padded))[0], pooled, atol=TOLERANCE)
+    logits = pooled @ numpy(model.head.kernel) + numpy(model.head.bias)
+    np.testing.assert_allclose(numpy(model(padded))[0], logits, atol=TOLERANCE)
+
+
+def test_all_tokens_have_type_0():
+    model = shaken()
+    [tokens] = texts(5)
+    before, table = numpy(model(tokens[None])), model.type_embedding.embeddings
+    # normalization removes a constant, so only one number of the row changes
+    change = np.zeros(table.shape)
+    change[1, 0] = 1.0
+    table.assign(table + change)
+    np.testing.assert_array_equal(numpy(model(tokens[None])), before)
+    table.assign(table + change[::-1])
+    assert np.abs(numpy(model(tokens[None])) - before).max() > 1e-3
+    assert shaken(num_token_types=0).type_embedding is None
+
+
+def test_the_order_of_tokens_matters_and_all_are_seen():
+    model = shaken()
+    [tokens] = texts(6)
+    before = numpy(model(tokens[None]))
+    for position in range(6):
+        changed = tokens.copy()
+        changed[position] = changed[position] % 18 + 1
+        assert np.abs(numpy(model(changed[None])) - before).max() > 1e-3
+    assert np.abs(numpy(model(tokens[None, [0, 2, 1, 3, 4, 5]])) - before).max() > 1e-3
+
+
+@each_setting
+def test_a_text_of_padding_only_is_finite(settings):
+    """Batches have rows without a text, with weight 0: a NaN would still spread."""
+    model = shaken(**settings)
+    assert np.isfinite(numpy(model(np.full((2, 4), model.pad_id, "int32")))).all()
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match="Unknown size 'bert_huge'. A size is one of bert_base"):
+        zoo.text_classifier("bert_huge", vocab_size=20, num_classes=2)
+    with pytest.raises(ValueError, match="also needs embed_dim, num_layers"):
+        zoo.text_classifier(vocab_size=20, num_classes=2, num_heads=2)
+    for settings, message in (
+        ({"pool": "max"}, "pool='max'"),
+        ({"positions": "none"}, "positions='none'"),
+        ({"num_classes": 0}, "num_classes=0"),
+        ({"num_layers": 0}, "num_layers=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            zoo.text_classifier(**{**SMALL, **settings})
+    with pytest.raises(ValueError, match="12"):
+        zoo.text_classifier(**SMALL)(texts(13)[0][None])
+
+
+def test_it_learns():
+    """Whether a token occurs, wherever it stands."""
+    keras.utils.set_random_seed(0)
+    model = zoo.text_classifier(**{**SMALL, "num_classes": 2}, dropout=0.0)
+    random = np.random.default_rng(0)
+    tokens = random.integers(1, 19, (512, 10)).astype("int32")
+    labels = (tokens == 7).any(axis=1).astype("int32")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(3e-3), loss, metrics=["accuracy"])
+    model.fit(tokens[:448], labels[:448], epochs=15, batch_size=32, verbose=0)
+    accuracy = model.evaluate(tokens[448:], labels[448:], verbose=0)[1]
+    # the more frequent class has about 58 %
+    assert accuracy > 0.9

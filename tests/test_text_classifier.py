@@ -1,0 +1,129 @@
+"""A saved text classifier answers as before, for any batch, and from a shell."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+import zoo
+from tests.deploy.small_models import small_text_classifier
+from zoo.__main__ import main
+from zoo.classifier import TextClassifier, TextError
+
+TEXTS = ["The cat sat.", "¿Dónde está el gato?", "", "a dog", "The dog sat on the mat, " * 2]
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return small_text_classifier()
+
+
+@pytest.fixture(scope="module")
+def folder(classifier, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    classifier.save(folder)
+    return folder
+
+
+def test_answers_are_sorted_probabilities_of_the_model(classifier):
+    answers = classifier(TEXTS, top_k=3)
+    assert len(answers) == len(TEXTS)
+    for text, answer in zip(TEXTS, answers):
+        names, shares = zip(*answer)
+        assert sorted(names) == sorted(classifier.class_names)
+        assert list(shares) == sorted(shares, reverse=True)
+        tokens = np.asarray([[1, *classifier.tokenizer.encode([text])[0], 2]])
+        logits = np.asarray(classifier.model(tokens))[0]
+        expected = np.exp(logits) / np.exp(logits).sum()
+        # the same float32 sums in another order
+        np.testing.assert_allclose(shares, np.sort(expected)[::-1], atol=1e-5)
+        assert names[0] == classifier.class_names[logits.argmax()]
+    assert [answer[:1] for answer in answers] == classifier(TEXTS)
+    assert classifier(TEXTS, top_k=99) == answers
+    assert len({tuple(answer) for answer in answers}) == len(TEXTS)
+
+
+def test_an_answer_does_not_depend_on_the_other_texts(classifier):
+    together = classifier.probabilities(TEXTS * 9)
+    for index, text in enumerate(TEXTS):
+        alone = classifier.probabilities([text])[0]
+        np.testing.assert_allclose(together[index :: len(TEXTS)], [alone] * 9, atol=1e-6)
+
+
+def test_no_texts_no_answers(classifier):
+    assert classifier([]) == []
+    assert classifier.probabilities([]).shape == (0, 3)
+
+
+def test_a_text_that_is_too_long(classifier):
+    long = "The cat sat on the mat. " * 30
+    with pytest.raises(TextError, match=r"Text 1 is too long: \d+ tokens, and the model takes 40"):
+        classifier(["a", long])
+    [tokens] = classifier.encode([long], too_long="truncate")
+    whole = classifier.tokenizer.encode([long])[0]
+    assert tokens == [1, *whole[:38], 2]
+    [answer] = classifier([long], too_long="truncate")
+    assert [answer] == classifier([long + "More."], too_long="truncate")
+    fitting = classifier.tokenizer.decode([whole[:38]])
+    assert classifier.encode(fitting) == [tokens], "the longest text that fits"
+    assert classifier(fitting) == [answer]
+
+
+def test_a_loaded_classifier_answers_equally(classifier, folder):
+    loaded = zoo.load(folder)
+    assert isinstance(loaded, TextClassifier) and loaded.run_folder == folder
+    assert loaded.class_names == classifier.class_names
+    assert loaded.tokenizer == classifier.tokenizer
+    np.testing.assert_allclose(
+        loaded.probabilities(TEXTS), classifier.probabilities(TEXTS), atol=1e-6
+    )
+
+
+def test_bad_calls(classifier):
+    model, tokenizer = classifier.model, classifier.tokenizer
+    with pytest.raises(ValueError, match="must be a list"):
+        classifier("a text")
+    with pytest.raises(ValueError, match="top_k=0"):
+        classifier([], top_k=0)
+    with pytest.raises(ValueError, match="too_long='split'"):
+        classifier(["a"], too_long="split")
+    with pytest.raises(ValueError, match="3 classes. Received 2 class names"):
+        TextClassifier(model, tokenizer, ["ant", "bee"])
+    for settings in ({"vocab_size": 5}, {"pad_id": 7}):
+        arguments = {**model.get_config(), **settings}
+        other = zoo.models.EncoderClassifier(**arguments)
+        with pytest.raises(ValueError, match=f"{tokenizer.vocab_size} tokens and the padding"):
+            TextClassifier(other, tokenizer, classifier.class_names)
+
+
+def test_the_command_classifies_arguments_files_and_standard_input(
+    classifier, folder, tmp_path, capsys, monkeypatch
+):
+    def lines(*arguments):
+        assert main(["classify", str(folder), *arguments]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    answers = classifier(["a dog", "The cat sat."], top_k=2)
+    expected = [
+        f"{text}\t" + "\t".join(f"{name} {share:.1%}" for name, share in answer)
+        for text, answer in zip(["a dog", "The cat sat."], answers)
+    ]
+    assert lines("a dog", "The cat sat.", "--top-k", "2") == expected
+    (tmp_path / "texts.txt").write_text("a dog\nThe cat sat.\n")
+    assert lines("--file", str(tmp_path / "texts.txt"), "--top-k", "2") == expected
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a dog\nThe cat sat.\n")))
+    assert lines("--top-k", "2") == expected
+    assert len(lines("The cat sat on the mat. " * 30)) == 1
+    assert main(["classify", str(folder), "a " * 100, "--too-long", "error"]) == 2
+    assert "Text 0 is too long" in capsys.readouterr().err
+    assert main(["translate", str(folder), "a dog"]) == 2
+    assert "use `python -m zoo classify`" in capsys.readouterr().err
+
+
+def test_info_is_json(classifier, folder, capsys):
+    assert main(["info", str(folder)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["model"]["type"] == "EncoderClassifier"
+    assert report["class_names"] == classifier.class_names
+    assert report["tokenizer"]["vocab_size"] == classifier.tokenizer.vocab_size

@@ -1,0 +1,69 @@
+"""Labelled texts as token ids.
+
+Axes: B rows of a batch, T tokens, n texts.
+"""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.classifier import encode_texts, truncated
+from zoo.data.encoded_pairs import padded
+
+_BLOCK = 2000  # texts to encode per call
+
+
+class EncodedTexts:
+    """Labelled texts as token ids, for `zoo.data.translation_batches`.
+
+    Args:
+        texts: `zoo.data.labelled_text.LabelledTexts`.
+        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        max_length: maximum number of tokens of a text, control ids included; longer texts are
+            truncated.
+
+    Fields:
+        source_lengths: int64 [n], number of tokens of each text.
+        target_lengths: int64 [n], number of labels of each text: 1.
+        num_tokens: number of labels, n.
+        truncated: number of texts that were truncated.
+        signature: `tf.TensorSpec` of the outputs of `batch`.
+    """
+
+    signature = (
+        tf.TensorSpec((None, None), tf.int32),
+        tf.TensorSpec((None,), tf.int32),
+        tf.TensorSpec((None,), tf.float32),
+    )
+
+    def __init__(self, texts, tokenizer, max_length):
+        self.truncated, rows = 0, []
+        for start in range(0, len(texts), _BLOCK):
+            for row in encode_texts(tokenizer, texts.texts[start : start + _BLOCK]):
+                self.truncated += len(row) > max_length
+                rows.append(np.asarray(truncated(row, max_length), np.int32))
+        self._labels = np.asarray(texts.labels, np.int32)
+        self._ids = np.concatenate(rows)
+        self._offsets = np.fromiter(itertools.accumulate(map(len, rows), initial=0), np.int64)
+        self.source_lengths = np.diff(self._offsets)
+        self.target_lengths = np.ones_like(self.source_lengths)
+        self.num_tokens = len(self)
+
+    def __len__(self):
+        return len(self._labels)
+
+    def batch(self, texts, shape, weight):
+        """Makes one batch.
+
+        Args:
+            texts: int [up to B], indices of the texts for the first rows; other rows are padding.
+            shape: (B, T).
+            weight: weight of each real label.
+
+        Returns:
+            (tokens int32 [B, T], labels int32 [B], weights float32 [B]).
+        """
+        labels, weights = np.zeros(shape[0], np.int32), np.zeros(shape[0], np.float32)
+        labels[: len(texts)], weights[: len(texts)] = self._labels[texts], weight
+        return padded(self._ids, self._offsets, texts, shape), labels, weights

@@ -1,0 +1,161 @@
+"""Labelled texts: sentences of the built-in phrasebook, TSV files and TFDS data sets."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from zoo.data.parallel_text import hash_position, normalised, read_lines
+from zoo.data.tfds_download import prepared_builder
+from zoo.errors import DataError
+
+_HELD_OUT = 0.1  # share of the texts, for validation and test each
+_MOST_HELD_OUT = 2000  # approximate maximum number of texts, for validation and test each
+
+
+class LabelledTexts(NamedTuple):
+    """Texts and their labels.
+
+    Fields:
+        texts: list of str.
+        labels: int32 [n].
+    """
+
+    texts: list[str]
+    labels: np.ndarray
+
+    def __len__(self):
+        return len(self.labels)
+
+
+class TextDataset(NamedTuple):
+    """Training, validation and test texts.
+
+    Fields:
+        train, valid, test: `LabelledTexts`.
+        class_names: the name of each label.
+    """
+
+    train: LabelledTexts
+    valid: LabelledTexts
+    test: LabelledTexts
+    class_names: list[str]
+
+
+def phrasebook(seed=0):
+    """Generates 20,000 English sentences with their kinds; nothing is downloaded.
+
+    The kinds are those of `zoo.data.phrasebook.sentence_kinds`. Validation and test sentences are
+    held out as described in `tsv`.
+    """
+    from zoo.data.phrasebook import sentence_kinds
+
+    return _named(sentence_kinds(seed=seed), seed, "The phrasebook")
+
+
+def tsv(path, seed=0):
+    """Reads a UTF-8 file with one text per line: label, tab, text. Blank lines are skipped.
+
+    Validation and test get about 10 % of the texts each, at most about 2,000. The split is decided
+    by a hash of `seed` and the case-folded text, so a text that occurs several times is in one
+    split only.
+
+    Raises:
+        DataError: if the file cannot be read or is not UTF-8, if a line has no tab, no label or no
+            text, if there are fewer than two labels, or if a split has no text.
+    """
+    rows = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        label, tab, text = line.partition("\t")
+        label, text = normalised(label), normalised(text)
+        if not tab or not label or not text:
+            missing = "text" if label and tab else "label" if tab else "tab"
+            raise DataError(
+                f"{path}, line {number:,}, has no {missing}. Each line must be: label, tab, text. "
+                f"It begins: {line.strip()[:60]!r}."
+            )
+        rows.append((text, label))
+    return _named(rows, seed, path)
+
+
+def tfds_texts(name, data_dir=None, seed=0):
+    """Loads a text classification data set of TensorFlow Datasets into memory.
+
+    Args:
+        name: TFDS name, such as "imdb_reviews" or "ag_news_subset". Its supervised keys must be a
+            text and a class label. The data set needs a "train" split; if it has no "validation"
+            or "test" split, that is held out from the training texts as described in `tsv`.
+        data_dir: folder of prepared TFDS data; nothing is written there. By default TFDS's own
+            folder, to which missing data are downloaded.
+        seed: seed of the held-out splits.
+
+    Raises:
+        DataError: if the data set is unknown, unavailable, or has no labelled texts.
+    """
+    import tensorflow_datasets as tfds
+
+    builder = prepared_builder(
+        name,
+        data_dir,
+        built_in=("phrasebook", "English sentences and their kinds that need no network"),
+        own_data=("--tsv FILE", "your own texts: label, tab, text"),
+    )
+    features, splits = dict(builder.info.features.items()), builder.info.splits
+    text, label = (*(builder.info.supervised_keys or ()), None, None)[:2]
+    if (
+        "train" not in splits
+        or not isinstance(features.get(text), tfds.features.Text)
+        or not isinstance(features.get(label), tfds.features.ClassLabel)
+    ):
+        raise DataError(
+            f"{name} cannot be used: it needs texts with a class label and a train split."
+        )
+
+    def read(split):
+        texts, labels = [], []
+        examples = builder.as_dataset(split=split, shuffle_files=False)
+        for batch in examples.batch(1000).prefetch(1).as_numpy_iterator():
+            texts += [normalised(item.decode()) for item in batch[text]]
+            labels.append(batch[label])
+        return LabelledTexts(texts, np.concatenate(labels).astype(np.int32))
+
+    parts = {split: read(split) for split in ("train", "validation", "test") if split in splits}
+    valid, test = parts.get("validation"), parts.get("test")
+    return _split(parts["train"], list(features[label].names), seed, name, valid, test)
+
+
+def _named(rows, seed, name):
+    """A data set of (text, class name), with validation and test texts held out."""
+    names = sorted({label for _, label in rows})
+    if len(names) < 2:
+        raise DataError(f"{name} must have at least two labels. Received: {names}.")
+    numbers = {label: number for number, label in enumerate(names)}
+    labels = np.asarray([numbers[label] for _, label in rows], np.int32)
+    return _split(LabelledTexts([text for text, _ in rows], labels), names, seed, name)
+
+
+def _split(train, class_names, seed, name, valid=None, test=None):
+    """Holds out `valid` and `test` from `train` if not given."""
+    share = min(_HELD_OUT, _MOST_HELD_OUT / len(train))
+    # 0 for validation, 1 for test, higher for training
+    slots = np.asarray([int(hash_position(text, seed) / share) for text in train.texts])
+    is_train = np.ones(len(train), bool)
+    if valid is None:
+        valid, is_train = _chosen(train, slots == 0), is_train & (slots != 0)
+    if test is None:
+        test, is_train = _chosen(train, slots == 1), is_train & (slots != 1)
+    data = TextDataset(_chosen(train, is_train), valid, test, class_names)
+    for purpose, texts in zip(("training", "validation", "test"), data):
+        if not len(texts):
+            raise DataError(f"{name}: {len(train):,} texts give none for {purpose}. Provide more.")
+    counts = np.bincount(data.train.labels, minlength=len(class_names))
+    for class_name, count in zip(class_names, counts):
+        if not count:
+            raise DataError(f"{name}: the class {class_name!r} has no text to train on.")
+    return data
+
+
+def _chosen(texts, chosen):
+    kept = [text for text, is_kept in zip(texts.texts, chosen) if is_kept]
+    return LabelledTexts(kept, texts.labels[chosen])

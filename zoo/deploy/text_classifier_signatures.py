@@ -1,0 +1,66 @@
+"""SavedModel signatures of a text classifier: strings in, labels out.
+
+Axes: B texts, K returned classes, E model width.
+"""
+
+import tensorflow as tf
+
+from zoo.deploy.text_graph import TextGraph
+from zoo.deploy.text_groups import dense, encode, in_groups
+from zoo.text import BOS_ID
+
+
+class TextClassifierSignatures:
+    """Functions for a SavedModel that runs with TensorFlow alone.
+
+    A text that is too long does not affect the others of its batch: its `error` says so, its labels
+    are empty strings and its numbers are 0.
+
+    Args:
+        classifier: `zoo.classifier.TextClassifier`.
+        top_k: K.
+    """
+
+    def __init__(self, classifier, top_k):
+        self._classifier, self._model = classifier, classifier.model
+        self._text_graph = TextGraph(classifier.tokenizer)
+        self._top_k = top_k
+        # Everything the SavedModel must track: variables and the lookup tables of the tokenizer.
+        self.tracked = tf.Module()
+        self.tracked.weights = [variable.value for variable in classifier.model.weights]
+        self.tracked.texts = self._text_graph
+
+    def functions(self):
+        """Returns {signature: (function, `TensorSpec` of each input, description)}."""
+        texts = [tf.TensorSpec([None], tf.string, "texts")]
+        return {
+            "serving_default": (self.classify, texts, "texts to labels"),
+            "features": (self.features, texts, "texts to the input of the head"),
+        }
+
+    def classify(self, texts):
+        """Classifies texts, string [B]."""
+        classes = len(self._classifier.class_names)
+        found, error = self._run(texts, self._classifier.probabilities_of_tokens, classes)
+        probabilities, order = tf.math.top_k(found, self._top_k)
+        labels = tf.gather(self._classifier.class_names, order)
+        labels = tf.where((error == "")[:, None], labels, "")
+        return {"labels": labels, "probabilities": probabilities, "error": error}
+
+    def features(self, texts):
+        """Returns the input of the head, [B, E]."""
+        found, error = self._run(texts, self._model.pooled_features, self._model.embed_dim)
+        return {"features": found, "error": error}
+
+    def _run(self, texts, function, width):
+        """The outputs of a function of tokens, float32 [B, width], 0 for an error; and errors."""
+        limit = self._model.max_length
+        tokens, error = encode(self._text_graph, texts, limit, BOS_ID)
+        lengths = tokens.row_lengths()
+        lengths = tf.where(error == "", lengths, tf.zeros_like(lengths))
+
+        def compute(chosen, length):
+            return [tf.cast(function(dense(tf.gather(tokens, chosen), length)), tf.float32)]
+
+        [found] = in_groups(lengths, limit, compute, [tf.zeros([tf.size(texts), width])])
+        return found, error

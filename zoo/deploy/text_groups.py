@@ -1,0 +1,93 @@
+"""Texts in a graph: their tokens with errors, and results in groups of one padded width.
+
+Axes: B texts, T tokens.
+"""
+
+import tensorflow as tf
+
+from zoo.text import EOS_ID, PAD_ID
+from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
+
+
+def encode(text_graph, texts, limit, start=None):
+    """Tokenizes texts.
+
+    Args:
+        text_graph: `zoo.deploy.text_graph.TextGraph`.
+        texts: string [B].
+        limit: maximum number of tokens, control ids included.
+        start: id at the beginning of each row, if given.
+
+    Returns:
+        (tokens [B, None], each row ending with EOS_ID, error string [B]). A text that is too long
+        has only the control ids, and an error.
+    """
+    size = tf.strings.length(texts)
+    # tokenizing a text that is far too long would be slow
+    huge = size > text_graph.longest_token * limit
+    ids = text_graph.encode(tf.where(huge, "", texts))
+    count = tf.cast(ids.row_lengths(), tf.int32) + (1 if start is None else 2)
+    too_long = huge | (count > limit)
+    amount = tf.where(huge, _text(size, "bytes"), _text(count, "tokens"))
+    maximum = f". The maximum is {limit} tokens."
+    error = tf.where(
+        too_long, tf.strings.join(["The text is too long: it has ", amount, maximum]), ""
+    )
+    kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
+    rows = [tf.ragged.boolean_mask(ids, kept), tf.fill([tf.size(texts), 1], EOS_ID)]
+    if start is not None:
+        rows.insert(0, tf.fill([tf.size(texts), 1], start))
+    return tf.concat(rows, axis=1), error
+
+
+def in_groups(lengths, limit, compute, results):
+    """Computes results in groups of texts with the same padded width.
+
+    Args:
+        lengths: int64 [B]; texts of length 0 are skipped.
+        limit: maximum number of tokens.
+        compute: function (indices of the texts of a group, padded width) -> list of values.
+        results: list of tensors [B, ...], the initial results of all texts.
+    """
+    lengths = tf.cast(lengths, tf.int32)
+    known = [length for length in LENGTHS if length < limit] + [limit]
+    known = tf.constant(known)
+    widths = tf.gather(known, tf.searchsorted(known, lengths))
+    order = tf.argsort(lengths, stable=True)
+
+    def body(start, results):
+        width = widths[order[start]]
+        chosen = order[start : start + _most_rows(width)]
+        chosen = tf.boolean_mask(chosen, tf.gather(widths, chosen) == width)
+        values = compute(chosen, width)
+        results = [
+            tf.tensor_scatter_nd_update(result, chosen[:, None], new)
+            for result, new in zip(results, values)
+        ]
+        return start + tf.size(chosen), results
+
+    first = tf.reduce_sum(tf.cast(lengths == 0, tf.int32))
+    _, results = tf.while_loop(
+        lambda start, results: start < tf.size(lengths),
+        body,
+        (first, results),
+        parallel_iterations=1,
+    )
+    return results
+
+
+def dense(tokens, width=1):
+    """Pads ragged tokens to int32 [B, T], with T at least `width`."""
+    tokens = tokens.to_tensor(PAD_ID)
+    missing = tf.maximum(0, width - tf.shape(tokens)[1])
+    return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=PAD_ID)
+
+
+def _most_rows(width):
+    """Maximum number of texts per batch at a padded width; see `zoo.translation_search`."""
+    fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCHES]
+    return tf.reduce_max(tf.stack(fitting))
+
+
+def _text(number, unit):
+    return tf.strings.join([tf.strings.as_string(number), unit], separator=" ")
