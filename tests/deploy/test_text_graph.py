@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.data.phrasebook import phrasebook_pairs
-from zoo.deploy.text_graph import TextGraph, _bytes, _Merges
+from zoo.deploy.segmentation_graph import Merges, bytes_of
+from zoo.deploy.text_graph import TextGraph
 from zoo.text.tokenizer import BYTE_ALPHABET, SPLIT_PATTERNS, Tokenizer, train_tokenizer
 
 SCRIPTS = [
@@ -183,7 +184,7 @@ def merge_tables(draw):
 @given(merge_tables(), st.lists(st.text("abc", min_size=1, max_size=30), max_size=60))
 def test_any_merges(tokenizer, words):
     words = [f" {word}" for word in (*words, "abc" * 20, "a" * 31)]
-    ids = _Merges(tokenizer)(*_bytes(tf.constant(words)), len(words))
+    ids = Merges(tokenizer)(*bytes_of(tf.constant(words)), len(words))
     assert ids.to_list() == tokenizer.encode([word[1:] for word in words])
 
 
@@ -206,7 +207,8 @@ def test_a_token_that_is_a_word_is_not_used_if_its_merges_pass_it_by():
 
 @kinds
 def test_a_tokenizer_that_has_learned_nothing(kind):
-    tokenizer = Tokenizer(kind, ())
+    tokenizer = train_tokenizer(["a"], kind, 259)
+    assert not tokenizer.tokens
     graph = TextGraph(tokenizer)
     assert encode(graph, SCRIPTS) == tokenizer.encode(SCRIPTS)
     assert decoded(graph.decode(tf.constant([[3 + ord("a")]]))) == ["a"]

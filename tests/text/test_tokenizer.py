@@ -255,7 +255,10 @@ def test_a_saved_tokenizer_is_the_same(tokenizer, tmp_path):
         (lambda table: table["tokens"].append("a b"), "'a b' is not a token"),
         (lambda table: table["tokens"].append("a"), "'a' is not a token"),
         (lambda table: table.update(kind="word"), 'Only "subword" has merges'),
-        (lambda table: table.update(kind="unigram", merges=[]), "needs .* scores here. Received: 0"),
+        (
+            lambda table: table.update(kind="unigram", merges=[]),
+            "needs .* scores here. Received: 0",
+        ),
         (lambda table: table.update(scores=[0.0]), "needs 0 scores here. Received: 1"),
         (lambda table: table.update(scores=[float("nan")]), "scores must be a list of finite"),
         (lambda table: table.update(scores="0"), "scores must be a list of finite"),

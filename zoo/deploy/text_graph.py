@@ -10,7 +10,7 @@ import re
 import tensorflow as tf
 from tokenizers import Regex, normalizers
 
-from zoo.deploy.segmentation_graph import bytes_of, hash_table, segmentation
+from zoo.deploy.segmentation_graph import bytes_of, hash_table, known_words, segmentation
 from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC, character_ranges
 from zoo.text import PAD_ID
 from zoo.text.tokenizer import SPLIT_PATTERNS
@@ -42,7 +42,7 @@ class TextGraph(tf.Module):
             self._spelled = tf.constant(spelled)
             self._labels = tf.constant(tokenizer.pieces(range(tokenizer.vocab_size)))
             self._segment = segmentation(tokenizer)
-            self._words = hash_table(_known_words(tokenizer, self._segment), _END, -1)
+            self._words = hash_table(known_words(tokenizer, self._segment), _END, -1)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode(self, texts):
@@ -90,10 +90,10 @@ class TextGraph(tf.Module):
     def _encode_words(self, words):
         """Encodes words, string [W], to ids, ragged int64 [W, None]."""
         whole = self._words.lookup(words)
-        # A known word is represented by one dummy byte, which has nothing to merge with.
-        tokens, rows = bytes_of(tf.where(whole < 0, words, "?"))
-        known = tf.gather(whole, rows)
-        return self._segment(tokens, rows, tf.size(words), known)
+        # A known word is represented by one dummy byte, which is one token.
+        ids = self._segment(*bytes_of(tf.where(whole < 0, words, "?")), tf.size(words))
+        known = tf.gather(whole, ids.value_rowids())
+        return ids.with_values(tf.where(known < 0, ids.values, known))
 
 
 def _graph_pattern(kind):
