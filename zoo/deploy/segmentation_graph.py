@@ -149,7 +149,7 @@ class _Trie(tf.Module):
             at = tf.minimum(tf.range(tf.size(tokens)) + length, tf.size(tokens) - 1)
             edges = states * _FIRST_LEARNED + tf.gather(tokens, at)
             states = self._edges.lookup(tf.where(length < lengths, edges, -1))
-            found.append(tf.where(states < 0, -1, tf.gather(self._ids, tf.maximum(states, 0))))
+            found.append(tf.where(states < 0, states, tf.gather(self._ids, tf.maximum(states, 0))))
         return tf.stack(found, axis=1)
 
 
@@ -220,7 +220,7 @@ class Viterbi(tf.Module):
             totals = tf.gather(self._scores, tf.maximum(ids, 0)) + before
             totals = tf.where(ids < 0, tf.constant(-math.inf, tf.float64), totals)
             highest = tf.reduce_max(totals, axis=1)
-            best = tf.reduce_max(tf.where(totals == highest[:, None], size, 0), axis=1)
+            best = tf.reduce_max(tf.where(totals == highest[:, None], size, tf.zeros_like(size)), axis=1)
             return (
                 place + 1,
                 tf.tensor_scatter_nd_update(sums, at, highest),
