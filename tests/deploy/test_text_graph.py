@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy.segmentation_graph import Merges, bytes_of
 from zoo.deploy.text_graph import TextGraph
-from zoo.text.tokenizer import BYTE_ALPHABET, SPLIT_PATTERNS, Tokenizer, train_tokenizer
+from zoo.text.tokenizer import (
+    BYTE_ALPHABET,
+    CONTINUATION,
+    LONGEST_WORD,
+    SPLIT_PATTERNS,
+    Tokenizer,
+    train_tokenizer,
+)
 
 SCRIPTS = [
     "Съешь же ещё этих мягких французских булок, да выпей чаю.",
@@ -186,6 +193,38 @@ def test_any_merges(tokenizer, words):
     words = [f" {word}" for word in (*words, "abc" * 20, "a" * 31)]
     ids = Merges(tokenizer)(*bytes_of(tf.constant(words)), len(words))
     assert ids.to_list() == tokenizer.encode([word[1:] for word in words])
+
+
+TOKENS = st.sets(st.text("abc", min_size=2, max_size=4), min_size=1).map(sorted)
+LETTERS = st.lists(st.text("abc", max_size=30), max_size=60)
+
+
+def long_words(kind):
+    """Words of about the length after which words are split, and multiples of it."""
+    return ["abcab"[:start] + "abc" * LONGEST_WORD[kind] for start in range(4)] + [
+        "ab" * (LONGEST_WORD[kind] // 2 + more) for more in (-1, 0, 1)
+    ]
+
+
+@settings(deadline=None, max_examples=10)
+@given(TOKENS, st.data(), LETTERS)
+def test_any_longest_matches(tokens, data, words):
+    tokens = [data.draw(st.sampled_from(["", CONTINUATION, "Ġ"])) + token for token in tokens]
+    tokenizer, words = Tokenizer("wordpiece", tuple(tokens)), words + long_words("wordpiece")
+    assert encode(TextGraph(tokenizer), words) == tokenizer.encode(words)
+
+
+@settings(deadline=None, max_examples=10)
+@given(TOKENS, st.data(), LETTERS)
+def test_any_scores(tokens, data, words):
+    """Few different scores, so that many splits have the same sum, or nearly."""
+    some = st.sampled_from([-0.1, -0.2, -0.3, -1.0, -1.1, -7.7])
+    scores = [*[-1.1] * 256, *(data.draw(some) for _ in tokens)]
+    for byte in b" abc":
+        scores[byte] = data.draw(some)
+    tokenizer = Tokenizer("unigram", tuple(tokens), scores=tuple(scores))
+    words = words + long_words("unigram")
+    assert encode(TextGraph(tokenizer), words) == tokenizer.encode(words)
 
 
 def test_a_token_with_two_merges_is_made_place_by_place():

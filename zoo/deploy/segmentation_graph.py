@@ -220,9 +220,8 @@ class Viterbi(tf.Module):
             totals = tf.gather(self._scores, tf.maximum(ids, 0)) + before
             totals = tf.where(ids < 0, tf.constant(-math.inf, tf.float64), totals)
             highest = tf.reduce_max(totals, axis=1)
-            best = tf.reduce_max(
-                tf.where(totals == highest[:, None], size, tf.zeros_like(size)), axis=1
-            )
+            is_best = tf.cast(totals == highest[:, None], tf.int64)
+            best = tf.reduce_max(is_best * size, axis=1)
             return (
                 place + 1,
                 tf.tensor_scatter_nd_update(sums, at, highest),
