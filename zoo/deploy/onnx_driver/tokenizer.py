@@ -2,9 +2,9 @@
 
 The files contain "kind", "tokens", "merges" and, for "unigram", "scores". Id 0 is padding, 1 the
 start and 2 the end of a text; then come the 256 bytes, then "tokens". Tokens are written in
-printable characters that represent bytes, as in GPT-2. Sources: Sennrich et al. 2016, "Neural Machine Translation of
-Rare Words with Subword Units", section 3.2 (merges); Devlin et al. 2019, "BERT" (WordPiece);
-Kudo 2018, "Subword Regularization", section 3.2 (unigram).
+printable characters that represent bytes, as in GPT-2. Sources: Sennrich et al. 2016, "Neural
+Machine Translation of Rare Words with Subword Units", section 3.2 (merges); Devlin et al. 2019,
+"BERT" (WordPiece); Kudo 2018, "Subword Regularization", section 3.2 (unigram).
 """
 
 import functools
