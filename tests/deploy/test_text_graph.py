@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.data.phrasebook import phrasebook_pairs
-from zoo.deploy.segmentation_graph import Merges, bytes_of
+from zoo.deploy.merge_graph import Merges, bytes_of
 from zoo.deploy.text_graph import TextGraph
 from zoo.text.tokenizer import (
     BYTE_ALPHABET,
@@ -281,11 +281,12 @@ def test_a_graph_within_graphs_has_the_same_ids(kind):
     assert decoded(inside(tf.constant(lines()))) == lines()
 
 
-def test_a_process_with_tensorflow_alone_can_use_it(tmp_path):
+@pytest.mark.parametrize("kind", ["subword", "wordpiece", "unigram"])
+def test_a_process_with_tensorflow_alone_can_use_it(kind, tmp_path):
     class Served(tf.Module):
         def __init__(self):
             super().__init__()
-            self.graph = graph_of("subword")
+            self.graph = graph_of(kind)
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
         def encode(self, texts):
@@ -307,5 +308,5 @@ def test_a_process_with_tensorflow_alone_can_use_it(tmp_path):
     )
     assert process.returncode == 0, process.stderr
     ids, back = json.loads(process.stdout)
-    assert [[id for id in row if id] for row in ids] == tokenizer_of("subword").encode(texts)
+    assert [[id for id in row if id] for row in ids] == tokenizer_of(kind).encode(texts)
     assert back == [unicodedata.normalize("NFC", text) for text in texts]

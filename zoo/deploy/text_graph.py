@@ -10,7 +10,8 @@ import re
 import tensorflow as tf
 from tokenizers import Regex, normalizers
 
-from zoo.deploy.segmentation_graph import bytes_of, hash_table, known_words, segmentation
+from zoo.deploy.merge_graph import Merges, bytes_of, hash_table
+from zoo.deploy.trie_graph import FIRST_LEARNED, LongestMatch, Viterbi
 from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC, character_ranges
 from zoo.text import PAD_ID
 from zoo.text.tokenizer import SPLIT_PATTERNS
@@ -41,8 +42,8 @@ class TextGraph(tf.Module):
             self._normalize = NormalFormC()
             self._spelled = tf.constant(spelled)
             self._labels = tf.constant(tokenizer.pieces(range(tokenizer.vocab_size)))
-            self._segment = segmentation(tokenizer)
-            self._words = hash_table(known_words(tokenizer, self._segment), _END, -1)
+            self._segment = _segmentation(tokenizer)
+            self._words = hash_table(_known_words(tokenizer, self._segment), _END, -1)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode(self, texts):
@@ -94,6 +95,27 @@ class TextGraph(tf.Module):
         ids = self._segment(*bytes_of(tf.where(whole < 0, words, "?")), tf.size(words))
         known = tf.gather(whole, ids.value_rowids())
         return ids.with_values(tf.where(known < 0, ids.values, known))
+
+
+def _segmentation(tokenizer):
+    """Returns the `tf.Module` that splits words into the tokens of a `Tokenizer`."""
+    kinds = {"wordpiece": LongestMatch, "unigram": Viterbi}
+    return kinds.get(tokenizer.kind, Merges)(tokenizer)
+
+
+def _known_words(tokenizer, segment):
+    """Returns {bytes: id} for the words that are one token.
+
+    Args:
+        tokenizer: `Tokenizer`.
+        segment: `_segmentation(tokenizer)`.
+    """
+    learned = tokenizer.token_bytes[FIRST_LEARNED:]
+    if tokenizer.kind in ("word", "character"):
+        return dict(zip(learned, range(FIRST_LEARNED, tokenizer.vocab_size)))
+    # Some tokens are not the result of splitting their own bytes; these are left out.
+    ids = segment(*bytes_of(tf.constant(learned, tf.string)), len(learned)).to_list()
+    return {word: row[0] for word, row in zip(learned, ids) if len(row) == 1}
 
 
 def _graph_pattern(kind):
