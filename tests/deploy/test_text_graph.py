@@ -13,8 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.data.phrasebook import phrasebook_pairs
-from zoo.deploy.text_graph import TextGraph, _bytes, _Merges
-from zoo.text.tokenizer import BYTE_ALPHABET, SPLIT_PATTERNS, Tokenizer, train_tokenizer
+from zoo.deploy.merge_graph import Merges, bytes_of
+from zoo.deploy.text_graph import TextGraph
+from zoo.text.tokenizer import (
+    BYTE_ALPHABET,
+    CONTINUATION,
+    LONGEST_WORD,
+    SPLIT_PATTERNS,
+    Tokenizer,
+    train_tokenizer,
+)
 
 SCRIPTS = [
     "Съешь же ещё этих мягких французских булок, да выпей чаю.",
@@ -183,8 +191,40 @@ def merge_tables(draw):
 @given(merge_tables(), st.lists(st.text("abc", min_size=1, max_size=30), max_size=60))
 def test_any_merges(tokenizer, words):
     words = [f" {word}" for word in (*words, "abc" * 20, "a" * 31)]
-    ids = _Merges(tokenizer)(*_bytes(tf.constant(words)), len(words))
+    ids = Merges(tokenizer)(*bytes_of(tf.constant(words)), len(words))
     assert ids.to_list() == tokenizer.encode([word[1:] for word in words])
+
+
+TOKENS = st.sets(st.text("abc", min_size=2, max_size=4), min_size=1).map(sorted)
+LETTERS = st.lists(st.text("abc", max_size=30), max_size=60)
+
+
+def long_words(kind):
+    """Words of about the length after which words are split, and multiples of it."""
+    return ["abcab"[:start] + "abc" * LONGEST_WORD[kind] for start in range(4)] + [
+        "ab" * (LONGEST_WORD[kind] // 2 + more) for more in (-1, 0, 1)
+    ]
+
+
+@settings(deadline=None, max_examples=10)
+@given(TOKENS, st.data(), LETTERS)
+def test_any_longest_matches(tokens, data, words):
+    tokens = [data.draw(st.sampled_from(["", CONTINUATION, "Ġ"])) + token for token in tokens]
+    tokenizer, words = Tokenizer("wordpiece", tuple(tokens)), words + long_words("wordpiece")
+    assert encode(TextGraph(tokenizer), words) == tokenizer.encode(words)
+
+
+@settings(deadline=None, max_examples=10)
+@given(TOKENS, st.data(), LETTERS)
+def test_any_scores(tokens, data, words):
+    """Few different scores, so that many splits have the same sum, or nearly."""
+    some = st.sampled_from([-0.1, -0.2, -0.3, -1.0, -1.1, -7.7])
+    scores = [*[-1.1] * 256, *(data.draw(some) for _ in tokens)]
+    for byte in b" abc":
+        scores[byte] = data.draw(some)
+    tokenizer = Tokenizer("unigram", tuple(tokens), scores=tuple(scores))
+    words = words + long_words("unigram")
+    assert encode(TextGraph(tokenizer), words) == tokenizer.encode(words)
 
 
 def test_a_token_with_two_merges_is_made_place_by_place():
@@ -206,7 +246,8 @@ def test_a_token_that_is_a_word_is_not_used_if_its_merges_pass_it_by():
 
 @kinds
 def test_a_tokenizer_that_has_learned_nothing(kind):
-    tokenizer = Tokenizer(kind, ())
+    tokenizer = train_tokenizer(["a"], kind, 259)
+    assert not tokenizer.tokens
     graph = TextGraph(tokenizer)
     assert encode(graph, SCRIPTS) == tokenizer.encode(SCRIPTS)
     assert decoded(graph.decode(tf.constant([[3 + ord("a")]]))) == ["a"]
@@ -240,11 +281,12 @@ def test_a_graph_within_graphs_has_the_same_ids(kind):
     assert decoded(inside(tf.constant(lines()))) == lines()
 
 
-def test_a_process_with_tensorflow_alone_can_use_it(tmp_path):
+@pytest.mark.parametrize("kind", ["subword", "wordpiece", "unigram"])
+def test_a_process_with_tensorflow_alone_can_use_it(kind, tmp_path):
     class Served(tf.Module):
         def __init__(self):
             super().__init__()
-            self.graph = graph_of("subword")
+            self.graph = graph_of(kind)
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
         def encode(self, texts):
@@ -266,5 +308,5 @@ def test_a_process_with_tensorflow_alone_can_use_it(tmp_path):
     )
     assert process.returncode == 0, process.stderr
     ids, back = json.loads(process.stdout)
-    assert [[id for id in row if id] for row in ids] == tokenizer_of("subword").encode(texts)
+    assert [[id for id in row if id] for row in ids] == tokenizer_of(kind).encode(texts)
     assert back == [unicodedata.normalize("NFC", text) for text in texts]

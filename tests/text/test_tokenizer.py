@@ -1,6 +1,7 @@
 """Tokenizers: nothing is lost, nothing is taken for a control id, the same lines give the same."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -133,7 +134,7 @@ def test_unknown_characters_are_spelled_in_bytes(tokenizer):
 
 
 def test_the_first_word_is_the_word_it_is_elsewhere():
-    for kind in ("subword", "word"):
+    for kind in ("subword", "word", "wordpiece", "unigram"):
         encode = ALL[kind].encode
         [cat, two, spaced] = encode(["cat", "the cat", "the  cat"])
         assert two == encode(["the"])[0] + cat
@@ -167,12 +168,11 @@ def test_a_character_tokenizer_has_an_id_for_each_known_character():
     assert known[character] == max(known[c] for c in letters)
 
 
-def test_subwords_shorten_what_they_have_seen():
+@pytest.mark.parametrize("kind", ["subword", "wordpiece", "unigram"])
+def test_subwords_shorten_what_they_have_seen(kind):
     sizes = [259, 280, 320, 400]
-    lengths = [
-        sum(map(len, train_tokenizer(LINES, "subword", size).encode(LINES))) for size in sizes
-    ]
-    assert lengths == sorted(lengths, reverse=True) and lengths[-1] < lengths[0] / 2
+    lengths = [sum(map(len, train_tokenizer(LINES, kind, size).encode(LINES))) for size in sizes]
+    assert lengths == sorted(lengths, reverse=True) and lengths[-1] < 0.7 * lengths[0]
     assert lengths[0] == sum(1 + len(nfc(line).encode()) for line in LINES), "bytes alone"
 
 
@@ -180,6 +180,54 @@ def test_a_merge_is_learned_from_the_most_frequent_pair():
     tokenizer = train_tokenizer(["xyxyxy xy zz"], "subword", 260)
     assert (tokenizer.tokens, tokenizer.merges) == (("xy",), (("x", "y"),))
     assert train_tokenizer(["abcdefgh"], "subword").merges == (), "what occurs once is no pattern"
+
+
+def test_a_word_is_split_into_the_longest_tokens_from_left_to_right():
+    tokens = ("un", "unw", "##ant", "##wanted", "##an", "##ted", "Ġun")
+    tokenizer = Tokenizer("wordpiece", tokens)
+    pieces = [tokenizer.pieces(ids) for ids in tokenizer.encode(["unwanted", "ant", "1unwant"])]
+    assert pieces[0] == [" un", "wanted"]
+    assert pieces[1] == [" ", "ant"], "which continues the word of the space"
+    assert pieces[2] == [" ", "1", "unw", "ant"], "a token at the start, one inside"
+    [ids] = tokenizer.encode(["##ant ##wanted"])
+    assert tokenizer.pieces(ids) == [*" ##ant ##w", "ant", *"ed"], "no mark"
+
+
+SYLLABLES = ("ab", "ba", "abc", "bca", "cab", "abab", "Ġa", "Ġab")
+SCORES = st.sampled_from([-1.0, -1.5, -2.0, -3.0])
+
+
+@settings(deadline=None)
+@given(st.lists(SCORES, min_size=12, max_size=12), st.text("abc", min_size=1, max_size=9))
+def test_a_word_is_split_into_the_most_probable_tokens(some, word):
+    """Few different scores, so that many splits have the same sum."""
+    scores = {**dict.fromkeys((*BYTE_ALPHABET, *SYLLABLES), -3.0), **dict(zip("Ġabc", some))}
+    scores.update(zip(SYLLABLES, some[4:]))
+    tokenizer = Tokenizer("unigram", SYLLABLES, scores=tuple(scores.values()))
+
+    def sums(rest):
+        if not rest:
+            yield 0.0
+        for end in range(1, len(rest) + 1):
+            if rest[:end] in scores:
+                yield from (scores[rest[:end]] + others for others in sums(rest[end:]))
+
+    [ids] = tokenizer.encode([word])
+    assert sum(tokenizer.scores[id - 3] for id in ids) == max(sums("Ġ" + word))
+
+
+def test_unigram_scores_are_log_probabilities_of_the_corpus():
+    tokenizer = ALL["unigram"]
+    scores = dict(zip((*BYTE_ALPHABET, *tokenizer.tokens), tokenizer.scores))
+    assert scores["e"] > scores["Z"] == min(scores.values())
+    seen = [scores[token] for token in scores if token in tokenizer.tokens or token.isalpha()]
+    assert 0.5 < sum(map(math.exp, seen)) < 1.5
+    assert [*tokenizer.scores[256:]] == sorted(tokenizer.scores[256:], reverse=True)
+
+
+def test_words_of_any_length_survive(tokenizer):
+    for text in ("z" * 50_000, "ab1" * 10_000, "!" * 50_000):
+        assert tokenizer.decode(tokenizer.encode([text])) == [text]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -255,6 +303,13 @@ def test_a_saved_tokenizer_is_the_same(tokenizer, tmp_path):
         (lambda table: table["tokens"].append("a b"), "'a b' is not a token"),
         (lambda table: table["tokens"].append("a"), "'a' is not a token"),
         (lambda table: table.update(kind="word"), 'Only "subword" has merges'),
+        (
+            lambda table: table.update(kind="unigram", merges=[]),
+            "needs .* scores here",
+        ),
+        (lambda table: table.update(scores=[0.0]), "needs 0 scores here. Received: 1"),
+        (lambda table: table.update(scores=[float("nan")]), "scores must be a list of finite"),
+        (lambda table: table.update(scores="0"), "scores must be a list of finite"),
     ],
 )
 def test_a_table_that_contradicts_itself_is_refused_by_its_file(tmp_path, change, message):

@@ -1,15 +1,20 @@
-"""Subword, word and character tokenizers; text outside the vocabulary is encoded as bytes.
+"""Subword, word, character, WordPiece and unigram tokenizers.
+
+Text outside the vocabulary is encoded as bytes.
 
 All kinds use the same vocabulary layout: the control ids, the 256 bytes, then the learned tokens.
 Sources: Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units",
 section 3.2 (merges); Radford et al. 2019, "Language Models are Unsupervised Multitask Learners",
-section 2.2 (on bytes). Both are implemented by the library `tokenizers`.
+section 2.2 (on bytes); Wu et al. 2016, "Google's Neural Machine Translation System", section 4.1,
+and Devlin et al. 2019, "BERT" (WordPiece); Kudo 2018, "Subword Regularization", section 3.2
+(unigram). All are implemented by the library `tokenizers`.
 """
 
 import dataclasses
 import functools
 import itertools
 import json
+import math
 import operator
 import pathlib
 import unicodedata
@@ -21,15 +26,25 @@ from tokenizers import models, pre_tokenizers, trainers
 from zoo.errors import UserError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
-_WORDS = (
-    r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^ \t\n\r\f\v\p{L}\p{M}\p{N}]+"
-    # Spaces are split one by one, so a word after two spaces is still one space and the word.
-    r"|[ \t\n\r\f\v]"
-)
+# Spaces are split one by one, so a word after two spaces is still one space and the word.
+_WORDS_AND_SPACES = r" ?[\p{L}\p{M}]+| ?\p{N}+|[ \t\n\r\f\v]"
+_OTHER = r" ?[^ \t\n\r\f\v\p{L}\p{M}\p{N}]"
+_WORDS = f"{_OTHER}+|{_WORDS_AND_SPACES}"
 # The patterns that split text. They have the same meaning in RE2, so a TensorFlow graph can split
 # text in the same places; only letters and digits newer than the Unicode tables of one of the two
 # libraries may differ.
-SPLIT_PATTERNS = {"subword": _WORDS, "word": _WORDS, "character": r"[^\n]|\n"}
+SPLIT_PATTERNS = {
+    "subword": _WORDS,
+    "word": _WORDS,
+    "character": r"[^\n]|\n",
+    # As in BERT, punctuation is split one by one, so no word starts with CONTINUATION.
+    "wordpiece": f"{_OTHER}|{_WORDS_AND_SPACES}",
+    "unigram": _WORDS,
+}
+CONTINUATION = "##"  # starts the "wordpiece" tokens that continue a word
+# Words of these kinds are split after so many bytes, as the time for one word grows faster than its
+# length.
+LONGEST_WORD = {"wordpiece": 100, "unigram": 200}
 _CONTROL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>"}
 _SMALLEST = len(_CONTROL) + 256
 _VERSION = 1  # of the split patterns and the file format
@@ -61,9 +76,11 @@ class Tokenizer:
     tokens as elsewhere; `decode` removes the space. The round trip is exact up to NFC.
 
     Args:
-        kind: "subword", "word" or "character".
-        tokens: the learned tokens in the order of ids, written in `BYTE_ALPHABET`.
+        kind: "subword", "word", "character", "wordpiece" or "unigram".
+        tokens: the learned tokens in the order of ids, written in `BYTE_ALPHABET`. For "wordpiece",
+            tokens that continue a word start with `CONTINUATION`.
         merges: pairs (left, right) of tokens to merge, by priority; for "subword" only.
+        scores: log-probabilities of the 256 bytes and of `tokens`; for "unigram" only.
 
     Raises:
         TokenizerError: if the kind is unknown or the table is inconsistent.
@@ -72,12 +89,14 @@ class Tokenizer:
     kind: str
     tokens: tuple[str, ...]
     merges: tuple[tuple[str, str], ...] = ()
+    scores: tuple[float, ...] = ()
 
     def __post_init__(self):
         _check_kind(self.kind)
         known = {*BYTE_ALPHABET, *self.tokens}
         for token in self.tokens:
-            if len(token) < 2 or not _BYTES.keys() >= set(token):
+            text = _text(self.kind, token)
+            if len(text) < 2 or not _BYTES.keys() >= set(text):
                 raise TokenizerError(f"{token!r} is not a token of two or more bytes.")
         if len(known) != 256 + len(self.tokens):
             raise TokenizerError("A token occurs twice in the table.")
@@ -86,6 +105,11 @@ class Tokenizer:
         for left, right in self.merges:
             if not known >= {left, right, left + right}:
                 raise TokenizerError(f"The merge of {left!r} and {right!r} uses unknown tokens.")
+        expected = len(known) if self.kind == "unigram" else 0
+        if len(self.scores) != expected:
+            raise TokenizerError(
+                f'"{self.kind}" needs {expected} scores here. Received: {len(self.scores)}.'
+            )
 
     @property
     def vocab_size(self):
@@ -119,7 +143,7 @@ class Tokenizer:
             TokenizerError: if an id is not in the vocabulary, or an item is not a sequence of ids.
         """
         return [
-            b"".join([self._bytes[id] for id in self._checked(sequence)])
+            b"".join([self.token_bytes[id] for id in self._checked(sequence)])
             .removeprefix(b" ")
             .decode(errors="replace")
             for sequence in ids
@@ -127,17 +151,19 @@ class Tokenizer:
 
     def pieces(self, ids):
         """Returns a label for each id of one sequence: its text, "<0xE2>" for a byte, or "</s>"."""
-        return [_CONTROL.get(id) or _label(self._bytes[id]) for id in self._checked(ids)]
+        return [_CONTROL.get(id) or _label(self.token_bytes[id]) for id in self._checked(ids)]
 
     def to_dict(self):
         """Returns the table as a dict that can be stored as JSON.
 
         Keys: `version`, 1; `kind`; `tokens`, a list of str written in `BYTE_ALPHABET`; `merges`, a
-        list of str "left right". The first of `tokens` has id 259.
+        list of str "left right"; `scores`, a list of float, for "unigram" only. The first of
+        `tokens` has id 259.
         """
         merges = [f"{left} {right}" for left, right in self.merges]
         tokens = [*self.tokens]
-        return {"version": _VERSION, "kind": self.kind, "tokens": tokens, "merges": merges}
+        table = {"version": _VERSION, "kind": self.kind, "tokens": tokens, "merges": merges}
+        return {**table, "scores": [*self.scores]} if self.scores else table
 
     @classmethod
     def from_dict(cls, table):
@@ -155,7 +181,10 @@ class Tokenizer:
         merges = tuple(tuple(merge.split(" ")) for merge in table["merges"])
         if any(len(merge) != 2 for merge in merges):
             raise TokenizerError("Each of its merges must be two tokens separated by a space.")
-        return cls(table["kind"], tuple(table["tokens"]), merges)
+        scores = table.get("scores", [])
+        if not isinstance(scores, list) or not all(map(_is_finite, scores)):
+            raise TokenizerError("Its scores must be a list of finite floats.")
+        return cls(table["kind"], tuple(table["tokens"]), merges, tuple(scores))
 
     def save(self, path):
         """Writes the table to a JSON file."""
@@ -175,21 +204,31 @@ class Tokenizer:
             raise TokenizerError(f"{path} is not a valid tokenizer file: {error}") from None
 
     @functools.cached_property
-    def _library(self):
-        # Control ids are left out, so that the text "</s>" is encoded as ordinary text.
-        strings = enumerate((*BYTE_ALPHABET, *self.tokens), start=len(_CONTROL))
-        model = models.BPE(
-            vocab={string: id for id, string in strings},
-            merges=[*self.merges],
-            ignore_merges=self.kind != "subword",
-        )
-        return _library_tokenizer(model, self.kind)
+    def token_bytes(self):
+        """The bytes of each id, as a list of bytes; empty for control ids."""
+        texts = (*BYTE_ALPHABET, *(_text(self.kind, token) for token in self.tokens))
+        return [b""] * len(_CONTROL) + [bytes(map(_BYTES.get, text)) for text in texts]
 
     @functools.cached_property
-    def _bytes(self):
-        """The bytes of each id; empty for control ids."""
-        learned = [bytes(_BYTES[character] for character in token) for token in self.tokens]
-        return [*[b""] * len(_CONTROL), *(bytes([byte]) for byte in range(256)), *learned]
+    def _library(self):
+        # Control ids are left out, so that the text "</s>" is encoded as ordinary text.
+        strings = (*BYTE_ALPHABET, *self.tokens)
+        ids = {string: id for id, string in enumerate(strings, start=len(_CONTROL))}
+        if self.kind == "wordpiece":
+            inside = {CONTINUATION + byte: ids[byte] for byte in BYTE_ALPHABET}
+            model = models.WordPiece(
+                vocab=inside | ids,
+                continuing_subword_prefix=CONTINUATION,
+                max_input_chars_per_word=LONGEST_WORD[self.kind],
+            )
+        elif self.kind == "unigram":
+            # No text matches a string with a space, which is not in `BYTE_ALPHABET`.
+            control = [(f" {name}", 0.0) for name in _CONTROL.values()]
+            model = models.Unigram(vocab=[*control, *zip(strings, self.scores)])
+        else:
+            merges, is_subword = [*self.merges], self.kind == "subword"
+            model = models.BPE(vocab=ids, merges=merges, ignore_merges=not is_subword)
+        return _library_tokenizer(model, self.kind)
 
     def _checked(self, ids):
         """Validates one sequence of ids and returns it as a list of int."""
@@ -215,10 +254,16 @@ def train_tokenizer(lines, kind="subword", vocab_size=8000):
     - "subword": byte-pair encoding within words, numbers and punctuation.
     - "word": the most frequent words, each with the space before it.
     - "character": the most frequent Unicode characters.
+    - "wordpiece": WordPiece. Tokens that start a word differ from tokens inside it; a word is split
+      into the longest tokens, from left to right. The library learns them by merging the most
+      frequent pairs. There is no unknown token: all bytes are in the vocabulary.
+    - "unigram": SentencePiece's unigram model, on bytes within words, numbers and punctuation. Each
+      token has a probability, learned by expectation maximization; a word is split into the most
+      probable tokens, by the Viterbi algorithm.
 
     Args:
         lines: iterable of str, iterated once; only counts are kept in memory.
-        kind: "subword", "word" or "character".
+        kind: "subword", "word", "character", "wordpiece" or "unigram".
         vocab_size: maximum number of ids; a small corpus gives fewer.
 
     Raises:
@@ -234,35 +279,69 @@ def train_tokenizer(lines, kind="subword", vocab_size=8000):
     first = next(texts, None)
     if first is None:
         raise TokenizerError("There is no text to train a tokenizer on: all lines are empty.")
-    if kind == "subword":
-        model = models.BPE()
-        trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size - len(_CONTROL),
-            min_frequency=2,  # a pair that occurs once is noise
-            initial_alphabet=[*BYTE_ALPHABET],
-            show_progress=False,
-        )
-    else:  # ties in frequency are broken alphabetically
-        model = models.WordLevel()
-        trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, show_progress=False)
+    model, trainer = _untrained(kind, vocab_size)
     learner = _library_tokenizer(model, kind)
     learner.train_from_iterator(itertools.chain([first], texts), trainer)
     learned = json.loads(learner.to_str())["model"]
-    tokens = [token for token in sorted(learned["vocab"], key=learned["vocab"].get) if token[1:]]
+    if kind == "unigram":
+        return _unigram_tokenizer(dict(learned["vocab"]), vocab_size)
+    tokens = [
+        token
+        for token in sorted(learned["vocab"], key=learned["vocab"].get)
+        if len(_text(kind, token)) > 1
+    ]
     merges = tuple((left, right) for left, right in learned.get("merges", ()))
     return Tokenizer(kind, tuple(tokens[: vocab_size - _SMALLEST]), merges)
+
+
+def _untrained(kind, vocab_size):
+    """Returns the library's model of a kind and its trainer."""
+    if kind in ("word", "character"):  # ties in frequency are broken alphabetically
+        trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, show_progress=False)
+        return models.WordLevel(), trainer
+    bytes_and_learned = vocab_size - len(_CONTROL)
+    options = {"initial_alphabet": [*BYTE_ALPHABET], "show_progress": False}
+    if kind == "unigram":
+        return models.Unigram(), trainers.UnigramTrainer(vocab_size=bytes_and_learned, **options)
+    options["min_frequency"] = 2  # a pair that occurs once is noise
+    if kind == "wordpiece":
+        # Listed as special tokens, the bytes within words have an order, which breaks ties.
+        inside = [CONTINUATION + byte for byte in BYTE_ALPHABET]
+        size = bytes_and_learned + len(inside)
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=inside, **options)
+        return models.WordPiece(), trainer
+    return models.BPE(), trainers.BpeTrainer(vocab_size=bytes_and_learned, **options)
+
+
+def _unigram_tokenizer(scores, vocab_size):
+    """Makes a tokenizer of {token: log-probability} that does not depend on the order of training.
+
+    The library adds log-probabilities in an order that varies, so they are rounded. It gives bytes
+    that are rare or do not occur the lowest log-probability + 0, 0.0001, ..., 0.0255, also in an
+    order that varies; they all get the lowest.
+    """
+    scores = {token: round(score, 4) for token, score in scores.items()}
+    lowest = min(scores.values())
+    for byte in BYTE_ALPHABET:
+        if scores[byte] < lowest + 256 * 0.0001:
+            scores[byte] = lowest
+    tokens = sorted(scores.keys() - set(BYTE_ALPHABET), key=lambda token: (-scores[token], token))
+    tokens = tokens[: vocab_size - _SMALLEST]
+    learned = tuple(scores[token] for token in (*BYTE_ALPHABET, *tokens))
+    return Tokenizer("unigram", tuple(tokens), scores=learned)
 
 
 def _library_tokenizer(model, kind):
     """Builds the library's tokenizer: splits by the kind's pattern, then into bytes."""
     tokenizer = tokenizers.Tokenizer(model)
     pattern = tokenizers.Regex(SPLIT_PATTERNS[kind])
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(pattern, "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    steps = [
+        pre_tokenizers.Split(pattern, "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    if kind in LONGEST_WORD:
+        steps.append(pre_tokenizers.FixedLength(LONGEST_WORD[kind]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     return tokenizer
 
 
@@ -290,6 +369,15 @@ def _prepared(texts):
                 "Check the encoding with which it was read."
             ) from None
         yield f" {unicodedata.normalize('NFC', text)}" if text else ""
+
+
+def _text(kind, token):
+    """A token without the mark of `CONTINUATION`, written in `BYTE_ALPHABET`."""
+    return token.removeprefix(CONTINUATION) if kind == "wordpiece" else token
+
+
+def _is_finite(number):
+    return isinstance(number, float) and math.isfinite(number)
 
 
 def _label(piece):

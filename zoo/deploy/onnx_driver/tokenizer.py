@@ -1,9 +1,10 @@
 """A tokenizer in plain Python for ``source_tokenizer.json`` and ``target_tokenizer.json``.
 
-The files contain "kind", "tokens" and "merges". Id 0 is padding, 1 the start and 2 the end of a
-text; then come the 256 bytes, then "tokens". Tokens are written in printable characters that
-represent bytes, as in GPT-2. Source of the merges: Sennrich et al. 2016, "Neural Machine
-Translation of Rare Words with Subword Units", section 3.2.
+The files contain "kind", "tokens", "merges" and, for "unigram", "scores". Id 0 is padding, 1 the
+start and 2 the end of a text; then come the 256 bytes, then "tokens". Tokens are written in
+printable characters that represent bytes, as in GPT-2. Sources: Sennrich et al. 2016, "Neural
+Machine Translation of Rare Words with Subword Units", section 3.2 (merges); Devlin et al. 2019,
+"BERT" (WordPiece); Kudo 2018, "Subword Regularization", section 3.2 (unigram).
 """
 
 import functools
@@ -15,6 +16,8 @@ import unicodedata
 PAD_ID, START_ID, END_ID = 0, 1, 2
 _FIRST_BYTE = 3
 _SPACES = " \t\n\r\f\v"
+_CONTINUATION = "##"  # starts the "wordpiece" tokens that continue a word
+_LONGEST_WORD = {"wordpiece": 100, "unigram": 200}  # longer words are split after so many bytes
 
 
 class InputError(ValueError):
@@ -36,17 +39,25 @@ class Tokenizer:
             table = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
             if table["version"] != 1:
                 raise InputError(f"The tokenizer {path} has version {table['version']}, not 1.")
-            kind, tokens = table["kind"], [_as_bytes(token) for token in table["tokens"]]
-            merges = [tuple(map(_as_bytes, merge.split(" "))) for merge in table["merges"]]
+            kind, tokens = table["kind"], table["tokens"]
+            inside = _CONTINUATION if kind == "wordpiece" else ""
+            pieces = [_as_bytes(token.removeprefix(inside)) for token in tokens]
+            scores = table["scores"] if kind == "unigram" else []
+            merges = [tuple(merge.split(" ")) for merge in table["merges"]]
         except OSError as error:
             raise InputError(f"The tokenizer {path} cannot be read: {error.strerror}.") from None
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise InputError(f"{path} is not a valid tokenizer file: {error!r}.") from None
-        self._split = list if kind == "character" else words
-        self._is_subword = kind == "subword"
-        self._pieces = [b"", b"", b"", *(bytes([byte]) for byte in range(256)), *tokens]
-        self._ids = {piece: id for id, piece in enumerate(self._pieces[_FIRST_BYTE:], _FIRST_BYTE)}
+        splits = {"character": list, "wordpiece": functools.partial(words, together=())}
+        self._split = splits.get(kind, words)
+        segments = {"subword": self._merge, "wordpiece": self._longest, "unigram": self._best}
+        self._segment = segments.get(kind, self._whole)
+        self._longest_word = _LONGEST_WORD.get(kind)
+        self._pieces = [b"", b"", b"", *(bytes([byte]) for byte in range(256)), *pieces]
+        self._ids = {token: id for id, token in enumerate([*_ALPHABET, *tokens], _FIRST_BYTE)}
+        self._scores = dict(zip(self._ids, scores))
         self._ranks = {merge: rank for rank, merge in enumerate(merges)}
+        self._ids |= {inside + byte: self._ids[byte] for byte in _ALPHABET}
         self._word_ids = functools.lru_cache(maxsize=65536)(self._find_word_ids)
 
     def encode(self, text):
@@ -75,15 +86,18 @@ class Tokenizer:
 
     def _find_word_ids(self, word):
         """Encodes one word."""
-        spelled = word.encode()
-        if not self._is_subword:  # a known word is one token, others are encoded as bytes
-            parts = [spelled] if spelled in self._ids else _to_bytes(spelled)
-        else:
-            parts = self._merge(_to_bytes(spelled))
-        return [self._ids[part] for part in parts]
+        word = "".join(_ALPHABET[byte] for byte in word.encode())
+        size = self._longest_word or len(word)
+        chunks = (word[start : start + size] for start in range(0, len(word), size))
+        return [self._ids[token] for chunk in chunks for token in self._segment(chunk)]
 
-    def _merge(self, parts):
+    def _whole(self, word):
+        """A known word is one token, others are encoded as bytes."""
+        return [word] if word in self._ids else word
+
+    def _merge(self, word):
         """Byte-pair encoding: repeatedly merges the leftmost pair with the lowest rank."""
+        parts = [*word]
         while len(parts) > 1:
             ranks = [self._ranks.get(pair, len(self._ranks)) for pair in itertools.pairwise(parts)]
             index = min(range(len(ranks)), key=ranks.__getitem__)
@@ -92,23 +106,46 @@ class Tokenizer:
             parts[index : index + 2] = [parts[index] + parts[index + 1]]
         return parts
 
+    def _longest(self, word):
+        """WordPiece: splits off the longest token at the start, repeatedly."""
+        tokens, prefix = [], ""
+        while word:
+            end = len(word)
+            while prefix + word[:end] not in self._ids:
+                end -= 1
+            tokens.append(prefix + word[:end])
+            prefix, word = _CONTINUATION, word[end:]
+        return tokens
 
-def words(text):
+    def _best(self, word):
+        """Unigram model: the tokens with the highest sum of scores, by the Viterbi algorithm."""
+        best = [(0.0, 0)]  # for each end: the sum of scores, and the start of the last token
+        for end in range(1, len(word) + 1):
+            starts = [start for start in range(end) if word[start:end] in self._scores]
+            sums = [best[start][0] + self._scores[word[start:end]] for start in starts]
+            # Of equal sums, the first is chosen, which has the longest last token.
+            best.append((max(sums), starts[sums.index(max(sums))]))
+        tokens, end = [], len(word)
+        while end:
+            start = best[end][1]
+            tokens.append(word[start:end])
+            end = start
+        return tokens[::-1]
+
+
+def words(text, together=("other",)):
     """Splits text into runs of letters, digits or other characters, with the space before each.
 
-    Other spaces are words of their own.
+    Other spaces are words of their own, as are other characters unless they are in `together`.
 
     "It  costs 12!" -> "It", " ", " costs", " 12", "!"
     """
     parts = []
     for kind, run in itertools.groupby(text, _kind):
-        run = "".join(run)
-        if kind == "space":
-            parts.extend(run)
-        elif parts and parts[-1] == " ":
-            parts[-1] += run
-        else:
-            parts.append(run)
+        run = ["".join(run)] if kind in ("letter", "number", *together) else [*run]
+        if kind != "space" and parts and parts[-1] == " ":
+            run[0] = parts.pop() + run[0]
+        parts.extend(run)
     return parts
 
 
@@ -121,10 +158,6 @@ def _kind(character):
     )
 
 
-def _to_bytes(spelled):
-    return [bytes([byte]) for byte in spelled]
-
-
 def _alphabet():
     """The byte that each character of a token represents: printable ones represent themselves."""
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
@@ -133,6 +166,7 @@ def _alphabet():
 
 
 _BYTES = _alphabet()
+_ALPHABET = [*_BYTES]
 
 
 def _as_bytes(token):

@@ -1,0 +1,170 @@
+"""WordPiece and the unigram model as TensorFlow graphs of core ops.
+
+Axes: n bytes of all words, concatenated; C chunks of at most `LONGEST_WORD` bytes, into which words
+are split; L bytes of the longest token.
+"""
+
+import math
+
+import tensorflow as tf
+
+from zoo.deploy.merge_graph import FIRST_BYTE, hash_table, ragged
+from zoo.text.tokenizer import CONTINUATION, LONGEST_WORD
+
+FIRST_LEARNED = FIRST_BYTE + 256
+
+
+class _Trie(tf.Module):
+    """Finds the tokens that start at each byte.
+
+    Args:
+        tables: dicts {bytes: id}; the tokens to look for at a byte are those of one of the tables.
+    """
+
+    def __init__(self, *tables):
+        super().__init__()
+        states = {(table, b""): table for table in range(len(tables))}
+        edges, ids = {}, {}
+        for table, tokens in enumerate(tables):
+            for token, id in tokens.items():
+                for end, byte in enumerate(token, 1):
+                    edge = states[table, token[: end - 1]] * FIRST_LEARNED + byte + FIRST_BYTE
+                    edges[edge] = states.setdefault((table, token[:end]), len(states))
+                ids[states[table, token]] = id
+        self._longest = max(len(token) for tokens in tables for token in tokens)
+        self._edges = hash_table(edges, -1, -1)
+        self._ids = tf.constant([ids.get(state, -1) for state in range(len(states))], tf.int64)
+
+    def __call__(self, tokens, tables, lengths):
+        """Finds tokens.
+
+        Args:
+            tokens: bytes as ids, int64 [n].
+            tables: index of the table for each byte, int64 [n].
+            lengths: maximum length of a token that starts at each byte, int64 [n].
+
+        Returns:
+            int64 [n, L]: the id of the token of 1, 2, ... bytes, or -1.
+        """
+        states, found = tables, []
+        for length in range(self._longest):
+            at = tf.minimum(tf.range(tf.size(tokens)) + length, tf.size(tokens) - 1)
+            edges = states * FIRST_LEARNED + tf.gather(tokens, at)
+            states = self._edges.lookup(tf.where(length < lengths, edges, -1))
+            found.append(tf.where(states < 0, states, tf.gather(self._ids, tf.maximum(states, 0))))
+        return tf.stack(found, axis=1)
+
+
+class LongestMatch(tf.Module):
+    """WordPiece: splits off the longest token at the start of a word, repeatedly.
+
+    Every step splits one token off each chunk in parallel. Source: Devlin et al. 2019, "BERT".
+    """
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self._longest_word = LONGEST_WORD[tokenizer.kind]
+        spelled = tokenizer.token_bytes[FIRST_BYTE:]
+        first = {byte: id for id, byte in enumerate(spelled[:256], FIRST_BYTE)}
+        inside = first.copy()
+        for id, token in enumerate(tokenizer.tokens, FIRST_LEARNED):
+            table = inside if token.startswith(CONTINUATION) else first
+            table[spelled[id - FIRST_BYTE]] = id
+        self._trie = _Trie(first, inside)
+
+    def __call__(self, tokens, rows, num_words):
+        """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
+        places, lengths = _chunks(rows, self._longest_word)
+        found = self._trie(tokens, tf.cast(places > 0, tf.int64), lengths)
+        sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
+        sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
+        at = _visited(tf.where(places == 0)[:, 0], sizes, sizes == lengths)
+        ids = tf.gather_nd(found, tf.stack([at, tf.gather(sizes, at) - 1], axis=1))
+        return ragged(ids, tf.gather(rows, at), num_words)
+
+
+class Viterbi(tf.Module):
+    """Unigram model: splits words into the tokens with the highest sum of log-probabilities.
+
+    Every step finds the best last token of the first bytes of each chunk in parallel, for one more
+    byte; of equal sums, the longest token is chosen. Source: Kudo 2018, "Subword Regularization",
+    section 3.2.
+    """
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self._longest_word = LONGEST_WORD[tokenizer.kind]
+        spelled = tokenizer.token_bytes[FIRST_BYTE:]
+        self._trie = _Trie({token: id for id, token in enumerate(spelled, FIRST_BYTE)})
+        self._scores = tf.constant([*[0.0] * FIRST_BYTE, *tokenizer.scores], tf.float64)
+
+    def __call__(self, tokens, rows, num_words):
+        """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
+        places, lengths = _chunks(rows, self._longest_word)
+        found = self._trie(tokens, tf.zeros_like(rows), lengths)
+        sizes = self._best_sizes(found, places)
+        at = _visited(tf.where(lengths == 1)[:, 0], -sizes, sizes == places + 1)
+        size = tf.gather(sizes, at)
+        ids = tf.gather_nd(found, tf.stack([at + 1 - size, size - 1], axis=1))
+        return ragged(ids, tf.gather(rows, at), num_words)
+
+    def _best_sizes(self, found, places):
+        """Returns the size of the last token of the best split up to each byte, int64 [n]."""
+        longest = tf.shape(found, tf.int64)[1]
+
+        def step(place, sums, sizes):
+            at = tf.where(places == place)
+            size = tf.range(1, tf.minimum(longest, place + 1) + 1)
+            starts = at + 1 - size
+            ids = tf.gather_nd(found, tf.stack([starts, tf.zeros_like(starts) + size - 1], axis=2))
+            before = tf.gather(sums, tf.maximum(starts - 1, 0))
+            before = tf.where(size == place + 1, tf.zeros_like(before), before)
+            totals = tf.gather(self._scores, tf.maximum(ids, 0)) + before
+            totals = tf.where(ids < 0, tf.constant(-math.inf, tf.float64), totals)
+            highest = tf.reduce_max(totals, axis=1)
+            is_best = tf.cast(totals == highest[:, None], tf.int64)
+            best = tf.reduce_max(is_best * size, axis=1)
+            return (
+                place + 1,
+                tf.tensor_scatter_nd_update(sums, at, highest),
+                tf.tensor_scatter_nd_update(sizes, at, best),
+            )
+
+        count = tf.reduce_max(tf.concat([[-1], places], axis=0)) + 1
+        start = tf.constant(0, tf.int64), tf.zeros_like(places, tf.float64), tf.zeros_like(places)
+        return tf.while_loop(lambda place, *_: place < count, step, start)[2]
+
+
+def _chunks(rows, size):
+    """Splits the words after every `size` bytes; returns two int64 [n].
+
+    The first is the index of each byte in its chunk, the second the number of bytes from it to the
+    end of its chunk.
+    """
+    order = tf.range(tf.size(rows, tf.int64))
+    is_first = rows != tf.concat([[-1], rows[:-1]], axis=0)
+    places = order - tf.gather(order[is_first], tf.cumsum(tf.cast(is_first, tf.int64)) - 1)
+    places %= size
+    chunks = tf.cumsum(tf.cast(places == 0, tf.int64)) - 1
+    sizes = tf.math.segment_sum(tf.ones_like(chunks), chunks)
+    return places, tf.gather(sizes, chunks) - places
+
+
+def _visited(at, moves, is_last):
+    """Returns the indices reached from `at`, int64 [C], by moves [n], up to those where is_last.
+
+    The result, int64 [None], is in ascending order.
+    """
+
+    def step(at, visited):
+        visited = tf.tensor_scatter_nd_update(visited, at[:, None], tf.ones_like(at, tf.bool))
+        at = at[~tf.gather(is_last, at)]
+        return at + tf.gather(moves, at), visited
+
+    _, visited = tf.while_loop(
+        lambda at, visited: tf.size(at) > 0,
+        step,
+        (at, tf.zeros_like(is_last)),
+        shape_invariants=(tf.TensorShape([None]),) * 2,
+    )
+    return tf.where(visited)[:, 0]
