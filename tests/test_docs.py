@@ -85,8 +85,8 @@ def test_pictures_are_those_that_the_code_draws(pages):
             matplotlib.image.imread(root / picture) for root in (folder / "docs", DOCS)
         )
         assert found.shape == expected.shape
-        # The edges of letters differ between builds of FreeType.
-        assert np.abs(found - expected).mean() < 0.01, picture
+        # The edges of letters differ between builds of FreeType; other labels change 0.006.
+        assert np.abs(found - expected).mean() < 0.003, picture
 
 
 def test_self_attention_is_that_of_the_worked_example(pages):
