@@ -1,0 +1,132 @@
+"""The code of the tutorials in `docs` prints what the pages say, and draws their pictures.
+
+A block of Python code is followed by its output, if it prints any, in a block of text.
+"""
+
+import contextlib
+import io
+import json
+import pathlib
+import re
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from tests import contracts
+from zoo.models import Transformer
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = ["inside_a_transformer", "adding_a_model"]
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def run(code, namespace):
+    """What the code prints."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, namespace)
+    return output.getvalue()
+
+
+def assert_same_output(found, expected):
+    """Equal words, and equal numbers up to one unit of the last digit that the page prints."""
+    words = [NUMBER.sub("", text).split() for text in (found, expected)]
+    assert words[0] == words[1]
+    for one, other in zip(NUMBER.findall(found), NUMBER.findall(expected), strict=True):
+        decimals = len(other.partition(".")[2])
+        unit = 1.01 * 10**-decimals if decimals else 0  # 1.01: differences of floats are inexact
+        assert abs(float(one) - float(other)) <= unit, f"{one} instead of {other}"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """{page: (folder its code ran in, its namespace, [(output, output on the page)])}."""
+    results = {}
+    for page in PAGES:
+        folder, namespace, outputs = tmp_path_factory.mktemp(page), {"__name__": page}, []
+        (folder / "docs" / "images").mkdir(parents=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            for code, expected in BLOCK.findall((DOCS / f"{page}.md").read_text()):
+                outputs.append((run(code, namespace), expected))
+        results[page] = folder, namespace, outputs
+    return results
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_prints_what_the_page_says(pages, page):
+    _, _, outputs = pages[page]
+    assert len(outputs) >= 5
+    for found, expected in outputs:
+        assert_same_output(found, expected)
+
+
+def test_a_wrong_digit_is_found():
+    assert_same_output("x (1, 2)\n[[-0.000 1.235]]", "x (1, 2)\n[[ 0.000  1.234]]")
+    for wrong in (
+        "x (1, 2)\n[[0.000 1.237]]",
+        "x (1, 3)\n[[0.000 1.234]]",
+        "y (1, 2)\n[[0.000 1.234]]",
+    ):
+        with pytest.raises(AssertionError):
+            assert_same_output(wrong, "x (1, 2)\n[[0.000 1.234]]")
+
+
+def test_pictures_are_those_that_the_code_draws(pages):
+    folder, _, _ = pages["inside_a_transformer"]
+    text = (DOCS / "inside_a_transformer.md").read_text()
+    pictures = re.findall(r"!\[.+\]\((.+)\)", text)
+    assert len(pictures) >= 3
+    for picture in pictures:
+        found, expected = (
+            matplotlib.image.imread(root / picture) for root in (folder / "docs", DOCS)
+        )
+        assert found.shape == expected.shape
+        # The edges of letters differ between builds of FreeType; other labels change 0.006.
+        assert np.abs(found - expected).mean() < 0.003, picture
+
+
+def test_self_attention_is_that_of_the_worked_example(pages):
+    """It was calculated by hand with inputs rounded to two decimals."""
+    example = json.loads((ROOT / "tests" / "worked_examples.json").read_text())["encoder_block"]
+    _, namespace, _ = pages["inside_a_transformer"]
+    x = namespace["x"]
+    np.testing.assert_allclose(x[0], example["x"], atol=5e-3)
+    expected = example["expected"]
+    weights = namespace["attention"].attention_weights(x)
+    np.testing.assert_allclose(weights[0], expected["attention_weights"], atol=2e-3)
+    outputs = namespace["attention"](x)
+    np.testing.assert_allclose(outputs[0], expected["attention_output"], atol=2e-3)
+
+
+def test_the_whole_model_gives_the_logits_of_the_steps(pages):
+    _, namespace, _ = pages["inside_a_transformer"]
+    model = namespace["model"]
+    assert isinstance(model, Transformer)
+    logits = model({"source": namespace["source"], "target": namespace["target"]})
+    steps = namespace["output_layer"](namespace["decoded"])
+    np.testing.assert_allclose(logits, steps, atol=1e-5)  # float32
+
+
+def test_the_new_model_keeps_the_contracts(pages):
+    _, namespace, _ = pages["adding_a_model"]
+    case = namespace["case"]
+    contracts.check_config_is_complete(case)
+    contracts.check_config_round_trip(case)
+    contracts.check_paths(case.make())
+    contracts.check_dropout_acts_in_fit(case)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    text = (DOCS / f"{page}.md").read_text()
+    anchors = {
+        re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    }
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        path, _, anchor = target.partition("#")
+        assert (DOCS / path).exists() if path else anchor in anchors, target
