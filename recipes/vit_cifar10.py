@@ -61,6 +61,8 @@ class Config:
     """Drop rate of the last block; it increases linearly from 0 at the first block."""
     pool: Literal["cls", "mean"] = "cls"
     """Input of the head: the class token, or the mean of the patches."""
+    attention: Literal["softmax", "linear", "blockwise"] = "softmax"
+    """Linear attention, or softmax attention in less memory, for long sequences of patches."""
 
     epochs: int = 100
     """Number of epochs."""
@@ -266,7 +268,8 @@ def build(config, data):
             input_shape=data.input_shape,
             num_classes=len(data.class_names),
             **chosen(
-                "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth pool"
+                "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth pool "
+                "attention"
             ),
         )
     except ValueError as error:

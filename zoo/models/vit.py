@@ -13,9 +13,9 @@ from zoo.layers import (
     LearnedPositions,
     PatchEmbed,
     RegisterTokens,
-    TransformerEncoder,
     patch_grid,
 )
+from zoo.layers.long_sequences import ENCODERS, check_attention
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 
@@ -108,6 +108,8 @@ class ViT(ZooModel):
         normalize_embeddings: whether to normalize before the first block (Radford et al. 2021).
         normalize_pooled: whether a pre-norm model normalizes the input of its head in place of the
             last block's output (He et al. 2021, MAE, fine-tuned).
+        attention: "softmax"; "blockwise", which computes the same in less memory; or "linear": see
+            `zoo.layers.BlockwiseSelfAttention` and `zoo.layers.LinearSelfAttention`.
 
     Input: images [B, H, W, C], floating point, already normalized.
 
@@ -142,6 +144,7 @@ class ViT(ZooModel):
         normalize_embeddings=False,
         normalize_pooled=False,
         epsilon=1e-6,
+        attention="softmax",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -170,7 +173,7 @@ class ViT(ZooModel):
         rate, last = self.stochastic_depth, self.num_layers - 1
         rates = [rate * index / last for index in range(last)] + [rate]
         self.encoder_blocks = [
-            self.block(TransformerEncoder, f"encoder_{index}", stochastic_depth=rate)
+            self.block(ENCODERS[self.attention], f"encoder_{index}", stochastic_depth=rate)
             for index, rate in enumerate(rates)
         ]
         pre = self.norm == "pre"
@@ -280,6 +283,7 @@ class ViT(ZooModel):
     def _check(self):
         if self.pool not in POOLS:
             raise ValueError(f"pool must be one of {POOLS}. Received: pool={self.pool!r}.")
+        check_attention(self.attention)
         if len(self.input_shape) != 3 or None in self.input_shape:
             raise ValueError(
                 f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
