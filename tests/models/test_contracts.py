@@ -36,6 +36,7 @@ VIT = {
     "normalize_embeddings": True,
     "normalize_pooled": True,
     "epsilon": 1e-3,
+    "attention": "linear",
 }
 TRANSFORMER = {
     "source_vocab_size": 20,
@@ -81,6 +82,7 @@ CAUSAL_LM = {
     "logits_bias": True,
     "epsilon": 1e-3,
     "kernel_initializer": "he_normal",
+    "attention": "blockwise",
 }
 CASES = {
     "vit": Case(
