@@ -1,7 +1,7 @@
 """Compares the time and memory of softmax, blockwise and linear attention by length.
 
     python benchmarks/attention_length.py                 # a Markdown table, a picture in docs/
-    python benchmarks/attention_length.py --rounds 0      # memory only, which other load leaves alone
+    python benchmarks/attention_length.py --rounds 0      # memory only
 
 Each measurement is a process of its own. Memory is its peak beyond that before the computation;
 time is the median of rounds in which the kinds take turns, in a compiled graph. The forward pass

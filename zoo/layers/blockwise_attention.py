@@ -165,6 +165,8 @@ def _forward(tiles, value):
     dtype = keras.backend.result_type(value.dtype, "float32")
     queries = ops.shape(tiles.query)[1:4]
 
+    zeros = [ops.zeros((*queries, width), dtype) for width in (1, value.shape[-1])]
+
     def of_queries(i):
         def add_keys(j, state):
             maximum, total, output = state
@@ -174,13 +176,21 @@ def _forward(tiles, value):
             total = total * decay + ops.sum(weights, axis=-1, keepdims=True)
             return new, total, output * decay + _product(weights, value[j])
 
-        zeros = [ops.zeros((*queries, width), dtype) for width in (1, value.shape[-1])]
         start = (zeros[0] - 1e9, *zeros)
         maximum, total, output = ops.fori_loop(*tiles.keys_of(i), add_keys, start)
         total = ops.where(total > 0.0, total, 1.0)  # of a query that may attend to nothing
-        return ops.cast(output / total, value.dtype), maximum + ops.log(total)
+        return maximum + ops.log(total), output / total
 
-    return ops.map(of_queries, ops.arange(ops.shape(tiles.query)[0]))
+    log_total, output = _one_by_one(of_queries, ops.shape(tiles.query)[0], tuple(zeros))
+    return ops.cast(output, value.dtype), log_total
+
+
+def _one_by_one(function, count, zeros):
+    """`function` of 0 to count - 1, stacked; its results are like `zeros`.
+
+    `ops.map` computes several of them at once on TensorFlow, which takes more memory.
+    """
+    return ops.scan(lambda zeros, i: (zeros, function(i)), zeros, ops.arange(count))[1]
 
 
 def _gradients(tiles, value, output, log_total, upstream):
@@ -195,12 +205,13 @@ def _gradients(tiles, value, output, log_total, upstream):
         change = ops.cast(ops.matmul(upstream[i], _transposed(value[j])), dtype)
         return weights, weights * (change - mean[i])
 
+    zeros = [ops.zeros(ops.shape(x)[1:], dtype) for x in (tiles.query, tiles.key, value)]
+
     def of_queries(i):
         def add_keys(j, total):
             return total + _product(of_scores(i, j)[1], tiles.key[j])
 
-        start = ops.zeros(ops.shape(tiles.query)[1:], dtype)
-        return scale * ops.fori_loop(*tiles.keys_of(i), add_keys, start)
+        return scale * ops.fori_loop(*tiles.keys_of(i), add_keys, zeros[0])
 
     def of_keys(j):
         def add_queries(i, totals):
@@ -208,27 +219,31 @@ def _gradients(tiles, value, output, log_total, upstream):
             products = _product(scores, tiles.query[i]), _product(weights, upstream[i])
             return tuple(map(ops.add, totals, products))
 
-        start = tuple(ops.zeros(ops.shape(x)[1:], dtype) for x in (tiles.key, value))
-        of_key, of_value = ops.fori_loop(*tiles.queries_of(j), add_queries, start)
+        of_key, of_value = ops.fori_loop(*tiles.queries_of(j), add_queries, tuple(zeros[1:]))
         return scale * of_key, of_value
 
-    n, m = (ops.arange(ops.shape(x)[0]) for x in (tiles.query, tiles.key))
-    gradients = [ops.map(of_queries, n), *ops.map(of_keys, m)]
+    n, m = (ops.shape(x)[0] for x in (tiles.query, tiles.key))
+    gradients = [
+        _one_by_one(of_queries, n, zeros[0]),
+        *_one_by_one(of_keys, m, tuple(zeros[1:])),
+    ]
     inputs = [tiles.query, tiles.key, value]
     if tiles.bias is not None:
-        gradients.append(_of_bias(tiles.bias, lambda i, j: of_scores(i, j)[1], n, m))
+        gradients.append(_of_bias(tiles.bias, lambda i, j: of_scores(i, j)[1], n, m, dtype))
         inputs.append(tiles.bias)
     return tuple(ops.cast(x, like.dtype) for x, like in zip(gradients, inputs))
 
 
-def _of_bias(bias, of_scores, n, m):
+def _of_bias(bias, of_scores, n, m, dtype):
     """The gradient of a bias in tiles: that of the scores, summed where the bias is broadcast."""
     axes = [axis - 2 for axis in range(2, 6) if bias.shape[axis] == 1]
 
     def of_tile(i, j):
         return ops.sum(of_scores(i, j), axis=axes, keepdims=True) if axes else of_scores(i, j)
 
-    tiles = ops.map(lambda i: ops.map(lambda j: of_tile(i, j), m), n)
+    zeros = ops.zeros(ops.shape(bias)[2:], dtype)
+    rows = ops.zeros((m, *ops.shape(bias)[2:]), dtype)
+    tiles = _one_by_one(lambda i: _one_by_one(lambda j: of_tile(i, j), m, zeros), n, rows)
     axes = [axis for axis in range(2) if bias.shape[axis] == 1]
     return ops.sum(tiles, axis=axes, keepdims=True) if axes else tiles
 
