@@ -68,6 +68,8 @@ class Config:
     """Kind of positions."""
     blocks_per_stage: int = 3
     """Blocks in each of the three stages of the ResNet: n of its 6n+2 layers."""
+    attention: Literal["softmax", "linear", "blockwise"] = "softmax"
+    """Linear attention, or softmax attention in less memory, for long sequences of patches."""
 
     epochs: int = 100
     """Number of epochs."""
@@ -282,7 +284,7 @@ def build(config, data):
                 **sizes,
                 **chosen(
                     "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth "
-                    "pool positions"
+                    "pool positions attention"
                 ),
             )
     except ValueError as error:

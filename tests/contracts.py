@@ -29,6 +29,7 @@ class Case(NamedTuple):
         mask: array that hides every key of some query; None if the layer takes no mask.
         keys: for each mask that a call takes, the index of the input whose positions it hides.
         rates: names of the arguments that are rates of dropout or stochastic depth.
+        for_each_query: whether masks may depend on the query and there may be a bias.
     """
 
     make: Callable[..., Any]
@@ -37,6 +38,7 @@ class Case(NamedTuple):
     mask: np.ndarray | None = None
     keys: dict[str, int] = {}
     rates: tuple[str, ...] = ()
+    for_each_query: bool = True
 
 
 def call(case, layer, training=False, mask=None):
@@ -243,9 +245,11 @@ def check_carried_masks(case):
         queries, keys = outputs.shape[1], valid.shape[1]
         bias = np.random.default_rng(3).normal(size=(1, 1, queries, keys)).astype("float32")
         biases = [{}] + [{"bias": bias}] * ("bias" in inspect.signature(layer.call).parameters)
-        for options in biases if name == "mask" else [{}]:
+        biases = biases if name == "mask" and case.for_each_query else [{}]
+        masks = [None, given, given[:, None] & np.tri(queries, keys, dtype=bool)]
+        for options in biases:
             plain = layer(*case.inputs, **options)
-            for mask in (None, given, given[:, None] & np.tri(queries, keys, dtype=bool)):
+            for mask in masks if case.for_each_query else masks[:2]:
                 both = valid[:, None] if mask is None else mask & valid[:, None]
                 both = both if mask is None or mask.ndim == 3 else mask & valid
                 expected = layer(*case.inputs, **{name: both}, **options)

@@ -1,5 +1,6 @@
 """Every public layer keeps the promises of `tests/contracts.py`."""
 
+import functools
 import inspect
 
 import keras
@@ -24,6 +25,7 @@ def _hiding_a_row(queries, keys):
     return mask
 
 
+_PADDING = np.arange(_B)[:, None] * np.ones(_T) > 0  # the first sequence is all padding
 _ATTENTION = {
     "num_heads": 2,
     "key_dim": 3,
@@ -121,6 +123,24 @@ CASES = {
     "ClassToken": Case(lambda **k: L.ClassToken(2, "ones", **k), [_SEQUENCE], [(1,)]),
     "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, 1, "ones", **k), [_SEQUENCE], [(1,)]),
 }
+# Other kinds of attention, and their blocks, are made and called as those of softmax attention.
+for _kind, _softmax, _for_each_query in (
+    ("BlockwiseSelfAttention", "MultiHeadSelfAttention", True),
+    ("CausalBlockwiseSelfAttention", "MultiHeadSelfAttention", True),
+    ("LinearSelfAttention", "MultiHeadSelfAttention", False),
+    ("CausalLinearSelfAttention", "MultiHeadSelfAttention", False),
+    ("BlockwiseTransformerEncoder", "TransformerEncoder", True),
+    ("BlockwiseTransformerDecoder", "TransformerDecoder", True),
+    ("LinearTransformerEncoder", "TransformerEncoder", False),
+    ("LinearTransformerDecoder", "TransformerDecoder", False),
+):
+    _settings = _ATTENTION if _softmax == "MultiHeadSelfAttention" else {}
+    _arguments = (_E,) if _settings else _BLOCK
+    CASES[_kind] = CASES[_softmax]._replace(
+        make=functools.partial(getattr(L, _kind), *_arguments, **_settings),
+        mask=_hiding_a_row(_T, _T) if _for_each_query else _PADDING,
+        for_each_query=_for_each_query,
+    )
 each_layer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 masked = {name: case for name, case in CASES.items() if case.keys}
 each_masked_layer = pytest.mark.parametrize("case", masked.values(), ids=masked.keys())

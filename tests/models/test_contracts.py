@@ -38,6 +38,7 @@ VIT = {
     "normalize_pooled": True,
     "epsilon": 1e-3,
     "kernel_initializer": "he_normal",
+    "attention": "linear",
 }
 TRANSFORMER = {
     "source_vocab_size": 20,
@@ -83,6 +84,7 @@ CAUSAL_LM = {
     "logits_bias": True,
     "epsilon": 1e-3,
     "kernel_initializer": "he_normal",
+    "attention": "blockwise",
 }
 RESNET = {
     "input_shape": (8, 12, 3),
@@ -126,7 +128,16 @@ CASES = {
         rates=("dropout", "attention_dropout", "stochastic_depth"),
     ),
     "vit, class token": Case(
-        lambda **k: zoo.vit(**{**VIT, "pool": "cls", "norm": "pre", "positions": "relative", **k}),
+        lambda **k: zoo.vit(
+            **{
+                **VIT,
+                "pool": "cls",
+                "norm": "pre",
+                "positions": "relative",
+                "attention": "blockwise",
+                **k,
+            }
+        ),
         [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),

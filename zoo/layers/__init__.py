@@ -6,12 +6,29 @@ from zoo.layers.attention import (
     attention_weights,
     scaled_dot_product_attention,
 )
+from zoo.layers.blockwise_attention import (
+    BlockwiseSelfAttention,
+    CausalBlockwiseSelfAttention,
+    blockwise_attention,
+)
 from zoo.layers.cache import Cache, DecoderCache, KeyValue
 from zoo.layers.channel_attention import ConvBlockAttention, SqueezeExcite
 from zoo.layers.class_token import ClassToken, RegisterTokens
 from zoo.layers.decoder import TransformerDecoder
 from zoo.layers.encoder import TransformerEncoder
 from zoo.layers.feed_forward import FeedForward, gelu, gelu_tanh, quick_gelu, swiglu
+from zoo.layers.linear_attention import (
+    CausalLinearSelfAttention,
+    LinearSelfAttention,
+    linear_attention,
+    linear_attention_weights,
+)
+from zoo.layers.long_sequences import (
+    BlockwiseTransformerDecoder,
+    BlockwiseTransformerEncoder,
+    LinearTransformerDecoder,
+    LinearTransformerEncoder,
+)
 from zoo.layers.masks import attention_mask, causal_mask, padding_mask
 from zoo.layers.patches import PatchEmbed, PatchExtract, patch_grid
 from zoo.layers.positions import (

@@ -50,6 +50,19 @@ def attention_weights(query, key, mask=None, bias=None):
         Each row sums to one; masked weights are exactly zero, and so are all of a query that may
         attend to nothing.
     """
+    scores = attention_scores(query, key, mask, bias)
+    weights = ops.softmax(scores, axis=-1)
+    if mask is not None:
+        # A row that is masked as a whole has equal scores, so that its softmax is uniform.
+        weights = ops.where(mask, weights, 0.0)
+    return ops.cast(weights, query.dtype)
+
+
+def attention_scores(query, key, mask=None, bias=None):
+    """QKᵀ/√D + bias, and -1e9 where masked, in float32 or wider: [B, H, T, S].
+
+    The arguments are those of `attention_weights`.
+    """
     dtype = keras.backend.standardize_dtype(query.dtype)
     if dtype == "float16":
         query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
@@ -59,17 +72,13 @@ def attention_weights(query, key, mask=None, bias=None):
     scores = ops.cast(scores, "float64" if dtype == "float64" else "float32")
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
-    if mask is not None:
-        scores = ops.where(mask, scores, -1e9)
-    weights = ops.softmax(scores, axis=-1)
-    if mask is not None:
-        # A row that is masked as a whole has equal scores, so that its softmax is uniform.
-        weights = ops.where(mask, weights, 0.0)
-    return ops.cast(weights, dtype)
+    return scores if mask is None else ops.where(mask, scores, -1e9)
 
 
 class _Attention(ConfigMixin, keras.layers.Layer):
-    """What both kinds of attention share: settings, heads and the output projection."""
+    """What all kinds of attention share: settings, heads and the output projection."""
+
+    _dropout_shape = None  # `noise_shape` of the dropout
 
     def __init__(
         self,
@@ -96,7 +105,9 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         # widths of all heads together
         self._key_width = num_heads * (key_dim or embed_dim // num_heads)
         self._value_width = num_heads * value_dim if value_dim else self._key_width
-        self._weights_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self._weights_dropout = keras.layers.Dropout(
+            dropout, self._dropout_shape, dtype=self.dtype_policy
+        )
         self.output_projection = keras.layers.Dense(
             embed_dim,
             use_bias=output_bias,
@@ -120,10 +131,17 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         shape = (-1, ops.shape(x)[1], self.num_heads, x.shape[-1] // self.num_heads)
         return ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3))
 
-    def _attend(self, query, key, value, mask, bias=None, training=None):
+    def _attend(self, query, key, value, mask, bias=None, training=None, **options):
         """Heads of queries, keys and values -> [B, T, E]."""
         dropout = functools.partial(self._weights_dropout, **training_argument(training))
-        x = scaled_dot_product_attention(query, key, value, mask, dropout, bias)
+        return self._output(self._attention(query, key, value, mask, dropout, bias, **options))
+
+    def _attention(self, query, key, value, mask, dropout, bias):
+        """What `scaled_dot_product_attention` computes; other kinds of attention replace it."""
+        return scaled_dot_product_attention(query, key, value, mask, dropout, bias)
+
+    def _output(self, x):
+        """Heads [B, H, T, value_dim] -> [B, T, E]."""
         x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._value_width))
         return linear(self.output_projection, x)
 

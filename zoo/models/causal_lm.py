@@ -12,7 +12,8 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from zoo.layers import Cache, TransformerDecoder
+from zoo.layers import Cache
+from zoo.layers.long_sequences import DECODERS, check_attention
 from zoo.layers.training import training_argument
 from zoo.models.tokens import Decoder
 
@@ -83,6 +84,9 @@ class CausalLM(Decoder):
         scale_embeddings: whether embeddings are multiplied by √E.
         normalize_embeddings: whether to normalize before the first block.
         logits_bias: whether the logits have a learned bias.
+        attention: "softmax"; "blockwise", which computes the same in less memory; or "linear",
+            which excludes relative positions: see `zoo.layers.CausalBlockwiseSelfAttention` and
+            `zoo.layers.CausalLinearSelfAttention`.
 
     Input: token ids, int [B, T].
 
@@ -117,11 +121,13 @@ class CausalLM(Decoder):
         logits_bias=False,
         epsilon=1e-5,
         kernel_initializer="glorot_uniform",
+        attention="softmax",
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
         self.store(locals())
         self.check_positions()
+        check_attention(attention)
         if vocab_size < 1 or num_layers < 1:
             raise ValueError(
                 "vocab_size and num_layers must be at least 1. "
@@ -132,7 +138,7 @@ class CausalLM(Decoder):
         self.token_norm = self.norm_layer("token_norm", normalize_embeddings)
         self._dropout = self.layer(keras.layers.Dropout, "dropout", dropout)
         self.decoder_blocks = [
-            self.block(TransformerDecoder, f"decoder_{index}") for index in range(num_layers)
+            self.block(DECODERS[attention], f"decoder_{index}") for index in range(num_layers)
         ]
         self.decoder_norm = self.norm_layer("decoder_norm", norm == "pre")
         self.output_projection = (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from zoo.layers import TransformerEncoder
+from zoo.layers.long_sequences import ENCODERS, check_attention
 from zoo.layers.training import training_argument
 from zoo.models.patches import POSITIONS, PatchModel, apply
 
@@ -107,6 +107,8 @@ class ViT(PatchModel):
         normalize_embeddings: whether to normalize before the first block (Radford et al. 2021).
         normalize_pooled: whether a pre-norm model normalizes the input of its head in place of the
             last block's output (He et al. 2021, MAE, fine-tuned).
+        attention: "softmax"; "blockwise", which computes the same in less memory; or "linear": see
+            `zoo.layers.BlockwiseSelfAttention` and `zoo.layers.LinearSelfAttention`.
 
     Input: images [B, H, W, C], floating point, already normalized.
 
@@ -143,6 +145,7 @@ class ViT(PatchModel):
         normalize_pooled=False,
         epsilon=1e-6,
         kernel_initializer="glorot_uniform",
+        attention="softmax",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -158,7 +161,7 @@ class ViT(PatchModel):
         rate, last = self.stochastic_depth, self.num_layers - 1
         rates = [rate * index / last for index in range(last)] + [rate]
         self.encoder_blocks = [
-            self.block(TransformerEncoder, f"encoder_{index}", stochastic_depth=rate)
+            self.block(ENCODERS[self.attention], f"encoder_{index}", stochastic_depth=rate)
             for index, rate in enumerate(rates)
         ]
         pre = self.norm == "pre"
@@ -251,6 +254,7 @@ class ViT(PatchModel):
             raise ValueError(
                 f"positions must be one of {POSITIONS}. Received: positions={self.positions!r}."
             )
+        check_attention(self.attention)
         if len(self.input_shape) != 3 or None in self.input_shape:
             raise ValueError(
                 f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."

@@ -1,0 +1,170 @@
+"""Attention block by block equals attention at once: results, gradients, masks, dtypes."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import zoo
+from tests.layers.test_attention import normal, numpy
+from tests.layers.test_linear_attention import gradients
+from zoo.layers import (
+    BlockwiseSelfAttention,
+    BlockwiseTransformerDecoder,
+    CausalBlockwiseSelfAttention,
+    MultiHeadSelfAttention,
+    TransformerDecoder,
+    attention_mask,
+    blockwise_attention,
+    causal_mask,
+    scaled_dot_product_attention,
+)
+
+# float32 sums of a few dozen terms in another order
+TOLERANCE = 1e-5
+B, H, T, S = 2, 3, 11, 9
+
+
+def random_mask(*shape):
+    mask = np.random.default_rng(5).random(shape) < 0.6
+    mask[0, :, min(3, shape[2] - 1)] = False  # a query that may attend to nothing
+    return mask
+
+
+@pytest.mark.parametrize(
+    "mask_shape, bias_shape",
+    [
+        (None, None),
+        ((B, 1, T, S), None),
+        ((B, 1, 1, S), (1, H, T, S)),
+        ((1, 1, T, 1), (B, 1, 1, S)),
+        (None, (1, H, T, 1)),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 4, 9])  # 4 divides neither length
+def test_equals_attention_at_once(mask_shape, bias_shape, size):
+    inputs = [normal(B, H, T, 5), normal(B, H, S, 5, seed=1), normal(B, H, S, 7, seed=2)]
+    inputs += [] if bias_shape is None else [normal(*bias_shape, seed=3)]
+    mask = None if mask_shape is None else random_mask(*mask_shape)
+
+    def in_blocks(query, key, value, bias=None):
+        return blockwise_attention(query, key, value, mask, bias, block_size=size)
+
+    def at_once(query, key, value, bias=None):
+        return scaled_dot_product_attention(query, key, value, mask, bias=bias)
+
+    tensors = [ops.convert_to_tensor(x) for x in inputs]
+    np.testing.assert_allclose(numpy(in_blocks(*tensors)), numpy(at_once(*tensors)), atol=TOLERANCE)
+    for found, expected in zip(gradients(in_blocks, inputs), gradients(at_once, inputs)):
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_causal_equals_a_causal_mask(masked):
+    inputs = [normal(B, H, T, 5, seed=seed) for seed in range(3)]
+    mask = random_mask(B, 1, 1, T) if masked else None
+    both = attention_mask(mask, causal_mask(T))
+
+    def in_blocks(*inputs):
+        return blockwise_attention(*inputs, mask, causal=True, block_size=4)
+
+    def at_once(*inputs):
+        return scaled_dot_product_attention(*inputs, both)
+
+    tensors = [ops.convert_to_tensor(x) for x in inputs]
+    np.testing.assert_allclose(numpy(in_blocks(*tensors)), numpy(at_once(*tensors)), atol=TOLERANCE)
+    for found, expected in zip(gradients(in_blocks, inputs), gradients(at_once, inputs)):
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+def test_a_query_without_keys_gives_zeros():
+    x = ops.convert_to_tensor(normal(1, 1, T, 4))
+    mask = np.ones((1, 1, T, T), bool)
+    mask[..., 6, :] = False
+    attended = numpy(blockwise_attention(x, x, x, mask, block_size=4))
+    assert (attended[:, :, 6] == 0).all() and (attended[:, :, 5] != 0).all()
+
+
+@pytest.mark.parametrize("dtype, unit", [("float16", 2**-11), ("bfloat16", 2**-8)])
+def test_half_precision_is_finite_and_close(dtype, unit):
+    inputs = [ops.cast(normal(B, H, T, 16, seed=seed) * 3, dtype) for seed in range(3)]
+    found = blockwise_attention(*inputs, random_mask(B, 1, T, T), block_size=4)
+    assert keras.backend.standardize_dtype(found.dtype) == dtype
+    expected = scaled_dot_product_attention(
+        *(ops.cast(x, "float32") for x in inputs), random_mask(B, 1, T, T)
+    )
+    # scores of up to 100 in bfloat16 are off by up to a unit, and so are weights by their share
+    tolerance = 12 * (1 if dtype == "float16" else 20) * unit
+    np.testing.assert_allclose(numpy(ops.cast(found, "float32")), numpy(expected), atol=tolerance)
+
+
+def test_large_scores_do_not_overflow():
+    large = ops.convert_to_tensor(np.full((1, 1, 6, 64), 300.0, "float32"))
+    np.testing.assert_allclose(
+        numpy(blockwise_attention(large, large, large, block_size=2)), 300.0, rtol=1e-6
+    )
+
+
+class SmallBlocks(BlockwiseSelfAttention):
+    block_size = 2
+
+
+class SmallCausalBlocks(CausalBlockwiseSelfAttention):
+    block_size = 2
+
+
+class SmallDecoder(BlockwiseTransformerDecoder):
+    attention_layers = {
+        **BlockwiseTransformerDecoder.attention_layers,
+        "self_attention": SmallCausalBlocks,
+    }
+
+
+def test_the_layer_has_the_weights_and_results_of_self_attention():
+    x, valid = normal(B, 7, 8), np.arange(7) < np.array([[7], [4]])
+    plain = MultiHeadSelfAttention(8, 2, name="attention")
+    plain(x)
+    for kind, mask in ((SmallBlocks, None), (SmallCausalBlocks, causal_mask(7))):
+        layer = kind(8, 2, name="attention")
+        layer(x)
+        assert [w.path for w in layer.weights] == [w.path for w in plain.weights]
+        layer.set_weights(plain.get_weights())
+        expected = plain(x, mask=attention_mask(mask, valid))
+        np.testing.assert_allclose(numpy(layer(x, mask=valid)), numpy(expected), atol=TOLERANCE)
+
+
+def test_a_decoder_in_blocks_equals_one_at_once_also_step_by_step():
+    x = normal(B, 7, 8)
+    plain, blockwise = TransformerDecoder(8, 2), SmallDecoder(8, 2)
+    expected = numpy(plain(x))
+    blockwise(x)
+    blockwise.set_weights(plain.get_weights())
+    np.testing.assert_allclose(numpy(blockwise(x)), expected, atol=TOLERANCE)
+    cache = blockwise.start(7, batch_size=B)
+    for position in range(7):
+        mask = (np.arange(7) <= position)[None, None, None]
+        output, cache = blockwise.step(x[:, position : position + 1], cache, position, mask)
+        np.testing.assert_allclose(numpy(output)[:, 0], expected[:, position], atol=TOLERANCE)
+
+
+def test_models_with_blockwise_attention_compute_the_same():
+    settings = {"vocab_size": 20, "embed_dim": 16, "num_heads": 2, "num_layers": 2}
+    tokens = np.random.default_rng(0).integers(0, 20, (2, 6))
+    plain = zoo.causal_lm(**settings)
+    blockwise = zoo.causal_lm(**settings, attention="blockwise")
+    blockwise.set_weights(plain.get_weights())
+    np.testing.assert_allclose(numpy(blockwise(tokens)), numpy(plain(tokens)), atol=TOLERANCE)
+    with pytest.raises(ValueError, match="attention='sparse'"):
+        zoo.causal_lm(**settings, attention="sparse")
+
+
+def test_fit_with_a_dynamic_length():
+    inputs = keras.Input((None, 8))
+    model = keras.Model(inputs, SmallDecoder(8, 2)(inputs))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    for length in (5, 7):
+        before = [numpy(w) for w in model.trainable_variables]
+        x = normal(4, length, 8)
+        model.fit(x, -x, verbose=0)
+        after = [numpy(w) for w in model.trainable_variables]
+        assert all(np.isfinite(w).all() and (w != old).any() for w, old in zip(after, before))

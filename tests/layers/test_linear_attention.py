@@ -1,0 +1,192 @@
+"""Linear attention: parity with the quadratic formula, causality, masks, cached steps."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import zoo
+from tests.layers.test_attention import normal, numpy
+from zoo.layers import (
+    CausalLinearSelfAttention,
+    LinearSelfAttention,
+    LinearTransformerDecoder,
+    MultiHeadSelfAttention,
+    causal_mask,
+    linear_attention,
+    linear_attention_weights,
+    padding_mask,
+)
+
+# float32 sums of a few dozen terms in another order
+TOLERANCE = 1e-5
+B, H, T, S = 2, 3, 11, 9
+
+
+def gradients(function, inputs):
+    """Gradients of the sum of the sines of `function`'s result with respect to its inputs."""
+
+    def loss(*inputs):
+        return ops.sum(ops.sin(function(*inputs)))
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        @tf.function
+        def differentiate(*inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                total = loss(*inputs)
+            return tape.gradient(total, inputs)
+
+        return [x.numpy() for x in differentiate(*map(tf.constant, inputs))]
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return [numpy(x) for x in jax.grad(loss, argnums=tuple(range(len(inputs))))(*inputs)]
+    tensors = [ops.convert_to_tensor(x).requires_grad_() for x in inputs]
+    loss(*tensors).backward()
+    return [numpy(x.grad) for x in tensors]
+
+
+def quadratic(query, key, value, mask=True):
+    """The formula with all weights, in float64."""
+
+    def feature_map(x):
+        x = x.astype("float64")
+        return np.where(x > 0, x, np.expm1(x)) + 1
+
+    weights = np.einsum("bhtd,bhsd->bhts", feature_map(query), feature_map(key)) * mask
+    totals = weights.sum(axis=-1, keepdims=True)
+    return np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0) @ value
+
+
+def heads(queries=T, keys=S):
+    return normal(B, H, queries, 5), normal(B, H, keys, 5, seed=1), normal(B, H, keys, 7, seed=2)
+
+
+def padding(length):
+    return np.arange(length) < np.array([[0], [length - 2]])  # the first one has no keys
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_equals_the_quadratic_formula(masked):
+    query, key, value = heads()
+    mask = padding(S)[:, None, None] if masked else None
+    found = numpy(linear_attention(query, key, value, mask))
+    expected = quadratic(query, key, value, True if mask is None else mask)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    if masked:
+        assert (found[0] == 0).all()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("size", [1, 4, T, 64])
+def test_causal_equals_the_quadratic_formula_with_chunks_of_any_size(size, masked):
+    query, key, value = heads(T, T)
+    valid = np.ones((B, 1, 1, T), bool)
+    valid[0, ..., :2] = valid[1, ..., 5] = not masked
+    found = linear_attention(
+        query, key, value, valid if masked else None, causal=True, chunk_size=size
+    )
+    expected = quadratic(query, key, value, valid & np.tri(T, dtype=bool))
+    np.testing.assert_allclose(numpy(found), expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_equal_those_of_the_weights_one_by_one(causal):
+    inputs = heads(T, T)
+    mask = padding(T)[:, None, None]
+    both = mask & np.tri(T, dtype=bool) if causal else mask
+
+    def one_by_one(query, key, value):
+        return ops.matmul(linear_attention_weights(query, key, both), value)
+
+    found = gradients(lambda *x: linear_attention(*x, mask, causal, 4), inputs)
+    for ours, expected in zip(found, gradients(one_by_one, inputs)):
+        assert np.isfinite(ours).all()
+        np.testing.assert_allclose(ours, expected, atol=TOLERANCE)
+
+
+def test_no_gradient_from_the_past_to_the_future():
+    seen = 5
+
+    def past(*inputs):
+        return linear_attention(*inputs, causal=True, chunk_size=3)[:, :, : seen + 1]
+
+    for gradient in gradients(past, heads(T, T)):
+        assert (gradient[:, :, seen + 1 :] == 0).all()
+        assert (gradient[:, :, seen] != 0).any()
+
+
+def test_the_feature_map_is_positive_far_below_zero():
+    query = normal(1, 1, 2, 4)
+    key, value = np.full((1, 1, 2, 4), -40.0, "float32"), normal(1, 1, 2, 3, seed=1)
+    key[:, :, 1] -= np.log(3.0)  # a third of the weight of the other
+    expected = 0.75 * value[:, :, :1] + 0.25 * value[:, :, 1:]
+    found = numpy(linear_attention(query, key, value))
+    np.testing.assert_allclose(found, np.repeat(expected, 2, axis=2), rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype, unit", [("float16", 2**-11), ("bfloat16", 2**-8)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_half_precision_sums_in_float32(dtype, unit, causal):
+    length = 4096  # the sum of as many weights overflows float16
+    shape = (1, 1, length, 8)
+    query, key = (ops.cast(np.full(shape, 8.0), dtype) for _ in range(2))
+    value = ops.cast(np.full(shape, 0.7), dtype)
+    found = linear_attention(query, key, value, causal=causal)
+    assert keras.backend.standardize_dtype(found.dtype) == dtype
+    np.testing.assert_allclose(numpy(ops.cast(found, "float32")), 0.7, rtol=2 * unit)
+
+
+def test_masks_of_queries_and_biases_are_refused():
+    x = normal(B, T, 8)
+    for kind in (LinearSelfAttention, CausalLinearSelfAttention):
+        layer = kind(8, 2)
+        with pytest.raises(ValueError, match="may not depend on the query"):
+            layer(x, mask=causal_mask(T))
+        with pytest.raises(ValueError, match=r"bias of shape \(1, 2, 11, 11\)"):
+            layer(x, bias=normal(1, 2, T, T))
+
+
+def test_the_layers_have_the_weights_of_self_attention():
+    x, valid = normal(B, T, 8), np.arange(T) < np.array([[T], [4]])
+    layers = [
+        kind(8, 2, name="attention")
+        for kind in (MultiHeadSelfAttention, LinearSelfAttention, CausalLinearSelfAttention)
+    ]
+    for layer in layers:
+        layer(x)
+        assert [w.path for w in layer.weights] == [w.path for w in layers[0].weights]
+    bidirectional = layers[1]
+    query, key, value = bidirectional._project(x)
+    weights = bidirectional.attention_weights(x, mask=valid)
+    expected = bidirectional._output(ops.matmul(weights, value))
+    np.testing.assert_allclose(numpy(bidirectional(x, mask=valid)), numpy(expected), atol=TOLERANCE)
+    first = bidirectional.first_queries(x, 2, mask=padding_mask(valid))
+    np.testing.assert_allclose(numpy(first), numpy(expected)[:, :2], atol=TOLERANCE)
+
+
+def test_a_decoder_step_by_step_equals_the_call():
+    x = normal(B, 7, 8)
+    decoder = LinearTransformerDecoder(8, 2)
+    expected = numpy(decoder(x))
+    _, cache = decoder.step(
+        x[:, :3], decoder.start(7, batch_size=B), 0, np.tri(3, 7, dtype=bool)[None, None]
+    )
+    for position in range(3, 7):
+        mask = (np.arange(7) <= position)[None, None, None]
+        output, cache = decoder.step(x[:, position : position + 1], cache, position, mask)
+        np.testing.assert_allclose(numpy(output)[:, 0], expected[:, position], atol=TOLERANCE)
+
+
+def test_a_causal_model_does_not_see_the_future():
+    model = zoo.causal_lm(
+        vocab_size=20, embed_dim=16, num_heads=2, num_layers=2, attention="linear"
+    )
+    tokens = np.random.default_rng(0).integers(0, 20, (2, 8))
+    changed = np.where(np.arange(8) < 5, tokens, (tokens + 1) % 20)
+    found, expected = numpy(model(changed)), numpy(model(tokens))
+    np.testing.assert_allclose(found[:, :5], expected[:, :5], atol=TOLERANCE)
+    assert np.abs(found[:, 5:] - expected[:, 5:]).max() > 0.01

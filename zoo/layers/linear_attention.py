@@ -1,0 +1,168 @@
+"""Linear attention, in time and memory that grow linearly with the length.
+
+Source: Katharopoulos et al. 2020, "Transformers are RNNs: Fast Autoregressive Transformers with
+Linear Attention", sections 3.2 (bidirectional) and 3.3 (causal).
+
+Axes: B batch, T queries, S keys, H heads, D head width, c chunk; n number of chunks.
+"""
+
+import keras
+from keras import ops
+
+from zoo.layers.attention import MultiHeadSelfAttention
+from zoo.layers.masks import attention_mask
+
+CHUNK_SIZE = 128
+
+
+def linear_attention(query, key, value, mask=None, causal=False, chunk_size=CHUNK_SIZE):
+    """φ(Q)(φ(K)ᵀV), each row divided by φ(Q)Σφ(K); equations 5 and 6 of the paper.
+
+    φ is the `feature_map`. No tensor [B, H, T, S] is computed. Sums are in float32 or wider.
+
+    Args:
+        query: [B, H, T, D].
+        key: [B, H, S, D].
+        value: [B, H, S, value_dim].
+        mask: bool, True = attend, broadcastable to [B, H, 1, S]: it may not depend on the query.
+        causal: whether a query attends to keys at its own position and before only (equations 8
+            and 9); T = S. It is computed in chunks: by masked products within a chunk, and from the
+            sum of φ(K)ᵀV over the chunks before.
+        chunk_size: c.
+
+    Returns:
+        [B, H, T, value_dim] in the dtype of `value`. A query that may attend to nothing gives
+        zeros.
+
+    Raises:
+        ValueError: if the mask depends on the query.
+    """
+    features, keys = feature_map(query), _visible(feature_map(key), mask)
+    # A value of one sums the weights, which the output is divided by.
+    values = ops.cast(value, features.dtype)
+    values = ops.concatenate([values, ops.ones_like(values[..., :1])], axis=-1)
+    if causal:
+        sums = _causal_sums(features, keys, values, chunk_size)
+    else:
+        sums = ops.matmul(features, ops.matmul(_transposed(keys), values))
+    return ops.cast(_divide(sums[..., :-1], sums[..., -1:]), value.dtype)
+
+
+def linear_attention_weights(query, key, mask=None):
+    """The weights of `linear_attention`, of each query over the keys, one by one: [B, H, T, S].
+
+    Time and memory are quadratic in the length, and any mask of `zoo.layers.attention_weights` is
+    allowed. They are in the dtype of `query`.
+    """
+    weights = ops.matmul(feature_map(query), _transposed(feature_map(key)))
+    if mask is not None:
+        weights = ops.where(mask, weights, 0.0)
+    return ops.cast(_divide(weights, ops.sum(weights, axis=-1, keepdims=True)), query.dtype)
+
+
+def feature_map(x):
+    """elu(x) + 1, equation 7, in float32 or wider: x + 1 if x > 0, and otherwise exp(x)."""
+    x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+    # elu(x) + 1 itself is rounded to zero from x = -17 on.
+    return ops.where(x > 0.0, x + 1.0, ops.exp(ops.minimum(x, 0.0)))
+
+
+def _visible(keys, mask):
+    if mask is None:
+        return keys
+    mask = attention_mask(mask)
+    if mask.shape[2] != 1:
+        raise ValueError(
+            "The mask of linear attention may not depend on the query: it has shape [B, S], True "
+            f"where a key is real, or [B, 1, 1, S]. Received: shape {tuple(mask.shape)}. For "
+            "causal attention, use `causal=True` or zoo.layers.CausalLinearSelfAttention."
+        )
+    return ops.where(_transposed(mask), keys, 0.0)
+
+
+def _causal_sums(query, key, value, size):
+    """Σ (φ(q_t)·φ(k_s)) v_s over s ≤ t, of features: [B, H, T, value_dim]."""
+    length = ops.shape(query)[2]
+    query, key, value = (_chunks(x, size) for x in (query, key, value))
+    products = ops.cumsum(ops.matmul(_transposed(key), value), axis=2)
+    before = ops.pad(products[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0), (0, 0)])
+    within = ops.tril(ops.matmul(query, _transposed(key)))
+    sums = ops.matmul(query, before) + ops.matmul(within, value)
+    batch, heads, count, size, width = ops.shape(sums)
+    return ops.reshape(sums, (batch, heads, count * size, width))[:, :, :length]
+
+
+def _chunks(x, size):
+    """[B, H, T, D] -> [B, H, n, c, D], padded by zeros."""
+    batch, heads, length, width = ops.shape(x)
+    count = -(-length // size)
+    x = ops.pad(x, [(0, 0), (0, 0), (0, count * size - length), (0, 0)])
+    return ops.reshape(x, (batch, heads, count, size, width))
+
+
+def _divide(sums, totals):
+    return sums / ops.where(totals > 0.0, totals, 1.0)
+
+
+def _transposed(x):
+    return ops.swapaxes(x, -1, -2)
+
+
+@keras.saving.register_keras_serializable("zoo")
+class LinearSelfAttention(MultiHeadSelfAttention):
+    """Self-attention in several heads by `zoo.layers.linear_attention`.
+
+    The weights are those of `zoo.layers.MultiHeadSelfAttention`. There are never all attention
+    weights to drop some of: in training, `dropout` drops keys, each for all queries of a head at
+    once (Zehui et al. 2019, "DropAttention", section 3).
+
+    Args, Output: see `zoo.layers.MultiHeadSelfAttention`.
+
+    Inputs: `x` [B, T, any width]; `mask` bool, True = attend, [B, T] or broadcastable to
+    [B, H, 1, T]; `angles` of `zoo.layers.RotaryPositions`, by which queries and keys are rotated
+    before the feature map; `bias` has to be None.
+
+    Raises:
+        ValueError: as `zoo.layers.MultiHeadSelfAttention`; on a call, if the mask depends on the
+            query or there is a bias.
+    """
+
+    _dropout_shape = (None, None, None, 1)
+
+    def _attention(self, query, key, value, mask, dropout, bias, causal=False):
+        _check_bias(bias)
+        value = dropout(value)  # the product with weights whose columns are dropped
+        return linear_attention(query, key, value, mask, causal)
+
+    def step(self, x, cache, position, mask, bias=None, angles=None):
+        _check_bias(bias)
+        query, key, value = self._project(x, angles)
+        cache = cache.write(key, value, position)
+        weights = linear_attention_weights(query, cache.key, attention_mask(mask))
+        return self._output(ops.matmul(weights, cache.value)), cache
+
+    def attention_weights(self, x, mask=None, bias=None, angles=None):
+        _check_bias(bias)
+        query, key, _ = self._project(x, angles)
+        return linear_attention_weights(query, key, attention_mask(mask, keys=x))
+
+
+@keras.saving.register_keras_serializable("zoo")
+class CausalLinearSelfAttention(LinearSelfAttention):
+    """`zoo.layers.LinearSelfAttention` of each position to itself and those before.
+
+    Its masks must not be causal as well. `step` attends to a cache of keys and values, as it allows
+    any mask, and takes time that is linear in the length of the cache.
+    """
+
+    def call(self, x, mask=None, bias=None, angles=None):
+        mask = attention_mask(mask, keys=x)
+        return self._attend(*self._project(x, angles), mask, bias, causal=True)
+
+
+def _check_bias(bias):
+    if bias is not None:
+        raise ValueError(
+            "Linear attention has no scores that a bias could be added to. Received: a bias of "
+            f"shape {tuple(bias.shape)}. Use absolute or rotary positions, or another attention."
+        )
