@@ -120,6 +120,12 @@ TEXT_CLASSIFIER = {
     "epsilon": 1e-3,
     "kernel_initializer": "he_normal",
 }
+_WITH_A_CLASS_TOKEN = {
+    "pool": "cls",
+    "norm": "pre",
+    "positions": "relative",
+    "attention": "blockwise",
+}
 CASES = {
     "vit": Case(
         lambda **k: zoo.vit(**{**VIT, **k}),
