@@ -9,6 +9,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from zoo.classifier import encode_texts
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
 from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
@@ -60,7 +61,9 @@ def write_text_classifier(classifier, folder, top_k):
     """
     signatures = TextClassifierSignatures(classifier, top_k)
     loaded = _write(signatures, folder)
-    texts = _texts(classifier.tokenizer)
+    texts, limit = _texts(classifier.tokenizer), classifier.model.max_length
+    rows = encode_texts(classifier.tokenizer, texts)
+    texts = [text for text, row in zip(texts, rows) if len(row) <= limit]
     expected = classifier.probabilities(texts)
     difference = _of_classes(classifier, loaded, tf.constant(texts), expected)
     return _report(signatures, loaded, difference, classifier.model)
