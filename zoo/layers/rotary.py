@@ -44,13 +44,13 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
         self.store(locals())
 
     def call(self, positions):
-        positions = ops.cast(positions, "float32")[:, None, :, ..., None]
         pairs = self.key_dim // 2 // self.num_axes
         frequencies = ops.exp(
             ops.arange(pairs, dtype="float32") * (-math.log(self.max_wavelength) / pairs)
         )
-        angles = positions * frequencies
-        angles = ops.reshape(angles, (*ops.shape(angles)[:3], self.key_dim // 2))
+        angles = ops.expand_dims(ops.cast(positions, "float32"), axis=-1) * frequencies
+        batch, length = ops.shape(positions)[:2]
+        angles = ops.reshape(angles, (batch, 1, length, self.key_dim // 2))
         cosines_and_sines = ops.concatenate([ops.cos(angles), ops.sin(angles)], axis=-1)
         return ops.cast(cosines_and_sines, self.compute_dtype)
 
