@@ -48,6 +48,21 @@ def test_as_many_new_tokens_as_fit(generator):
         generator(["the", "the " * 40], max_new_tokens=30)
 
 
+def logits_after(generator, tokens):
+    logits = np.array(generator.model(np.array([tokens])))[0, -1].astype("float64")
+    logits[[PAD_ID, BOS_ID]] = -np.inf  # never generated
+    return logits
+
+
+def tokens_of(generator, prompt):
+    return [BOS_ID, *generator.tokenizer.encode([prompt])[0]]
+
+
+def text_of(generator, tokens):
+    kept = [token for token in tokens if token not in (BOS_ID, EOS_ID, PAD_ID)]
+    return generator.tokenizer.decode([kept])[0]
+
+
 @pytest.mark.parametrize("positions", ["learned", "rotary", "relative", "sinusoidal"])
 def test_greedy_search_takes_the_most_likely_token(positions):
     generator = generator_of(positions)
@@ -60,9 +75,7 @@ def test_greedy_search_takes_the_most_likely_token(positions):
                 break
         assert found[0].text == text_of(generator, tokens)
         new = tokens[len(tokens_of(generator, prompt)) :]
-        logits = np.array(generator.model(np.array([tokens[:-1]])))[0, -len(new) :].astype(
-            "float64"
-        )
+        logits = np.array(generator.model(np.array([tokens[:-1]])))[0, -len(new) :]
         log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
         score = log_probs[np.arange(len(new)), new].sum()
         assert found[0].score == pytest.approx(score, abs=1e-3)
