@@ -119,7 +119,7 @@ def table(args, rows, column, unit):
     for run in PASSES:
         for kind in args.kinds:
             found = [x[column] for x in rows if (x["kind"], x["run"]) == (kind, run)]
-            cells = [f"{x:,.0f}" if x >= 100 else f"{x:.2g}" for x in found]
+            cells = [f"{x:,.0f}" if x >= 10 else f"{x:.2g}" for x in found]
             lines.append(f"| {kind}, {run} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
