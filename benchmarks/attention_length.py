@@ -12,12 +12,21 @@ Axes: B batch, T tokens, H heads, D head width.
 
 import argparse
 import json
+import multiprocessing
 import pathlib
 import resource
 import statistics
-import subprocess
 import sys
 import time
+
+import tensorflow as tf
+
+from zoo.layers import (
+    blockwise_attention,
+    causal_mask,
+    linear_attention,
+    scaled_dot_product_attention,
+)
 
 KINDS = ("softmax", "blockwise", "linear", "softmax causal", "blockwise causal", "linear causal")
 PASSES = ("forward", "forward and backward")
@@ -36,22 +45,11 @@ def parse():
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--json", type=pathlib.Path, help="file to keep the measurements in")
     parser.add_argument("--image", type=pathlib.Path, default=DOCS / "long_sequences.png")
-    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)  # kind, pass, length
     return parser.parse_args()
 
 
-def worker(args):
-    """Measures in this process: prints {"mib": .., "seconds": ..} as JSON."""
-    import tensorflow as tf
-
-    from zoo.layers import (
-        blockwise_attention,
-        causal_mask,
-        linear_attention,
-        scaled_dot_product_attention,
-    )
-
-    kind, run, length = args.worker[0], args.worker[1], int(args.worker[2])
+def worker(args, kind, run, length):
+    """Measures in this process: (peak memory in MiB, seconds)."""
     name, _, causal = kind.partition(" ")
     causal = bool(causal)
     attend = {
@@ -82,22 +80,17 @@ def worker(args):
         start = time.perf_counter()
         tf.nest.map_structure(lambda x: x.numpy(), compute(*inputs))
         seconds.append(time.perf_counter() - start)
-    print(json.dumps({"mib": peak_mib() - before, "seconds": seconds[-1]}))
+    return {"mib": peak_mib() - before, "seconds": seconds[-1]}
 
 
 def peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def measure(args, kind, run, length):
-    settings = [f"--num-heads={args.num_heads}", f"--key-dim={args.key_dim}"]
-    command = [sys.executable, __file__, *settings, f"--rounds={args.rounds}"]
-    result = subprocess.run(
-        [*command, "--worker", kind, run, str(length)], capture_output=True, text=True
-    )
-    if result.returncode:
-        raise RuntimeError(result.stderr)
-    return json.loads(result.stdout.splitlines()[-1])
+def measure(*arguments):
+    # Forking saves importing TensorFlow each time. This process has not used it, as it must not.
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.apply(worker, arguments)
 
 
 def measure_all(args):
@@ -126,7 +119,7 @@ def table(args, rows, column, unit):
     for run in PASSES:
         for kind in args.kinds:
             found = [x[column] for x in rows if (x["kind"], x["run"]) == (kind, run)]
-            cells = [f"{x:,.0f}" if x >= 100 else f"{x:.2g}" for x in found]
+            cells = [f"{x:,.0f}" if x >= 10 else f"{x:.2g}" for x in found]
             lines.append(f"| {kind}, {run} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -166,5 +159,4 @@ def main(args):
 
 
 if __name__ == "__main__":
-    arguments = parse()
-    worker(arguments) if arguments.worker else main(arguments)
+    main(parse())
