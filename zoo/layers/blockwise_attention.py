@@ -35,8 +35,8 @@ def blockwise_attention(
     Args:
         query, key, value, mask, bias: see `zoo.layers.attention_weights` and
             `zoo.layers.scaled_dot_product_attention`.
-        causal: whether a query attends to keys at its own position and before only, which takes
-            half the time; T = S.
+        causal: whether a query attends to keys at its own position and before only; T = S. Blocks
+            of keys after the queries are skipped.
         block_size: b.
 
     Returns:
@@ -272,7 +272,7 @@ class BlockwiseSelfAttention(MultiHeadSelfAttention):
 class CausalBlockwiseSelfAttention(BlockwiseSelfAttention):
     """`zoo.layers.BlockwiseSelfAttention` of each position to itself and those before.
 
-    Its masks need not be causal, which saves memory and half the time.
+    Its masks need not be causal, which saves memory and the time for later keys.
     """
 
     def call(self, x, mask=None, bias=None, angles=None):
