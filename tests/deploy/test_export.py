@@ -40,7 +40,7 @@ def small_classifier(**settings):
     "settings",
     [
         {"pool": "mean", "num_registers": 2, "norm": "post", "dtype": "mixed_bfloat16"},
-        pytest.param({"pool": "mean", "num_registers": 2}, marks=pytest.mark.slow),
+        pytest.param({"pool": "mean", "num_registers": 2, "norm": "post"}, marks=pytest.mark.slow),
         pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.slow),
     ],
     ids=str,
