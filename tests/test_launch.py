@@ -84,7 +84,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_signals_are_training_argument(number, status):
+def test_signals_are_passed_on_to_the_workers(number, status):
     line = command(2, sys.executable, "-c", WAIT)
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=ENVIRONMENT)
     assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] ready\n", "[1] ready\n"]

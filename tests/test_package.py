@@ -23,7 +23,11 @@ def test_import_is_light():
 
 @pytest.mark.parametrize(
     "first",
-    ["zoo.layers", "zoo, tensorflow, keras"],
+    [
+        "zoo, tensorflow, keras",
+        pytest.param("zoo.layers", marks=pytest.mark.slow),
+        pytest.param("zoo.translator", marks=pytest.mark.slow),
+    ],
 )
 def test_any_module_may_be_imported_first(first, tmp_path):
     """In a process of its own; Keras opens our models afterwards."""

@@ -43,10 +43,10 @@ def launch(command, workers):
     environments = _environments(workers)
     processes = []
     try:
-        for environment in environments:
-            processes.append(_start(command, environment))
-        threads = [_forward_output(process, index) for index, process in enumerate(processes)]
         with _forward_signals(processes):
+            for environment in environments:
+                processes.append(_start(command, environment))
+            threads = [_forward_output(process, index) for index, process in enumerate(processes)]
             status = _wait(processes)
     finally:
         _terminate(processes)

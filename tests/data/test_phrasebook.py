@@ -126,7 +126,7 @@ def test_what_the_grammar_makes_of_a_witness(source, target):
     for _ in range(30_000):
         english, spanish = sentences.draw()
         found += [spanish] * (english == source)
-        if found:
+        if len(found) == 2:
             break
     assert {*found} == {target}
 

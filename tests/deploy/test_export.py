@@ -38,7 +38,11 @@ def small_classifier(**settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"pool": "mean", "num_registers": 2, "norm": "post"}, {"dtype": "mixed_bfloat16"}],
+    [
+        {"pool": "mean", "num_registers": 2, "norm": "post", "dtype": "mixed_bfloat16"},
+        pytest.param({"pool": "mean", "num_registers": 2, "norm": "post"}, marks=pytest.mark.slow),
+        pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_every_kind_of_vit_is_exported(settings, tmp_path):

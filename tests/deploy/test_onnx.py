@@ -83,7 +83,10 @@ def test_mixed_precision_is_exported_in_float32(tmp_path, precision):
     [
         {"positions": "sinusoidal", "norm": "post", "shared": "target", "activation": "relu"},
         {"positions": "learned", "shared": "all", "activation": "gelu", "num_decoder_layers": 2},
-        {"positions": "relative", "shared": "none", "activation": "silu"},
+        pytest.param(
+            {"positions": "relative", "shared": "none", "activation": "silu"},
+            marks=pytest.mark.slow,  # tests/deploy/test_litert.py has the same
+        ),
         {"positions": "rotary", "norm": "pre"},
         {"precision": "mixed_bfloat16"},
     ],

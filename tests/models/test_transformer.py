@@ -262,7 +262,14 @@ def test_mixed_precision(policy):
     assert np.isfinite(ops.convert_to_numpy(logits)).all()
 
 
-@pytest.mark.parametrize("settings", [{"shared": "all"}, {"shared": "target"}, {"shared": "none"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"shared": "target"},
+        pytest.param({"shared": "all"}, marks=pytest.mark.slow),
+        pytest.param({"shared": "none"}, marks=pytest.mark.slow),
+    ],
+)
 def test_it_learns_to_copy(settings):
     """With every way of sharing, each weight moves and the loss falls."""
     keras.utils.set_random_seed(0)

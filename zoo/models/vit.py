@@ -30,7 +30,7 @@ SIZES = {
 POOLS = ("cls", "mean", "cls+mean")
 
 
-def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, **settings):
+def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=None, **settings):
     """Builds a Vision Transformer of a published size, or of any size by hand.
 
     ``zoo.vit("B/16", num_classes=10)`` is ViT-B with patches of 16x16 pixels. Without a size, give
@@ -39,7 +39,7 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, **settings):
 
     Args:
         size: "Ti", "S", "B", "L" or "H", a slash and the patch size in pixels; or None.
-        input_shape, num_classes, **settings: see `zoo.models.ViT`.
+        input_shape, num_classes, patch_size, **settings: see `zoo.models.ViT`.
 
     Returns:
         A built `zoo.models.ViT`.
@@ -47,6 +47,8 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, **settings):
     Raises:
         ValueError: if the size is unknown or incomplete.
     """
+    if patch_size is not None:
+        settings["patch_size"] = patch_size
     if size is not None:
         settings = {**_published(size, **settings), **settings}
     missing = [name for name in ("patch_size", *Size._fields[:3]) if name not in settings]
