@@ -43,6 +43,8 @@ def random_images(classifier, count):
         {"num_registers": 2, "layer_scale": 0.3},
         {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
         {"make": zoo.resnet},
+        {"attention": "linear", "positions": "rotary"},
+        {"attention": "blockwise", "positions": "relative", "image": (24, 24, 3), "patch_size": 1},
     ],
 )
 def test_a_classifier(tmp_path, options):

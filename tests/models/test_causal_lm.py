@@ -268,6 +268,8 @@ def test_steps_in_mixed_precision(positions, policy):
         ("gpt2", {"norm": "middle"}, "norm must be"),
         ("gpt2", {"num_heads": 7}, "embed_dim=768, num_heads=7"),
         ("gpt2", {"positions": "rotary", "key_dim": 7}, "Received: key_dim=7"),
+        ("gpt2", {"attention": "sparse"}, "attention='sparse'"),
+        ("gpt2", {"attention": "linear", "positions": "relative"}, "Linear .*positions='relative'"),
         ("gpt2", {"num_layers": 0}, "num_layers=0"),
         ("gpt2", {"vocab_size": 0}, "vocab_size=0"),
     ],

@@ -329,6 +329,8 @@ def test_stochastic_depth_grows_to_the_last_block():
         ({**SMALL, "activation": "gelo"}, "gelo"),
         ({**SMALL, "positions": "sinusoidal"}, "positions='sinusoidal'"),
         ({**SMALL, "positions": "rotary", "key_dim": 6}, "multiple of 4. Received: key_dim=6"),
+        ({**SMALL, "attention": "sparse"}, "attention='sparse'"),
+        ({**SMALL, "attention": "linear", "positions": "relative"}, "positions='relative'"),
     ],
 )
 def test_bad_arguments(arguments, message):

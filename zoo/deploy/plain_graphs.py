@@ -11,9 +11,15 @@ from keras import ops
 from zoo.layers import Cache, DecoderCache, KeyValue
 
 
-def in_float32(model, input_shape=None):
-    """Returns a float32 copy of a model."""
-    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
+def plain_copy(model, input_shape=None):
+    """A copy of a model in float32, and without the loops of blockwise attention.
+
+    Converters do not support these loops; softmax attention computes the same.
+    """
+    config = {**model.get_config(), "dtype": "float32"}
+    if config.get("attention") == "blockwise":
+        config["attention"] = "softmax"
+    copy = type(model).from_config(config)
     copy.build(input_shape)
     for mine, theirs in zip(copy.weights, model.weights, strict=True):
         mine.assign(theirs)
@@ -52,7 +58,7 @@ class PixelClassifier:
 
     def __init__(self, classifier):
         shape = classifier.model.input_shape
-        self.model = in_float32(classifier.model, (None, *shape))
+        self.model = plain_copy(classifier.model, (None, *shape))
         self.inputs = {"pixels": ("uint8", ["B", *shape])}
         self.outputs = {"probabilities": ("float32", ["B", len(classifier.class_names)])}
         self._normalise = classifier.preprocessing.normalise
@@ -74,7 +80,7 @@ class StepGraphs:
     """
 
     def __init__(self, model):
-        self.model = in_float32(model)
+        self.model = plain_copy(model)
         memory = {**self._heads("memory", "S"), "memory_mask": ("bool", ["B", "S"])}
         self.encode_inputs = {"source": ("int32", ["B", "S"])}
         self.encode_outputs = memory

@@ -59,10 +59,16 @@ DECODERS = {
 }
 
 
-def check_attention(name):
-    """Raises ValueError if there are no blocks with an attention of this name."""
+def check_attention(name, positions):
+    """Raises ValueError if there are no blocks with this attention, or not for these positions."""
     if name not in ENCODERS:
         raise ValueError(
             f"attention must be one of {', '.join(map(repr, ENCODERS))}. "
             f"Received: attention={name!r}."
+        )
+    if name == "linear" and positions == "relative":
+        raise ValueError(
+            "Linear attention has no scores that relative positions could be added to. Use "
+            "positions='rotary', or another attention. "
+            f"Received: attention={name!r}, positions={positions!r}."
         )

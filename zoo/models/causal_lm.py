@@ -127,7 +127,7 @@ class CausalLM(Decoder):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
         self.store(locals())
         self.check_positions()
-        check_attention(attention)
+        check_attention(attention, positions)
         if vocab_size < 1 or num_layers < 1:
             raise ValueError(
                 "vocab_size and num_layers must be at least 1. "

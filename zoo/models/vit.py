@@ -109,8 +109,9 @@ class ViT(PatchModel):
         normalize_embeddings: whether to normalize before the first block (Radford et al. 2021).
         normalize_pooled: whether a pre-norm model normalizes the input of its head in place of the
             last block's output (He et al. 2021, MAE, fine-tuned).
-        attention: "softmax"; "blockwise", which computes the same in less memory; or "linear": see
-            `zoo.layers.BlockwiseSelfAttention` and `zoo.layers.LinearSelfAttention`.
+        attention: "softmax"; "blockwise", which computes the same in less memory; or "linear",
+            which excludes relative positions: see `zoo.layers.BlockwiseSelfAttention` and
+            `zoo.layers.LinearSelfAttention`.
 
     Input: images [B, H, W, C], floating point, already normalized.
 
@@ -256,7 +257,7 @@ class ViT(PatchModel):
             raise ValueError(
                 f"positions must be one of {POSITIONS}. Received: positions={self.positions!r}."
             )
-        check_attention(self.attention)
+        check_attention(self.attention, self.positions)
         if len(self.input_shape) != 3 or None in self.input_shape:
             raise ValueError(
                 f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
