@@ -2,25 +2,37 @@
 
 import pathlib
 
-from zoo import classifier, generator, translator
+from zoo import checkpoints, classifier, generator, translator
 
 
-def load(folder):
-    """Loads the trained model of a run.
+def load(path, **options):
+    """Loads the trained model of a run, or published weights.
 
     Args:
-        folder: run directory, such as "runs/vit_cifar10".
+        path: run directory, such as "runs/vit_cifar10"; or a folder or file of published weights,
+            see docs/checkpoints.md.
+        **options: for published weights, arguments of the model that differ from the published
+            ones: ``num_classes=7`` gives the model a new head, and another `input_shape` resizes
+            the positions.
 
     Returns:
         `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,
         `zoo.translator.Translator` or `zoo.generator.TextGenerator`.
 
     Raises:
-        FileNotFoundError: if the directory does not exist or contains no finished run.
+        FileNotFoundError: if there is no such path, or it contains no finished run.
+        zoo.checkpoints.CheckpointError: if published weights cannot be used.
     """
-    folder = pathlib.Path(folder)
+    folder = pathlib.Path(path)
+    if checkpoints.is_checkpoint(folder):
+        return checkpoints.load(folder, **options)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no run folder {folder}.")
+    if options:
+        raise ValueError(
+            f"A run is loaded as it was trained. Received: {', '.join(options)}, and the run "
+            f"folder {folder}."
+        )
     classes = {
         classifier.DESCRIPTION_FILE: classifier.ImageClassifier,
         classifier.TEXT_DESCRIPTION_FILE: classifier.TextClassifier,

@@ -12,6 +12,9 @@ import tensorflow as tf
 from zoo.data.image_header import refusal
 from zoo.errors import UserError
 
+# of `tf.raw_ops.ScaleAndTranslate`
+_KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic"}
+
 
 class ImageError(UserError):
     """An image cannot be used; the message names it and says why."""
@@ -19,7 +22,7 @@ class ImageError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class ImagePreprocessing:
-    """Resizes so that the shorter side fits, crops the centre, and normalises each channel.
+    """Resizes images, crops the centre, and normalises each channel.
 
     Used for training, evaluation and inference, and saved with the model.
 
@@ -28,12 +31,17 @@ class ImagePreprocessing:
         channels: C: 1 for grey or 3 for RGB; images are converted as needed.
         mean: mean of each channel, of pixels scaled to [0, 1].
         std: standard deviation of each channel.
+        resize: what images are resized to before the crop: the length of the shorter side; or
+            (height, width), which may distort them. By default they are just large enough.
+        interpolation: "bilinear" or "bicubic", antialiased.
     """
 
     image_size: tuple[int, int]
     channels: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    resize: int | tuple[int, int] | None = None
+    interpolation: str = "bilinear"
 
     def read(self, image):
         """Reads one image, resizes and crops it.
@@ -77,20 +85,40 @@ class ImagePreprocessing:
         size = tf.constant(self.image_size)
         if not tf.executing_eagerly() or tuple(pixels.shape[:2]) != tuple(self.image_size):
             own = tf.cast(tf.shape(pixels)[:2], tf.float64)
-            resized = tf.round(own * tf.reduce_max(tf.cast(size, tf.float64) / own))
-            resized = tf.maximum(size, tf.cast(resized, tf.int32))
+            resized = self._resized(own)
             # like `tf.image.resize` with antialias=True, but computes the cropped part only
             pixels = tf.raw_ops.ScaleAndTranslate(
                 images=pixels[None],
                 size=size,
                 scale=tf.cast(resized, tf.float32) / tf.cast(own, tf.float32),
                 translation=-tf.cast((resized - size) // 2, tf.float32),
-                kernel_type="triangle",
+                kernel_type=_KERNELS[self.interpolation],
                 antialias=True,
             )[0]
             pixels = tf.cast(tf.clip_by_value(tf.round(pixels), 0.0, 255.0), tf.uint8)
         pixels = _with_channels(pixels, self.channels)  # after resizing, as there are fewer pixels
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))
+
+    def _resized(self, own):
+        """The size to resize to before the crop, at least `image_size`: int32 [2]."""
+        if isinstance(self.resize, tuple):
+            return tf.constant(self.resize)
+        if self.resize is None:
+            factor = tf.reduce_max(tf.cast(self.image_size, tf.float64) / own)
+            resized = tf.cast(tf.round(own * factor), tf.int32)
+        else:
+            resized = tf.cast(self.resize * own / tf.reduce_min(own), tf.int32)
+        return tf.maximum(self.image_size, resized)
+
+    def with_size(self, image_size):
+        """The same for another size of images; they are resized in proportion."""
+        scale = image_size[0] / self.image_size[0]
+        resize = self.resize
+        if isinstance(resize, tuple):
+            resize = tuple(round(side * scale) for side in resize)
+        elif resize is not None:
+            resize = round(resize * scale)
+        return dataclasses.replace(self, image_size=tuple(image_size), resize=resize)
 
     def normalise(self, pixels):
         """Normalises [..., C] of values in 0..255 to float32 model inputs."""

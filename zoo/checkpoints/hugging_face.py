@@ -1,0 +1,98 @@
+"""The metadata of Hugging Face's folders: config.json and preprocessor_config.json."""
+
+import json
+import pathlib
+
+from zoo.checkpoints.errors import CheckpointError
+from zoo.data.preprocessing import ImagePreprocessing
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+# Pillow's numbers of filters
+_INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
+
+
+def read_json(path):
+    """A file of metadata as a dict."""
+    path = pathlib.Path(path)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} holds no JSON object.")
+    return found
+
+
+def activation(config):
+    """The activation of the feed-forward network, by its name in the zoo."""
+    for key in ("hidden_act", "activation_function"):
+        if key in config:
+            if config[key] in ACTIVATIONS:
+                return ACTIVATIONS[config[key]]
+            raise CheckpointError(f"config.json: {key} {config[key]!r} is not supported.")
+    raise CheckpointError("config.json names no activation: hidden_act is missing.")
+
+
+def class_names(config):
+    """The names of the classes; "LABEL_0" and so on if the file has none."""
+    names = {int(index): str(name) for index, name in config.get("id2label", {}).items()}
+    return [names.get(index, f"LABEL_{index}") for index in range(len(names))]
+
+
+def preprocessing(folder, config, size):
+    """What the folder's image processor does: `zoo.data.preprocessing.ImagePreprocessing`.
+
+    Args:
+        folder: path of the folder.
+        config: of the model.
+        size: (H, W) of the model.
+    """
+    path, channels = (
+        pathlib.Path(folder) / "preprocessor_config.json",
+        config.get("num_channels", 3),
+    )
+    half = (0.5,) * channels
+    if not path.is_file():
+        return ImagePreprocessing(size, channels, half, half)
+    found = read_json(path)
+    kind = str(found.get("image_processor_type") or found.get("feature_extractor_type"))
+    scale = found.get("rescale_factor", 1 / 255)
+    if found.get("do_rescale", True) and abs(scale * 255 - 1) > 1e-6:
+        raise CheckpointError(f"{path}: rescale_factor {scale} is not supported.")
+    mean, std = (found.get(name, half) for name in ("image_mean", "image_std"))
+    if not found.get("do_normalize", True):
+        mean, std = (0.0,) * channels, (1.0,) * channels
+    resample = found.get("resample", 3 if kind.startswith(("DeiT", "Bit")) else 2)
+    if resample not in _INTERPOLATIONS:
+        raise CheckpointError(f"{path}: resample {resample} is not supported.")
+    crop = _size(found.get("crop_size")) if found.get("do_center_crop") else None
+    resize = _size(found.get("size"))
+    if not found.get("do_resize", True):
+        raise CheckpointError(f"{path}: do_resize must be true.")
+    return ImagePreprocessing(
+        image_size=crop or (resize if isinstance(resize, tuple) else (resize, resize)),
+        channels=channels,
+        mean=tuple(mean),
+        std=tuple(std),
+        resize=resize,
+        interpolation=_INTERPOLATIONS[resample],
+    )
+
+
+def _size(size):
+    """224 or {"height": 224, "width": 224} -> (224, 224); {"shortest_edge": 256} -> 256."""
+    if isinstance(size, dict):
+        if "shortest_edge" in size:
+            return int(size["shortest_edge"])
+        return (int(size["height"]), int(size["width"]))
+    return None if size is None else (int(size), int(size))

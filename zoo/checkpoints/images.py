@@ -1,0 +1,71 @@
+"""From the tensors and the metadata of a Vision Transformer to a classifier."""
+
+import zoo
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.mapping import assign, changed
+from zoo.classifier import ImageClassifier
+from zoo.layers import LearnedPositions, patch_grid
+
+HEADS = (r"head/.*", r"distillation_head/.*", r"head_norm/.*")
+
+
+def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored, options):
+    """Builds a Vision Transformer and assigns its weights.
+
+    Args:
+        tensors: `zoo.checkpoints.tensors.Tensors`.
+        table: see `zoo.checkpoints.mapping`.
+        settings: arguments of `zoo.vit`, without `num_classes`.
+        preprocessing: `zoo.data.preprocessing.ImagePreprocessing` of the published model.
+        class_names: those of the head in the file; empty if there is none.
+        ignored: see `zoo.checkpoints.mapping.assign`.
+        options: what the caller asks for instead: arguments of `zoo.vit`.
+
+    Returns:
+        `zoo.classifier.ImageClassifier`.
+
+    Raises:
+        CheckpointError: if there is no head and no `num_classes`, or the tensors do not fit.
+    """
+    num_classes = options.pop("num_classes", len(class_names))
+    if not num_classes:
+        raise CheckpointError(
+            f"{tensors.path} has no classification head. Pass num_classes=..., for a new one."
+        )
+    native, kept = settings["input_shape"], ()
+    settings = {**settings, **options}
+    if num_classes != len(class_names):
+        kept, class_names = HEADS, [str(index) for index in range(num_classes)]
+        of_heads = [
+            name for path, source in table.items() if _is_of_head(path) for name in source.names
+        ]
+        ignored = (*ignored, *of_heads)
+        print(f"{tensors.path}: the classification head is new, with {num_classes} classes.")
+    try:
+        model = zoo.vit(**settings, num_classes=num_classes)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{tensors.path}: {error}") from None
+    assign(model, tensors, _resized(table, model, native), ignored, kept)
+    size = tuple(model.input_shape[:2])
+    return ImageClassifier(model, preprocessing.with_size(size), class_names)
+
+
+def _is_of_head(path):
+    return path.split("/")[0] in ("head", "distillation_head", "head_norm")
+
+
+def _resized(table, model, native):
+    """The table, with learned positions of another image size resized."""
+    grids = [patch_grid(shape[:2], model.patch_size) for shape in (native, model.input_shape)]
+    path = "patch_positions/embeddings"
+    if grids[0] == grids[1] or path not in table:
+        return table
+    prefix = model.num_prefix_tokens if model.prefix_positions else 0
+
+    def resize(positions):
+        layer = LearnedPositions(grids[0], prefix, model.interpolation)
+        layer.build((None, None, model.embed_dim))
+        layer.embeddings.assign(positions)
+        return layer.resized(grids[1]).numpy()
+
+    return {**table, path: changed(table[path], resize)}

@@ -1,0 +1,55 @@
+"""Which format a path has."""
+
+import pathlib
+
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.tensors import read_file, read_folder
+
+FILES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
+_VIT = ("vit", "deit", "dinov2", "dinov2_with_registers")
+
+
+def is_checkpoint(path):
+    """Whether a path looks like published weights: a file of tensors, or a folder with a config."""
+    path = pathlib.Path(path)
+    return (path.is_file() and path.suffix in FILES) or (path / "config.json").is_file()
+
+
+def load(path, **options):
+    """Loads published weights.
+
+    Args:
+        path: of a file of tensors or of a folder with config.json.
+        **options: arguments of the model that differ from the published ones, such as
+            `num_classes` and `input_shape`.
+
+    Raises:
+        CheckpointError: if the format is not supported or the weights do not fit.
+    """
+    path = pathlib.Path(path)
+    if path.is_file():
+        return _load_file(path, options)
+    from zoo.checkpoints.hugging_face import read_json
+
+    config = read_json(path / "config.json")
+    kind = config.get("model_type")
+    if kind in _VIT:
+        from zoo.checkpoints import hugging_face_vit
+
+        return hugging_face_vit.load(path, config, read_folder(path), options)
+    if "architecture" in config:
+        from zoo.checkpoints import timm_vit
+
+        return timm_vit.load(read_folder(path), config, options)
+    raise CheckpointError(f"{path / 'config.json'}: model_type {kind!r} is not supported.")
+
+
+def _load_file(path, options):
+    tensors = read_file(path)
+    if path.suffix == ".npz":
+        from zoo.checkpoints import google_vit
+
+        return google_vit.load(tensors, options)
+    from zoo.checkpoints import timm_vit
+
+    return timm_vit.load(tensors, {}, options)

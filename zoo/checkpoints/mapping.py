@@ -1,0 +1,173 @@
+"""Tensors of a file to variables of a model, as a table of names.
+
+A table says for each variable of a model, by its path without the name of the model, which tensors
+of the file it is made of, and how:
+
+    {
+        "encoder_{i}/attention/qkv/kernel": linear("layer.{i}.q.weight", "layer.{i}.k.weight", ..),
+        "head/bias": same("classifier.bias"),
+    }
+
+``{i}`` stands for the index of a block.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from zoo.checkpoints.errors import CheckpointError
+
+
+class Source(NamedTuple):
+    """What a variable is made of.
+
+    Fields:
+        names: of the tensors, with ``{i}`` for the index of the block.
+        convert: function (array, ...) -> the variable's value.
+        invert: function (the variable's value, number of tensors) -> list of arrays, or None.
+    """
+
+    names: tuple
+    convert: Callable
+    invert: Callable | None = None
+
+
+def same(name):
+    """One tensor, with axes of length 1 in front removed."""
+    return Source((name,), lambda x: x, lambda x, _: [x])
+
+
+def linear(*names):
+    """Matrices [out, in], as PyTorch has them, side by side: [in, sum of out]."""
+    return Source(
+        names,
+        lambda *arrays: np.concatenate([x.T for x in arrays], axis=-1),
+        lambda x, count: [part.T for part in np.split(x, count, axis=-1)],
+    )
+
+
+def dense(path, name):
+    """The entries of a dense layer whose matrix is [out, in]: kernel and bias."""
+    return {f"{path}/kernel": linear(f"{name}.weight"), f"{path}/bias": same(f"{name}.bias")}
+
+
+def norm(path, name):
+    """The entries of a layer normalization."""
+    return {f"{path}/gamma": same(f"{name}.weight"), f"{path}/beta": same(f"{name}.bias")}
+
+
+def columns(*names):
+    """Kernels [in, ..] or biases [..], as Flax has them, side by side: [in, sum of out] or [out].
+
+    Axes of heads are merged, see `merged`.
+    """
+    return Source(names, lambda *arrays: np.concatenate(arrays, axis=-1), _split)
+
+
+def joined(*names):
+    """Vectors one after the other, or rows of matrices and of [1, n, E] below each other."""
+    return Source(
+        names,
+        lambda *arrays: np.concatenate([_without_batch(x) for x in arrays]),
+        lambda x, count: np.split(x, count),
+    )
+
+
+def patches(name):
+    """The kernel of a convolution [E, C, P, P]: [P·P·C, E]."""
+    return Source((name,), lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]))
+
+
+def reshaped(name, *shape):
+    return Source((name,), lambda x: x.reshape(shape))
+
+
+def changed(source, function):
+    """A source whose value is changed by a function at the end."""
+    return Source(source.names, lambda *arrays: function(source.convert(*arrays)))
+
+
+def _split(x, count):
+    return np.split(x, count, axis=-1)
+
+
+def _without_batch(x):
+    return x[0] if x.ndim == 3 and len(x) == 1 else x
+
+
+def assign(model, tensors, table, ignored=(), kept=()):
+    """Assigns every variable of a model.
+
+    Args:
+        model: a built `keras.Model`.
+        tensors: `zoo.checkpoints.tensors.Tensors`.
+        table: {path of a variable: `Source`}.
+        ignored: regular expressions of tensors that are not used.
+        kept: regular expressions of paths of variables that keep their value, such as a new head.
+
+    Raises:
+        CheckpointError: if a variable has no source, a tensor is missing or not used, or a shape is
+            wrong. Then no variable has been assigned, except after a wrong shape.
+    """
+    plan, unknown, missing, used = [], [], [], set()
+    rules = [(_pattern(path), source) for path, source in table.items()]
+    for variable in model.weights:
+        path = variable.path.split("/", 1)[1]
+        if _matches(kept, path):
+            continue
+        names, source = _of_path(rules, path)
+        if source is None:
+            unknown.append(path)
+        missing += [name for name in names if name not in tensors]
+        used.update(names)
+        plan.append((variable, path, names, source))
+    unused = [name for name in tensors if name not in used and not _matches(ignored, name)]
+    problems = {
+        "Tensors that are missing": missing,
+        "Tensors that have no place in the model": unused,
+        "Variables of the model that have no tensor": unknown,
+    }
+    if any(problems.values()):
+        found = [f"{what}: {', '.join(names)}." for what, names in problems.items() if names]
+        raise CheckpointError(
+            f"{tensors.path} does not fit the model that its metadata describes. {' '.join(found)}"
+        )
+    for variable, path, names, source in plan:
+        value = source.convert(*(tensors[name] for name in names))
+        if value.shape != tuple(variable.shape):
+            raise CheckpointError(
+                f"{tensors.path}: {', '.join(names)} would give {path} the shape {value.shape}. "
+                f"Its shape in the model is {tuple(variable.shape)}."
+            )
+        variable.assign(np.asarray(value, variable.dtype))
+
+
+def collect(model, table):
+    """The inverse of `assign`: {name of a tensor: array}."""
+    rules, found = [(_pattern(path), source) for path, source in table.items()], {}
+    for variable in model.weights:
+        names, source = _of_path(rules, variable.path.split("/", 1)[1])
+        if source is None or source.invert is None:
+            raise CheckpointError(f"{variable.path} has no counterpart in this format.")
+        found.update(zip(names, source.invert(np.asarray(variable.value), len(names)), strict=True))
+    return found
+
+
+def _pattern(path):
+    return re.compile(re.escape(path).replace(r"\{i\}", r"(\d+)"))
+
+
+def _of_path(rules, path):
+    """(names of the tensors of a variable, `Source`), or ((), None)."""
+    for pattern, source in rules:
+        match = pattern.fullmatch(path)
+        if match:
+            index = match.group(1) if match.groups() else ""
+            return [name.replace("{i}", index) for name in source.names], source
+    return (), None
+
+
+def _matches(patterns, name):
+    return any(re.fullmatch(pattern, name) for pattern in patterns)

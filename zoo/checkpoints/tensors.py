@@ -1,0 +1,141 @@
+"""Tensors by name, read one by one: safetensors, PyTorch files and NumPy archives."""
+
+import json
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from zoo.checkpoints.errors import CheckpointError
+
+# In the order of preference.
+WEIGHTS = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+)
+
+
+class Tensors(Mapping):
+    """The tensors of a file, read when they are asked for.
+
+    Args:
+        path: of the file, for messages.
+        readers: {name: function () -> array}.
+        shapes: {name: shape}.
+    """
+
+    def __init__(self, path, readers, shapes):
+        self.path = path
+        self.shapes = shapes
+        self._readers = readers
+
+    def __getitem__(self, name):
+        return self._readers[name]()
+
+    def __iter__(self):
+        return iter(self._readers)
+
+    def __len__(self):
+        return len(self._readers)
+
+    def __contains__(self, name):  # that of `Mapping` reads the tensor
+        return name in self._readers
+
+    def renamed(self, rename):
+        """The same tensors by other names: `rename` is a function of a name."""
+        return Tensors(
+            self.path,
+            {rename(name): read for name, read in self._readers.items()},
+            {rename(name): shape for name, shape in self.shapes.items()},
+        )
+
+    def without_prefix(self, *prefixes):
+        """The same tensors, each without the first of these prefixes that it has."""
+
+        def rename(name):
+            found = next((p for p in prefixes if name.startswith(p)), "")
+            return name.removeprefix(found)
+
+        return self.renamed(rename)
+
+
+def read_folder(folder):
+    """The tensors of a folder in Hugging Face's layout, also in several files."""
+    for name in WEIGHTS:
+        path = pathlib.Path(folder) / name
+        if path.is_file():
+            return _sharded(path) if path.suffix == ".json" else read_file(path)
+    raise CheckpointError(f"{folder} contains no weights: none of {', '.join(WEIGHTS)}.")
+
+
+def read_file(path):
+    """The tensors of one file, by its suffix: .safetensors, .npz or PyTorch's."""
+    path = pathlib.Path(path)
+    try:
+        if path.suffix == ".safetensors":
+            return _safetensors(path)
+        if path.suffix == ".npz":
+            return _npz(path)
+    except CheckpointError:
+        raise
+    except Exception as error:  # each library has its own
+        raise CheckpointError(f"{path} is damaged or no {path.suffix} file: {error}") from None
+    from zoo.checkpoints.torch_file import read
+
+    return read(path)
+
+
+def _sharded(index):
+    try:
+        files = set(json.loads(index.read_text())["weight_map"].values())
+    except (ValueError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"{index} is no index of tensors: {error!r}.") from None
+    readers, shapes = {}, {}
+    for name in sorted(files):
+        path = index.parent / name
+        if pathlib.Path(name).name != name or not path.is_file():
+            raise CheckpointError(f"{index} names the file {name!r}, which is not in its folder.")
+        part = read_file(path)
+        readers.update(part._readers)
+        shapes.update(part.shapes)
+    return Tensors(index, readers, shapes)
+
+
+def _safetensors(path):
+    import safetensors
+
+    file = safetensors.safe_open(path, "np")
+    names = list(file.keys())
+    shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+    return Tensors(path, {name: _reader(file.get_tensor, name) for name in names}, shapes)
+
+
+def _reader(function, name):
+    return lambda: function(name)
+
+
+def _npz(path):
+    import ml_dtypes
+
+    archive = np.load(path, allow_pickle=False)
+
+    def read(name):
+        array = archive[name]
+        # NumPy has no bfloat16, and stores two bytes without a meaning.
+        return array.view(ml_dtypes.bfloat16) if array.dtype == "V2" else array
+
+    shapes = {name: _npy_shape(archive, name) for name in archive.files}
+    return Tensors(path, {name: _reader(read, name) for name in archive.files}, shapes)
+
+
+def _npy_shape(archive, name):
+    """The shape of an array, from its header alone."""
+    with archive.zip.open(name + ".npy") as file:
+        version = np.lib.format.read_magic(file)
+        header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        return header(file)[0]
