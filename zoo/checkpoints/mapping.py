@@ -58,12 +58,17 @@ def norm(path, name):
     return {f"{path}/gamma": same(f"{name}.weight"), f"{path}/beta": same(f"{name}.bias")}
 
 
-def columns(*names):
-    """Kernels [in, ..] or biases [..], as Flax has them, side by side: [in, sum of out] or [out].
+def heads(*names):
+    """Kernels [in, heads, width], as Flax has them, side by side: [in, sum of out]."""
+    return Source(
+        names,
+        lambda *arrays: np.concatenate([x.reshape(len(x), -1) for x in arrays], axis=-1),
+    )
 
-    Axes of heads are merged, see `merged`.
-    """
-    return Source(names, lambda *arrays: np.concatenate(arrays, axis=-1), _split)
+
+def merged(name):
+    """A kernel [.., out], as Flax has them, with its other axes merged: [in, out]."""
+    return Source((name,), lambda x: x.reshape(-1, x.shape[-1]))
 
 
 def joined(*names):
@@ -80,17 +85,14 @@ def patches(name):
     return Source((name,), lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]))
 
 
-def reshaped(name, *shape):
-    return Source((name,), lambda x: x.reshape(shape))
+def zeros(*shape):
+    """Zeros, for a bias that the published model does not have."""
+    return Source((), lambda: np.zeros(shape, np.float32))
 
 
 def changed(source, function):
     """A source whose value is changed by a function at the end."""
     return Source(source.names, lambda *arrays: function(source.convert(*arrays)))
-
-
-def _split(x, count):
-    return np.split(x, count, axis=-1)
 
 
 def _without_batch(x):

@@ -112,6 +112,8 @@ class ViT(PatchModel):
         attention: "softmax"; "blockwise", which computes the same in less memory; or "linear",
             which excludes relative positions: see `zoo.layers.BlockwiseSelfAttention` and
             `zoo.layers.LinearSelfAttention`.
+        representation_dim: if given, the width of a layer with tanh before the head, as in
+            pre-training (Dosovitskiy et al. 2020, section 3.1).
 
     Input: images [B, H, W, C], floating point, already normalized.
 
@@ -149,6 +151,7 @@ class ViT(PatchModel):
         epsilon=1e-6,
         kernel_initializer="glorot_uniform",
         attention="softmax",
+        representation_dim=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -170,6 +173,13 @@ class ViT(PatchModel):
         pre = self.norm == "pre"
         self.encoder_norm = self.norm_layer("encoder_norm", pre and not self.normalize_pooled)
         self.head_norm = self.norm_layer("head_norm", pre and self.normalize_pooled)
+        self.representation = None
+        if self.representation_dim:
+            settings = {"kernel_initializer": self.kernel_initializer}
+            arguments = (self.representation_dim, "tanh")
+            self.representation = self.layer(
+                keras.layers.Dense, "representation", *arguments, **settings
+            )
         self.head = self._head("head")
         distilled = self.pool == "cls" and self.num_prefix_tokens == 2
         self.distillation_head = self._head("distillation_head") if distilled else None
@@ -177,14 +187,19 @@ class ViT(PatchModel):
     def build(self, input_shape):
         tokens = (None, None, self.embed_dim)
         pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
+        if self.head_norm is not None:
+            self.head_norm.build(pooled)
         self.build_embedding(input_shape)
         for layer in filter(None, (*self.encoder_blocks, self.encoder_norm)):
             layer.build(tokens)
-        for layer in filter(None, (self.head_norm, self.head, self.distillation_head)):
+        if self.representation is not None:
+            self.representation.build(pooled)
+            pooled = (None, self.representation_dim)
+        for layer in filter(None, (self.head, self.distillation_head)):
             layer.build(pooled)
 
     def call(self, images, training=None):
-        pooled = self._pooled(images, training)
+        pooled = apply(self.representation, self._pooled(images, training))
         logits = self.head(pooled[:, 0])
         if self.distillation_head is not None:
             logits = (logits + self.distillation_head(pooled[:, 1])) / 2
