@@ -1,8 +1,8 @@
 """Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
 
 from zoo.checkpoints.hugging_face import activation, class_names, preprocessing
-from zoo.checkpoints.images import vit_classifier
-from zoo.checkpoints.mapping import changed, dense, joined, linear, norm, patches, same
+from zoo.checkpoints.images import first_head_alone, vit_classifier
+from zoo.checkpoints.mapping import dense, joined, linear, norm, patches, same
 
 IGNORED = (r"pooler\..*", r"embeddings\.mask_token")
 _QKV = [f"encoder.layer.{{i}}.attention.attention.{name}" for name in ("query", "key", "value")]
@@ -33,18 +33,7 @@ DEIT_DISTILLED = {
     **dense("head", "cls_classifier"),
     **dense("distillation_head", "distillation_classifier"),
 }
-# The head of the class token alone: the logits are the mean of both heads.
-DEIT_PLAIN = {
-    **DEIT,
-    **{
-        path: changed(source, lambda x: 2 * x)
-        for path, source in dense("head", "classifier").items()
-    },
-    **{
-        path: changed(source, lambda x: 0 * x)
-        for path, source in dense("distillation_head", "classifier").items()
-    },
-}
+DEIT_PLAIN = {**DEIT, **first_head_alone(dense("head", "classifier"))}
 DINOV2 = {
     **_COMMON,
     "class_token/tokens": joined("embeddings.cls_token"),

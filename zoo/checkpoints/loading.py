@@ -37,6 +37,10 @@ def load(path, **options):
         from zoo.checkpoints import hugging_face_vit
 
         return hugging_face_vit.load(path, config, read_folder(path), options)
+    if config.get("class_name") in ("ViTBackbone", "DeiTBackbone"):
+        from zoo.checkpoints import kerashub_vit
+
+        return kerashub_vit.load(path, options)
     if "architecture" in config:
         from zoo.checkpoints import timm_vit
 

@@ -36,7 +36,8 @@ class ImagePreprocessing:
         std: standard deviation of each channel.
         resize: what images are resized to before the crop: the length of the shorter side; or
             (height, width), which may distort them. By default they are just large enough.
-        interpolation: "bilinear" or "bicubic", antialiased.
+        interpolation: "bilinear" or "bicubic".
+        antialias: whether all pixels count where an image shrinks, as in Pillow.
     """
 
     image_size: tuple[int, int]
@@ -45,6 +46,7 @@ class ImagePreprocessing:
     std: tuple[float, ...]
     resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
+    antialias: bool = True
 
     def read(self, image):
         """Reads one image, resizes and crops it.
@@ -91,7 +93,7 @@ class ImagePreprocessing:
             resized = self._resized(own)
             scale = tf.cast(resized, tf.float32) / tf.cast(own, tf.float32)
             shift = -tf.cast((resized - size) // 2, tf.float32)
-            # Like `tf.image.resize` with antialias=True, but only the crop is computed.
+            # Like `tf.image.resize`, but only the crop is computed.
             for axes in _PASSES[self.interpolation]:
                 pixels = self._resampled(pixels, axes, size, scale, shift)
         pixels = _with_channels(pixels, self.channels)  # after resizing, as there are fewer pixels
@@ -117,7 +119,7 @@ class ImagePreprocessing:
             scale=tf.where(chosen, scale, 1.0),
             translation=tf.where(chosen, shift, 0.0),
             kernel_type=_KERNELS[self.interpolation],
-            antialias=True,
+            antialias=self.antialias,
         )[0]
         return tf.cast(tf.clip_by_value(tf.round(resized), 0.0, 255.0), tf.uint8)
 
