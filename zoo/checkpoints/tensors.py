@@ -106,10 +106,14 @@ def _sharded(index):
 def _safetensors(path):
     import safetensors
 
-    file = safetensors.safe_open(path, "np")
-    names = list(file.keys())
-    shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-    return Tensors(path, {name: _reader(file.get_tensor, name) for name in names}, shapes)
+    def read(name):
+        # The file is mapped into memory, and what was read stays there until it is closed.
+        with safetensors.safe_open(path, "np") as file:
+            return file.get_tensor(name)
+
+    with safetensors.safe_open(path, "np") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
+    return Tensors(path, {name: _reader(read, name) for name in shapes}, shapes)
 
 
 def _reader(function, name):
