@@ -33,20 +33,18 @@ def read_json(path):
     return found
 
 
-def activation(config):
+def activation(folder, config):
     """The activation of the feed-forward network, by its name in the zoo."""
-    for key in ("hidden_act", "activation_function"):
-        if key in config:
-            if config[key] in ACTIVATIONS:
-                return ACTIVATIONS[config[key]]
-            raise CheckpointError(f"config.json: {key} {config[key]!r} is not supported.")
-    raise CheckpointError("config.json names no activation: hidden_act is missing.")
+    name = config.get("hidden_act") or config.get("activation_function")
+    if name not in ACTIVATIONS:
+        raise CheckpointError(f"{folder}: the activation {name!r} is not supported.")
+    return ACTIVATIONS[name]
 
 
-def class_names(config):
-    """The names of the classes; "LABEL_0" and so on if the file has none."""
-    names = {int(index): str(name) for index, name in config.get("id2label", {}).items()}
-    return [names.get(index, f"LABEL_{index}") for index in range(len(names))]
+def class_names(config, count):
+    """The names of `count` classes; "LABEL_0" and so on if config.json has none."""
+    names = config.get("id2label") or [f"LABEL_{index}" for index in range(count)]
+    return [str(names[name]) for name in names] if isinstance(names, dict) else names
 
 
 def preprocessing(folder, config, size):

@@ -53,9 +53,27 @@ DINOV2_GIANT = {
 }
 
 
+DEFAULTS = {  # what config.json may leave out
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "image_size": 224,
+    "patch_size": 16,
+    "num_channels": 3,
+    "qkv_bias": True,
+    "mlp_ratio": 4,
+    "use_swiglu_ffn": False,
+}
+DINOV2_DEFAULTS = {"layer_norm_eps": 1e-6, "patch_size": 14}
+
+
 def load(folder, config, tensors, options):
     """The classifier of a folder, see `zoo.load`."""
     kind = config["model_type"]
+    config = {**DEFAULTS, **({} if kind in ("vit", "deit") else DINOV2_DEFAULTS), **config}
     tensors = tensors.without_prefix("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
     size = config["hidden_size"]
     settings = {
@@ -67,9 +85,11 @@ def load(folder, config, tensors, options):
         "ff_dim": config.get("intermediate_size"),
         "epsilon": config["layer_norm_eps"],
         "qkv_bias": config["qkv_bias"],
-        "activation": activation(config),
+        "activation": activation(folder, config),
     }
-    has_head = any("classifier.weight" in name for name in tensors)
+    [classes, *_] = [s[0] for n, s in tensors.shapes.items() if n.endswith("classifier.weight")] + [
+        0
+    ]
     if kind == "vit":
         table = VIT
     elif kind == "deit":
@@ -82,6 +102,6 @@ def load(folder, config, tensors, options):
         if config["use_swiglu_ffn"]:
             table, settings["activation"] = DINOV2_GIANT, "swiglu"
             settings["ff_dim"] = (int(settings["ff_dim"] * 2 / 3) + 7) // 8 * 8
-    names = class_names(config) if has_head else []
+    names = class_names(config, classes) if classes else []
     images = preprocessing(folder, config, settings["input_shape"][:2])
     return vit_classifier(tensors, table, settings, images, names, IGNORED, options)

@@ -112,7 +112,7 @@ def _safetensors(path):
             return file.get_tensor(name)
 
     with safetensors.safe_open(path, "np") as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     return Tensors(path, {name: _reader(read, name) for name in shapes}, shapes)
 
 

@@ -1,0 +1,23 @@
+"""Tensors and images drawn in the same way everywhere, so that goldens hold outputs only."""
+
+import zlib
+
+import numpy as np
+
+
+def tensors(shapes):
+    """{name: float32 array}: weights that matter, whatever their order."""
+    return {name: _tensor(name, shape) for name, shape in shapes.items()}
+
+
+def images(height, width, channels=3):
+    """Two normalized images: float32 [2, H, W, C]."""
+    random = np.random.default_rng([height, width, channels])
+    return random.normal(size=(2, height, width, channels)).astype("float32")
+
+
+def _tensor(name, shape):
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    values = random.normal(0.0, 0.3, shape)
+    is_norm = "norm" in name.lower() and name.endswith(("weight", "scale"))
+    return (values + 1.0 if is_norm else values).astype("float32")

@@ -1,0 +1,186 @@
+"""Published Vision Transformers give the logits of the libraries that published them.
+
+The goldens were recorded by tests/parity/record_*.py.
+"""
+
+import json
+import pathlib
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import zoo
+from tests.checkpoints import drawn
+from zoo.checkpoints import CheckpointError
+
+GOLDENS = pathlib.Path(__file__).parent / "goldens"
+HUGGING_FACE, TIMM, GOOGLE = (
+    json.loads((GOLDENS / f"{name}.json").read_text())["kinds"]
+    for name in ("hugging_face_vit", "timm_vit", "google_vit")
+)
+# Sums of a few hundred float32 products of numbers around 1.
+TOLERANCE = 1e-4
+
+
+def write_folder(folder, golden, without=(), **config):
+    """Hugging Face's layout."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**golden["config"], **config}))
+    tensors = drawn.tensors(golden["shapes"])
+    save_file({k: v for k, v in tensors.items() if k not in without}, folder / "model.safetensors")
+    return folder
+
+
+def write_npz(path, golden, change=lambda tensors: tensors):
+    tensors = change(drawn.tensors(golden["shapes"]))
+    np.savez(path, **{golden["prefix"] + name: value for name, value in tensors.items()})
+    return path
+
+
+@pytest.mark.parametrize("kind", HUGGING_FACE)
+def test_hugging_face(kind, tmp_path):
+    golden, images = HUGGING_FACE[kind], drawn.images(32, 32)
+    folder = write_folder(tmp_path / "model", golden)
+    if kind.endswith("no head"):
+        with pytest.raises(CheckpointError, match="no classification head. Pass num_classes"):
+            zoo.load(folder)
+        found = zoo.load(folder, num_classes=3).model.features(images)
+    else:
+        classifier = zoo.load(folder)
+        found = classifier.model(images)
+        assert classifier.class_names == [f"LABEL_{index}" for index in range(5)]
+    np.testing.assert_allclose(found, golden["outputs"], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", TIMM)
+def test_timm(kind, tmp_path):
+    golden, path = TIMM[kind], tmp_path / "vit.safetensors"
+    save_file(drawn.tensors(golden["shapes"]), path)
+    for size, expected in golden["logits"].items():
+        height, width = map(int, size.split("x"))
+        options = {"num_heads": golden["num_heads"], "input_shape": (height, width, 3)}
+        classifier = zoo.load(path, **options)
+        found = classifier.model(drawn.images(height, width))
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+        assert classifier.preprocessing.image_size == (height, width)
+
+
+def scanned(tensors):
+    """One tensor for all blocks, in half precision, as big_vision writes it."""
+    found = {}
+    for name, value in tensors.items():
+        if "encoderblock_" not in name:
+            found[name] = value
+        elif "encoderblock_0" in name:
+            blocks = [tensors[name.replace("_0/", f"_{index}/", 1)] for index in range(2)]
+            found[name.replace("encoderblock_0", "encoderblock")] = np.stack(blocks)
+    return found
+
+
+def in_bfloat16(tensors):
+    return {name: value.astype(ml_dtypes.bfloat16) for name, value in tensors.items()}
+
+
+@pytest.mark.parametrize("kind", GOOGLE)
+def test_google(kind, tmp_path):
+    golden, images = GOOGLE[kind], drawn.images(32, 32)
+    expected = golden["logits"]["32x32"]
+    found = zoo.load(write_npz(tmp_path / "a.npz", golden)).model(images)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    found = zoo.load(write_npz(tmp_path / "b.npz", golden, scanned)).model(images)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    found = zoo.load(write_npz(tmp_path / "c.npz", golden, in_bfloat16)).model(images)
+    # weights of 8 bits: 0.4 % each
+    np.testing.assert_allclose(found, expected, atol=0.1)
+
+
+def test_google_with_a_representation_layer(tmp_path):
+    """The logits are those of the head on tanh of the layer."""
+    golden = GOOGLE["vision_transformer"]
+    shapes = {**golden["shapes"], "pre_logits/kernel": [24, 24], "pre_logits/bias": [24]}
+    path = write_npz(tmp_path / "a.npz", {**golden, "shapes": shapes})
+    model, images = zoo.load(path).model, drawn.images(32, 32)
+    tensors = drawn.tensors(shapes)
+    hidden = model.pooled_features(images) @ tensors["pre_logits/kernel"]
+    hidden = np.tanh(hidden + tensors["pre_logits/bias"])
+    expected = hidden @ tensors["head/kernel"] + tensors["head/bias"]
+    np.testing.assert_allclose(model(images), expected, atol=TOLERANCE)
+
+
+def test_google_without_positions(tmp_path):
+    """big_vision's fixed positions: those of different rows and columns differ, sin² + cos² = 1."""
+    golden = GOOGLE["big_vision, mean"]
+    shapes = {k: v for k, v in golden["shapes"].items() if k != "pos_embedding"}
+    path = write_npz(tmp_path / "a.npz", {**golden, "shapes": shapes})
+    model = zoo.load(path, input_shape=(32, 32, 3)).model
+    table = np.asarray(model.patch_positions.embeddings).reshape(4, 4, 4, 6)
+    np.testing.assert_allclose(table[..., 0, :] ** 2 + table[..., 1, :] ** 2, 1.0, atol=1e-6)
+    assert (np.ptp(table[..., :2, :], axis=0) < 1e-6).all()  # x does not depend on the row
+    assert (np.ptp(table[..., 2:, :], axis=1) < 1e-6).all()
+    np.testing.assert_allclose(table[0, 3, 0], np.sin(3 * 1e4 ** (-np.arange(6) / 5)), atol=1e-6)
+
+
+def test_a_new_head(tmp_path, capsys):
+    golden, images = HUGGING_FACE["vit"], drawn.images(32, 32)
+    folder = write_folder(tmp_path / "model", golden)
+    classifier = zoo.load(folder, num_classes=7)
+    assert "the classification head is new, with 7 classes" in capsys.readouterr().out
+    assert classifier.model(images).shape == (2, 7)
+    np.testing.assert_array_equal(
+        classifier.model.features(images), zoo.load(folder).model.features(images)
+    )
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"without": ["vit.layernorm.bias"]}, "Tensors that are missing: layernorm.bias"),
+        (
+            {"num_hidden_layers": 1},
+            "no place in the model: encoder.layer.1.attention.attention.key.bias, ",
+        ),
+        ({"num_hidden_layers": 3}, "missing: encoder.layer.2.layernorm_before.weight, "),
+        ({"hidden_size": 48}, "would give .* the shape"),
+        ({"num_attention_heads": 5}, "num_heads must divide embed_dim"),
+        ({"hidden_act": "mish"}, "the activation 'mish' is not supported"),
+        ({"model_type": "swin"}, "model_type 'swin' is not supported"),
+        ({"id2label": {"0": "cat"}}, "would give head/kernel the shape"),
+        ({"image_size": 16}, "would give patch_positions/embeddings the shape"),
+    ],
+)
+def test_what_does_not_fit_is_named(change, message, tmp_path):
+    folder = write_folder(tmp_path / "model", HUGGING_FACE["vit"], **change)
+    with pytest.raises(CheckpointError, match=message) as error:
+        zoo.load(folder)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_more_tensors_than_the_table_knows(tmp_path):
+    golden = HUGGING_FACE["vit"]
+    shapes = {**golden["shapes"], "vit.encoder.layer.0.gate.weight": [3]}
+    folder = write_folder(tmp_path / "model", {**golden, "shapes": shapes})
+    with pytest.raises(CheckpointError, match="no place in the model: encoder.layer.0.gate.weight"):
+        zoo.load(folder)
+
+
+def test_preprocessing_follows_the_folder(tmp_path):
+    folder = write_folder(tmp_path / "model", HUGGING_FACE["vit"])
+    settings = {
+        "image_processor_type": "BitImageProcessor",
+        "size": {"shortest_edge": 40},
+        "crop_size": {"height": 32, "width": 32},
+        "do_center_crop": True,
+        "resample": 3,
+        "image_mean": [0.1, 0.2, 0.3],
+        "image_std": [0.4, 0.5, 0.6],
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    found = zoo.load(folder).preprocessing
+    assert found.resize == 40 and found.interpolation == "bicubic"
+    assert (found.mean, found.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert zoo.load(folder, input_shape=(64, 64, 3)).preprocessing.resize == 80
+    (folder / "preprocessor_config.json").write_text('{"resample": 5, "size": 32}')
+    with pytest.raises(CheckpointError, match="resample 5 is not supported"):
+        zoo.load(folder)
