@@ -32,7 +32,12 @@ class Tensors(Mapping):
         self._readers = readers
 
     def __getitem__(self, name):
-        return self._readers[name]()
+        try:
+            return self._readers[name]()
+        except Exception as error:  # each library has its own
+            if name not in self._readers:
+                raise
+            raise CheckpointError(f"{self.path} is damaged at {name}: {error}") from None
 
     def __iter__(self):
         return iter(self._readers)

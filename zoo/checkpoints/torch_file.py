@@ -99,6 +99,8 @@ def _from_pickles(path):
             count = int.from_bytes(file.read(8), "little")
             places[key] = (position + 8, count * sizes[key])
             position += 8 + count * sizes[key]
+        if position > file.seek(0, 2):
+            raise ValueError("it ends before its last tensor")
 
     def reader(tensor):
         def read():
