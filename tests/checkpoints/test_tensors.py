@@ -157,9 +157,7 @@ class _Hostile:
 def test_a_pickle_is_not_executed(tmp_path, torch_names, monkeypatch, write):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "model.bin", {**state_dict(), "x": _Hostile()}, ARRAYS)
-    with pytest.raises(
-        CheckpointError, match=r"model.bin holds a pickle that would call \w+.system"
-    ):
+    with pytest.raises(CheckpointError, match=r"holds a pickle that would call \w+\.system"):
         read_file(tmp_path / "model.bin")
     assert not (tmp_path / "hostile").exists()
 
