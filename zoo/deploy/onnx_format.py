@@ -16,6 +16,7 @@ from zoo.deploy.onnx_graph import convert, quantize
 from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, signature
 from zoo.translator import SOURCE_FILE, TARGET_FILE
 
+_RESIZING = ("resize", "interpolation", "antialias")
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
 _DRIVER = pathlib.Path(__file__).parent / "onnx_driver"
 
@@ -24,7 +25,8 @@ def write_classifier(classifier, folder, int8=False):
     """Writes ``model.onnx``, ``labels.txt`` and ``classify.py``, and checks the model.
 
     ``model.onnx`` maps "pixels", uint8 [B, H, W, C] of the model's image size, to "probabilities",
-    float32 [B, classes]. Its metadata contain the labels as JSON, under "labels".
+    float32 [B, classes]. Its metadata contain the labels and how images are resized as JSON, under
+    "labels" and "resizing".
 
     Args:
         classifier: `zoo.classifier.ImageClassifier`.
@@ -39,8 +41,17 @@ def write_classifier(classifier, folder, int8=False):
             original.
     """
     _check_size(classifier.model)
+    if not classifier.preprocessing.antialias:
+        raise ExportError(
+            "classify.py resizes images by Pillow, which always antialiases, and the preprocessing "
+            "of this model does not. Export a SavedModel."
+        )
     graph, path = PixelClassifier(classifier), pathlib.Path(folder) / "model.onnx"
-    metadata = {"labels": json.dumps(classifier.class_names, ensure_ascii=False)}
+    resizing = {name: getattr(classifier.preprocessing, name) for name in _RESIZING}
+    metadata = {
+        "labels": json.dumps(classifier.class_names, ensure_ascii=False),
+        "resizing": json.dumps(resizing),
+    }
     weights = graph.model.weights
     _write(graph.probabilities, graph.inputs, graph.outputs, weights, path, metadata, int8)
     lines = [" ".join(name.split()) for name in classifier.class_names]

@@ -229,16 +229,25 @@ def _tensors(tensors):
     )
 
 
+def _preprocessing(settings):
+    resize, size = settings["resize"], settings["image_size"]
+    if resize is None:
+        target = "so that the shorter side fits"
+    elif isinstance(resize, int):
+        target = f"so that the shorter side has {resize} pixels"
+    else:
+        target = f"to {resize[0]} x {resize[1]} pixels"
+    how = settings["interpolation"] + (", antialiased" if settings["antialias"] else "")
+    return (
+        f"- images are resized {target} ({how}), cropped at the centre to {size[0]} x {size[1]} "
+        "pixels, and normalised by the mean and std of each channel in export.json"
+    )
+
+
 def _details(description):
     lines = ["## Details", ""]
     if description["kind"] == "classifier":
-        size = description["preprocessing"]["image_size"]
-        lines += [
-            _classes(description),
-            f"- images are resized with antialiasing so that the shorter side fits, cropped at the "
-            f"centre to {size[0]} x {size[1]} pixels, and normalised by the mean and std of each "
-            "channel in export.json",
-        ]
+        lines += [_classes(description), _preprocessing(description["preprocessing"])]
     elif description["kind"] == "text_classifier":
         lines += [
             _classes(description),

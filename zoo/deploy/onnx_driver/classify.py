@@ -8,8 +8,8 @@ From Python, with this folder on the path:
     from classify import Classifier
     Classifier("folder of the export")(["cat.jpg"], top_k=3)      # [[("cat", 0.97), ...]]
 
-The graph takes pixels of a fixed size; images are resized here so that the shorter side fits, and
-cropped at the centre. Axes: B images, H image height, W image width, C channels.
+The graph takes pixels of a fixed size; images are resized here and cropped at the centre. Axes: B
+images, H image height, W image width, C channels.
 """
 
 import argparse
@@ -43,7 +43,8 @@ class Classifier:
         if not path.is_file():
             raise InputError(f"{folder} is not an export of a classifier: there is no model.onnx.")
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        self.labels = json.loads(self._session.get_modelmeta().custom_metadata_map["labels"])
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        self.labels, self._resizing = (json.loads(metadata[k]) for k in ("labels", "resizing"))
         self.height, self.width, self.channels = self._session.get_inputs()[0].shape[1:]
 
     def __call__(self, images, top_k=1):
@@ -93,21 +94,35 @@ class Classifier:
         return pixels
 
     def _fit(self, image):
-        """Resizes a Pillow image with antialiasing and crops its centre: uint8 [H, W, C]."""
+        """Resizes a Pillow image and crops its centre: uint8 [H, W, C]."""
+        own, size = np.array([image.height, image.width]), np.array([self.height, self.width])
+        resize = self._resizing["resize"]
+        if resize is None:
+            resize = np.round(own * (size / own).max()).astype(int)
+        elif not isinstance(resize, list):
+            resize = (resize * own / own.min()).astype(int)
+        rows, columns = np.maximum(size, resize).tolist()
+        pixels = self._resized(image, rows, columns)
+        top, left = (rows - self.height) // 2, (columns - self.width) // 2
+        return pixels[top : top + self.height, left : left + self.width]
+
+    def _resized(self, image, rows, columns):
         from PIL import Image
 
-        own, size = np.array([image.height, image.width]), np.array([self.height, self.width])
-        rows, columns = np.maximum(size, np.round(own * (size / own).max()).astype(int))
-        top, left = (rows - self.height) // 2, (columns - self.width) // 2
-        channels = []
-        for channel in image.split():
-            if (rows, columns) != (image.height, image.width):
+        if (rows, columns) != (image.height, image.width):
+            if self._resizing["interpolation"] == "bicubic":
+                image = image.resize((columns, image.height), Image.Resampling.BICUBIC)
+                image = image.resize((columns, rows), Image.Resampling.BICUBIC)
+            else:
                 # As float, so that Pillow does not round between the two directions.
-                channel = channel.convert("F").resize((columns, rows), Image.Resampling.BILINEAR)
-            channels.append(np.asarray(channel, np.float32))
-        pixels = np.stack(channels, axis=-1)
-        pixels = pixels[top : top + self.height, left : left + self.width]
-        return np.clip(np.round(pixels), 0, 255).astype(np.uint8)
+                channels = [
+                    channel.convert("F").resize((columns, rows), Image.Resampling.BILINEAR)
+                    for channel in image.split()
+                ]
+                pixels = np.stack([np.asarray(channel) for channel in channels], axis=-1)
+                return np.clip(np.round(pixels), 0, 255).astype(np.uint8)
+        pixels = np.asarray(image)
+        return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
 def _open(path, channels):
