@@ -322,9 +322,10 @@ def test_images_are_resized_as_by_the_zoo(classification, tmp_path, size, mode, 
     reader._resizing = json.loads(json.dumps(dict(zip(("resize", "interpolation"), resizing))))
     found = reader.read(tmp_path / "image.png").astype(int)
     expected = preprocessing.read(tmp_path / "image.png").astype(int)
+    assert found.shape == expected.shape
     # Bicubic values beyond 0..255 are clipped in each colour, or in grey.
-    tolerance = 5 if channels == 1 and resizing[1] == "bicubic" else 1
-    assert found.shape == expected.shape and np.abs(found - expected).max() <= tolerance
+    in_grey = channels == 1 and mode != "L" and resizing[1] == "bicubic"
+    assert np.abs(found - expected).max() <= (20 if in_grey else 1)
 
 
 def test_classes_are_those_of_the_zoo(classification, tmp_path):
