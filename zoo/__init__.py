@@ -15,6 +15,7 @@ _FUNCTIONS = {
     "text_classifier": "zoo.models.text_classifier",
     "load": "zoo.loading",
     "export": "zoo.deploy.export",
+    "save_hf": "zoo.checkpoints.save",
 }
 
 __all__ = [*_FUNCTIONS, "layers", "models", "decoding"]

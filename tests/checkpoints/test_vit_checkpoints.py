@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 import zoo
 from tests.checkpoints import drawn
+from tests.deploy.small_models import small_classifier
 from zoo.checkpoints import CheckpointError
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
@@ -184,3 +185,36 @@ def test_preprocessing_follows_the_folder(tmp_path):
     (folder / "preprocessor_config.json").write_text('{"resample": 5, "size": 32}')
     with pytest.raises(CheckpointError, match="resample 5 is not supported"):
         zoo.load(folder)
+
+
+def test_saved_and_loaded(tmp_path):
+    classifier = small_classifier(image=(8, 8, 1), activation="quick_gelu", qkv_bias=False)
+    zoo.save_hf(classifier, tmp_path / "hf")
+    loaded = zoo.load(tmp_path / "hf")
+    assert loaded.class_names == classifier.class_names
+    # the longer side is rounded in the zoo, and rounded down in Hugging Face's processors
+    images = [np.random.default_rng(0).integers(0, 256, (11, 22, 3), dtype=np.uint8)]
+    assert loaded.preprocessing.normalise(np.ones(1)) == classifier.preprocessing.normalise([1])
+    np.testing.assert_array_equal(loaded.probabilities(images), classifier.probabilities(images))
+    with pytest.raises(CheckpointError, match="hf is not empty"):
+        zoo.save_hf(classifier, tmp_path / "hf")
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"pool": "mean", "num_registers": 2}, "pool='mean', num_prefix_tokens=0, num_registers=2"),
+        (
+            {"activation": "swiglu", "attention": "linear"},
+            "activation='swiglu', attention='linear'",
+        ),
+        ({"image": (8, 12, 3)}, r"input_shape=\(8, 12, 3\)"),
+    ],
+)
+def test_what_hugging_face_does_not_have(settings, message, tmp_path):
+    classifier = small_classifier(**{"image": (8, 8, 3), **settings})
+    with pytest.raises(CheckpointError, match=message):
+        zoo.save_hf(classifier, tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+    with pytest.raises(CheckpointError, match="writes an ImageClassifier"):
+        zoo.save_hf(classifier.model, tmp_path / "hf")

@@ -8,7 +8,7 @@ import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.images import vit_classifier
-from zoo.checkpoints.mapping import Source, changed, heads, joined, merged, same
+from zoo.checkpoints.mapping import Source, changed, heads, joined, merged, same, stacked
 from zoo.checkpoints.tensors import Tensors
 from zoo.data.preprocessing import ImagePreprocessing
 
@@ -33,8 +33,8 @@ def table(is_new):
     positions = "pos_embedding" if is_new else "Transformer/posembed_input/pos_embedding"
     return {
         **dense("patch_embed/projection", "embedding"),
-        "class_token/tokens": joined("cls"),
-        "patch_positions/embeddings": joined(positions),
+        "class_token/tokens": stacked("cls"),
+        "patch_positions/embeddings": stacked(positions),
         **norm("encoder_{i}/attention_norm", f"{BLOCK}LayerNorm_0"),
         "encoder_{i}/attention/qkv/kernel": heads(*(f"{name}/kernel" for name in qkv)),
         "encoder_{i}/attention/qkv/bias": changed(

@@ -16,7 +16,7 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 # Pillow's numbers of filters
-_INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
+INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
 
 
 def read_json(path):
@@ -71,7 +71,7 @@ def preprocessing(folder, config, size):
     if not found.get("do_normalize", True):
         mean, std = (0.0,) * channels, (1.0,) * channels
     resample = found.get("resample", 3 if kind.startswith(("DeiT", "Bit")) else 2)
-    if resample not in _INTERPOLATIONS:
+    if resample not in INTERPOLATIONS:
         raise CheckpointError(f"{path}: resample {resample} is not supported.")
     crop = _size(found.get("crop_size")) if found.get("do_center_crop") else None
     resize = _size(found.get("size"))
@@ -83,7 +83,7 @@ def preprocessing(folder, config, size):
         mean=tuple(mean),
         std=tuple(std),
         resize=resize,
-        interpolation=_INTERPOLATIONS[resample],
+        interpolation=INTERPOLATIONS[resample],
     )
 
 

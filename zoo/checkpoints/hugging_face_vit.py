@@ -2,14 +2,14 @@
 
 from zoo.checkpoints.hugging_face import activation, class_names, preprocessing
 from zoo.checkpoints.images import first_head_alone, vit_classifier
-from zoo.checkpoints.mapping import dense, joined, linear, norm, patches, same
+from zoo.checkpoints.mapping import dense, joined, linear, norm, patches, same, stacked
 
 IGNORED = (r"pooler\..*", r"embeddings\.mask_token")
 _QKV = [f"encoder.layer.{{i}}.attention.attention.{name}" for name in ("query", "key", "value")]
 _COMMON = {
     "patch_embed/projection/kernel": patches("embeddings.patch_embeddings.projection.weight"),
     "patch_embed/projection/bias": same("embeddings.patch_embeddings.projection.bias"),
-    "patch_positions/embeddings": joined("embeddings.position_embeddings"),
+    "patch_positions/embeddings": stacked("embeddings.position_embeddings"),
     "encoder_{i}/attention/qkv/kernel": linear(*(f"{name}.weight" for name in _QKV)),
     "encoder_{i}/attention/qkv/bias": joined(*(f"{name}.bias" for name in _QKV)),
     **dense("encoder_{i}/attention/output_projection", "encoder.layer.{i}.attention.output.dense"),
@@ -17,7 +17,7 @@ _COMMON = {
 }
 VIT = {
     **_COMMON,
-    "class_token/tokens": joined("embeddings.cls_token"),
+    "class_token/tokens": stacked("embeddings.cls_token"),
     **norm("encoder_{i}/attention_norm", "encoder.layer.{i}.layernorm_before"),
     **norm("encoder_{i}/feed_forward_norm", "encoder.layer.{i}.layernorm_after"),
     **dense("encoder_{i}/feed_forward/hidden", "encoder.layer.{i}.intermediate.dense"),
@@ -26,7 +26,7 @@ VIT = {
 }
 DEIT = {
     **VIT,
-    "class_token/tokens": joined("embeddings.cls_token", "embeddings.distillation_token"),
+    "class_token/tokens": stacked("embeddings.cls_token", "embeddings.distillation_token"),
 }
 DEIT_DISTILLED = {
     **DEIT,
@@ -36,8 +36,8 @@ DEIT_DISTILLED = {
 DEIT_PLAIN = {**DEIT, **first_head_alone(dense("head", "classifier"))}
 DINOV2 = {
     **_COMMON,
-    "class_token/tokens": joined("embeddings.cls_token"),
-    "registers/tokens": joined("embeddings.register_tokens"),
+    "class_token/tokens": stacked("embeddings.cls_token"),
+    "registers/tokens": stacked("embeddings.register_tokens"),
     **norm("encoder_{i}/attention_norm", "encoder.layer.{i}.norm1"),
     "encoder_{i}/attention_scale/gamma": same("encoder.layer.{i}.layer_scale1.lambda1"),
     **norm("encoder_{i}/feed_forward_norm", "encoder.layer.{i}.norm2"),

@@ -4,7 +4,7 @@ import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.images import first_head_alone, vit_classifier
-from zoo.checkpoints.mapping import changed, heads, joined, merged, same
+from zoo.checkpoints.mapping import changed, heads, joined, merged, same, stacked
 from zoo.checkpoints.tensors import Tensors
 from zoo.data.preprocessing import ImagePreprocessing
 
@@ -22,8 +22,8 @@ def norm(path, name):
 
 VIT = {
     **dense("patch_embed/projection", "patch_embedding"),
-    "class_token/tokens": joined("class_token"),
-    "patch_positions/embeddings": joined("position_embedding/embeddings"),
+    "class_token/tokens": stacked("class_token"),
+    "patch_positions/embeddings": stacked("position_embedding/embeddings"),
     **norm("encoder_{i}/attention_norm", f"{BLOCK}ln_1"),
     "encoder_{i}/attention/qkv/kernel": heads(*(f"{name}/kernel" for name in QKV)),
     "encoder_{i}/attention/qkv/bias": changed(joined(*(f"{name}/bias" for name in QKV)), np.ravel),
@@ -37,8 +37,8 @@ VIT = {
 }
 DEIT = {
     **VIT,
-    "class_token/tokens": joined("class_token", "distillation_token"),
-    "patch_positions/embeddings": joined("position_embedding"),
+    "class_token/tokens": stacked("class_token", "distillation_token"),
+    "patch_positions/embeddings": stacked("position_embedding"),
     **dense("encoder_{i}/feed_forward/hidden", f"{BLOCK}mlp/dense"),
     **dense("encoder_{i}/feed_forward/output_projection", f"{BLOCK}output_layer/output"),
     **first_head_alone(dense("head", "predictions")),

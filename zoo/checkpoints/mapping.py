@@ -11,6 +11,7 @@ of the file it is made of, and how:
 ``{i}`` stands for the index of a block.
 """
 
+import math
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -35,7 +36,7 @@ class Source(NamedTuple):
 
 
 def same(name):
-    """One tensor, with axes of length 1 in front removed."""
+    """One tensor as it is."""
     return Source((name,), lambda x: x, lambda x, _: [x])
 
 
@@ -72,17 +73,26 @@ def merged(name):
 
 
 def joined(*names):
-    """Vectors one after the other, or rows of matrices and of [1, n, E] below each other."""
+    """Vectors one after the other."""
+    return Source(names, lambda *arrays: np.concatenate(arrays), np.split)
+
+
+def stacked(*names):
+    """Tokens or positions [1, n, E] or [n, E] below each other: [sum of n, E]."""
     return Source(
         names,
-        lambda *arrays: np.concatenate([_without_batch(x) for x in arrays]),
-        lambda x, count: np.split(x, count),
+        lambda *arrays: np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays]),
+        lambda x, count: [part[None] for part in np.split(x, count)],
     )
 
 
-def patches(name):
+def patches(name, channels=3):
     """The kernel of a convolution [E, C, P, P]: [P·P·C, E]."""
-    return Source((name,), lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]))
+    return Source(
+        (name,),
+        lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]),
+        lambda x, _: [_convolution(x, channels)],
+    )
 
 
 def zeros(*shape):
@@ -95,8 +105,9 @@ def changed(source, function):
     return Source(source.names, lambda *arrays: function(source.convert(*arrays)))
 
 
-def _without_batch(x):
-    return x[0] if x.ndim == 3 and len(x) == 1 else x
+def _convolution(x, channels):
+    side = math.isqrt(len(x) // channels)
+    return x.reshape(side, side, channels, -1).transpose(3, 2, 0, 1)
 
 
 def assign(model, tensors, table, ignored=(), kept=()):

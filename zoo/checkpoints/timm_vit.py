@@ -4,7 +4,7 @@ import math
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.images import vit_classifier
-from zoo.checkpoints.mapping import dense, joined, linear, norm, patches, same, zeros
+from zoo.checkpoints.mapping import dense, linear, norm, patches, same, stacked, zeros
 from zoo.data.preprocessing import ImagePreprocessing
 
 IGNORED = ("mask_token",)
@@ -13,9 +13,9 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TABLE = {
     "patch_embed/projection/kernel": patches("patch_embed.proj.weight"),
     "patch_embed/projection/bias": same("patch_embed.proj.bias"),
-    "patch_positions/embeddings": joined("pos_embed"),
-    "class_token/tokens": joined("cls_token"),
-    "registers/tokens": joined("reg_token"),
+    "patch_positions/embeddings": stacked("pos_embed"),
+    "class_token/tokens": stacked("cls_token"),
+    "registers/tokens": stacked("reg_token"),
     **norm("embedding_norm", "norm_pre"),
     **norm("encoder_{i}/attention_norm", "blocks.{i}.norm1"),
     "encoder_{i}/attention/qkv/kernel": linear("blocks.{i}.attn.qkv.weight"),
@@ -47,7 +47,7 @@ def load(tensors, config, options):
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
     table, (classes, _) = TABLE, tensors.shapes.get("head.weight", (0, 0))
     if "dist_token" in tensors:
-        table = {**table, "class_token/tokens": joined("cls_token", "dist_token")}
+        table = {**table, "class_token/tokens": stacked("cls_token", "dist_token")}
     if "patch_embed.proj.bias" not in tensors:
         table = {**table, "patch_embed/projection/bias": zeros(settings["embed_dim"])}
     names = config.get("label_names") or [str(index) for index in range(classes)]
