@@ -59,6 +59,19 @@ class SpecialTokens(NamedTuple):
         return 1 if isinstance(self.first, Integral) else self.first.shape[1]
 
 
+class LengthPenalty(NamedTuple):
+    """The parameters of `length_penalty`: wherever an `alpha` is expected, one of these may be.
+
+    Fields:
+        alpha: the exponent.
+        offset: 5 in Wu et al. 2016; 0, so that the penalty is length^alpha, in the libraries Marian
+            and transformers.
+    """
+
+    alpha: Any
+    offset: float = 5.0
+
+
 def length_penalty(length, alpha):
     """((5 + length) / 6)^alpha. Source: Wu et al. 2016, "Google's Neural Machine Translation
     System", section 7, equation 14.
@@ -66,9 +79,10 @@ def length_penalty(length, alpha):
     Args:
         length: number of tokens, the end token included.
         alpha: 0 ranks by plain log-probability, which favors short hypotheses; larger values
-            favour longer ones.
+            favour longer ones. A `LengthPenalty` has another offset than 5.
     """
-    return ((5.0 + ops.cast(length, "float32")) / 6.0) ** alpha
+    alpha, offset = alpha if isinstance(alpha, LengthPenalty) else LengthPenalty(alpha)
+    return ((offset + ops.cast(length, "float32")) / (offset + 1.0)) ** alpha
 
 
 def greedy_search(

@@ -117,13 +117,15 @@ class TranslationSearch(Programs):
     Args:
         model: `zoo.models.Transformer`.
         special: `zoo.decoding.SpecialTokens`.
+        length_offset: of `zoo.decoding.LengthPenalty`.
 
     Raises:
         TranslationError: if the special tokens are not those of the model.
     """
 
-    def __init__(self, model, special):
+    def __init__(self, model, special, length_offset=5.0):
         super().__init__(model, special, model.target_vocab_size)
+        self.length_offset = length_offset
         if self.special.pad != model.pad_id:
             raise TranslationError(
                 f"The model's padding token is {model.pad_id} (pad_id). "
@@ -144,6 +146,7 @@ class TranslationSearch(Programs):
             `zoo.decoding.Hypotheses`.
         """
         length = max_length if buffer_length is None else buffer_length
+        alpha = decoding.LengthPenalty(alpha, self.length_offset)
         cache, rows = self.model.start(source, length, beam_size), keras.ops.shape(source)[0]
         settings = (self.model.step, cache, rows, self.special, max_length)
         if beam_size == 1:

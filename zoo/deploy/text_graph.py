@@ -19,6 +19,23 @@ from zoo.text.tokenizer import SPLIT_PATTERNS
 _END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
 
 
+def text_graph(tokenizer):
+    """A tokenizer as a `tf.Module` with the methods `encode`, `decode` and `pieces`.
+
+    Args:
+        tokenizer: `zoo.text.tokenizer.Tokenizer` or
+            `zoo.text.sentencepiece.SentencePieceTokenizer`.
+
+    Raises:
+        ExportError: if a SentencePiece model has options that the graph does not cover.
+    """
+    if tokenizer.kind == "sentencepiece":
+        from zoo.deploy.sentencepiece_graph import SentencePieceGraph
+
+        return SentencePieceGraph(tokenizer)
+    return TextGraph(tokenizer)
+
+
 class TextGraph(tf.Module):
     """`zoo.text.tokenizer.Tokenizer` on tensors, with the same ids, texts and labels.
 

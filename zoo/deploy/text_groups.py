@@ -5,21 +5,21 @@ Axes: B texts, T tokens.
 
 import tensorflow as tf
 
-from zoo.text import EOS_ID, PAD_ID
 from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 
-def encode(text_graph, texts, limit, start=None):
+def encode(text_graph, texts, limit, end, start=None):
     """Tokenizes texts.
 
     Args:
         text_graph: `zoo.deploy.text_graph.TextGraph`.
         texts: string [B].
         limit: maximum number of tokens, control ids included.
+        end: id at the end of each row.
         start: id at the beginning of each row, if given.
 
     Returns:
-        (tokens [B, None], each row ending with EOS_ID, error string [B]). A text that is too long
+        (tokens [B, None], each row ending with `end`, error string [B]). A text that is too long
         has only the control ids, and an error.
     """
     size = tf.strings.length(texts)
@@ -34,7 +34,7 @@ def encode(text_graph, texts, limit, start=None):
         too_long, tf.strings.join(["The text is too long: it has ", amount, maximum]), ""
     )
     kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
-    rows = [tf.ragged.boolean_mask(ids, kept), tf.fill([tf.size(texts), 1], EOS_ID)]
+    rows = [tf.ragged.boolean_mask(ids, kept), tf.fill([tf.size(texts), 1], end)]
     if start is not None:
         rows.insert(0, tf.fill([tf.size(texts), 1], start))
     return tf.concat(rows, axis=1), error
@@ -76,11 +76,11 @@ def in_groups(lengths, limit, compute, results):
     return results
 
 
-def dense(tokens, width=1):
+def dense(tokens, pad, width=1):
     """Pads ragged tokens to int32 [B, T], with T at least `width`."""
-    tokens = tokens.to_tensor(PAD_ID)
+    tokens = tokens.to_tensor(pad)
     missing = tf.maximum(0, width - tf.shape(tokens)[1])
-    return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=PAD_ID)
+    return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=pad)
 
 
 def _most_rows(width):
