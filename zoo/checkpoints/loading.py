@@ -6,6 +6,7 @@ from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.tensors import read_file, read_folder
 
 FILES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
+_TRANSLATORS = ("marian", "m2m_100", "mbart")
 _VIT = ("vit", "deit", "dinov2", "dinov2_with_registers")
 
 
@@ -21,7 +22,7 @@ def load(path, **options):
     Args:
         path: of a file of tensors or of a folder with config.json.
         **options: arguments of the model that differ from the published ones, such as
-            `num_classes` and `input_shape`.
+            `num_classes` and `input_shape`; of translation models `src_lang` and `tgt_lang`.
 
     Raises:
         CheckpointError: if the format is not supported or the weights do not fit.
@@ -37,6 +38,14 @@ def load(path, **options):
         from zoo.checkpoints import hugging_face_vit
 
         return hugging_face_vit.load(path, config, read_folder(path), options)
+    if kind in _TRANSLATORS:
+        from zoo.checkpoints import hugging_face_m2m100, hugging_face_marian
+
+        of_kind = hugging_face_marian if kind == "marian" else hugging_face_m2m100
+        try:
+            return of_kind.load(path, config, read_folder(path), options)
+        except KeyError as name:
+            raise CheckpointError(f"{path / 'config.json'} has no {name}.") from None
     if "architecture" in config:
         from zoo.checkpoints import timm_vit
 

@@ -10,8 +10,8 @@ import re
 import tensorflow as tf
 from tokenizers import Regex, normalizers
 
-from zoo.deploy.merge_graph import Merges, bytes_of, hash_table
-from zoo.deploy.trie_graph import FIRST_LEARNED, LongestMatch, Viterbi
+from zoo.deploy.merge_graph import bytes_of, hash_table, merges_of
+from zoo.deploy.trie_graph import FIRST_LEARNED, LongestMatch, viterbi_of
 from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC, character_ranges
 from zoo.text import PAD_ID
 from zoo.text.tokenizer import SPLIT_PATTERNS
@@ -116,8 +116,8 @@ class TextGraph(tf.Module):
 
 def _segmentation(tokenizer):
     """Returns the `tf.Module` that splits words into the tokens of a `Tokenizer`."""
-    kinds = {"wordpiece": LongestMatch, "unigram": Viterbi}
-    return kinds.get(tokenizer.kind, Merges)(tokenizer)
+    kinds = {"wordpiece": LongestMatch, "unigram": viterbi_of}
+    return kinds.get(tokenizer.kind, merges_of)(tokenizer)
 
 
 def _known_words(tokenizer, segment):

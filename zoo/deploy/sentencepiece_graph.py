@@ -1,0 +1,239 @@
+"""SentencePiece models as a TensorFlow graph of core ops.
+
+Source: the library `sentencepiece`: normalizer.cc, unigram_model.cc and bpe_model.cc.
+Axes: B texts, W distinct words of all texts, n bytes of all words, concatenated; k tokens.
+"""
+
+import itertools
+
+import tensorflow as tf
+
+from zoo.deploy.charsmap import replacements
+from zoo.deploy.errors import ExportError
+from zoo.deploy.merge_graph import Merges, bytes_of, hash_table
+from zoo.deploy.trie_graph import LONGEST_CHARACTER, Trie, Viterbi, character_sizes, chunks, visited
+from zoo.deploy.unicode_graph import character_ranges
+from zoo.text.sentencepiece import SPACE
+
+_END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
+_UNIGRAM, _BPE = 1, 2  # of `TrainerSpec.ModelType`
+_UNKNOWN_PENALTY = 10.0  # unigram_model.cc: kUnkPenalty
+_NO_LIMIT = 2**31
+
+
+class SentencePieceGraph(tf.Module):
+    """`zoo.text.sentencepiece.SentencePieceTokenizer` on tensors.
+
+    Always runs on the CPU. Ids are those of the library, except that it adds log-probabilities in
+    half the precision: of segmentations that are equally probable to 6 digits, it may choose
+    another one.
+
+    Args:
+        tokenizer: `SentencePieceTokenizer`.
+
+    Attributes:
+        longest_token: in bytes; a run of unknown characters is one token, however long it is.
+
+    Raises:
+        ExportError: if the model has options that are not covered.
+    """
+
+    longest_token = 2**16
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        _check(tokenizer.proto)
+        self._size = tokenizer.vocab_size
+        self._language_prefixes = tokenizer.language_prefixes
+        with tf.device("CPU"):
+            self._prefix = tf.constant([tokenizer.prefix], tf.int32)
+            self._normalize = Normalizer(tokenizer.proto.normalizer_spec.precompiled_charsmap)
+            kinds = {_UNIGRAM: _Unigram, _BPE: _PairMerges}
+            self._segment = kinds[tokenizer.proto.trainer_spec.model_type](tokenizer.proto.pieces)
+            vocab = {token.encode(): id for token, id in tokenizer.vocab.items()}
+            self._vocab = hash_table(vocab, _END, tokenizer.unknown)
+            self._spelled = tf.constant([*tokenizer.token_bytes, b""])
+            self._labels = tf.constant([*tokenizer.pieces(range(self._size)), ""])
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def encode(self, texts):
+        """Encodes texts like `SentencePieceTokenizer.encode`: string [B] to ragged [B, None].
+
+        Invalid UTF-8 is replaced by U+FFFD, as by `bytes.decode(errors="replace")`.
+        """
+        with tf.device("CPU"):
+            texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+            rows = [tf.repeat(self._prefix, tf.size(texts), axis=0)]
+            if self._language_prefixes:
+                code = tf.strings.regex_replace(texts, r"(?s)^(>>.*?<<).*$", r"\1")
+                has_code = tf.strings.regex_full_match(texts, r"(?s)>>.*?<<.*")
+                ids = tf.RaggedTensor.from_row_lengths(
+                    self._ids(tf.boolean_mask(code, has_code)), tf.cast(has_code, tf.int64)
+                )
+                rows.append(ids)
+                texts = tf.strings.regex_replace(texts, r"(?s)^>>.*?<<", "", replace_global=False)
+            marked = tf.strings.regex_replace(self._normalize(texts), SPACE, _END + rb"\0")
+            words = tf.strings.split(marked, _END)
+            distinct, index = tf.unique(words.values)
+            ids = tf.gather(self._encode_words(distinct), index)
+            return tf.concat([*rows, words.with_values(ids).merge_dims(1, 2)], axis=1)
+
+    def decode(self, ids):
+        """Decodes sequences of ids like `SentencePieceTokenizer.decode`: [..., T] to [...]."""
+        with tf.device("CPU"):
+            texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
+            return tf.strings.regex_replace(texts, "^ +| +$", "")
+
+    def pieces(self, ids):
+        """Returns a label for each id: int32 [...] to string [...]."""
+        with tf.device("CPU"):
+            return tf.gather(self._labels, self._known(ids))
+
+    def _known(self, ids):
+        return tf.where((ids >= 0) & (ids < self._size), ids, self._size)
+
+    def _ids(self, tokens):
+        return tf.cast(self._vocab.lookup(tokens), tf.int32)
+
+    def _encode_words(self, words):
+        """Encodes words, string [W], to ids, ragged int32 [W, None]."""
+        starts, sizes, unknown = self._segment(words)
+        lengths = tf.cast(tf.strings.length(words), tf.int64)
+        ends = tf.cumsum(lengths)
+        rows = tf.searchsorted(ends, starts, side="right", out_type=tf.int64)
+        # A run of unknown characters is one token.
+        before = tf.concat([[False], unknown[:-1]], axis=0)
+        same_word = rows == tf.concat([[-1], rows[:-1]], axis=0)
+        is_first = ~(unknown & before & same_word)
+        runs = tf.cumsum(tf.cast(is_first, tf.int64)) - 1
+        sizes = tf.math.segment_sum(sizes, runs)
+        starts, rows = starts[is_first], rows[is_first]
+        places = starts - tf.gather(ends - lengths, rows)
+        tokens = tf.strings.substr(tf.gather(words, rows), places, sizes)
+        count = tf.size(words, tf.int64)
+        return tf.RaggedTensor.from_value_rowids(self._ids(tokens), rows, count, validate=False)
+
+
+class Normalizer(tf.Module):
+    """Replaces characters, collapses spaces, writes them as "▁" and adds one at the beginning.
+
+    Args:
+        precompiled: see `zoo.deploy.charsmap.replacements`.
+    """
+
+    def __init__(self, precompiled):
+        super().__init__()
+        rules = replacements(precompiled)
+        self._has_rules = bool(rules)
+        if rules:
+            self._trie = Trie({key: index for index, key in enumerate(rules)})
+            self._texts = tf.constant([*rules.values()])
+            # A text of other characters contains no key.
+            keys = [key.decode() for key in rules]
+            inside = {*itertools.chain.from_iterable(key[1:] or key for key in keys)}
+            self._plain = f"[^{character_ranges(sorted(inside))}]*"
+
+    def __call__(self, texts):
+        """Normalizes texts, string [B] to string [B]."""
+        if self._has_rules:
+            at = tf.where(~tf.strings.regex_full_match(texts, self._plain))
+            texts = tf.cond(
+                tf.size(at) > 0,
+                lambda: tf.tensor_scatter_nd_update(
+                    texts, at, self._replace(tf.gather_nd(texts, at))
+                ),
+                lambda: texts,
+            )
+        texts = tf.strings.join([" ", texts])
+        texts = tf.strings.regex_replace(texts, " +", SPACE)
+        return tf.strings.regex_replace(texts, f"(?:{SPACE})+$", "")
+
+    def _replace(self, texts):
+        tokens, rows = bytes_of(texts)
+        places, lengths = chunks(rows, _NO_LIMIT)
+        found = self._trie(tokens, tf.zeros_like(rows), lengths)
+        sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
+        sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
+        matches, sizes = sizes > 0, tf.maximum(sizes, character_sizes(tokens))
+        at = visited(tf.where(places == 0)[:, 0], sizes, sizes == lengths)
+        size, row = tf.gather(sizes, at), tf.gather(rows, at)
+        column = tf.minimum(size, tf.shape(found, tf.int64)[1]) - 1
+        rule = tf.maximum(tf.gather_nd(found, tf.stack([at, column], axis=1)), 0)
+        kept = tf.strings.substr(tf.gather(texts, row), tf.gather(places, at), size)
+        parts = tf.where(tf.gather(matches, at), tf.gather(self._texts, rule), kept)
+        parts = tf.RaggedTensor.from_value_rowids(parts, row, tf.size(texts, tf.int64))
+        return tf.strings.reduce_join(parts, axis=-1)
+
+
+class _Unigram(tf.Module):
+    """The most probable tokens of words [W]: first bytes, sizes, and whether they are unknown."""
+
+    def __init__(self, pieces):
+        super().__init__()
+        known = {p.piece.encode(): id for id, p in enumerate(pieces) if p.type == p.NORMAL}
+        self._unknown = len(pieces)
+        scores = [piece.score for piece in pieces]
+        lowest = min(scores[id] for id in known.values())
+        scores.append(lowest - _UNKNOWN_PENALTY)
+        self._viterbi = Viterbi(known, scores, _NO_LIMIT, self._unknown)
+
+    def __call__(self, words):
+        starts, sizes, ids = self._viterbi.split(*bytes_of(words))
+        return starts, sizes, ids == self._unknown
+
+
+class _PairMerges(tf.Module):
+    """Byte-pair encoding of words [W]; returns the same as `_Unigram`."""
+
+    def __init__(self, pieces):
+        super().__init__()
+        known = {p.piece: id for id, p in enumerate(pieces) if p.type == p.NORMAL}
+        alone = sorted({*"".join(known)} - known.keys())  # characters that are no piece
+        self._first_unknown = len(pieces)
+        symbols = known | {c: id for id, c in enumerate(alone, len(pieces))}
+        by_score = sorted(known, key=lambda piece: -pieces[known[piece]].score)
+        ranks = {
+            (symbols[piece[:at]], symbols[piece[at:]]): (rank, known[piece])
+            for rank, piece in enumerate(by_score)
+            for at in range(1, len(piece))
+            if piece[:at] in symbols and piece[at:] in symbols
+        }
+        others = range(1, LONGEST_CHARACTER + 1)  # bytes of any other character
+        sizes = [len(p.piece.encode()) for p in pieces] + [len(c.encode()) for c in alone]
+        self._first_other = len(sizes) - 1
+        self._sizes = tf.constant([*sizes, *others], tf.int64)
+        self._merges = Merges(ranks, len(sizes) + len(others))
+        characters = {c.encode(): id for c, id in symbols.items() if len(c) == 1}
+        self._characters = hash_table(characters, _END, -1)
+
+    def __call__(self, words):
+        characters = tf.strings.unicode_split(words, "UTF-8")
+        ids = self._characters.lookup(characters.values)
+        others = tf.strings.length(characters.values)
+        others = tf.cast(others, tf.int64) + self._first_other
+        ids = tf.where(ids < 0, others, ids)
+        ids = self._merges(ids, characters.value_rowids(), tf.size(words)).values
+        sizes = tf.gather(self._sizes, ids)
+        return tf.cumsum(sizes, exclusive=True), sizes, ids >= self._first_unknown
+
+
+def _check(proto):
+    """Raises `ExportError` for options that published models do not have."""
+    normalizer, trainer = proto.normalizer_spec, proto.trainer_spec
+    kinds = {piece.type for piece in proto.pieces}
+    texts = {piece.piece for piece in proto.pieces}
+    problems = {
+        f"model_type {trainer.model_type}": trainer.model_type not in (_UNIGRAM, _BPE),
+        "treat_whitespace_as_suffix": trainer.treat_whitespace_as_suffix,
+        "no add_dummy_prefix": not normalizer.add_dummy_prefix,
+        "no remove_extra_whitespaces": not normalizer.remove_extra_whitespaces,
+        "no escape_whitespaces": not normalizer.escape_whitespaces,
+        "user-defined or unused pieces": bool(kinds - {1, 2, 3}),
+        "spaces inside pieces": any(SPACE in text[1:] for text in texts) or SPACE not in texts,
+    }
+    found = [problem for problem, exists in problems.items() if exists]
+    if found:
+        raise ExportError(
+            f"The SentencePiece model has options that a SavedModel does not support: "
+            f"{', '.join(found)}."
+        )
