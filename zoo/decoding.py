@@ -224,11 +224,12 @@ def beam_search(
     alpha=0.6,
     min_length=0,
     buffer_length=None,
+    early_stopping="never",
 ):
     """The K best hypotheses found by continuing the K most likely ones at each step.
 
     Source: Wu et al. 2016, section 7. Each step considers the 2K best continuations. Those of the K
-    best that end join the finished hypotheses; the K best others stay live. A sentence is done when
+    best that end join the finished hypotheses; the K best others stay live. By default, a sentence is done when
     it has K finished hypotheses and no live one can score higher than the best of them, whatever
     follows (Huang et al. 2017, "When to Finish? Optimal Beam Search for Neural Text Generation",
     section 3). So the best hypothesis is that of a search that never stops early.
@@ -238,6 +239,9 @@ def beam_search(
             `greedy_search`, with K for 1.
         beam_size: K.
         alpha: of the length penalty, by which finished hypotheses are ranked.
+        early_stopping: as in transformers: "never"; True, which stops at K finished hypotheses; or
+            False, which stops when then the worst of them scores at least as high as any live one
+            would if it ended now.
 
     Returns:
         `Hypotheses`, the best first. If fewer than K have ended, live ones follow them.
@@ -261,20 +265,26 @@ def beam_search(
 
     def body(state):
         state = _advance(step, state, special, alpha, min_length)
-        return (state._replace(done=_done(state, alpha, max_length)),)
+        return (state._replace(done=_done(state, alpha, max_length, early_stopping)),)
 
     [state] = ops.while_loop(unfinished, body, (state,))
     return _ranked(state, alpha)
 
 
-def _done(state, alpha, max_length):
-    """Which sentences have K finished hypotheses that no live one can surpass: bool [B]."""
-    # Log-probabilities only fall: a continuation scores best either now or at the maximum length.
-    live = ops.max(state.live.log_probs, axis=1)
-    bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
-    scores = state.finished.scores
-    surpassed = ops.maximum(*bounds) <= ops.max(scores, axis=1)
-    return ops.logical_and(surpassed, ops.min(scores, axis=1) > NEG_INF)
+def _done(state, alpha, max_length, early_stopping):
+    """Which sentences have K finished hypotheses and need not be continued: bool [B]."""
+    live, scores = ops.max(state.live.log_probs, axis=1), state.finished.scores
+    worst = ops.min(scores, axis=1)
+    done = worst > NEG_INF
+    if early_stopping is False:
+        now = live / length_penalty(state.position, alpha)
+        done = ops.logical_and(done, now <= worst)
+    elif early_stopping == "never":
+        # Log-probabilities only fall: a continuation scores best either now or at the maximum
+        # length.
+        bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
+        done = ops.logical_and(done, ops.maximum(*bounds) <= ops.max(scores, axis=1))
+    return ops.logical_or(state.done, done)
 
 
 def _advance(step, state, special, alpha, min_length):

@@ -118,14 +118,15 @@ class TranslationSearch(Programs):
         model: `zoo.models.Transformer`.
         special: `zoo.decoding.SpecialTokens`.
         length_offset: of `zoo.decoding.LengthPenalty`.
+        early_stopping: of `zoo.decoding.beam_search`.
 
     Raises:
         TranslationError: if the special tokens are not those of the model.
     """
 
-    def __init__(self, model, special, length_offset=5.0):
+    def __init__(self, model, special, length_offset=5.0, early_stopping="never"):
         super().__init__(model, special, model.target_vocab_size)
-        self.length_offset = length_offset
+        self.length_offset, self.early_stopping = length_offset, early_stopping
         if self.special.pad != model.pad_id:
             raise TranslationError(
                 f"The model's padding token is {model.pad_id} (pad_id). "
@@ -151,7 +152,8 @@ class TranslationSearch(Programs):
         settings = (self.model.step, cache, rows, self.special, max_length)
         if beam_size == 1:
             return decoding.greedy_search(*settings, alpha, buffer_length=buffer_length)
-        return decoding.beam_search(*settings, beam_size, alpha, buffer_length=buffer_length)
+        options = {"buffer_length": buffer_length, "early_stopping": self.early_stopping}
+        return decoding.beam_search(*settings, beam_size, alpha, **options)
 
     def sample(self, source, uniforms, max_length, temperature, top_p, top_k):
         """`zoo.decoding.sample` as a graph; `source` as for `search`."""

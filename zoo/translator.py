@@ -19,7 +19,7 @@ from zoo.translation_text import Alignment, TranslationError
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE = "translator.json"
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
-_SEARCH = ("beam_size", "length_penalty", "length_offset", "max_length")
+_SEARCH = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
 SPECIAL_TOKENS = SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
@@ -35,6 +35,7 @@ class Translator:
         length_penalty: see `zoo.decoding.length_penalty`; 0 favours short translations.
         special_tokens: `zoo.decoding.SpecialTokens`. Translations have its `first` left out.
         length_offset: see `zoo.decoding.LengthPenalty`.
+        early_stopping: see `zoo.decoding.beam_search`.
         max_length: the largest number of tokens of a translation; about twice the number of the
             source's by default.
 
@@ -52,6 +53,7 @@ class Translator:
         length_penalty=0.6,
         special_tokens=SPECIAL_TOKENS,
         length_offset=5.0,
+        early_stopping="never",
         max_length=None,
     ):
         self.source_tokenizer = source_tokenizer
@@ -59,6 +61,12 @@ class Translator:
         self.beam_size = checked("beam_size", beam_size, int, 1)
         self.length_penalty = checked("length_penalty", length_penalty, float)
         self.length_offset = checked("length_offset", length_offset, float, 0)
+        if early_stopping not in (True, False, "never"):
+            raise TranslationError(
+                'early_stopping must be True, False or "never". '
+                f"Received: early_stopping={early_stopping!r}."
+            )
+        self.early_stopping = early_stopping
         self.run_folder = None  # where it was loaded from
         self._set_model(model, special_tokens)
         self.max_length = max_length
@@ -237,7 +245,8 @@ class Translator:
                     f"The model has {size} {side} tokens. "
                     f"Received a tokenizer with {tokenizer.vocab_size} tokens."
                 )
-        self._search = TranslationSearch(model, special, self.length_offset)
+        options = self.length_offset, self.early_stopping
+        self._search = TranslationSearch(model, special, *options)
         self.search, self.log_probs = self._search.search, self._search.log_probs  # as graphs
 
     def _tokenizers(self):

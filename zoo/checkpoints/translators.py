@@ -127,6 +127,7 @@ def translator(folder, config, model, tokenizers, special):
             length_penalty=found.get("length_penalty", 1.0),
             special_tokens=special,
             length_offset=0.0,
+            early_stopping=found.get("early_stopping", False),
             max_length=min(length, model.max_length),
         )
     except TranslationError as error:
