@@ -241,7 +241,8 @@ def beam_search(
         alpha: of the length penalty, by which finished hypotheses are ranked.
         early_stopping: as in transformers: "never"; True, which stops at K finished hypotheses; or
             False, which stops when then the worst of them scores at least as high as any live one
-            would if it ended now.
+            would if it ended now. With True and False, hypotheses that are cut off at the maximum
+            length are ranked with the finished ones.
 
     Returns:
         `Hypotheses`, the best first. If fewer than K have ended, live ones follow them.
@@ -268,7 +269,7 @@ def beam_search(
         return (state._replace(done=_done(state, alpha, max_length, early_stopping)),)
 
     [state] = ops.while_loop(unfinished, body, (state,))
-    return _ranked(state, alpha)
+    return _ranked(state, alpha, early_stopping)
 
 
 def _done(state, alpha, max_length, early_stopping):
@@ -333,10 +334,14 @@ def _continuations(logits, log_probs, count):
     return index // each, token, log_probs
 
 
-def _ranked(state, alpha):
+def _ranked(state, alpha, early_stopping):
     """The finished hypotheses, followed by live ones in the free places."""
     finished = state.finished
     live = state.live._replace(scores=state.live.log_probs / length_penalty(state.position, alpha))
+    if early_stopping != "never":  # as in transformers, what is cut off counts as finished
+        live = live._replace(scores=ops.where(state.done[:, None], NEG_INF, live.scores))
+        every = _concatenated(finished, live)
+        return _pick(every, ops.top_k(every.scores, ops.shape(finished.scores)[1])[1])
     beam_size = ops.shape(finished.scores)[1]
     ended = ops.sum(ops.cast(finished.scores > NEG_INF, "int32"), axis=1, keepdims=True)
     place = ops.arange(beam_size, dtype="int32")[None]

@@ -110,7 +110,6 @@ def test_translations_are_those_of_generate(folder, translator):
     expected = models.generated(folder[1], rows, translator.special_tokens, LENGTH)
     found = models.searched(translator, rows, LENGTH)
     assert len({tuple(row) for row in found}) > 20
-    print([(i,len(a),len(b),a[-4:],b[-4:]) for i,(a,b) in enumerate(zip(found,expected)) if a!=b])
     assert found == expected
 
 
