@@ -46,7 +46,6 @@ class SentencePieceGraph(tf.Module):
         self._size = tokenizer.vocab_size
         self._language_prefixes = tokenizer.language_prefixes
         with tf.device("CPU"):
-            self._prefix = tf.constant([tokenizer.prefix], tf.int32)
             self._normalize = Normalizer(tokenizer.proto.normalizer_spec.precompiled_charsmap)
             kinds = {_UNIGRAM: _Unigram, _BPE: _PairMerges}
             self._segment = kinds[tokenizer.proto.trainer_spec.model_type](tokenizer.proto.pieces)
@@ -57,13 +56,19 @@ class SentencePieceGraph(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode(self, texts):
-        """Encodes texts like `SentencePieceTokenizer.encode`: string [B] to ragged [B, None].
+        """Encodes texts like `SentencePieceTokenizer.encode`, without its prefix.
+
+        Args:
+            texts: string [B].
+
+        Returns:
+            RaggedTensor int32 [B, None].
 
         Invalid UTF-8 is replaced by U+FFFD, as by `bytes.decode(errors="replace")`.
         """
         with tf.device("CPU"):
             texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-            rows = [tf.repeat(self._prefix, tf.size(texts), axis=0)]
+            rows = []
             if self._language_prefixes:
                 code = tf.strings.regex_replace(texts, r"(?s)^(>>.*?<<).*$", r"\1")
                 has_code = tf.strings.regex_full_match(texts, r"(?s)>>.*?<<.*")

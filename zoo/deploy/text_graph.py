@@ -19,21 +19,25 @@ from zoo.text.tokenizer import SPLIT_PATTERNS
 _END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
 
 
-def text_graph(tokenizer):
-    """A tokenizer as a `tf.Module` with the methods `encode`, `decode` and `pieces`.
+def text_graphs(source, target):
+    """Two tokenizers as `tf.Module`s with the methods `encode`, `decode` and `pieces`.
+
+    Tokenizers that differ in their prefix alone share one, which adds no prefix.
 
     Args:
-        tokenizer: `zoo.text.tokenizer.Tokenizer` or
+        source, target: `zoo.text.tokenizer.Tokenizer` or
             `zoo.text.sentencepiece.SentencePieceTokenizer`.
 
     Raises:
         ExportError: if a SentencePiece model has options that the graph does not cover.
     """
-    if tokenizer.kind == "sentencepiece":
+    make = TextGraph
+    if source.kind == "sentencepiece":
         from zoo.deploy.sentencepiece_graph import SentencePieceGraph
 
-        return SentencePieceGraph(tokenizer)
-    return TextGraph(tokenizer)
+        make, source, target = SentencePieceGraph, source.with_prefix(), target.with_prefix()
+    graph = make(source)
+    return graph, graph if source == target else make(target)
 
 
 class TextGraph(tf.Module):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 
-def encode(text_graph, texts, limit, end, start=None):
+def encode(text_graph, texts, limit, end, start=()):
     """Tokenizes texts.
 
     Args:
@@ -16,7 +16,7 @@ def encode(text_graph, texts, limit, end, start=None):
         texts: string [B].
         limit: maximum number of tokens, control ids included.
         end: id at the end of each row.
-        start: id at the beginning of each row, if given.
+        start: ids at the beginning of each row.
 
     Returns:
         (tokens [B, None], each row ending with `end`, error string [B]). A text that is too long
@@ -26,7 +26,7 @@ def encode(text_graph, texts, limit, end, start=None):
     # tokenizing a text that is far too long would be slow
     huge = size > text_graph.longest_token * limit
     ids = text_graph.encode(tf.where(huge, "", texts))
-    count = tf.cast(ids.row_lengths(), tf.int32) + (1 if start is None else 2)
+    count = tf.cast(ids.row_lengths(), tf.int32) + 1 + len(start)
     too_long = huge | (count > limit)
     amount = tf.where(huge, _text(size, "bytes"), _text(count, "tokens"))
     maximum = f". The maximum is {limit} tokens."
@@ -35,8 +35,8 @@ def encode(text_graph, texts, limit, end, start=None):
     )
     kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
     rows = [tf.ragged.boolean_mask(ids, kept), tf.fill([tf.size(texts), 1], end)]
-    if start is not None:
-        rows.insert(0, tf.fill([tf.size(texts), 1], start))
+    if start:
+        rows.insert(0, tf.repeat([start], tf.size(texts), axis=0))
     return tf.concat(rows, axis=1), error
 
 

@@ -5,7 +5,7 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 
 import tensorflow as tf
 
-from zoo.deploy.text_graph import text_graph
+from zoo.deploy.text_graph import text_graphs
 from zoo.deploy.text_groups import dense, encode, in_groups
 from zoo.translation_search import BATCHES
 
@@ -37,9 +37,9 @@ class TranslatorSignatures:
         self._limit = translator.max_source_length
         self._n_best, self._beam_size, self._alpha = n_best, beam_size, length_penalty
         self._special = translator.special_tokens
-        self._source_text = self._target_text = text_graph(translator.source_tokenizer)
-        if translator.target_tokenizer != translator.source_tokenizer:
-            self._target_text = text_graph(translator.target_tokenizer)
+        tokenizers = translator.source_tokenizer, translator.target_tokenizer
+        self._source_text, self._target_text = text_graphs(*tokenizers)
+        self._prefix = translator.source_tokenizer.prefix
         # Everything the SavedModel must track: variables and the lookup tables of the tokenizers.
         self.tracked = tf.Module()
         self.tracked.weights = [variable.value for variable in translator.model.weights]
@@ -85,7 +85,7 @@ class TranslatorSignatures:
 
     def encode(self, texts):
         """Returns the encoder's output and the source tokens, end token included."""
-        tokens, error = self._tokens(self._source_text, texts)
+        tokens, error = self._tokens(self._source_text, texts, self._prefix)
         tokens = dense(tokens, self._special.pad)
         states = tf.cast(self._model.encode(tokens), tf.float32)
         tokens = tf.where((error == "")[:, None], tokens, self._special.pad)
@@ -130,7 +130,7 @@ class TranslatorSignatures:
         }
 
     def _translate(self, texts, search):
-        tokens, error = self._tokens(self._source_text, texts)
+        tokens, error = self._tokens(self._source_text, texts, self._prefix)
         is_skipped = (error != "") | tf.strings.regex_full_match(texts, _BLANK)
         lengths = tf.where(is_skipped, tf.zeros_like(tokens.row_lengths()), tokens.row_lengths())
 
@@ -161,14 +161,14 @@ class TranslatorSignatures:
             "texts and translations must have the same length: each text needs one translation.",
         )
         with tf.control_dependencies([same]):
-            source, source_error = self._tokens(self._source_text, texts)
-        first = self._special.first
+            source, source_error = self._tokens(self._source_text, texts, self._prefix)
+        first = () if self._special.first is None else (self._special.first,)
         target, target_error = self._tokens(self._target_text, translations, first)
         error = tf.where(source_error == "", target_error, source_error)
         return source, target, error
 
-    def _tokens(self, text_graph, texts, first=None):
-        return encode(text_graph, texts, self._limit, self._special.end, first)
+    def _tokens(self, text_graph, texts, start):
+        return encode(text_graph, texts, self._limit, self._special.end, start)
 
     def _in_groups(self, lengths, compute, results):
         return in_groups(lengths, self._limit, compute, results)

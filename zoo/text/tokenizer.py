@@ -91,6 +91,8 @@ class Tokenizer:
     merges: tuple[tuple[str, str], ...] = ()
     scores: tuple[float, ...] = ()
 
+    prefix = ()  # ids at the beginning of each text
+
     def __post_init__(self):
         _check_kind(self.kind)
         known = {*BYTE_ALPHABET, *self.tokens}
