@@ -12,6 +12,7 @@ from keras import ops
 
 import zoo
 from zoo.decoding import (
+    LengthPenalty,
     SpecialTokens,
     _top_k,
     beam_search,
@@ -437,3 +438,23 @@ def test_only_the_best_blocks_are_sorted():
     with mock.patch("zoo.decoding.ops", mock.Mock(wraps=ops, top_k=spy)):
         _top_k(ops.convert_to_tensor(np.zeros((1, 32000), "float32")), 8)
     assert max(widths) <= 8 * 128
+
+
+def test_the_length_penalty_of_other_libraries():
+    penalties = [length_penalty(n, LengthPenalty(0.5, offset=0.0)) for n in (1, 9)]
+    np.testing.assert_allclose(penalties, [1.0, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(length_penalty(7, LengthPenalty(0.6)), length_penalty(7, 0.6))
+
+
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_early_stopping_finds_at_most_what_the_whole_search_finds(early_stopping):
+    model, source, length = model_of(spread=0.5), sources(8), 12
+    options = {"alpha": LengthPenalty(2.0, 0.0), "length": length}
+    whole = beam(model, source, 3, **options)
+    early = beam(model, source, 3, early_stopping=early_stopping, **options)
+    assert (early.scores[:, 0] <= whole.scores[:, 0] + TOLERANCE).all()
+    assert (early.scores[:, 0] < whole.scores[:, 0] - TOLERANCE).any()
+    for row in range(len(source)):
+        for tokens, found in zip(early.tokens[row], early.log_probs[row]):
+            expected = log_prob(model, source[row : row + 1], without_padding(tokens))
+            np.testing.assert_allclose(found, expected, atol=TOLERANCE)

@@ -38,7 +38,9 @@ def case(request, tmp_path_factory):
 
 def test_every_tensor_has_its_place(case):
     tensors, translator = case
-    found = {variable.path.split("/", 1)[1]: variable.numpy() for variable in translator.model.weights}
+    found = {
+        variable.path.split("/", 1)[1]: variable.numpy() for variable in translator.model.weights
+    }
     name, path = "model.decoder.layers.1", "decoder_1"
     qkv = [tensors[f"{name}.self_attn.{letter}_proj.weight"].T for letter in "qkv"]
     np.testing.assert_array_equal(found[f"{path}/self_attention/qkv/kernel"], np.hstack(qkv))
@@ -46,7 +48,9 @@ def test_every_tensor_has_its_place(case):
     np.testing.assert_array_equal(
         found[f"{path}/cross_attention/key_value/bias"], np.concatenate(key_value)
     )
-    np.testing.assert_array_equal(found["target_embedding/embeddings"], tensors["model.shared.weight"])
+    np.testing.assert_array_equal(
+        found["target_embedding/embeddings"], tensors["model.shared.weight"]
+    )
     if "model.decoder.embed_positions.weight" in tensors:
         positions = tensors["model.decoder.embed_positions.weight"][2:]
         np.testing.assert_array_equal(found["target_positions/embeddings"], positions)
@@ -65,6 +69,11 @@ def test_saved_and_loaded(case, tmp_path):
     assert loaded.n_best(TEXTS, 2) == translator.n_best(TEXTS, 2)
 
 
+@pytest.mark.parametrize(
+    "case",
+    ["marian", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m2m100", "mbart50"))],
+    indirect=True,
+)
 def test_the_saved_model_translates_strings_alike(case, tmp_path):
     _, translator = case
     model = tf.saved_model.load(zoo.export(translator, tmp_path / "1", n_best=2))

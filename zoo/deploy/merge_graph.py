@@ -27,7 +27,7 @@ class Merges(tf.Module):
         """Creates the tables.
 
         Args:
-            ranks: {(left, right): (rank, merged)} of pairs of tokens; one rank has one merged token.
+            ranks: {(left, right): (rank, merged)} of pairs of tokens; a rank has one merged token.
             size: larger than any token.
         """
         super().__init__()

@@ -4,21 +4,17 @@ Source: the library `sentencepiece`: normalizer.cc, unigram_model.cc and bpe_mod
 Axes: B texts, W distinct words of all texts, n bytes of all words, concatenated; k tokens.
 """
 
-import itertools
-
 import tensorflow as tf
 
-from zoo.deploy.charsmap import replacements
 from zoo.deploy.errors import ExportError
 from zoo.deploy.merge_graph import Merges, bytes_of, hash_table
-from zoo.deploy.trie_graph import LONGEST_CHARACTER, Trie, Viterbi, character_sizes, chunks, visited
-from zoo.deploy.unicode_graph import character_ranges
+from zoo.deploy.sentencepiece_rules import Normalizer
+from zoo.deploy.trie_graph import LONGEST_CHARACTER, NO_LIMIT, Viterbi
 from zoo.text.sentencepiece import SPACE
 
 _END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
 _UNIGRAM, _BPE = 1, 2  # of `TrainerSpec.ModelType`
 _UNKNOWN_PENALTY = 10.0  # unigram_model.cc: kUnkPenalty
-_NO_LIMIT = 2**31
 
 
 class SentencePieceGraph(tf.Module):
@@ -119,57 +115,6 @@ class SentencePieceGraph(tf.Module):
         return tf.RaggedTensor.from_value_rowids(self._ids(tokens), rows, count, validate=False)
 
 
-class Normalizer(tf.Module):
-    """Replaces characters, collapses spaces, writes them as "▁" and adds one at the beginning.
-
-    Args:
-        precompiled: see `zoo.deploy.charsmap.replacements`.
-    """
-
-    def __init__(self, precompiled):
-        super().__init__()
-        rules = replacements(precompiled)
-        self._has_rules = bool(rules)
-        if rules:
-            self._trie = Trie({key: index for index, key in enumerate(rules)})
-            self._texts = tf.constant([*rules.values()])
-            # A text of other characters contains no key.
-            keys = [key.decode() for key in rules]
-            inside = {*itertools.chain.from_iterable(key[1:] or key for key in keys)}
-            self._plain = f"[^{character_ranges(sorted(inside))}]*"
-
-    def __call__(self, texts):
-        """Normalizes texts, string [B] to string [B]."""
-        if self._has_rules:
-            at = tf.where(~tf.strings.regex_full_match(texts, self._plain))
-            texts = tf.cond(
-                tf.size(at) > 0,
-                lambda: tf.tensor_scatter_nd_update(
-                    texts, at, self._replace(tf.gather_nd(texts, at))
-                ),
-                lambda: texts,
-            )
-        texts = tf.strings.join([" ", texts])
-        texts = tf.strings.regex_replace(texts, " +", SPACE)
-        return tf.strings.regex_replace(texts, f"(?:{SPACE})+$", "")
-
-    def _replace(self, texts):
-        tokens, rows = bytes_of(texts)
-        places, lengths = chunks(rows, _NO_LIMIT)
-        found = self._trie(tokens, tf.zeros_like(rows), lengths)
-        sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
-        sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
-        matches, sizes = sizes > 0, tf.maximum(sizes, character_sizes(tokens))
-        at = visited(tf.where(places == 0)[:, 0], sizes, sizes == lengths)
-        size, row = tf.gather(sizes, at), tf.gather(rows, at)
-        column = tf.minimum(size, tf.shape(found, tf.int64)[1]) - 1
-        rule = tf.maximum(tf.gather_nd(found, tf.stack([at, column], axis=1)), 0)
-        kept = tf.strings.substr(tf.gather(texts, row), tf.gather(places, at), size)
-        parts = tf.where(tf.gather(matches, at), tf.gather(self._texts, rule), kept)
-        parts = tf.RaggedTensor.from_value_rowids(parts, row, tf.size(texts, tf.int64))
-        return tf.strings.reduce_join(parts, axis=-1)
-
-
 class _Unigram(tf.Module):
     """The most probable tokens of words [W]: first bytes, sizes, and whether they are unknown."""
 
@@ -180,7 +125,7 @@ class _Unigram(tf.Module):
         scores = [piece.score for piece in pieces]
         lowest = min(scores[id] for id in known.values())
         scores.append(lowest - _UNKNOWN_PENALTY)
-        self._viterbi = Viterbi(known, scores, _NO_LIMIT, self._unknown)
+        self._viterbi = Viterbi(known, scores, NO_LIMIT, self._unknown)
 
     def __call__(self, words):
         starts, sizes, ids = self._viterbi.split(*bytes_of(words))

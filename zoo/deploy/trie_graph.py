@@ -1,6 +1,7 @@
 """WordPiece and the unigram model as TensorFlow graphs of core ops.
 
-Axes: n bytes of all words, concatenated; C chunks, into which long words are split; L bytes of the longest token.
+Axes: n bytes of all words, concatenated; C chunks, into which long words are split; L bytes of the
+longest token.
 """
 
 import math
@@ -12,6 +13,7 @@ from zoo.text.tokenizer import CONTINUATION, LONGEST_WORD
 
 FIRST_LEARNED = FIRST_BYTE + 256
 LONGEST_CHARACTER = 4  # in bytes
+NO_LIMIT = 2**31  # of the size of chunks
 
 
 class Trie(tf.Module):
