@@ -229,10 +229,10 @@ def beam_search(
     """The K best hypotheses found by continuing the K most likely ones at each step.
 
     Source: Wu et al. 2016, section 7. Each step considers the 2K best continuations. Those of the K
-    best that end join the finished hypotheses; the K best others stay live. By default, a sentence is done when
-    it has K finished hypotheses and no live one can score higher than the best of them, whatever
-    follows (Huang et al. 2017, "When to Finish? Optimal Beam Search for Neural Text Generation",
-    section 3). So the best hypothesis is that of a search that never stops early.
+    best that end join the finished hypotheses; the K best others stay live. By default, a sentence
+    is done when it has K finished hypotheses and no live one can score higher than the best of
+    them, whatever follows (Huang et al. 2017, "When to Finish? Optimal Beam Search for Neural Text
+    Generation", section 3). So the best hypothesis is that of a search that never stops early.
 
     Args:
         step, cache, batch_size, special, max_length, min_length, buffer_length: see

@@ -31,7 +31,8 @@ TEXTS = [
     ">>es the cat",
     "</s> <unk>",
 ]
-CHARACTERS = "abcdefghi ABC ,.!?  \u2581\xe9\xf1\xfc\xdf\u4f60\u597d\u041f\U0001f600\u0301\u0323\ufb01\xbd\xa8\u200b\t"
+CHARACTERS = "abcdefghi ABC ,.!?  \u2581\xe9\xf1\xfc\xdf\u4f60\u597d\u041f\U0001f600\u0301\u0323"
+CHARACTERS += "\ufb01\xbd\xa8\u200b\t"
 
 
 def tokenizer_of(kind, rules="nmt_nfkc", **options):
@@ -59,7 +60,7 @@ def drawn(count):
 
 
 def test_texts_have_the_same_ids(tokenizer):
-    texts = [*TEXTS, *drawn(200), *(source for source, _ in phrasebook_pairs(300))]
+    texts = [*TEXTS, *drawn(100), *(source for source, _ in phrasebook_pairs(300))]
     graph = SentencePieceGraph(tokenizer)
     assert graph.encode(tf.constant(texts)).to_list() == tokenizer.encode(texts)
     ids = [
@@ -74,13 +75,15 @@ def test_texts_have_the_same_ids(tokenizer):
 def test_without_rules():
     tokenizer = tokenizer_of("unigram", "identity")
     texts = [*TEXTS, *drawn(50)]
-    found = SentencePieceGraph(tokenizer).encode(tf.constant(texts)).to_list()
+    graph = SentencePieceGraph(tokenizer)
+    found = graph.encode(tf.constant(texts)).to_list()
     assert found == tokenizer.encode(texts)
 
 
 def test_invalid_utf8_is_replaced():
     tokenizer = tokenizer_of("unigram", "identity")
-    found = SentencePieceGraph(tokenizer).encode(tf.constant([b"a\xffb"])).to_list()
+    graph = SentencePieceGraph(tokenizer)
+    found = graph.encode(tf.constant([b"a\xffb"])).to_list()
     assert found == tokenizer.encode(["a\ufffdb"])
 
 

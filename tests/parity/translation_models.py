@@ -60,7 +60,7 @@ def trained(model, sources, targets, steps=100):
     generator = torch.Generator().manual_seed(0)
     pad = model.config.pad_token_id
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             if parameter.requires_grad:  # the sinusoids are not trained
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
         if hasattr(model, "final_logits_bias"):

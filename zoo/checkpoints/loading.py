@@ -3,6 +3,7 @@
 import pathlib
 
 from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face import read_json
 from zoo.checkpoints.tensors import read_file, read_folder
 
 FILES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
@@ -11,9 +12,15 @@ _VIT = ("vit", "deit", "dinov2", "dinov2_with_registers")
 
 
 def is_checkpoint(path):
-    """Whether a path looks like published weights: a file of tensors, or a folder with a config."""
+    """Whether a path looks like published weights: a file of tensors, or a folder with a config.
+
+    The config.json of a run of the zoo names no kind of model.
+    """
     path = pathlib.Path(path)
-    return (path.is_file() and path.suffix in FILES) or (path / "config.json").is_file()
+    config = path / "config.json"
+    if config.is_file():
+        return any(key in read_json(config) for key in ("model_type", "architecture"))
+    return path.is_file() and path.suffix in FILES
 
 
 def load(path, **options):
@@ -30,8 +37,6 @@ def load(path, **options):
     path = pathlib.Path(path)
     if path.is_file():
         return _load_file(path, options)
-    from zoo.checkpoints.hugging_face import read_json
-
     config = read_json(path / "config.json")
     kind = config.get("model_type")
     if kind in _VIT:
