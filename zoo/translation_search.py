@@ -73,13 +73,15 @@ class Programs:
             )
         return found
 
-    def each(self, rows, run):
+    def each(self, rows, run, buffer_length=0):
         """Runs all rows in batches of one padded length, so that none depends on the others.
 
         Args:
             rows: for each a tuple of sequences of tokens, such as source and target.
             run: function (indices of the rows, int array [B, padded length] of each sequence) ->
                 arrays [B, ...].
+            buffer_length: number of tokens that `run` allocates memory for, if that is more than
+                the padded length.
 
         Returns:
             For each row a tuple of arrays.
@@ -91,7 +93,8 @@ class Programs:
         # A bar is shown on a terminal, for work that takes longer than a moment.
         with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
             for width, indices in by_width.items():
-                count = max(n for n in BATCHES if n == 1 or n * width <= TOKENS_IN_BATCH)
+                tokens = max(width, buffer_length)
+                count = max(n for n in BATCHES if n == 1 or n * tokens <= TOKENS_IN_BATCH)
                 for start in range(0, len(indices), count):
                     batch = indices[start : start + count]
                     sides = zip(*(rows[index] for index in batch))

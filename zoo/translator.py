@@ -266,7 +266,7 @@ class Translator:
 
         tokenizers, found = (self.source_tokenizer, self.target_tokenizer), [[] for _ in texts]
         parts = translation_text.encode_parts(tokenizers[0], texts, limit, special.end, too_long)
-        hypotheses = self._search.each([[tokens] for _, tokens in parts], run)
+        hypotheses = self._search.each([[tokens] for _, tokens in parts], run, max_length or 0)
         for (index, _), arrays in zip(parts, hypotheses):
             found[index].append(translation_text.decode(tokenizers[1], special, *arrays))
         return [translation_text.joined(parts) for parts in found]

@@ -71,9 +71,9 @@ def _from_zip(path):
     archive = zipfile.ZipFile(path)
     [main] = [name for name in archive.namelist() if name.endswith("data.pkl")]
     folder = main.removesuffix("data.pkl")
-    if folder + "byteorder" in archive.namelist():
-        if archive.read(folder + "byteorder") != b"little":
-            raise CheckpointError("has big-endian numbers, which are not supported.")
+    order = folder + "byteorder"
+    if order in archive.namelist() and archive.read(order) != b"little":
+        raise CheckpointError("has big-endian numbers, which are not supported.")
     with archive.open(main) as file:
         found = _Unpickler(file).load()
 

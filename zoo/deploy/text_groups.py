@@ -40,7 +40,7 @@ def encode(text_graph, texts, limit, end, start=()):
     return tf.concat(rows, axis=1), error
 
 
-def in_groups(lengths, limit, compute, results):
+def in_groups(lengths, limit, compute, results, buffer_length=0):
     """Computes results in groups of texts with the same padded width.
 
     Args:
@@ -48,6 +48,7 @@ def in_groups(lengths, limit, compute, results):
         limit: maximum number of tokens.
         compute: function (indices of the texts of a group, padded width) -> list of values.
         results: list of tensors [B, ...], the initial results of all texts.
+        buffer_length: see `zoo.translation_search.Programs.each`.
     """
     lengths = tf.cast(lengths, tf.int32)
     known = [length for length in LENGTHS if length < limit] + [limit]
@@ -57,7 +58,7 @@ def in_groups(lengths, limit, compute, results):
 
     def body(start, results):
         width = widths[order[start]]
-        chosen = order[start : start + _most_rows(width)]
+        chosen = order[start : start + _most_rows(tf.maximum(width, buffer_length))]
         chosen = tf.boolean_mask(chosen, tf.gather(widths, chosen) == width)
         values = compute(chosen, width)
         results = [

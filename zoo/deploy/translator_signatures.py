@@ -144,7 +144,8 @@ class TranslatorSignatures:
 
         shape = [tf.size(texts), self._n_best]
         nothing = [tf.fill(shape, ""), tf.zeros(shape)]
-        translations, scores = self._in_groups(lengths, compute, nothing)
+        buffer = self._translator.max_length or 0
+        translations, scores = self._in_groups(lengths, compute, nothing, buffer)
         return {"translations": translations, "scores": scores, "error": error}
 
     def _search(self, source):
@@ -170,8 +171,8 @@ class TranslatorSignatures:
     def _tokens(self, text_graph, texts, start):
         return encode(text_graph, texts, self._limit, self._special.end, start)
 
-    def _in_groups(self, lengths, compute, results):
-        return in_groups(lengths, self._limit, compute, results)
+    def _in_groups(self, lengths, compute, results, buffer_length=0):
+        return in_groups(lengths, self._limit, compute, results, buffer_length)
 
     def _with_rows(self, source, count):
         """Pads the batch with empty sentences to one of the compiled numbers of rows."""
