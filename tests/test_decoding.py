@@ -12,6 +12,7 @@ from keras import ops
 
 import zoo
 from zoo.decoding import (
+    LengthPenalty,
     SpecialTokens,
     _top_k,
     beam_search,
@@ -437,3 +438,38 @@ def test_only_the_best_blocks_are_sorted():
     with mock.patch("zoo.decoding.ops", mock.Mock(wraps=ops, top_k=spy)):
         _top_k(ops.convert_to_tensor(np.zeros((1, 32000), "float32")), 8)
     assert max(widths) <= 8 * 128
+
+
+def test_the_length_penalty_of_other_libraries():
+    penalties = [length_penalty(n, LengthPenalty(0.5, offset=0.0)) for n in (1, 9)]
+    np.testing.assert_allclose(penalties, [1.0, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(length_penalty(7, LengthPenalty(0.6)), length_penalty(7, 0.6))
+
+
+class Position(NamedTuple):
+    """A cache of a model whose distributions depend on the position alone."""
+
+    position: Any
+
+    def follow(self, parents):
+        return self
+
+
+@pytest.mark.parametrize("early_stopping, length", [(True, 1), (False, 1), ("never", 7)])
+def test_early_stopping(early_stopping, length):
+    """After "end" and "a end", two hypotheses have ended; "a a" would score less if it ended."""
+    table = np.full((7, 5), 1e-6, "float32")
+    table[:, 3] = 1.0  # "a"
+    table[0, [2, 3, 4]] = 0.5, 0.3, 0.05
+    table[1, [2, 3]] = 0.6, 0.4
+    table[6, [2, 3]] = 1.0, 1e-6
+    table = ops.convert_to_tensor(np.log(table))
+
+    def step(tokens, cache):
+        logits = ops.take(table, cache.position, axis=0)
+        logits = ops.broadcast_to(logits[None, None], (*tokens.shape, 5))
+        return logits, Position(cache.position + 1)
+
+    settings = (step, Position(ops.zeros((), "int32")), 1, SPECIAL, 7, 2, LengthPenalty(1.0, 0.0))
+    found = as_numpy(beam_search(*settings, early_stopping=early_stopping))
+    assert without_padding(found.tokens[0, 0]) == (3,) * (length - 1) + (SPECIAL.end,)

@@ -59,6 +59,19 @@ class SpecialTokens(NamedTuple):
         return 1 if isinstance(self.first, Integral) else self.first.shape[1]
 
 
+class LengthPenalty(NamedTuple):
+    """The parameters of `length_penalty`: wherever an `alpha` is expected, one of these may be.
+
+    Fields:
+        alpha: the exponent.
+        offset: 5 in Wu et al. 2016; 0, so that the penalty is length^alpha, in the libraries Marian
+            and transformers.
+    """
+
+    alpha: Any
+    offset: float = 5.0
+
+
 def length_penalty(length, alpha):
     """((5 + length) / 6)^alpha. Source: Wu et al. 2016, "Google's Neural Machine Translation
     System", section 7, equation 14.
@@ -66,9 +79,10 @@ def length_penalty(length, alpha):
     Args:
         length: number of tokens, the end token included.
         alpha: 0 ranks by plain log-probability, which favors short hypotheses; larger values
-            favour longer ones.
+            favour longer ones. A `LengthPenalty` has another offset than 5.
     """
-    return ((5.0 + ops.cast(length, "float32")) / 6.0) ** alpha
+    alpha, offset = alpha if isinstance(alpha, LengthPenalty) else LengthPenalty(alpha)
+    return ((offset + ops.cast(length, "float32")) / (offset + 1.0)) ** alpha
 
 
 def greedy_search(
@@ -210,20 +224,25 @@ def beam_search(
     alpha=0.6,
     min_length=0,
     buffer_length=None,
+    early_stopping="never",
 ):
     """The K best hypotheses found by continuing the K most likely ones at each step.
 
     Source: Wu et al. 2016, section 7. Each step considers the 2K best continuations. Those of the K
-    best that end join the finished hypotheses; the K best others stay live. A sentence is done when
-    it has K finished hypotheses and no live one can score higher than the best of them, whatever
-    follows (Huang et al. 2017, "When to Finish? Optimal Beam Search for Neural Text Generation",
-    section 3). So the best hypothesis is that of a search that never stops early.
+    best that end join the finished hypotheses; the K best others stay live. By default, a sentence
+    is done when it has K finished hypotheses and no live one can score higher than the best of
+    them, whatever follows (Huang et al. 2017, "When to Finish? Optimal Beam Search for Neural Text
+    Generation", section 3). So the best hypothesis is that of a search that never stops early.
 
     Args:
         step, cache, batch_size, special, max_length, min_length, buffer_length: see
             `greedy_search`, with K for 1.
         beam_size: K.
         alpha: of the length penalty, by which finished hypotheses are ranked.
+        early_stopping: as in transformers: "never"; True, which stops at K finished hypotheses; or
+            False, which stops when then the worst of them scores at least as high as any live one
+            would if it ended now. With True and False, hypotheses that are cut off at the maximum
+            length are ranked with the finished ones.
 
     Returns:
         `Hypotheses`, the best first. If fewer than K have ended, live ones follow them.
@@ -247,20 +266,26 @@ def beam_search(
 
     def body(state):
         state = _advance(step, state, special, alpha, min_length)
-        return (state._replace(done=_done(state, alpha, max_length)),)
+        return (state._replace(done=_done(state, alpha, max_length, early_stopping)),)
 
     [state] = ops.while_loop(unfinished, body, (state,))
-    return _ranked(state, alpha)
+    return _ranked(state, alpha, early_stopping)
 
 
-def _done(state, alpha, max_length):
-    """Which sentences have K finished hypotheses that no live one can surpass: bool [B]."""
-    # Log-probabilities only fall: a continuation scores best either now or at the maximum length.
-    live = ops.max(state.live.log_probs, axis=1)
-    bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
-    scores = state.finished.scores
-    surpassed = ops.maximum(*bounds) <= ops.max(scores, axis=1)
-    return ops.logical_and(surpassed, ops.min(scores, axis=1) > NEG_INF)
+def _done(state, alpha, max_length, early_stopping):
+    """Which sentences have K finished hypotheses and need not be continued: bool [B]."""
+    live, scores = ops.max(state.live.log_probs, axis=1), state.finished.scores
+    worst = ops.min(scores, axis=1)
+    done = worst > NEG_INF
+    if early_stopping is False:
+        now = live / length_penalty(state.position, alpha)
+        done = ops.logical_and(done, now <= worst)
+    elif early_stopping == "never":
+        # Log-probabilities only fall: a continuation scores best either now or at the maximum
+        # length.
+        bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
+        done = ops.logical_and(done, ops.maximum(*bounds) <= ops.max(scores, axis=1))
+    return ops.logical_or(state.done, done)
 
 
 def _advance(step, state, special, alpha, min_length):
@@ -309,10 +334,14 @@ def _continuations(logits, log_probs, count):
     return index // each, token, log_probs
 
 
-def _ranked(state, alpha):
+def _ranked(state, alpha, early_stopping):
     """The finished hypotheses, followed by live ones in the free places."""
     finished = state.finished
     live = state.live._replace(scores=state.live.log_probs / length_penalty(state.position, alpha))
+    if early_stopping != "never":  # as in transformers, what is cut off counts as finished
+        live = live._replace(scores=ops.where(state.done[:, None], NEG_INF, live.scores))
+        every = _concatenated(finished, live)
+        return _pick(every, ops.top_k(every.scores, ops.shape(finished.scores)[1])[1])
     beam_size = ops.shape(finished.scores)[1]
     ended = ops.sum(ops.cast(finished.scores > NEG_INF, "int32"), axis=1, keepdims=True)
     place = ops.arange(beam_size, dtype="int32")[None]

@@ -13,7 +13,7 @@ def load(path, **options):
             see docs/checkpoints.md.
         **options: for published weights, arguments of the model that differ from the published
             ones: ``num_classes=7`` gives the model a new head, and another `input_shape` resizes
-            the positions.
+            the positions; translation models of several languages need `src_lang` and `tgt_lang`.
 
     Returns:
         `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,

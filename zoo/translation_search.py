@@ -73,13 +73,15 @@ class Programs:
             )
         return found
 
-    def each(self, rows, run):
+    def each(self, rows, run, buffer_length=0):
         """Runs all rows in batches of one padded length, so that none depends on the others.
 
         Args:
             rows: for each a tuple of sequences of tokens, such as source and target.
             run: function (indices of the rows, int array [B, padded length] of each sequence) ->
                 arrays [B, ...].
+            buffer_length: number of tokens that `run` allocates memory for, if that is more than
+                the padded length.
 
         Returns:
             For each row a tuple of arrays.
@@ -91,7 +93,8 @@ class Programs:
         # A bar is shown on a terminal, for work that takes longer than a moment.
         with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
             for width, indices in by_width.items():
-                count = max(n for n in BATCHES if n == 1 or n * width <= TOKENS_IN_BATCH)
+                tokens = max(width, buffer_length)
+                count = max(n for n in BATCHES if n == 1 or n * tokens <= TOKENS_IN_BATCH)
                 for start in range(0, len(indices), count):
                     batch = indices[start : start + count]
                     sides = zip(*(rows[index] for index in batch))
@@ -117,13 +120,16 @@ class TranslationSearch(Programs):
     Args:
         model: `zoo.models.Transformer`.
         special: `zoo.decoding.SpecialTokens`.
+        length_offset: of `zoo.decoding.LengthPenalty`.
+        early_stopping: of `zoo.decoding.beam_search`.
 
     Raises:
         TranslationError: if the special tokens are not those of the model.
     """
 
-    def __init__(self, model, special):
+    def __init__(self, model, special, length_offset=5.0, early_stopping="never"):
         super().__init__(model, special, model.target_vocab_size)
+        self.length_offset, self.early_stopping = length_offset, early_stopping
         if self.special.pad != model.pad_id:
             raise TranslationError(
                 f"The model's padding token is {model.pad_id} (pad_id). "
@@ -144,11 +150,13 @@ class TranslationSearch(Programs):
             `zoo.decoding.Hypotheses`.
         """
         length = max_length if buffer_length is None else buffer_length
+        alpha = decoding.LengthPenalty(alpha, self.length_offset)
         cache, rows = self.model.start(source, length, beam_size), keras.ops.shape(source)[0]
         settings = (self.model.step, cache, rows, self.special, max_length)
         if beam_size == 1:
             return decoding.greedy_search(*settings, alpha, buffer_length=buffer_length)
-        return decoding.beam_search(*settings, beam_size, alpha, buffer_length=buffer_length)
+        options = {"buffer_length": buffer_length, "early_stopping": self.early_stopping}
+        return decoding.beam_search(*settings, beam_size, alpha, **options)
 
     def sample(self, source, uniforms, max_length, temperature, top_p, top_k):
         """`zoo.decoding.sample` as a graph; `source` as for `search`."""

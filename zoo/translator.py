@@ -12,13 +12,14 @@ import numpy as np
 from zoo import translation_text
 from zoo.decoding import SpecialTokens
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.tokenizer import Tokenizer
+from zoo.text.loading import load_tokenizer
 from zoo.translation_search import TranslationSearch, checked, padded
 from zoo.translation_text import Alignment, TranslationError
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE = "translator.json"
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
+_SEARCH = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
 SPECIAL_TOKENS = SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
@@ -27,11 +28,16 @@ class Translator:
 
     Args:
         model: `zoo.models.Transformer`. Another one may be assigned later.
-        source_tokenizer: `zoo.text.tokenizer.Tokenizer` of the source language.
+        source_tokenizer: `zoo.text.tokenizer.Tokenizer` of the source language, or
+            `zoo.text.sentencepiece.SentencePieceTokenizer`.
         target_tokenizer: of the target language.
         beam_size: number of hypotheses of a search; 1 is greedy search.
         length_penalty: see `zoo.decoding.length_penalty`; 0 favours short translations.
         special_tokens: `zoo.decoding.SpecialTokens`. Translations have its `first` left out.
+        length_offset: see `zoo.decoding.LengthPenalty`.
+        early_stopping: see `zoo.decoding.beam_search`.
+        max_length: the largest number of tokens of a translation; about twice the number of the
+            source's by default.
 
     Raises:
         TranslationError: if model, tokenizers and special tokens do not fit together, or an option
@@ -46,13 +52,26 @@ class Translator:
         beam_size=4,
         length_penalty=0.6,
         special_tokens=SPECIAL_TOKENS,
+        length_offset=5.0,
+        early_stopping="never",
+        max_length=None,
     ):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.beam_size = checked("beam_size", beam_size, int, 1)
         self.length_penalty = checked("length_penalty", length_penalty, float)
+        self.length_offset = checked("length_offset", length_offset, float, 0)
+        if early_stopping not in (True, False, "never"):
+            raise TranslationError(
+                'early_stopping must be True, False or "never". '
+                f"Received: early_stopping={early_stopping!r}."
+            )
+        self.early_stopping = early_stopping
         self.run_folder = None  # where it was loaded from
         self._set_model(model, special_tokens)
+        self.max_length = max_length
+        if max_length is not None:
+            self.max_length = checked("max_length", max_length, int, 1, self.max_source_length)
 
     def __call__(self, texts, **options):
         """The best translation of each text, a list of str; see `n_best`."""
@@ -68,7 +87,7 @@ class Translator:
             n: number of translations; a text that is empty or split gets one.
             beam_size: at least `n`; by default that of the translator, or `n` if that is larger.
             length_penalty: that of the translator by default.
-            max_length: the largest number of target tokens; about twice the source's by default.
+            max_length: the largest number of target tokens; that of the translator by default.
             too_long: "error"; or "split", which translates a text that is too long for the model
                 in parts.
 
@@ -189,7 +208,7 @@ class Translator:
                 side: {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size}
                 for side, tokenizer in self._tokenizers().items()
             },
-            "search": {"beam_size": self.beam_size, "length_penalty": self.length_penalty},
+            "search": {name: getattr(self, name) for name in _SEARCH},
             "special_tokens": self.special_tokens._asdict(),
         }
 
@@ -210,8 +229,8 @@ class Translator:
         description = json.loads((folder / DESCRIPTION_FILE).read_text())
         translator = cls(
             keras.saving.load_model(folder / MODEL_FILE, compile=False),
-            Tokenizer.load(folder / SOURCE_FILE),
-            Tokenizer.load(folder / TARGET_FILE),
+            load_tokenizer(folder / SOURCE_FILE),
+            load_tokenizer(folder / TARGET_FILE),
             **description["search"],
             special_tokens=SPECIAL_TOKENS._replace(**description.get("special_tokens", {})),
         )
@@ -226,7 +245,8 @@ class Translator:
                     f"The model has {size} {side} tokens. "
                     f"Received a tokenizer with {tokenizer.vocab_size} tokens."
                 )
-        self._search = TranslationSearch(model, special)
+        options = self.length_offset, self.early_stopping
+        self._search = TranslationSearch(model, special, *options)
         self.search, self.log_probs = self._search.search, self._search.log_probs  # as graphs
 
     def _tokenizers(self):
@@ -238,13 +258,15 @@ class Translator:
         if max_length is not None:
             max_length = checked("max_length", max_length, int, 1, limit)
 
+        max_length = max_length or self.max_length
+
         def run(indices, source):
             length = max_length or min(2 * source.shape[1], limit)
             return search(indices, source, np.int32(length), padded(length, limit))
 
         tokenizers, found = (self.source_tokenizer, self.target_tokenizer), [[] for _ in texts]
         parts = translation_text.encode_parts(tokenizers[0], texts, limit, special.end, too_long)
-        hypotheses = self._search.each([[tokens] for _, tokens in parts], run)
+        hypotheses = self._search.each([[tokens] for _, tokens in parts], run, max_length or 0)
         for (index, _), arrays in zip(parts, hypotheses):
             found[index].append(translation_text.decode(tokenizers[1], special, *arrays))
         return [translation_text.joined(parts) for parts in found]

@@ -146,7 +146,7 @@ def test_a_new_head(tmp_path, capsys):
         ({"hidden_size": 48}, "would give .* the shape"),
         ({"num_attention_heads": 5}, "num_heads must divide embed_dim"),
         ({"hidden_act": "mish"}, "the activation 'mish' is not supported"),
-        ({"model_type": "swin"}, "model_type 'swin' is not supported"),
+        ({"model_type": "swin"}, "the model 'swin' is not supported"),
         ({"id2label": {"0": "cat"}}, "would give head/kernel the shape"),
         ({"image_size": 16}, "would give patch_positions/embeddings the shape"),
     ],

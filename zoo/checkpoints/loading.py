@@ -3,16 +3,26 @@
 import pathlib
 
 from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face import read_json
 from zoo.checkpoints.tensors import read_file, read_folder
 
 FILES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
+_TRANSLATORS = ("marian", "m2m_100", "mbart")
+_KERAS_HUB = ("ViTBackbone", "DeiTBackbone")
+_KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
 _VIT = ("vit", "deit", "dinov2", "dinov2_with_registers")
 
 
 def is_checkpoint(path):
-    """Whether a path looks like published weights: a file of tensors, or a folder with a config."""
+    """Whether a path looks like published weights: a file of tensors, or a folder with a config.
+
+    The config.json of a run of the zoo names no kind of model.
+    """
     path = pathlib.Path(path)
-    return (path.is_file() and path.suffix in FILES) or (path / "config.json").is_file()
+    config = path / "config.json"
+    if config.is_file():
+        return any(key in read_json(config) for key in _KEYS)
+    return path.is_file() and path.suffix in FILES
 
 
 def load(path, **options):
@@ -21,7 +31,7 @@ def load(path, **options):
     Args:
         path: of a file of tensors or of a folder with config.json.
         **options: arguments of the model that differ from the published ones, such as
-            `num_classes` and `input_shape`.
+            `num_classes` and `input_shape`; of translation models `src_lang` and `tgt_lang`.
 
     Raises:
         CheckpointError: if the format is not supported or the weights do not fit.
@@ -29,15 +39,21 @@ def load(path, **options):
     path = pathlib.Path(path)
     if path.is_file():
         return _load_file(path, options)
-    from zoo.checkpoints.hugging_face import read_json
-
     config = read_json(path / "config.json")
     kind = config.get("model_type")
     if kind in _VIT:
         from zoo.checkpoints import hugging_face_vit
 
         return hugging_face_vit.load(path, config, read_folder(path), options)
-    if config.get("class_name") in ("ViTBackbone", "DeiTBackbone"):
+    if kind in _TRANSLATORS:
+        from zoo.checkpoints import hugging_face_m2m100, hugging_face_marian
+
+        of_kind = hugging_face_marian if kind == "marian" else hugging_face_m2m100
+        try:
+            return of_kind.load(path, config, read_folder(path), options)
+        except KeyError as name:
+            raise CheckpointError(f"{path / 'config.json'} has no {name}.") from None
+    if config.get("class_name") in _KERAS_HUB:
         from zoo.checkpoints import kerashub_vit
 
         return kerashub_vit.load(path, options)
@@ -45,7 +61,8 @@ def load(path, **options):
         from zoo.checkpoints import timm_vit
 
         return timm_vit.load(read_folder(path), config, options)
-    raise CheckpointError(f"{path / 'config.json'}: model_type {kind!r} is not supported.")
+    kind = kind or config.get("class_name")
+    raise CheckpointError(f"{path / 'config.json'}: the model {kind!r} is not supported.")
 
 
 def _load_file(path, options):

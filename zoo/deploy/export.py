@@ -141,11 +141,7 @@ def _checked(model, format, int8, options):
         classes = len(model.class_names)
         defaults, least = {"top_k": min(5, classes)}, {"top_k": (1, classes)}
     elif isinstance(model, Translator):
-        if model.special_tokens != SPECIAL_TOKENS:
-            raise ExportError(
-                f"Only a translator with {SPECIAL_TOKENS} can be exported. "
-                f"Received: special_tokens={model.special_tokens}."
-            )
+        _check_tokens(model, format)
         n_best = 1 if options["n_best"] is None else options["n_best"]
         defaults = {
             "n_best": 1,
@@ -168,6 +164,17 @@ def _checked(model, format, int8, options):
         if not low <= options[name] <= high:
             raise ExportError(f"{name} must be from {low} to {high}. Received: {options[name]}.")
     return options
+
+
+def _check_tokens(translator, format):
+    if format == "saved_model":
+        return
+    kinds = {translator.source_tokenizer.kind, translator.target_tokenizer.kind}
+    if translator.special_tokens != SPECIAL_TOKENS or "sentencepiece" in kinds:
+        raise ExportError(
+            f'A translator of published weights can be exported as a "saved_model" only. '
+            f"Received: format={format!r}."
+        )
 
 
 def _check_folder(folder, overwrite):

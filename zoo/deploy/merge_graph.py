@@ -23,14 +23,15 @@ class Merges(tf.Module):
     section 3.2.
     """
 
-    def __init__(self, tokenizer):
+    def __init__(self, ranks, size):
+        """Creates the tables.
+
+        Args:
+            ranks: {(left, right): (rank, merged)} of pairs of tokens; a rank has one merged token.
+            size: larger than any token.
+        """
         super().__init__()
-        strings = (*BYTE_ALPHABET, *tokenizer.tokens)
-        ids = {string: id for id, string in enumerate(strings, FIRST_BYTE)}
-        self._size = tokenizer.vocab_size
-        merges = [(ids[left], ids[right], ids[left + right]) for left, right in tokenizer.merges]
-        # If a pair is listed twice, its last rank is used, as in the library.
-        ranks = {(left, right): (rank, id) for rank, (left, right, id) in enumerate(merges)}
+        self._size = size
         first_use = {}
         for pair, (rank, _) in ranks.items():
             for id in pair:
@@ -39,7 +40,11 @@ class Merges(tf.Module):
             left * self._size + right: rank * self._size + id
             for (left, right), (rank, id) in ranks.items()
         }
-        one_by_one = [first_use.get(id, rank) < rank for rank, (*_, id) in enumerate(merges)]
+        merged = dict(ranks.values())
+        one_by_one = [
+            first_use.get(merged.get(rank), rank) < rank
+            for rank in range(max(merged, default=-1) + 1)
+        ]
         self._values = hash_table(values, -2, _NO_MERGE)
         self._one_by_one = tf.constant([*one_by_one, False])  # False: no constant is empty
 
@@ -84,6 +89,16 @@ class Merges(tf.Module):
         pairs = tf.gather(tokens, at) * self._size + tf.gather(tokens, after)
         same_word = (at < after) & (tf.gather(rows, at) == tf.gather(rows, after))
         return self._values.lookup(tf.where(same_word, pairs, -1))
+
+
+def merges_of(tokenizer):
+    """The `Merges` of a `zoo.text.tokenizer.Tokenizer`."""
+    strings = (*BYTE_ALPHABET, *tokenizer.tokens)
+    ids = {string: id for id, string in enumerate(strings, FIRST_BYTE)}
+    merges = [(ids[left], ids[right], ids[left + right]) for left, right in tokenizer.merges]
+    # If a pair is listed twice, its last rank is used, as in the library.
+    ranks = {(left, right): (rank, id) for rank, (left, right, id) in enumerate(merges)}
+    return Merges(ranks, tokenizer.vocab_size)
 
 
 def bytes_of(words):

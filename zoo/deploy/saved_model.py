@@ -14,8 +14,6 @@ from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
 from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.tokenizer import BYTE_ALPHABET
 
 # The same operations in a different graph; half precision has about 3 digits.
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 5e-2
@@ -165,10 +163,10 @@ def _images(folder, size):
 
 def _texts(tokenizer):
     """Texts of random tokens, an empty text and a text of other characters."""
-    first = max(PAD_ID, BOS_ID, EOS_ID) + 1
-    learned = first + len(BYTE_ALPHABET) if tokenizer.tokens else first
-    random = np.random.default_rng(0)
-    ids = [random.integers(learned, tokenizer.vocab_size, length) for length in (1, 3, 5, 8)]
+    spelled, random = tokenizer.token_bytes, np.random.default_rng(0)
+    known = [id for id, piece in enumerate(spelled) if piece]
+    learned = [id for id in known if len(spelled[id]) > 1] or known
+    ids = [random.choice(learned, length) for length in (1, 3, 5, 8)]
     return [*tokenizer.decode(ids), "", "e\u0301 \u4f60 5."]
 
 

@@ -10,13 +10,34 @@ import re
 import tensorflow as tf
 from tokenizers import Regex, normalizers
 
-from zoo.deploy.merge_graph import Merges, bytes_of, hash_table
-from zoo.deploy.trie_graph import FIRST_LEARNED, LongestMatch, Viterbi
+from zoo.deploy.merge_graph import bytes_of, hash_table, merges_of
+from zoo.deploy.trie_graph import FIRST_LEARNED, LongestMatch, viterbi_of
 from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC, character_ranges
 from zoo.text import PAD_ID
 from zoo.text.tokenizer import SPLIT_PATTERNS
 
 _END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
+
+
+def text_graphs(source, target):
+    """Two tokenizers as `tf.Module`s with the methods `encode`, `decode` and `pieces`.
+
+    Tokenizers that differ in their prefix alone share one, which adds no prefix.
+
+    Args:
+        source, target: `zoo.text.tokenizer.Tokenizer` or
+            `zoo.text.sentencepiece.SentencePieceTokenizer`.
+
+    Raises:
+        ExportError: if a SentencePiece model has options that the graph does not cover.
+    """
+    make = TextGraph
+    if source.kind == "sentencepiece":
+        from zoo.deploy.sentencepiece_graph import SentencePieceGraph
+
+        make, source, target = SentencePieceGraph, source.with_prefix(), target.with_prefix()
+    graph = make(source)
+    return graph, graph if source == target else make(target)
 
 
 class TextGraph(tf.Module):
@@ -99,8 +120,8 @@ class TextGraph(tf.Module):
 
 def _segmentation(tokenizer):
     """Returns the `tf.Module` that splits words into the tokens of a `Tokenizer`."""
-    kinds = {"wordpiece": LongestMatch, "unigram": Viterbi}
-    return kinds.get(tokenizer.kind, Merges)(tokenizer)
+    kinds = {"wordpiece": LongestMatch, "unigram": viterbi_of}
+    return kinds.get(tokenizer.kind, merges_of)(tokenizer)
 
 
 def _known_words(tokenizer, segment):

@@ -5,28 +5,28 @@ Axes: B texts, T tokens.
 
 import tensorflow as tf
 
-from zoo.text import EOS_ID, PAD_ID
 from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 
-def encode(text_graph, texts, limit, start=None):
+def encode(text_graph, texts, limit, end, start=()):
     """Tokenizes texts.
 
     Args:
         text_graph: `zoo.deploy.text_graph.TextGraph`.
         texts: string [B].
         limit: maximum number of tokens, control ids included.
-        start: id at the beginning of each row, if given.
+        end: id at the end of each row.
+        start: ids at the beginning of each row.
 
     Returns:
-        (tokens [B, None], each row ending with EOS_ID, error string [B]). A text that is too long
+        (tokens [B, None], each row ending with `end`, error string [B]). A text that is too long
         has only the control ids, and an error.
     """
     size = tf.strings.length(texts)
     # tokenizing a text that is far too long would be slow
     huge = size > text_graph.longest_token * limit
     ids = text_graph.encode(tf.where(huge, "", texts))
-    count = tf.cast(ids.row_lengths(), tf.int32) + (1 if start is None else 2)
+    count = tf.cast(ids.row_lengths(), tf.int32) + 1 + len(start)
     too_long = huge | (count > limit)
     amount = tf.where(huge, _text(size, "bytes"), _text(count, "tokens"))
     maximum = f". The maximum is {limit} tokens."
@@ -34,13 +34,13 @@ def encode(text_graph, texts, limit, start=None):
         too_long, tf.strings.join(["The text is too long: it has ", amount, maximum]), ""
     )
     kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
-    rows = [tf.ragged.boolean_mask(ids, kept), tf.fill([tf.size(texts), 1], EOS_ID)]
-    if start is not None:
-        rows.insert(0, tf.fill([tf.size(texts), 1], start))
+    rows = [tf.ragged.boolean_mask(ids, kept), tf.fill([tf.size(texts), 1], end)]
+    if start:
+        rows.insert(0, tf.repeat([start], tf.size(texts), axis=0))
     return tf.concat(rows, axis=1), error
 
 
-def in_groups(lengths, limit, compute, results):
+def in_groups(lengths, limit, compute, results, buffer_length=0):
     """Computes results in groups of texts with the same padded width.
 
     Args:
@@ -48,6 +48,7 @@ def in_groups(lengths, limit, compute, results):
         limit: maximum number of tokens.
         compute: function (indices of the texts of a group, padded width) -> list of values.
         results: list of tensors [B, ...], the initial results of all texts.
+        buffer_length: see `zoo.translation_search.Programs.each`.
     """
     lengths = tf.cast(lengths, tf.int32)
     known = [length for length in LENGTHS if length < limit] + [limit]
@@ -57,7 +58,7 @@ def in_groups(lengths, limit, compute, results):
 
     def body(start, results):
         width = widths[order[start]]
-        chosen = order[start : start + _most_rows(width)]
+        chosen = order[start : start + _most_rows(tf.maximum(width, buffer_length))]
         chosen = tf.boolean_mask(chosen, tf.gather(widths, chosen) == width)
         values = compute(chosen, width)
         results = [
@@ -76,11 +77,11 @@ def in_groups(lengths, limit, compute, results):
     return results
 
 
-def dense(tokens, width=1):
+def dense(tokens, pad, width=1):
     """Pads ragged tokens to int32 [B, T], with T at least `width`."""
-    tokens = tokens.to_tensor(PAD_ID)
+    tokens = tokens.to_tensor(pad)
     missing = tf.maximum(0, width - tf.shape(tokens)[1])
-    return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=PAD_ID)
+    return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=pad)
 
 
 def _most_rows(width):

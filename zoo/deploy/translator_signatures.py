@@ -5,9 +5,8 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 
 import tensorflow as tf
 
-from zoo.deploy.text_graph import TextGraph
+from zoo.deploy.text_graph import text_graphs
 from zoo.deploy.text_groups import dense, encode, in_groups
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.translation_search import BATCHES
 
 # The characters that Python's `str.strip` removes.
@@ -37,9 +36,10 @@ class TranslatorSignatures:
         self._model = translator.model
         self._limit = translator.max_source_length
         self._n_best, self._beam_size, self._alpha = n_best, beam_size, length_penalty
-        self._source_text = self._target_text = TextGraph(translator.source_tokenizer)
-        if translator.target_tokenizer != translator.source_tokenizer:
-            self._target_text = TextGraph(translator.target_tokenizer)
+        self._special = translator.special_tokens
+        tokenizers = translator.source_tokenizer, translator.target_tokenizer
+        self._source_text, self._target_text = text_graphs(*tokenizers)
+        self._prefix = translator.source_tokenizer.prefix
         # Everything the SavedModel must track: variables and the lookup tables of the tokenizers.
         self.tracked = tf.Module()
         self.tracked.weights = [variable.value for variable in translator.model.weights]
@@ -85,11 +85,11 @@ class TranslatorSignatures:
 
     def encode(self, texts):
         """Returns the encoder's output and the source tokens, end token included."""
-        tokens, error = self._tokens(self._source_text, texts)
-        tokens = dense(tokens)
+        tokens, error = self._tokens(self._source_text, texts, self._prefix)
+        tokens = dense(tokens, self._special.pad)
         states = tf.cast(self._model.encode(tokens), tf.float32)
-        tokens = tf.where((error == "")[:, None], tokens, PAD_ID)
-        states = tf.where((tokens != PAD_ID)[:, :, None], states, 0.0)
+        tokens = tf.where((error == "")[:, None], tokens, self._special.pad)
+        states = tf.where((tokens != self._special.pad)[:, :, None], states, 0.0)
         return {"states": states, "tokens": tokens, "error": error}
 
     def score(self, texts, translations):
@@ -98,7 +98,8 @@ class TranslatorSignatures:
         lengths = tf.maximum(source.row_lengths(), target.row_lengths())
 
         def compute(chosen, width):
-            pair = (dense(tf.gather(side, chosen), width) for side in (source, target))
+            sides = (tf.gather(side, chosen) for side in (source, target))
+            pair = (dense(side, self._special.pad, width) for side in sides)
             return [self._translator.log_probs(*pair)]
 
         [log_probs] = self._in_groups(lengths, compute, [tf.zeros(tf.shape(texts))])
@@ -113,12 +114,13 @@ class TranslatorSignatures:
     def attention(self, texts, translations):
         """Returns the cross-attention weights, averaged over blocks and heads."""
         source, target, error = self._pairs(texts, translations)
-        source, target = dense(source), dense(target)
-        before = tf.concat([tf.fill([tf.shape(target)[0], 1], BOS_ID), target[:, :-1]], axis=1)
+        source, target = (dense(tokens, self._special.pad) for tokens in (source, target))
+        start = tf.fill([tf.shape(target)[0], 1], self._special.start)
+        before = tf.concat([start, target[:, :-1]], axis=1)
         maps = self._model.cross_attention_maps({"source": source, "target": before})
         weights = tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2))
         valid = (error == "")[:, None]
-        real = [valid & (tokens != PAD_ID) for tokens in (target, source)]
+        real = [valid & (tokens != self._special.pad) for tokens in (target, source)]
         shown = real[0][:, :, None] & real[1][:, None, :]
         return {
             "attention": tf.where(shown, weights, 0.0),
@@ -128,13 +130,13 @@ class TranslatorSignatures:
         }
 
     def _translate(self, texts, search):
-        tokens, error = self._tokens(self._source_text, texts)
+        tokens, error = self._tokens(self._source_text, texts, self._prefix)
         is_skipped = (error != "") | tf.strings.regex_full_match(texts, _BLANK)
         lengths = tf.where(is_skipped, tf.zeros_like(tokens.row_lengths()), tokens.row_lengths())
 
         def compute(chosen, width):
-            source = dense(tf.gather(tokens, chosen), width)
-            found = search(_with_rows(source, tf.size(chosen)))
+            source = dense(tf.gather(tokens, chosen), self._special.pad, width)
+            found = search(self._with_rows(source, tf.size(chosen)))
             scores = found.scores[: tf.size(chosen), : self._n_best]
             exists = tf.math.is_finite(scores)
             words = self._target_text.decode(found.tokens[: tf.size(chosen), : self._n_best])
@@ -142,11 +144,14 @@ class TranslatorSignatures:
 
         shape = [tf.size(texts), self._n_best]
         nothing = [tf.fill(shape, ""), tf.zeros(shape)]
-        translations, scores = self._in_groups(lengths, compute, nothing)
+        buffer = self._translator.max_length or 0
+        translations, scores = self._in_groups(lengths, compute, nothing, buffer)
         return {"translations": translations, "scores": scores, "error": error}
 
     def _search(self, source):
-        length = tf.minimum(2 * tf.shape(source)[1], self._limit)
+        length = self._translator.max_length
+        if length is None:
+            length = tf.minimum(2 * tf.shape(source)[1], self._limit)
         return self._translator.search(source, self._alpha, length, self._beam_size)
 
     def _pairs(self, texts, translations):
@@ -157,21 +162,21 @@ class TranslatorSignatures:
             "texts and translations must have the same length: each text needs one translation.",
         )
         with tf.control_dependencies([same]):
-            source, source_error = self._tokens(self._source_text, texts)
-        target, target_error = self._tokens(self._target_text, translations)
+            source, source_error = self._tokens(self._source_text, texts, self._prefix)
+        first = () if self._special.first is None else (self._special.first,)
+        target, target_error = self._tokens(self._target_text, translations, first)
         error = tf.where(source_error == "", target_error, source_error)
         return source, target, error
 
-    def _tokens(self, text_graph, texts):
-        return encode(text_graph, texts, self._limit)
+    def _tokens(self, text_graph, texts, start):
+        return encode(text_graph, texts, self._limit, self._special.end, start)
 
-    def _in_groups(self, lengths, compute, results):
-        return in_groups(lengths, self._limit, compute, results)
+    def _in_groups(self, lengths, compute, results, buffer_length=0):
+        return in_groups(lengths, self._limit, compute, results, buffer_length)
 
-
-def _with_rows(source, count):
-    """Pads the batch with empty sentences to one of the compiled numbers of rows."""
-    rows = tf.gather(BATCHES, tf.searchsorted(tf.constant(BATCHES), [count])[0])
-    source = tf.pad(source, [[0, rows - count], [0, 0]], constant_values=PAD_ID)
-    is_empty = (tf.range(rows) >= count)[:, None] & (tf.range(tf.shape(source)[1]) == 0)[None]
-    return tf.where(is_empty, EOS_ID, source)
+    def _with_rows(self, source, count):
+        """Pads the batch with empty sentences to one of the compiled numbers of rows."""
+        rows = tf.gather(BATCHES, tf.searchsorted(tf.constant(BATCHES), [count])[0])
+        source = tf.pad(source, [[0, rows - count], [0, 0]], constant_values=self._special.pad)
+        is_empty = (tf.range(rows) >= count)[:, None] & (tf.range(tf.shape(source)[1]) == 0)[None]
+        return tf.where(is_empty, self._special.end, source)

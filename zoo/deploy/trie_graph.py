@@ -1,7 +1,7 @@
 """WordPiece and the unigram model as TensorFlow graphs of core ops.
 
-Axes: n bytes of all words, concatenated; C chunks of at most `LONGEST_WORD` bytes, into which words
-are split; L bytes of the longest token.
+Axes: n bytes of all words, concatenated; C chunks, into which long words are split; L bytes of the
+longest token.
 """
 
 import math
@@ -12,9 +12,11 @@ from zoo.deploy.merge_graph import FIRST_BYTE, hash_table, ragged
 from zoo.text.tokenizer import CONTINUATION, LONGEST_WORD
 
 FIRST_LEARNED = FIRST_BYTE + 256
+LONGEST_CHARACTER = 4  # in bytes
+NO_LIMIT = 2**31  # of the size of chunks
 
 
-class _Trie(tf.Module):
+class Trie(tf.Module):
     """Finds the tokens that start at each byte.
 
     Args:
@@ -70,15 +72,15 @@ class LongestMatch(tf.Module):
         for id, token in enumerate(tokenizer.tokens, FIRST_LEARNED):
             table = inside if token.startswith(CONTINUATION) else first
             table[spelled[id - FIRST_BYTE]] = id
-        self._trie = _Trie(first, inside)
+        self._trie = Trie(first, inside)
 
     def __call__(self, tokens, rows, num_words):
         """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
-        places, lengths = _chunks(rows, self._longest_word)
+        places, lengths = chunks(rows, self._longest_word)
         found = self._trie(tokens, tf.cast(places > 0, tf.int64), lengths)
         sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
         sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
-        at = _visited(tf.where(places == 0)[:, 0], sizes, sizes == lengths)
+        at = visited(tf.where(places == 0)[:, 0], sizes, sizes == lengths)
         ids = tf.gather_nd(found, tf.stack([at, tf.gather(sizes, at) - 1], axis=1))
         return ragged(ids, tf.gather(rows, at), num_words)
 
@@ -89,24 +91,45 @@ class Viterbi(tf.Module):
     Every step finds the best last token of the first bytes of each chunk in parallel, for one more
     byte; of equal sums, the longest token is chosen. Source: Kudo 2018, "Subword Regularization",
     section 3.2.
+
+    Args:
+        tokens: {bytes: id}.
+        scores: log-probability of each id, a list of float.
+        longest_word: size of the chunks in bytes.
+        unknown: id of a character that is no token, if not all bytes are tokens.
     """
 
-    def __init__(self, tokenizer):
+    def __init__(self, tokens, scores, longest_word, unknown=None):
         super().__init__()
-        self._longest_word = LONGEST_WORD[tokenizer.kind]
-        spelled = tokenizer.token_bytes[FIRST_BYTE:]
-        self._trie = _Trie({token: id for id, token in enumerate(spelled, FIRST_BYTE)})
-        self._scores = tf.constant([*[0.0] * FIRST_BYTE, *tokenizer.scores], tf.float64)
+        self._longest_word, self._unknown = longest_word, unknown
+        self._trie = Trie(tokens)
+        self._scores = tf.constant(scores, tf.float64)
 
     def __call__(self, tokens, rows, num_words):
         """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
-        places, lengths = _chunks(rows, self._longest_word)
+        starts, _, ids = self.split(tokens, rows)
+        return ragged(ids, tf.gather(rows, starts), num_words)
+
+    def split(self, tokens, rows):
+        """The tokens in their order: index of the first byte, number of bytes, and id, int64."""
+        places, lengths = chunks(rows, self._longest_word)
         found = self._trie(tokens, tf.zeros_like(rows), lengths)
+        if self._unknown is not None:
+            found = self._with_unknown(found, tokens)
         sizes = self._best_sizes(found, places)
-        at = _visited(tf.where(lengths == 1)[:, 0], -sizes, sizes == places + 1)
+        at = visited(tf.where(lengths == 1)[:, 0], -sizes, sizes == places + 1)
         size = tf.gather(sizes, at)
         ids = tf.gather_nd(found, tf.stack([at + 1 - size, size - 1], axis=1))
-        return ragged(ids, tf.gather(rows, at), num_words)
+        return at + 1 - size, size, ids
+
+    def _with_unknown(self, found, tokens):
+        found = tf.pad(found, [[0, 0], [0, LONGEST_CHARACTER]], constant_values=-1)
+        size = character_sizes(tokens)
+        one = tf.stack([tf.range(tf.size(size, tf.int64)), tf.maximum(size - 1, 0)], axis=1)
+        at = tf.boolean_mask(one, (size > 0) & (tf.gather_nd(found, one) < 0))
+        return tf.tensor_scatter_nd_update(
+            found, at, tf.fill(tf.shape(at)[:1], tf.constant(self._unknown, tf.int64))
+        )
 
     def _best_sizes(self, found, places):
         """Returns the size of the last token of the best split up to each byte, int64 [n]."""
@@ -135,7 +158,21 @@ class Viterbi(tf.Module):
         return tf.while_loop(lambda place, *_: place < count, step, start)[2]
 
 
-def _chunks(rows, size):
+def viterbi_of(tokenizer):
+    """The `Viterbi` of a `zoo.text.tokenizer.Tokenizer`."""
+    spelled = enumerate(tokenizer.token_bytes[FIRST_BYTE:], FIRST_BYTE)
+    scores = [*[0.0] * FIRST_BYTE, *tokenizer.scores]
+    return Viterbi({token: id for id, token in spelled}, scores, LONGEST_WORD[tokenizer.kind])
+
+
+def character_sizes(tokens):
+    """The number of bytes of the character that begins at each byte, 0 inside characters."""
+    byte = tokens - FIRST_BYTE
+    size = 1 + sum(tf.cast(byte >= first, tf.int64) for first in (0xC0, 0xE0, 0xF0))
+    return tf.where((byte >= 0x80) & (byte < 0xC0), tf.zeros_like(size), size)
+
+
+def chunks(rows, size):
     """Splits the words after every `size` bytes; returns two int64 [n].
 
     The first is the index of each byte in its chunk, the second the number of bytes from it to the
@@ -150,7 +187,7 @@ def _chunks(rows, size):
     return places, tf.gather(sizes, chunks) - places
 
 
-def _visited(at, moves, is_last):
+def visited(at, moves, is_last):
     """Returns the indices reached from `at`, int64 [C], by moves [n], up to those where is_last.
 
     The result, int64 [None], is in ascending order.

@@ -34,9 +34,9 @@ class ZooModel(ConfigMixin, keras.Model):
         return kind(*arguments, **settings, dtype=self.dtype_policy, name=name)
 
     def block(self, kind, name, **settings):
-        """A block with the arguments that the model has under the same names."""
+        """A block with the model's arguments of the same names; `settings` override them."""
         shared = {name: getattr(self, name) for name in _BLOCK_ARGUMENTS if hasattr(self, name)}
-        return self.layer(kind, name, **shared, **settings)
+        return self.layer(kind, name, **{**shared, **settings})
 
     def norm_layer(self, name, exists):
         """A layer normalization if it `exists`, or None."""

@@ -11,7 +11,7 @@ from keras import ops
 
 from zoo.layers import Cache, TransformerDecoder, TransformerEncoder, padding_mask
 from zoo.layers.training import training_argument
-from zoo.models.tokens import Decoder
+from zoo.models.tokens import INSIDE_ATTENTION, Decoder
 
 
 class Size(NamedTuple):
@@ -71,6 +71,8 @@ class Transformer(Decoder):
         target_vocab_size: V, number of target tokens.
         num_layers: number of encoder blocks.
         num_decoder_layers: number of decoder blocks; `num_layers` by default.
+        decoder_num_heads, decoder_ff_dim: those of decoder blocks, if they differ from `num_heads`
+            and `ff_dim`.
         embed_dim, num_heads, ff_dim, attention_dropout, activation, key_dim, qkv_bias, epsilon,
             kernel_initializer: see `zoo.layers.TransformerEncoder`.
         dropout: rate in [0, 1) on embeddings with positions and in the blocks (section 5.4).
@@ -123,6 +125,8 @@ class Transformer(Decoder):
         logits_bias=False,
         epsilon=1e-6,
         kernel_initializer="glorot_uniform",
+        decoder_num_heads=None,
+        decoder_ff_dim=None,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
@@ -144,8 +148,10 @@ class Transformer(Decoder):
         self.encoder_blocks = [
             self.block(TransformerEncoder, f"encoder_{index}") for index in range(self.num_layers)
         ]
+        of_decoder = {"num_heads": self.decoder_num_heads or self.num_heads}
+        of_decoder["ff_dim"] = self.decoder_ff_dim or self.ff_dim
         self.decoder_blocks = [
-            self.block(TransformerDecoder, f"decoder_{index}")
+            self.block(TransformerDecoder, f"decoder_{index}", **of_decoder)
             for index in range(self.num_decoder_layers or self.num_layers)
         ]
         pre, embeddings = self.norm == "pre", self.normalize_embeddings
@@ -229,6 +235,12 @@ class Transformer(Decoder):
         if self.shared == "all" and sizes[0] != sizes[1]:
             raise ValueError(f'shared="all" needs equal vocabulary sizes. Received: {received}')
         self.check_positions()
+        heads = self.decoder_num_heads or self.num_heads
+        if self.positions in INSIDE_ATTENTION and heads != self.num_heads:
+            raise ValueError(
+                f"With positions={self.positions!r}, encoder and decoder need equal numbers of "
+                f"heads. Received: num_heads={self.num_heads}, decoder_num_heads={heads}."
+            )
         decoder = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
         if min(self.num_layers, decoder) < 1:
             raise ValueError(

@@ -91,6 +91,8 @@ class Tokenizer:
     merges: tuple[tuple[str, str], ...] = ()
     scores: tuple[float, ...] = ()
 
+    prefix = ()  # ids at the beginning of each text
+
     def __post_init__(self):
         _check_kind(self.kind)
         known = {*BYTE_ALPHABET, *self.tokens}
@@ -232,20 +234,7 @@ class Tokenizer:
 
     def _checked(self, ids):
         """Validates one sequence of ids and returns it as a list of int."""
-        try:
-            ids = np.asarray(ids).tolist() if hasattr(ids, "__array__") else ids
-            ids = [operator.index(id) for id in ids]
-        except TypeError:
-            raise TokenizerError(
-                f"Ids must be a sequence of integers for each text. Received: {ids!r:.80}."
-            ) from None
-        if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
-            wrong = next(id for id in ids if not 0 <= id < self.vocab_size)
-            raise TokenizerError(
-                f"The id {wrong} is not in the vocabulary, which has {self.vocab_size} ids. "
-                "Check that this is the tokenizer that the model was trained with."
-            )
-        return ids
+        return checked_ids(ids, self.vocab_size)
 
 
 def train_tokenizer(lines, kind="subword", vocab_size=8000):
@@ -353,7 +342,13 @@ def _check_kind(kind):
 
 
 def _prepared(texts):
-    """Validates texts, normalises them to NFC and prefixes a space; empty texts stay empty."""
+    """Normalises texts to NFC and prefixes a space; empty texts stay empty."""
+    for text in checked_texts(texts):
+        yield f" {unicodedata.normalize('NFC', text)}" if text else ""
+
+
+def checked_texts(texts):
+    """Yields texts; raises `TokenizerError` for what is no valid text."""
     if isinstance(texts, (str, bytes)):
         raise TokenizerError("texts must be a list. Pass [text] for one text.")
     for index, text in enumerate(texts):
@@ -368,7 +363,25 @@ def _prepared(texts):
                 f"Item {index} is not valid Unicode: {error.reason} at character {error.start}. "
                 "Check the encoding with which it was read."
             ) from None
-        yield f" {unicodedata.normalize('NFC', text)}" if text else ""
+        yield text
+
+
+def checked_ids(ids, vocab_size):
+    """A sequence of ids as a list of int; raises `TokenizerError` if it is none."""
+    try:
+        ids = np.asarray(ids).tolist() if hasattr(ids, "__array__") else ids
+        ids = [operator.index(id) for id in ids]
+    except TypeError:
+        raise TokenizerError(
+            f"Ids must be a sequence of integers for each text. Received: {ids!r:.80}."
+        ) from None
+    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        wrong = next(id for id in ids if not 0 <= id < vocab_size)
+        raise TokenizerError(
+            f"The id {wrong} is not in the vocabulary, which has {vocab_size} ids. "
+            "Check that this is the tokenizer that the model was trained with."
+        )
+    return ids
 
 
 def _text(kind, token):

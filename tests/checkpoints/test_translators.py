@@ -1,0 +1,166 @@
+"""Published translation models: what is loaded, what is exported, and what is refused.
+
+tests/parity compares logits, tokens and translations with the library transformers.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import save_file
+
+pytest.importorskip("sentencepiece")
+
+import zoo  # noqa: E402
+from tests.checkpoints.translation_folders import (  # noqa: E402
+    write_json,
+    write_m2m100,
+    write_marian,
+    write_mbart50,
+)
+from zoo.checkpoints import CheckpointError, languages  # noqa: E402
+from zoo.deploy.errors import ExportError  # noqa: E402
+
+TEXTS = ["the cat", "a dog \U0001f600", "", "cafe\u0301 \ufb01x \u4f60\u597d", "  two  spaces "]
+CASES = {
+    "marian": (write_marian, {}),
+    "m2m100": (write_m2m100, {"src_lang": "en", "tgt_lang": "es"}),
+    "mbart50": (write_mbart50, {"src_lang": "en_XX", "tgt_lang": "es_XX"}),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, tmp_path_factory):
+    """(tensors, translator)."""
+    write, options = CASES[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    return write(folder), zoo.load(folder, **options)
+
+
+def test_every_tensor_has_its_place(case):
+    tensors, translator = case
+    found = {
+        variable.path.split("/", 1)[1]: variable.numpy() for variable in translator.model.weights
+    }
+    name, path = "model.decoder.layers.1", "decoder_1"
+    qkv = [tensors[f"{name}.self_attn.{letter}_proj.weight"].T for letter in "qkv"]
+    np.testing.assert_array_equal(found[f"{path}/self_attention/qkv/kernel"], np.hstack(qkv))
+    key_value = [tensors[f"{name}.encoder_attn.{letter}_proj.bias"] for letter in "kv"]
+    np.testing.assert_array_equal(
+        found[f"{path}/cross_attention/key_value/bias"], np.concatenate(key_value)
+    )
+    np.testing.assert_array_equal(
+        found["target_embedding/embeddings"], tensors["model.shared.weight"]
+    )
+    if "model.decoder.embed_positions.weight" in tensors:
+        positions = tensors["model.decoder.embed_positions.weight"][2:]
+        np.testing.assert_array_equal(found["target_positions/embeddings"], positions)
+    assert sum(map(np.size, found.values())) == sum(
+        tensor.size - (2 * tensor.shape[1] if name.endswith("embed_positions.weight") else 0)
+        for name, tensor in tensors.items()
+    )
+
+
+def test_saved_and_loaded(case, tmp_path):
+    _, translator = case
+    translator.save(tmp_path)
+    loaded = zoo.load(tmp_path)
+    assert loaded.description() == translator.description()
+    assert loaded.source_tokenizer == translator.source_tokenizer
+    assert loaded.n_best(TEXTS, 2) == translator.n_best(TEXTS, 2)
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["marian", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m2m100", "mbart50"))],
+    indirect=True,
+)
+def test_the_saved_model_translates_strings_alike(case, tmp_path):
+    _, translator = case
+    model = tf.saved_model.load(zoo.export(translator, tmp_path / "1", n_best=2))
+    found = model.signatures["serving_default"](tf.constant(TEXTS))
+    for strings, scores, expected in zip(
+        found["translations"].numpy(), found["scores"].numpy(), translator.n_best(TEXTS, 2)
+    ):
+        assert [s.decode() for s in strings[: len(expected)]] == [t.text for t in expected]
+        np.testing.assert_allclose(scores[: len(expected)], [t.score for t in expected], atol=1e-4)
+    pair = {"texts": tf.constant(TEXTS[:2]), "translations": tf.constant(["el gato", "un perro"])}
+    scores = model.signatures["score"](**pair)["log_probs"]
+    expected = translator.score(TEXTS[:2], ["el gato", "un perro"])
+    np.testing.assert_allclose(scores, expected, atol=1e-3)
+    assert model.signatures["attention"](**pair)["attention"].shape[0] == 2
+
+
+def test_other_formats_are_refused(case, tmp_path):
+    with pytest.raises(ExportError, match='"saved_model" only'):
+        zoo.export(case[1], tmp_path / "1", format="onnx")
+
+
+def test_language_prefixes(tmp_path):
+    write_marian(tmp_path)
+    plain, spanish = zoo.load(tmp_path), zoo.load(tmp_path, tgt_lang="es")
+    vocab = plain.source_tokenizer.vocab
+    [ids] = plain.source_tokenizer.encode([">>es<< the cat"])
+    assert ids[0] == vocab[">>es<<"] and [ids] == spanish.source_tokenizer.encode([" the cat"])
+    assert plain([">>es<< the cat"]) == spanish(["the cat"])
+
+
+def test_languages_have_the_published_ids():
+    """Of facebook/m2m100_418M, facebook/nllb-200-distilled-600M and mbart-large-50."""
+    assert 128004 + languages.M2M100.index("fr") == 128028
+    assert 256001 + languages.NLLB.index("eng_Latn") == 256047
+    assert 256001 + languages.NLLB.index("fra_Latn") == 256057
+    assert 250001 + languages.MBART50.index("en_XX") == 250004
+    assert 250001 + languages.MBART50.index("ro_RO") == 250020
+    known = (languages.M2M100, languages.NLLB, languages.MBART50)
+    assert [len({*codes}) for codes in known] == [100, 202, 52]
+
+
+@pytest.mark.parametrize(
+    "write, options, message",
+    [
+        (write_marian, {"tgt_lang": "de"}, "tgt_lang, one of es, fr. Received: tgt_lang='de'"),
+        (write_marian, {"src_lang": "en"}, "Received: src_lang"),
+        (write_m2m100, {}, "needs the language src_lang, one of af, am,.*Received: no src_lang"),
+        (write_m2m100, {"src_lang": "en", "tgt_lang": "spa"}, "Received: tgt_lang='spa'"),
+        (write_mbart50, {"src_lang": "en_XX", "tgt_lang": "es_XX", "beam": 2}, "Received: beam"),
+    ],
+)
+def test_bad_options(tmp_path, write, options, message):
+    write(tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(tmp_path, **options)
+
+
+@pytest.mark.parametrize("name", ["source.spm", "target.spm", "vocab.json"])
+def test_missing_files(tmp_path, name):
+    write_marian(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(CheckpointError, match=f"contains no {name}"):
+        zoo.load(tmp_path)
+
+
+def test_a_damaged_sentencepiece_model(tmp_path):
+    write_marian(tmp_path)
+    (tmp_path / "source.spm").write_bytes(b"\xff\xff no model")
+    with pytest.raises(CheckpointError, match="source.spm: It is no SentencePiece model"):
+        zoo.load(tmp_path)
+
+
+def test_a_tensor_without_a_place(tmp_path):
+    tensors = write_marian(tmp_path)
+    save_file({**tensors, "model.extra": np.zeros(3)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="no place in the model: model.extra"):
+        zoo.load(tmp_path)
+
+
+def test_an_incomplete_configuration(tmp_path):
+    write_marian(tmp_path)
+    write_json(tmp_path / "config.json", {"model_type": "marian"})
+    with pytest.raises(CheckpointError, match="config.json has no 'vocab_size'"):
+        zoo.load(tmp_path)
+
+
+def test_earlier_mbart_models_are_refused(tmp_path):
+    write_mbart50(tmp_path, vocab_size=140)
+    with pytest.raises(CheckpointError):
+        zoo.load(tmp_path, src_lang="en_XX", tgt_lang="ro_RO")

@@ -1,0 +1,110 @@
+"""Small folders of translation models in the published layout, with drawn weights."""
+
+import io
+import json
+
+import numpy as np
+import sentencepiece
+from safetensors.numpy import save_file
+
+from zoo.data.phrasebook import phrasebook_pairs
+
+E, FF, LENGTH = 8, 12, 64
+
+
+def write_marian(folder, **changed):
+    sides = [spm(lines, rules="nmt_nfkc") for lines in zip(*phrasebook_pairs(200))]
+    vocab = list(dict.fromkeys([*pieces(sides[0]), *pieces(sides[1])]))
+    vocab = ["</s>", "<unk>", *vocab, ">>es<<", ">>fr<<", "<pad>"]
+    for name, side in zip(("source", "target"), sides):
+        (folder / f"{name}.spm").write_bytes(side)
+    write_json(folder / "vocab.json", {token: id for id, token in enumerate(vocab)})
+    pad, size = len(vocab) - 1, len(vocab)
+    config = {"model_type": "marian", "activation_function": "swish", "vocab_size": size}
+    config |= {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0}
+    config |= {"num_beams": 3, "max_length": 16, "share_encoder_decoder_embeddings": True}
+    return _write(folder, {**config, **changed}, final_logits_bias=[1, size])
+
+
+def write_m2m100(folder, **changed):
+    model = spm([line for pair in phrasebook_pairs(200) for line in pair], "bpe")
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    vocab = ["<s>", "<pad>", "</s>", "<unk>", *pieces(model)]
+    write_json(folder / "vocab.json", {token: id for id, token in enumerate(vocab)})
+    config = {"model_type": "m2m_100", "activation_function": "relu", "num_beams": 2}
+    config |= {"vocab_size": len(vocab) + 108, "pad_token_id": 1, "eos_token_id": 2}
+    norms = {f"model.{coder}.layer_norm": [E] for coder in ("encoder", "decoder")}
+    return _write(folder, {**config, **changed}, norms)
+
+
+def write_mbart50(folder, **changed):
+    model = spm([line for pair in phrasebook_pairs(200) for line in pair])
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    size = len(pieces(model)) + 3 + 1 + 52 + 1
+    config = {"model_type": "mbart", "activation_function": "gelu", "vocab_size": size}
+    config |= {"pad_token_id": 1, "eos_token_id": 2}
+    coders = [f"model.{coder}." for coder in ("encoder", "decoder")]
+    norms = {f"{c}{name}": [E] for c in coders for name in ("layer_norm", "layernorm_embedding")}
+    others = {f"{c}embed_positions.weight": [LENGTH + 2, E] for c in coders}
+    return _write(folder, {**config, **changed}, norms, final_logits_bias=[1, size], **others)
+
+
+def _write(folder, config, norms=(), **others):
+    """Writes config.json and model.safetensors; returns the tensors."""
+    config = {
+        "d_model": E,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": FF,
+        "decoder_ffn_dim": FF + 2,
+        "max_position_embeddings": LENGTH,
+        "scale_embedding": True,
+        **config,
+    }
+    write_json(folder / "config.json", config)
+    random, norms = np.random.default_rng(0), dict(norms)
+    shapes = {"model.shared.weight": [config["vocab_size"], E], **others}
+    for coder, layers, attentions in (
+        ("encoder", 1, ["self_attn"]),
+        ("decoder", 2, ["self_attn", "encoder_attn"]),
+    ):
+        for layer in range(layers):
+            name, ff = f"model.{coder}.layers.{layer}", config[f"{coder}_ffn_dim"]
+            linear = {f"{a}.{p}_proj": [E, E] for a in attentions for p in ("q", "k", "v", "out")}
+            linear |= {"fc1": [ff, E], "fc2": [E, ff]}
+            for part, shape in linear.items():
+                shapes |= {f"{name}.{part}.weight": shape, f"{name}.{part}.bias": shape[:1]}
+            norms |= {f"{name}.{a}_layer_norm": [E] for a in (*attentions, "final")}
+    for name, shape in norms.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape}
+    tensors = {n: random.normal(0, 0.5, s).astype(np.float32) for n, s in shapes.items()}
+    tensors["model.shared.weight"][config["pad_token_id"]] = 0
+    save_file(tensors, folder / "model.safetensors")
+    return tensors
+
+
+def spm(lines, kind="unigram", rules="identity"):
+    """The content of a trained SentencePiece model."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=written,
+        model_type=kind,
+        vocab_size=120,
+        normalization_rule_name=rules,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return written.getvalue()
+
+
+def pieces(model):
+    """Without <unk>, <s> and </s>."""
+    loaded = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [loaded.id_to_piece(id) for id in range(3, len(loaded))]
+
+
+def write_json(path, content):
+    path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")

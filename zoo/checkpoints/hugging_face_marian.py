@@ -1,0 +1,41 @@
+"""Hugging Face's folders of Marian models, such as OPUS-MT (transformers: models/marian)."""
+
+from zoo.checkpoints.hugging_face import read_json
+from zoo.checkpoints.translators import build, language, no_more, tokenizer, translator
+from zoo.decoding import SpecialTokens
+from zoo.layers import SinusoidalPositions
+
+IGNORED = (r"model\.(en|de)coder\.embed_positions\.weight",)  # the sinusoids
+UNKNOWN, CONTROL = "<unk>", ("</s>", "<unk>", "<pad>")
+
+
+def load(folder, config, tensors, options):
+    """The translator of a folder, see `zoo.load`; `tgt_lang` is for several target languages."""
+    model = build(
+        tensors,
+        config,
+        config.get("share_encoder_decoder_embeddings", True),
+        ignored=IGNORED,
+        positions=SinusoidalPositions("halves"),
+    )
+    source_vocab = target_vocab = read_json(folder / "vocab.json")
+    if (folder / "target_vocab.json").is_file():
+        target_vocab = read_json(folder / "target_vocab.json")
+    sides = [
+        tokenizer(
+            folder / f"{side}.spm",
+            vocab,
+            vocab.get(UNKNOWN, 0),
+            CONTROL,
+            getattr(model, f"{side}_vocab_size"),
+            language_prefixes=True,
+        )
+        for side, vocab in (("source", source_vocab), ("target", target_vocab))
+    ]
+    if "tgt_lang" in options:
+        codes = {token[2:-2]: id for token, id in source_vocab.items() if token.startswith(">>")}
+        code = language(folder, "tgt_lang", options.pop("tgt_lang"), codes)
+        sides[0] = sides[0].with_prefix(code)
+    no_more(folder, options)
+    ids = (config[f"{name}_token_id"] for name in ("decoder_start", "eos", "pad"))
+    return translator(folder, config, model, sides, SpecialTokens(*ids))

@@ -1,0 +1,154 @@
+"""What Hugging Face's translation models have in common: names of tensors, settings, search."""
+
+import pathlib
+import re
+
+import zoo
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face import activation, read_json
+from zoo.checkpoints.mapping import assign, changed, dense, joined, linear, norm, same
+from zoo.text.sentencepiece import SentencePieceTokenizer
+from zoo.text.tokenizer import TokenizerError
+from zoo.translation_text import TranslationError
+from zoo.translator import Translator
+
+SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
+SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+
+
+def attention(path, name, inputs="qkv"):
+    """The entries of attention; `inputs` are the projections that are side by side."""
+    projections = [f"{name}.{letter}_proj" for letter in inputs]
+    return {
+        f"{path}/kernel": linear(*(f"{p}.weight" for p in projections)),
+        f"{path}/bias": joined(*(f"{p}.bias" for p in projections)),
+        **dense(f"{path.rsplit('/', 1)[0]}/output_projection", f"{name}.out_proj"),
+    }
+
+
+def feed_forward(path, name):
+    return {
+        **dense(f"{path}/hidden", f"{name}.fc1"),
+        **dense(f"{path}/output_projection", f"{name}.fc2"),
+        **norm(f"{path}_norm", f"{name}.final_layer_norm"),
+    }
+
+
+_ENCODER, _DECODER = "model.encoder.layers.{i}", "model.decoder.layers.{i}"
+TABLE = {
+    **attention("encoder_{i}/attention/qkv", f"{_ENCODER}.self_attn"),
+    **norm("encoder_{i}/attention_norm", f"{_ENCODER}.self_attn_layer_norm"),
+    **feed_forward("encoder_{i}/feed_forward", _ENCODER),
+    **attention("decoder_{i}/self_attention/qkv", f"{_DECODER}.self_attn"),
+    **norm("decoder_{i}/self_attention_norm", f"{_DECODER}.self_attn_layer_norm"),
+    **attention("decoder_{i}/cross_attention/query", f"{_DECODER}.encoder_attn", "q"),
+    **attention("decoder_{i}/cross_attention/key_value", f"{_DECODER}.encoder_attn", "kv"),
+    **norm("decoder_{i}/cross_attention_norm", f"{_DECODER}.encoder_attn_layer_norm"),
+    **feed_forward("decoder_{i}/feed_forward", _DECODER),
+    **norm("source_norm", "model.encoder.layernorm_embedding"),
+    **norm("target_norm", "model.decoder.layernorm_embedding"),
+    **norm("encoder_norm", "model.encoder.layer_norm"),
+    **norm("decoder_norm", "model.decoder.layer_norm"),
+    "output_bias": changed(same("final_logits_bias"), lambda x: x.reshape(-1)),
+    "output_projection/kernel": linear(OUTPUT),
+}
+
+
+def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
+    """Builds a Transformer and assigns its weights.
+
+    Args:
+        tensors: `zoo.checkpoints.tensors.Tensors`.
+        config: content of config.json.
+        is_shared: whether source and target have the same embedding.
+        table: entries in addition to `TABLE`.
+        ignored: see `zoo.checkpoints.mapping.assign`.
+        **settings: arguments of `zoo.transformer` that config.json does not give.
+    """
+    is_tied = config.get("tie_word_embeddings", True)
+    of_output = [OUTPUT] if is_tied else []
+    # Tensors that are equal may be stored once, under any of their names.
+    target = [SHARED, TARGET, SOURCE, *of_output] if is_shared else [TARGET, *of_output]
+    source = target if is_shared else [SOURCE]
+    embeddings = {
+        f"{side}_embedding/embeddings": same(next((n for n in names if n in tensors), names[0]))
+        for side, names in (("source", source), ("target", target))
+    }
+    model = zoo.transformer(
+        source_vocab_size=config["vocab_size"],
+        target_vocab_size=config.get("decoder_vocab_size") or config["vocab_size"],
+        embed_dim=config["d_model"],
+        num_layers=config["encoder_layers"],
+        num_decoder_layers=config["decoder_layers"],
+        num_heads=config["encoder_attention_heads"],
+        decoder_num_heads=config["decoder_attention_heads"],
+        ff_dim=config["encoder_ffn_dim"],
+        decoder_ff_dim=config["decoder_ffn_dim"],
+        dropout=config.get("dropout", 0.1),
+        activation=activation(config),
+        shared=("all" if is_shared else "target") if is_tied else "none",
+        max_length=config["max_position_embeddings"],
+        pad_id=config["pad_token_id"],
+        scale_embeddings=config["scale_embedding"],
+        logits_bias="final_logits_bias" in tensors,
+        epsilon=1e-5,
+        **settings,
+    )
+    ignored = [*map(re.escape, {*source, *target}), *ignored]
+    assign(model, tensors, {**TABLE, **embeddings, **dict(table)}, ignored)
+    return model
+
+
+def tokenizer(path, *args, **kwargs):
+    """The `SentencePieceTokenizer` of a file with the model."""
+    try:
+        return SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
+    except ImportError as error:
+        raise CheckpointError(f"{path}: install the package {error.name} to read it.") from None
+    except TokenizerError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+
+
+def translator(folder, config, model, tokenizers, special):
+    """The translator, with the published defaults of the search."""
+    path, found = pathlib.Path(folder) / "generation_config.json", config
+    if path.is_file():
+        found = {**config, **read_json(path)}
+    found = {key: value for key, value in found.items() if value is not None}
+    # transformers counts the start token.
+    length = found.get("max_new_tokens", found.get("max_length", model.max_length + 1) - 1)
+    try:
+        return Translator(
+            model,
+            *tokenizers,
+            beam_size=found.get("num_beams", 1),
+            length_penalty=found.get("length_penalty", 1.0),
+            special_tokens=special,
+            length_offset=0.0,
+            early_stopping=found.get("early_stopping", False),
+            max_length=min(length, model.max_length),
+        )
+    except TranslationError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+
+
+def language(folder, name, code, codes):
+    """The id of a language code; `codes` is {code: id}."""
+    if code in codes:
+        return codes[code]
+    received = f"no {name}" if code is None else f"{name}={code!r}"
+    raise CheckpointError(
+        f"{folder} needs the language {name}, one of {', '.join(codes) or 'none'}. "
+        f"Received: {received}."
+    )
+
+
+def no_more(folder, options):
+    """Raises `CheckpointError` for options that are left."""
+    if options:
+        raise CheckpointError(
+            f"{folder} is a translation model, whose options are src_lang and tgt_lang where it "
+            f"has several languages. Received: {', '.join(options)}."
+        )

@@ -1,0 +1,134 @@
+"""Tokenizers of published models: a SentencePiece model with the ids of another vocabulary.
+
+Source: Kudo and Richardson 2018, "SentencePiece: A simple and language independent subword
+tokenizer and detokenizer for Neural Text Processing". The library `sentencepiece` implements it.
+"""
+
+import base64
+import dataclasses
+import functools
+import json
+import pathlib
+import re
+
+from zoo.text.tokenizer import TokenizerError, checked_ids, checked_texts
+
+KIND = "sentencepiece"
+SPACE = "▁"  # how pieces are spelled with a space
+LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePieceTokenizer:
+    """Encodes text to ids and decodes ids to text, like the published tokenizer.
+
+    Args:
+        model: content of a .model or .spm file, bytes.
+        vocab: {token: id}. Pieces of the model that are not in it are unknown.
+        unknown: id of unknown pieces.
+        control: tokens that are not text: `decode` leaves them out.
+        vocab_size: number of ids, at least those of `vocab`.
+        prefix: ids at the beginning of each text, such as a language code.
+        language_prefixes: whether a text may begin with a language code such as ">>es<<", which is
+            one token.
+
+    Raises:
+        TokenizerError: if the model or the vocabulary is invalid.
+    """
+
+    model: bytes
+    vocab: dict
+    unknown: int
+    control: tuple[str, ...]
+    vocab_size: int
+    prefix: tuple[int, ...] = ()
+    language_prefixes: bool = False
+
+    kind = KIND
+
+    def __post_init__(self):
+        ids = {*self.vocab.values(), self.unknown, *self.prefix, 0}
+        checked_ids(list(ids), self.vocab_size)
+        if any(piece.type == piece.BYTE for piece in self.proto.pieces):
+            raise TokenizerError("SentencePiece models with byte fallback are not supported.")
+
+    def encode(self, texts):
+        """Encodes texts, with `prefix` but without control ids: a list of ids for each text."""
+        return [[*self.prefix, *self._ids(text)] for text in checked_texts(texts)]
+
+    def decode(self, ids):
+        """Decodes sequences of ids; control tokens are left out."""
+        return [
+            b"".join([self.token_bytes[id] for id in checked_ids(sequence, self.vocab_size)])
+            .decode(errors="replace")
+            .strip(" ")
+            for sequence in ids
+        ]
+
+    def pieces(self, ids):
+        """Returns a label for each id of one sequence: its text, or a name such as "</s>"."""
+        return [
+            self.token_bytes[id].decode() or self.tokens.get(id, "")
+            for id in checked_ids(ids, self.vocab_size)
+        ]
+
+    def with_prefix(self, *prefix):
+        """The same tokenizer with another `prefix`."""
+        return dataclasses.replace(self, prefix=prefix)
+
+    def to_dict(self):
+        """Returns the arguments as a dict that can be stored as JSON; `model` in Base64."""
+        table = {"version": 1, "kind": KIND, **dataclasses.asdict(self)}
+        return {**table, "model": base64.b64encode(self.model).decode()}
+
+    @classmethod
+    def from_dict(cls, table):
+        """The inverse of `to_dict`; raises `TokenizerError` if the table is invalid."""
+        try:
+            table = {key: value for key, value in table.items() if key not in ("version", "kind")}
+            table["model"] = base64.b64decode(table["model"])
+            for name in ("control", "prefix"):
+                table[name] = tuple(table[name])
+            return cls(**table)
+        except (KeyError, TypeError, ValueError) as error:
+            raise TokenizerError(f"It is no table of a SentencePiece model: {error!r}.") from None
+
+    def save(self, path):
+        """Writes the table to a JSON file."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False)
+        pathlib.Path(path).write_text(text + "\n", encoding="utf-8")
+
+    @functools.cached_property
+    def tokens(self):
+        """{id: token}."""
+        return {id: token for token, id in self.vocab.items()}
+
+    @functools.cached_property
+    def token_bytes(self):
+        """The bytes of each id, as a list of bytes; empty for control tokens and unused ids."""
+        texts = {id: token for id, token in self.tokens.items() if token not in self.control}
+        return [texts.get(id, "").replace(SPACE, " ").encode() for id in range(self.vocab_size)]
+
+    @functools.cached_property
+    def proto(self):
+        """The model's tables: `sentencepiece_model_pb2.ModelProto`."""
+        from google.protobuf.message import DecodeError
+        from sentencepiece import sentencepiece_model_pb2
+
+        try:
+            return sentencepiece_model_pb2.ModelProto.FromString(self.model)
+        except DecodeError:
+            raise TokenizerError("It is no SentencePiece model.") from None
+
+    @functools.cached_property
+    def _processor(self):
+        import sentencepiece
+
+        return sentencepiece.SentencePieceProcessor(model_proto=self.model)
+
+    def _ids(self, text):
+        language = LANGUAGE.match(text) if self.language_prefixes else None
+        pieces = [language[0]] if language else []
+        rest = text[language.end() :] if language else text
+        pieces += self._processor.encode(rest, out_type=str)
+        return [self.vocab.get(piece, self.unknown) for piece in pieces]
