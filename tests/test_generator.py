@@ -136,7 +136,10 @@ def test_saved_and_loaded(generator, tmp_path, capsys):
     [[drawn]] = generator.sample(["the dog"], seed=4, max_new_tokens=5)
     assert capsys.readouterr().out == drawn.text + "\n"
     assert main([*command, "--beam-size", "2", "--top-k", "3"]) == 2
-    assert "leave out top_k" in capsys.readouterr().err
+    assert "Remove --top-k." in capsys.readouterr().err
+    assert main([*command, "--top-p", "7"]) == 2
+    output = capsys.readouterr()
+    assert "top_p must be" in output.err and not output.out
     assert main(["translate", str(tmp_path / "run"), "the dog"]) == 2
     assert "use `python -m zoo generate`" in capsys.readouterr().err
 

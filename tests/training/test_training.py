@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import zoo
+from zoo.training import pictures
 from zoo.training.callbacks import EpochFigures, HistoryFiles
 from zoo.training.optimizers import adamw
 from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
@@ -167,3 +168,13 @@ def test_an_epoch_that_was_run_twice_counts_once(tmp_path):
     run = RunFolder(tmp_path / "run", {})
     (run / "history.csv").write_text("epoch,loss\n0,3.0\n1,2.5\n1,2.0\n2,1.0\n")
     assert run.history() == {"epoch": [0.0, 1.0, 2.0], "loss": [3.0, 2.0, 1.0]}
+
+
+@pytest.mark.filterwarnings("error")
+def test_class_names_are_drawn_as_they_are(tmp_path):
+    names = ["pos, very", r"$\frac$", "5 $ or 10 $", "良い", "x" * 200, "a\x07b", ""]
+    pictures.confusion_matrix(np.eye(7, dtype=int), names, tmp_path / "matrix.png", "texts")
+    pixels, answers = np.zeros((7, 8, 8, 3), np.uint8), [(name, 0.5) for name in names]
+    pictures.attention(pixels, np.ones((7, 2, 2)), answers, names[::-1], tmp_path / "maps.png")
+    for path in tmp_path.iterdir():
+        assert path.read_bytes().startswith(b"\x89PNG")
