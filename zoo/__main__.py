@@ -241,7 +241,9 @@ def _parser():
     command = commands.add_parser("generate", help="continue a text")
     command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
     command.add_argument("prompt", metavar="PROMPT", help="beginning of the text; may be empty")
-    command.add_argument("--max-new-tokens", type=int, default=64, help="length limit (64)")
+    command.add_argument(
+        "--max-new-tokens", type=int, help="maximum number of new tokens (64, or as many as fit)"
+    )
     command.add_argument("--temperature", type=float, help="below 1 favors likely tokens (1)")
     command.add_argument("--top-k", type=int, help="draw from the k most likely tokens")
     command.add_argument(
