@@ -252,9 +252,9 @@ def _of_bias(bias, of_scores, n, m, dtype):
 class BlockwiseSelfAttention(MultiHeadSelfAttention):
     """`zoo.layers.MultiHeadSelfAttention` in memory that grows linearly with the length.
 
-    It has the same weights and computes the same, see `zoo.layers.blockwise_attention`. There are
-    never all attention weights to drop some of: in training, `dropout` drops keys, each for all
-    queries of a head at once (Zehui et al. 2019, "DropAttention", section 3).
+    It has the same weights and computes the same, see `zoo.layers.blockwise_attention`. The matrix
+    of all attention weights is never computed, so in training `dropout` drops whole keys, each for
+    all queries of a head (Zehui et al. 2019, "DropAttention", section 3).
 
     Args, Inputs, Output, Raises: see `zoo.layers.MultiHeadSelfAttention`. A subclass may set
     another `block_size`.
@@ -270,9 +270,9 @@ class BlockwiseSelfAttention(MultiHeadSelfAttention):
 
 @keras.saving.register_keras_serializable("zoo")
 class CausalBlockwiseSelfAttention(BlockwiseSelfAttention):
-    """`zoo.layers.BlockwiseSelfAttention` of each position to itself and those before.
+    """Causal `zoo.layers.BlockwiseSelfAttention`: positions attend to themselves and those before.
 
-    Its masks need not be causal, which saves memory and the time for later keys.
+    It needs no causal mask, which would take memory for T·T entries, and skips blocks of later keys.
     """
 
     def call(self, x, mask=None, bias=None, angles=None):

@@ -112,9 +112,9 @@ def _transposed(x):
 class LinearSelfAttention(MultiHeadSelfAttention):
     """Self-attention in several heads by `zoo.layers.linear_attention`.
 
-    The weights are those of `zoo.layers.MultiHeadSelfAttention`. There are never all attention
-    weights to drop some of: in training, `dropout` drops keys, each for all queries of a head at
-    once (Zehui et al. 2019, "DropAttention", section 3).
+    The weights are those of `zoo.layers.MultiHeadSelfAttention`. The matrix of all attention
+    weights is never computed, so in training `dropout` drops whole keys, each for all queries of a
+    head (Zehui et al. 2019, "DropAttention", section 3).
 
     Args, Output: see `zoo.layers.MultiHeadSelfAttention`.
 
@@ -149,10 +149,10 @@ class LinearSelfAttention(MultiHeadSelfAttention):
 
 @keras.saving.register_keras_serializable("zoo")
 class CausalLinearSelfAttention(LinearSelfAttention):
-    """`zoo.layers.LinearSelfAttention` of each position to itself and those before.
+    """Causal `zoo.layers.LinearSelfAttention`: positions attend to themselves and those before.
 
-    Its masks must not be causal as well. `step` attends to a cache of keys and values, as it allows
-    any mask, and takes time that is linear in the length of the cache.
+    Do not pass a causal mask: it depends on the query. `step` attends to a cache of keys and
+    values, as it allows any mask, and takes time that is linear in the length of the cache.
     """
 
     def call(self, x, mask=None, bias=None, angles=None):
