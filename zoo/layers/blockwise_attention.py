@@ -272,7 +272,7 @@ class BlockwiseSelfAttention(MultiHeadSelfAttention):
 class CausalBlockwiseSelfAttention(BlockwiseSelfAttention):
     """Causal `zoo.layers.BlockwiseSelfAttention`: positions attend to themselves and those before.
 
-    It needs no causal mask, which would take memory for T·T entries, and skips blocks of later keys.
+    It needs no causal mask, which would have T·T entries, and skips blocks of later keys.
     """
 
     def call(self, x, mask=None, bias=None, angles=None):
