@@ -45,7 +45,7 @@ class Config:
     checkpoints_kept: int = 3
     """Number of checkpoints to keep; the best one is also kept."""
 
-    tokenizer: Literal["subword", "word", "character"] = "subword"
+    tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] = "subword"
     """Kind of tokens; text outside the vocabulary is encoded as bytes."""
     vocab_size: int = 10_000
     """Maximum vocabulary size."""
