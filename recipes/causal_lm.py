@@ -48,7 +48,7 @@ class Config:
     vocab_size: int = 2000
     """Maximum vocabulary size."""
     max_length: int = 128
-    """Number of tokens that the model sees."""
+    """Context length in tokens, and the length of the windows."""
 
     embed_dim: int = 128
     """Width of the model."""
