@@ -323,7 +323,9 @@ def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size):
 def test_each_sentence_has_its_own_maximum_length(beam_size):
     """It finds what a search of this sentence alone finds."""
     model, source, lengths = model_of(9), sources(4), [1, 6, 3, 5]
-    search = greedy_search if beam_size == 1 else functools.partial(beam_search, beam_size=beam_size)
+    search = (
+        greedy_search if beam_size == 1 else functools.partial(beam_search, beam_size=beam_size)
+    )
     cache, each = model.start(source, 6, beam_size), ops.convert_to_tensor(lengths, "int32")
     found = as_numpy(search(model.step, cache, 4, SPECIAL, each, alpha=0.6, buffer_length=6))
     for row, length in enumerate(lengths):

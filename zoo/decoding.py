@@ -56,7 +56,7 @@ class SpecialTokens(NamedTuple):
 
     @property
     def _num_first(self):
-        return 1 if isinstance(self.first, Integral) else self.first.shape[1]
+        return 1 if isinstance(self.first, Integral) else ops.shape(self.first)[1]
 
 
 def length_penalty(length, alpha):
