@@ -240,7 +240,7 @@ class TextGenerator:
 
         def step(tokens, cache):
             is_first = cache.position == keras.ops.shape(read)[1] - 1
-            return self.model.step(tf.where(is_first, read[:, -1:], tokens), cache)
+            return self.model.step(tf.where(is_first, read[:, -1][:, None], tokens), cache)
 
         return step
 

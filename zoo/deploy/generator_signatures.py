@@ -42,11 +42,9 @@ class GeneratorSignatures:
         self.tracked = tf.Module()
         self.tracked.weights = [variable.value for variable in generator.model.weights]
         self.tracked.texts = self._text_graph
-        tokens, numbers = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.float32)
-        prompt = [tokens, tokens, tf.TensorSpec([None], tf.int32)]
-        uniforms = tf.TensorSpec([None, n_best, None], tf.float32)
-        self._search, self._plain_search = programs(self._searched, prompt)
-        self._draw, self._plain_draw = programs(self._drawn, [*prompt, uniforms, numbers, numbers])
+        tokens = tf.TensorSpec([None, None], tf.int32)
+        specs = [tokens, tokens, tf.TensorSpec([None], tf.int32)]
+        self._compiled, self._plain = programs(self._search, specs)
 
     def functions(self):
         """Returns {signature: (function, `TensorSpec` of each input, description)}."""
@@ -69,27 +67,19 @@ class GeneratorSignatures:
                 sample,
                 "texts to drawn continuations, with a temperature, top_p and seed for each text",
             ),
-            "sample_uncompiled": (self.sample_uncompiled, sample, "the same without XLA"),
         }
 
     def generate(self, texts):
         """Continues texts, string [B]."""
-        return self._generate(texts, self._search)
+        return self._each(texts, "", lambda chosen, *prompt: self._compiled(*prompt))
 
     def generate_uncompiled(self, texts):
-        return self._generate(texts, self._plain_search)
+        """Continues texts, string [B], without XLA."""
+        return self._each(texts, "", lambda chosen, *prompt: self._plain(*prompt))
 
     def sample(self, texts, temperature, top_p, seed):
         """Draws continuations of texts, string [B]; the other inputs are [B] as well."""
-        return self._sample(texts, temperature, top_p, seed, self._draw)
-
-    def sample_uncompiled(self, texts, temperature, top_p, seed):
-        return self._sample(texts, temperature, top_p, seed, self._plain_draw)
-
-    def _generate(self, texts, search):
-        return self._each(texts, "", lambda chosen, *prompt: search(*prompt))
-
-    def _sample(self, texts, temperature, top_p, seed, search):
+        # Without XLA, which sorts the logits of several texts more slowly.
         settings, size = (temperature, top_p), tf.size(texts)
         same = [tf.debugging.assert_equal(tf.size(x), size, _EACH) for x in (*settings, seed)]
         with tf.control_dependencies(same):
@@ -106,7 +96,8 @@ class GeneratorSignatures:
                 tf.gather(seed, chosen),
                 fn_output_signature=tf.TensorSpec([self._n_best, None], tf.float32),
             )
-            return search(read, forced, length, uniforms, *(tf.gather(x, chosen) for x in settings))
+            scalars = (tf.gather(x, chosen)[:, None, None] for x in settings)
+            return self._generator.draw(read, forced, uniforms, length, *scalars)
 
         return self._each(texts, error, draw)
 
@@ -139,13 +130,9 @@ class GeneratorSignatures:
         generated, scores = in_groups(lengths, self._limit, compute, initial)
         return {"generated_texts": generated, "scores": scores, "error": error}
 
-    def _searched(self, read, forced, length):
+    def _search(self, read, forced, length):
         settings = (self._beam_size, self._buffer(read, forced))
         return self._generator.search(read, forced, self._alpha, length, *settings)
-
-    def _drawn(self, read, forced, length, uniforms, temperature, top_p):
-        settings = (x[:, None, None] for x in (temperature, top_p))
-        return self._generator.draw(read, forced, uniforms, length, *settings)
 
     def _buffer(self, read, forced):
         """The number of forced and new tokens for which there is a buffer."""
