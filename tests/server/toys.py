@@ -114,7 +114,7 @@ class Translator(tf.Module):
 
 
 class Generator(tf.Module):
-    """Says a text twice; when it draws, with its temperature. Texts of over 100 bytes are too long."""
+    """Says a text twice, or with the temperature. Texts of more than 100 bytes are too long."""
 
     def signatures(self):
         numbers = [tf.TensorSpec([None], tf.float32, name) for name in ("temperature", "top_p")]

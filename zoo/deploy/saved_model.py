@@ -15,6 +15,7 @@ from zoo.deploy.errors import ExportError
 from zoo.deploy.generator_signatures import GeneratorSignatures
 from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
+from zoo.generator import NEW_TOKENS
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import BYTE_ALPHABET
 
@@ -107,7 +108,8 @@ def write_generator(generator, folder, n_best, beam_size, length_penalty, max_ne
     texts = [text for text, row in zip(texts, rows) if len(row) < limit]
     expected = generator.n_best(texts, *search)
     difference = _of_searches(generator, loaded, texts, expected, "generated_texts")
-    return _report(signatures, loaded, difference, generator.model)
+    tokens = max_new_tokens or NEW_TOKENS  # a score is the sum of their log-probabilities
+    return _report(signatures, loaded, difference, generator.model, _HALF_TOLERANCE * tokens)
 
 
 def _of_classes(classifier, loaded, inputs, expected):
@@ -151,8 +153,8 @@ def _write(signatures, folder):
     return tf.saved_model.load(str(folder))
 
 
-def _report(signatures, loaded, difference, model):
-    tolerance = _TOLERANCE if model.compute_dtype == "float32" else _HALF_TOLERANCE
+def _report(signatures, loaded, difference, model, half_tolerance=_HALF_TOLERANCE):
+    tolerance = _TOLERANCE if model.compute_dtype == "float32" else half_tolerance
     if not difference <= tolerance:  # also catches NaN
         raise ExportError(
             f"The outputs of the SavedModel differ from those of the original model by "

@@ -62,6 +62,8 @@ def _blocks(x, axis, size):
         return x[None]
     shape = list(ops.shape(x))
     count = -(-shape[axis] // size)
+    if x.shape[axis] is None:  # XLA cannot compile a loop over no blocks
+        count = ops.maximum(count, 1)
     padding = [(0, 0)] * len(shape)
     padding[axis] = (0, count * size - shape[axis])
     x = ops.reshape(ops.pad(x, padding), (*shape[:axis], count, size, *shape[axis + 1 :]))
