@@ -1,5 +1,6 @@
 """Searches find what they should, by comparison with each other and with trying everything."""
 
+import functools
 import itertools
 import math
 from typing import Any, NamedTuple
@@ -316,6 +317,24 @@ def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size):
             alone = search(source[row : row + 1])
             np.testing.assert_array_equal(together.tokens[row], alone.tokens[0])
             np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_each_sentence_has_its_own_maximum_length(beam_size):
+    """It finds what a search of this sentence alone finds."""
+    model, source, lengths = model_of(9), sources(4), [1, 6, 3, 5]
+    search = (
+        greedy_search if beam_size == 1 else functools.partial(beam_search, beam_size=beam_size)
+    )
+    cache, each = model.start(source, 6, beam_size), ops.convert_to_tensor(lengths, "int32")
+    found = as_numpy(search(model.step, cache, 4, SPECIAL, each, alpha=0.6, buffer_length=6))
+    for row, length in enumerate(lengths):
+        cache = model.start(source[row : row + 1], length, beam_size)
+        alone = as_numpy(search(model.step, cache, 1, SPECIAL, length, alpha=0.6))
+        np.testing.assert_array_equal(found.tokens[row, :, :length], alone.tokens[0])
+        assert not found.tokens[row, :, length:].any()
+        for part, expected in zip(found[1:], alone[1:]):
+            np.testing.assert_allclose(part[row], expected[0], atol=TOLERANCE)
 
 
 def test_what_follows_the_end_is_padding():

@@ -9,7 +9,8 @@ import pytest
 import zoo
 from tests.deploy.small_models import small_text_classifier
 from zoo.__main__ import main
-from zoo.classifier import TextClassifier, TextError
+from zoo.classifier import TextClassifier
+from zoo.errors import TextError
 
 TEXTS = ["The cat sat.", "¿Dónde está el gato?", "", "a dog", "The dog sat on the mat, " * 2]
 

@@ -110,10 +110,11 @@ def export(args):
     import zoo
     from zoo.deploy.export import DESCRIPTION_FILE
 
-    names = ("format", "int8", "top_k", "n_best", "beam_size", "length_penalty", "overwrite")
+    names = ("format", "int8", "top_k", "n_best", "beam_size", "length_penalty", "max_new_tokens")
+    options = {name: getattr(args, name) for name in (*names, "overwrite")}
     model = zoo.load(args.run_folder)
     print("Exporting the model and checking the export ...", file=sys.stderr)
-    folder = zoo.export(model, args.folder, **{name: getattr(args, name) for name in names})
+    folder = zoo.export(model, args.folder, **options)
     description = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
     print(f"{description['kind']}, {description['format']}, {description['bytes'] / 1e6:.1f} MB")
     print(f"compared with the original model: {json.dumps(description['checked'])}")
@@ -269,9 +270,16 @@ def _parser():
         help="quantize weight matrices to 8 bits; onnx and litert only",
     )
     command.add_argument("--top-k", type=int, help="classes that a classifier returns (5)")
-    command.add_argument("--n-best", type=int, help="translations per text (1)")
-    command.add_argument("--beam-size", type=int, help="of beam search (the run's)")
-    command.add_argument("--length-penalty", type=float, help="of beam search (the run's)")
+    command.add_argument("--n-best", type=int, help="translations or continuations per text (1)")
+    command.add_argument(
+        "--beam-size", type=int, help="of beam search (the run's; of a generator: N_BEST)"
+    )
+    command.add_argument(
+        "--length-penalty", type=float, help="of beam search (the run's; of a generator: 0)"
+    )
+    command.add_argument(
+        "--max-new-tokens", type=int, help="length limit of a generator (64, or as many as fit)"
+    )
     command.add_argument("--overwrite", action="store_true", help="replace an export in FOLDER")
     command.set_defaults(run=export)
     command = commands.add_parser(

@@ -56,7 +56,7 @@ class SpecialTokens(NamedTuple):
 
     @property
     def _num_first(self):
-        return 1 if isinstance(self.first, Integral) else self.first.shape[1]
+        return 1 if isinstance(self.first, Integral) else ops.shape(self.first)[1]
 
 
 def length_penalty(length, alpha):
@@ -81,10 +81,11 @@ def greedy_search(
         cache: the first cache.
         batch_size: B.
         special: `SpecialTokens`.
-        max_length: the largest number of tokens of a hypothesis, the end token included.
+        max_length: the largest number of tokens of a hypothesis, the end token included; a number,
+            or int [B] with one for each sentence.
         alpha: of the length penalty in the scores.
         min_length: number of tokens before which no hypothesis ends.
-        buffer_length: T, if `max_length` is a scalar tensor in a graph that needs fixed shapes;
+        buffer_length: T, if `max_length` is a tensor in a graph that needs fixed shapes;
             `max_length` by default.
 
     Returns:
@@ -147,9 +148,10 @@ def sample(
 def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
     """Adds tokens to hypotheses [B, K, T] until all have ended: ``choose(logits, position)``."""
     _check(shape[2], max_length=max_length)
+    max_length = ops.reshape(ops.convert_to_tensor(max_length, "int32"), (-1, 1))
 
     def unfinished(position, tokens, last, log_probs, done, cache):
-        return ops.logical_and(position < max_length, ops.logical_not(ops.all(done)))
+        return ops.logical_not(ops.all(done))
 
     def body(position, tokens, last, log_probs, done, cache):
         logits, cache = step(last, cache)
@@ -162,8 +164,8 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
         token = ops.where(done, special.pad, token)
         tokens = ops.where(ops.arange(shape[2]) == position, token[..., None], tokens)
         log_probs = log_probs + ops.where(done, 0.0, gained)
-        done = ops.logical_or(done, token == special.end)
-        return position + 1, tokens, token, log_probs, done, cache
+        ends = ops.logical_or(token == special.end, position + 1 >= max_length)
+        return position + 1, tokens, token, log_probs, ops.logical_or(done, ends), cache
 
     rows = shape[:2]
     start = (
@@ -184,11 +186,13 @@ class BeamState(NamedTuple):
 
     Fields:
         position: int32 [], number of tokens of each live hypothesis.
-        live: `Hypotheses` that can be continued; their scores are not used.
+        live: `Hypotheses` that can be continued, of a sentence that is done as they were; their
+            scores are not used.
         finished: `Hypotheses` that have ended, the best first; empty places have a score of minus
             infinity.
         last: int32 [B, K], the last token of each live hypothesis.
-        done: bool [B], whether no live hypothesis can surpass the finished ones.
+        done: bool [B], whether no live hypothesis can surpass the finished ones, or all have the
+            maximum length.
         cache: of `step`.
     """
 
@@ -230,6 +234,7 @@ def beam_search(
     """
     rows, length = (batch_size, beam_size), max_length if buffer_length is None else buffer_length
     _check(length, max_length=max_length, beam_size=beam_size)
+    max_length = ops.convert_to_tensor(max_length, "int32")
     none = ops.full(rows, NEG_INF, "float32")
     empty = Hypotheses(ops.full((*rows, length), special.pad, "int32"), none, none)
     first = ops.arange(beam_size) == 0  # the search starts from one hypothesis, not K equal ones
@@ -243,28 +248,30 @@ def beam_search(
     )
 
     def unfinished(state):
-        return ops.logical_and(state.position < max_length, ops.logical_not(ops.all(state.done)))
+        return ops.logical_not(ops.all(state.done))
 
     def body(state):
         state = _advance(step, state, special, alpha, min_length)
         return (state._replace(done=_done(state, alpha, max_length)),)
 
     [state] = ops.while_loop(unfinished, body, (state,))
-    return _ranked(state, alpha)
+    return _ranked(state, alpha, max_length)
 
 
 def _done(state, alpha, max_length):
-    """Which sentences have K finished hypotheses that no live one can surpass: bool [B]."""
+    """Which sentences have K finished hypotheses that no live one can surpass, or none that is
+    shorter than the maximum length: bool [B]."""
     # Log-probabilities only fall: a continuation scores best either now or at the maximum length.
     live = ops.max(state.live.log_probs, axis=1)
     bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
     scores = state.finished.scores
     surpassed = ops.maximum(*bounds) <= ops.max(scores, axis=1)
-    return ops.logical_and(surpassed, ops.min(scores, axis=1) > NEG_INF)
+    surpassed = ops.logical_and(surpassed, ops.min(scores, axis=1) > NEG_INF)
+    return ops.logical_or(surpassed, state.position >= max_length)
 
 
 def _advance(step, state, special, alpha, min_length):
-    """One step of beam search, in which sentences that are done keep what has finished."""
+    """One step of beam search, in which sentences that are done keep their hypotheses."""
     beam_size = ops.shape(state.last)[1]
     logits, cache = step(state.last, state.cache)
     logits = ops.cast(logits, "float32")
@@ -285,9 +292,14 @@ def _advance(step, state, special, alpha, min_length):
 
     continued = ops.where(is_end, NEG_INF, log_probs)
     chosen = ops.top_k(continued, beam_size)[1]
+    live = _pick(Hypotheses(tokens, continued, scores), chosen)
+    done = ops.reshape(state.done, (-1, 1, 1))
     return BeamState(
         state.position + 1,
-        _pick(Hypotheses(tokens, continued, scores), chosen),
+        live._replace(
+            tokens=ops.where(done, state.live.tokens, live.tokens),
+            log_probs=ops.where(done[:, 0], state.live.log_probs, live.log_probs),
+        ),
         finished,
         ops.take_along_axis(token, chosen, axis=1),
         state.done,
@@ -309,10 +321,11 @@ def _continuations(logits, log_probs, count):
     return index // each, token, log_probs
 
 
-def _ranked(state, alpha):
+def _ranked(state, alpha, max_length):
     """The finished hypotheses, followed by live ones in the free places."""
-    finished = state.finished
-    live = state.live._replace(scores=state.live.log_probs / length_penalty(state.position, alpha))
+    finished, length = state.finished, ops.minimum(state.position, max_length)
+    penalty = ops.reshape(length_penalty(length, alpha), (-1, 1))
+    live = state.live._replace(scores=state.live.log_probs / penalty)
     beam_size = ops.shape(finished.scores)[1]
     ended = ops.sum(ops.cast(finished.scores > NEG_INF, "int32"), axis=1, keepdims=True)
     place = ops.arange(beam_size, dtype="int32")[None]

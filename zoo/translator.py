@@ -11,14 +11,16 @@ import numpy as np
 
 from zoo import translation_text
 from zoo.decoding import SpecialTokens
+from zoo.errors import TextError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import Tokenizer
 from zoo.translation_search import TranslationSearch, checked, padded
-from zoo.translation_text import Alignment, TranslationError
+from zoo.translation_text import Alignment
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE = "translator.json"
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
+TranslationError = TextError  # another name of the same class
 SPECIAL_TOKENS = SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
@@ -34,7 +36,7 @@ class Translator:
         special_tokens: `zoo.decoding.SpecialTokens`. Translations have its `first` left out.
 
     Raises:
-        TranslationError: if model, tokenizers and special tokens do not fit together, or an option
+        TextError: if model, tokenizers and special tokens do not fit together, or an option
             is wrong.
     """
 
@@ -76,7 +78,7 @@ class Translator:
             For each text a list of `Translation`.
 
         Raises:
-            TranslationError: if a text is too long, an option is wrong or the model computes NaN.
+            TextError: if a text is too long, an option is wrong or the model computes NaN.
         """
         n = checked("n", n, int, 1)
         beam_size = max(n, self.beam_size) if beam_size is None else beam_size
@@ -115,7 +117,7 @@ class Translator:
             For each text a list of `Translation`, whose scores are log-probabilities.
 
         Raises:
-            TranslationError: see `n_best`.
+            TextError: see `n_best`.
         """
         n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
         temperature = np.float32(checked("temperature", temperature, float, 1e-3))
@@ -141,7 +143,7 @@ class Translator:
             list of float.
 
         Raises:
-            TranslationError: if there are not as many translations as texts, one is too long or
+            TextError: if there are not as many translations as texts, one is too long or
                 the model computes NaN.
         """
 
@@ -155,7 +157,7 @@ class Translator:
         """The `Alignment` of a text and a translation, by default the model's own.
 
         Raises:
-            TranslationError: if one of them is too long.
+            TextError: if one of them is too long.
         """
         translation = self([text])[0] if translation is None else translation
         [(source, target)] = self._pairs([text], [translation])
@@ -222,7 +224,7 @@ class Translator:
         for side, tokenizer in self._tokenizers().items():
             size = getattr(model, f"{side}_vocab_size")
             if size != tokenizer.vocab_size:
-                raise TranslationError(
+                raise TextError(
                     f"The model has {size} {side} tokens. "
                     f"Received a tokenizer with {tokenizer.vocab_size} tokens."
                 )

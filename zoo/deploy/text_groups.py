@@ -9,24 +9,25 @@ from zoo.text import EOS_ID, PAD_ID
 from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 
-def encode(text_graph, texts, limit, start=None):
+def encode(text_graph, texts, limit, start=None, end=EOS_ID):
     """Tokenizes texts.
 
     Args:
         text_graph: `zoo.deploy.text_graph.TextGraph`.
         texts: string [B].
         limit: maximum number of tokens, control ids included.
-        start: id at the beginning of each row, if given.
+        start, end: ids at the beginning and end of each row, or None.
 
     Returns:
-        (tokens [B, None], each row ending with EOS_ID, error string [B]). A text that is too long
-        has only the control ids, and an error.
+        (tokens [B, None], error string [B]). A text that is too long has only the control ids, and
+        an error.
     """
     size = tf.strings.length(texts)
     # tokenizing a text that is far too long would be slow
     huge = size > text_graph.longest_token * limit
     ids = text_graph.encode(tf.where(huge, "", texts))
-    count = tf.cast(ids.row_lengths(), tf.int32) + (1 if start is None else 2)
+    control = (start is not None) + (end is not None)
+    count = tf.cast(ids.row_lengths(), tf.int32) + control
     too_long = huge | (count > limit)
     amount = tf.where(huge, _text(size, "bytes"), _text(count, "tokens"))
     maximum = f". The maximum is {limit} tokens."
@@ -34,9 +35,11 @@ def encode(text_graph, texts, limit, start=None):
         too_long, tf.strings.join(["The text is too long: it has ", amount, maximum]), ""
     )
     kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
-    rows = [tf.ragged.boolean_mask(ids, kept), tf.fill([tf.size(texts), 1], EOS_ID)]
+    rows = [tf.ragged.boolean_mask(ids, kept)]
     if start is not None:
         rows.insert(0, tf.fill([tf.size(texts), 1], start))
+    if end is not None:
+        rows.append(tf.fill([tf.size(texts), 1], end))
     return tf.concat(rows, axis=1), error
 
 
@@ -74,6 +77,43 @@ def in_groups(lengths, limit, compute, results):
         parallel_iterations=1,
     )
     return results
+
+
+def filled(chosen):
+    """Indices of texts, the first one repeated up to one of the compiled numbers of rows."""
+    count = tf.size(chosen)
+    rows = tf.gather(BATCHES, tf.searchsorted(tf.constant(BATCHES), [count])[0])
+    return tf.concat([chosen, tf.repeat(chosen[:1], rows - count)], axis=0)
+
+
+def best(found, shape, decode):
+    """Texts and scores of the best hypotheses.
+
+    Args:
+        found: `zoo.decoding.Hypotheses`.
+        shape: (number of texts, number of hypotheses) to return.
+        decode: function of int32 [B, N, T] -> string [B, N].
+
+    Returns:
+        [texts string [B, N], scores float32 [B, N]], "" and 0 where there are fewer hypotheses.
+    """
+    rows, count = shape
+    tokens, _, scores = (part[:rows, :count] for part in found)
+    exists = tf.math.is_finite(scores)
+    return [tf.where(exists, decode(tokens), ""), tf.where(exists, scores, 0.0)]
+
+
+def nothing(rows, count):
+    """Texts and scores of texts that are not searched, as of `best`."""
+    return [tf.fill([rows, count], ""), tf.zeros([rows, count])]
+
+
+def programs(graph, specs):
+    """A graph as a `tf.function` compiled by XLA, and as one that is not."""
+    return [
+        tf.function(graph, input_signature=specs, autograph=False, jit_compile=compiled)
+        for compiled in (True, None)
+    ]
 
 
 def dense(tokens, width=1):

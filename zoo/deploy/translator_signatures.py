@@ -6,9 +6,8 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 import tensorflow as tf
 
 from zoo.deploy.text_graph import TextGraph
-from zoo.deploy.text_groups import dense, encode, in_groups
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.translation_search import BATCHES
+from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing, programs
+from zoo.text import BOS_ID, PAD_ID
 
 # The characters that Python's `str.strip` removes.
 _BLANK = (
@@ -45,10 +44,7 @@ class TranslatorSignatures:
         self.tracked.weights = [variable.value for variable in translator.model.weights]
         self.tracked.texts = [self._source_text, self._target_text]
         tokens = [tf.TensorSpec([None, None], tf.int32)]
-        self._plain = tf.function(self._search, input_signature=tokens, autograph=False)
-        self._compiled = tf.function(
-            self._search, input_signature=tokens, autograph=False, jit_compile=True
-        )
+        self._compiled, self._plain = programs(self._search, tokens)
 
     def functions(self):
         """Returns {signature: (function, `TensorSpec` of each input, description)}."""
@@ -133,16 +129,11 @@ class TranslatorSignatures:
         lengths = tf.where(is_skipped, tf.zeros_like(tokens.row_lengths()), tokens.row_lengths())
 
         def compute(chosen, width):
-            source = dense(tf.gather(tokens, chosen), width)
-            found = search(_with_rows(source, tf.size(chosen)))
-            scores = found.scores[: tf.size(chosen), : self._n_best]
-            exists = tf.math.is_finite(scores)
-            words = self._target_text.decode(found.tokens[: tf.size(chosen), : self._n_best])
-            return [tf.where(exists, words, ""), tf.where(exists, scores, 0.0)]
+            found = search(dense(tf.gather(tokens, filled(chosen)), width))
+            return best(found, (tf.size(chosen), self._n_best), self._target_text.decode)
 
-        shape = [tf.size(texts), self._n_best]
-        nothing = [tf.fill(shape, ""), tf.zeros(shape)]
-        translations, scores = self._in_groups(lengths, compute, nothing)
+        initial = nothing(tf.size(texts), self._n_best)
+        translations, scores = self._in_groups(lengths, compute, initial)
         return {"translations": translations, "scores": scores, "error": error}
 
     def _search(self, source):
@@ -167,11 +158,3 @@ class TranslatorSignatures:
 
     def _in_groups(self, lengths, compute, results):
         return in_groups(lengths, self._limit, compute, results)
-
-
-def _with_rows(source, count):
-    """Pads the batch with empty sentences to one of the compiled numbers of rows."""
-    rows = tf.gather(BATCHES, tf.searchsorted(tf.constant(BATCHES), [count])[0])
-    source = tf.pad(source, [[0, rows - count], [0, 0]], constant_values=PAD_ID)
-    is_empty = (tf.range(rows) >= count)[:, None] & (tf.range(tf.shape(source)[1]) == 0)[None]
-    return tf.where(is_empty, EOS_ID, source)

@@ -46,6 +46,9 @@ def blockwise_attention(
     if length is not None and length <= block_size:
         mask = attention_mask(mask, causal_mask(length) if causal else None)
         return scaled_dot_product_attention(query, key, value, mask, bias=bias)
+    if length is None:  # If T is 0, B cannot be inferred from the size of the query.
+        shape = (ops.shape(key)[0], *ops.shape(query)[1:])
+        query = ops.broadcast_to(query, shape)
     if key.shape[2] is None or key.shape[2] % block_size:
         # As blocks, it is padded by False, which hides the keys that pad the last block.
         mask = attention_mask(mask, ops.ones((1, ops.shape(key)[2]), "bool"))
@@ -62,6 +65,8 @@ def _blocks(x, axis, size):
         return x[None]
     shape = list(ops.shape(x))
     count = -(-shape[axis] // size)
+    if x.shape[axis] is None:  # XLA cannot compile a loop over no blocks
+        count = ops.maximum(count, 1)
     padding = [(0, 0)] * len(shape)
     padding[axis] = (0, count * size - shape[axis])
     x = ops.reshape(ops.pad(x, padding), (*shape[:axis], count, size, *shape[axis + 1 :]))
