@@ -237,6 +237,19 @@ def test_a_longer_hypothesis_that_scores_higher_is_found():
     assert without_padding(narrower.tokens[0, 0]) == (7,) * 6 + (SPECIAL.end,)
 
 
+def test_a_search_stops_once_the_best_is_certain():
+    """Two hypotheses have ended, and the best can no longer be surpassed; the second could be."""
+    log_probs = np.full((6, 8, 8), -20.0)
+    log_probs[0, SPECIAL.start, [SPECIAL.end, 3, 4]] = np.log([0.6, 0.3, 0.02])
+    log_probs[1, 3, [5, SPECIAL.end]] = np.log([0.8, 0.1])
+    log_probs[2:, 5, SPECIAL.end] = math.log(0.9)
+    found = Table(log_probs).search(2, alpha=0.0)
+    assert [without_padding(row) for row in found.tokens[0]] == [
+        (SPECIAL.end,),
+        (3, SPECIAL.end),
+    ]
+
+
 @pytest.mark.parametrize("length", [1, 3, 6])
 def test_a_larger_buffer_changes_nothing(length):
     """The maximum length may be a tensor, with a buffer of another size."""
