@@ -168,6 +168,16 @@ def test_first_tokens_with_a_bias_of_any_rank(shape):
     np.testing.assert_allclose(numpy(block.first_tokens(x, 2, bias=bias)), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_carried_mask_is_obeyed_beside_the_call(norm):
+    block, x = TransformerEncoder(8, 2, norm=norm), normal(3, 5, 8)
+    x[:, 3:] = 0.0
+    expected = numpy(block(x, mask=x.any(axis=-1)))[:, :2]
+    carrying = keras.layers.Masking()(ops.convert_to_tensor(x))
+    np.testing.assert_allclose(numpy(block.first_tokens(carrying, 2)), expected, atol=1e-5)
+    assert not numpy(block.attention_weights(carrying))[..., 3:].any()
+
+
 def test_a_functional_model_of_the_first_tokens(tmp_path):
     """Every weight belongs to it, and it is saved and opened."""
     block, inputs = TransformerEncoder(8, 2, layer_scale=0.5), keras.Input((5, 8))

@@ -52,7 +52,7 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
         A built `zoo.models.ViT`.
 
     Raises:
-        ValueError: if the size is unknown or incomplete.
+        ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
     """
     if patch_size is not None:
         settings["patch_size"] = patch_size
@@ -205,7 +205,7 @@ class ViT(ZooModel):
         return self._pooled(images, training)[:, 0]
 
     def features(self, images, training=None):
-        """The last block's output, normalized, without registers: [B, class tokens + N, E]."""
+        """The last block's output (see `norm`) without registers: [B, class tokens + N, E]."""
         x, prefix = self._tokens(images, training), self.num_prefix_tokens
         parts = [x[:, :prefix], x[:, prefix + self.num_registers :]]
         return ops.concatenate(parts, axis=1) if self.num_registers else x
@@ -250,7 +250,7 @@ class ViT(ZooModel):
         return patch_grid(shape[1:3], self.patch_size)
 
     def _tokens(self, images, training, count=None):
-        """The last block's output for the first `count` tokens, normalized; for all by default."""
+        """The last block's output (see `norm`) for the first `count` tokens; for all by default."""
         x = self._embed(images, training)
         *blocks, last = self.encoder_blocks
         for block in blocks:
