@@ -134,12 +134,12 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
 
     def resized(self, grid):
         """The table for another grid: [num_prefix_tokens + rows * columns, E]."""
-        prefix = self.embeddings[: self.num_prefix_tokens]
-        width = self.embeddings.shape[-1]
+        prefix, width = self.embeddings[: self.num_prefix_tokens], self.embeddings.shape[-1]
         learned = ops.reshape(self.embeddings[self.num_prefix_tokens :], (*self.shape, width))
-        learned = ops.cast(learned, "float32")
-        settings = {"antialias": True, "data_format": "channels_last"}
-        resized = ops.image.resize(learned, grid, self.interpolation, **settings)
+        learned, scale = ops.cast(learned, "float32"), [n / m for n, m in zip(grid, self.shape)]
+        resized = ops.image.scale_and_translate(  # unlike `resize`, XLA compiles it on TensorFlow
+            learned, (*grid, width), scale, [0.0, 0.0], (0, 1), self.interpolation
+        )
         resized = ops.reshape(ops.cast(resized, prefix.dtype), (-1, width))
         return ops.concatenate([prefix, resized], axis=0)
 
@@ -150,7 +150,7 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
         size = self.embeddings.shape[0]
         if isinstance(length, int) and isinstance(start, int):
             if start + length > size:
-                raise ValueError(f"There are positions for {size} tokens, not {start + length}.")
+                raise ValueError(f"Positions are for {size} tokens. Received {start + length}.")
             return self.embeddings[start : start + length]
         positions = start + ops.arange(length)
         found = ops.take(self.embeddings, ops.minimum(positions, size - 1), axis=0)
