@@ -150,7 +150,7 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
         size = self.embeddings.shape[0]
         if isinstance(length, int) and isinstance(start, int):
             if start + length > size:
-                raise ValueError(f"Positions are for {size} tokens. Received {start + length}.")
+                raise ValueError(f"Has positions for {size} tokens. Received {start + length}.")
             return self.embeddings[start : start + length]
         positions = start + ops.arange(length)
         found = ops.take(self.embeddings, ops.minimum(positions, size - 1), axis=0)
