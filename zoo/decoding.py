@@ -109,7 +109,7 @@ def sample(
     Returns:
         `Hypotheses`, in the order of the draws; their scores are those of the full distribution.
     """
-    uniforms = ops.convert_to_tensor(uniforms)
+    uniforms = ops.convert_to_tensor(uniforms, "float32")
 
     def draw(logits, position):
         return _draw(logits / temperature, uniforms[:, :, position], top_k, top_p)

@@ -115,6 +115,15 @@ def test_the_hidden_layer_is_four_times_as_wide_by_default():
     assert layer.hidden.units == 24
 
 
+@pytest.mark.parametrize("shape", [(), (5,), (3, 5)])
+def test_the_feed_forward_network_treats_every_vector_alike(shape):
+    layer, x = FeedForward(3), normal(4, *shape, 4)
+    found = layer(x)
+    assert tuple(found.shape) == layer.compute_output_shape(x.shape) == (4, *shape, 3)
+    vectors = numpy(layer(x.reshape(1, -1, 4)))
+    np.testing.assert_allclose(numpy(found).ravel(), vectors.ravel(), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "activation, formula",
     [

@@ -4,6 +4,7 @@ Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence,
 V target vocabulary.
 """
 
+import functools
 from numbers import Integral
 from typing import NamedTuple
 
@@ -298,10 +299,8 @@ class Transformer(ZooModel):
 
     def _logits(self, x):
         x = x if self.decoder_norm is None else self.decoder_norm(x)
-        if self.output_projection is not None:
-            logits = linear(self.output_projection, x)
-        else:
-            logits = linear(lambda rows: self.target_embedding(rows, reverse=True), x)
+        tied = functools.partial(self.target_embedding, reverse=True)
+        logits = linear(self.output_projection or tied, x)
         return logits + self.output_bias if self.logits_bias else logits
 
     def _embedding(self, vocab_size, name):

@@ -283,9 +283,7 @@ class ViT(ZooModel):
         if self.pool not in POOLS:
             raise ValueError(f"pool must be one of {POOLS}. Received: pool={self.pool!r}.")
         if len(self.input_shape) != 3 or None in self.input_shape:
-            raise ValueError(
-                f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
-            )
+            raise ValueError(f"Images must be (H, W, C). Received: input_shape={self.input_shape}.")
         if self.num_layers < 1 or self.num_classes < 1:
             raise ValueError(
                 "num_layers and num_classes must be at least 1. "
