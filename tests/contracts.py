@@ -295,19 +295,19 @@ def check_sublayer_configs(case):
 def check_any_initializer(case):
     """Initializers may be names, objects, classes or functions."""
     layer = case.make()
-    if "kernel_initializer" not in layer.get_config():
-        return
+    arguments = [name for name in layer.get_config() if name.endswith("initializer")]
 
     def ones(shape, dtype=None):
         return ops.ones(shape, dtype)
 
-    for initializer in ("ones", keras.initializers.Ones(), keras.initializers.Ones, ones):
-        config = {**layer.get_config(), "kernel_initializer": initializer}
-        del config["dtype"]
-        made = type(layer)(**config)
-        run(case, made)
-        kernels = [w for w in made.weights if w.name == "kernel"]
-        assert kernels and all((ops.convert_to_numpy(kernel) == 1).all() for kernel in kernels)
+    for name in arguments:
+        for initializer in ("ones", keras.initializers.Ones(), keras.initializers.Ones, ones):
+            config = {**layer.get_config(), name: initializer}
+            del config["dtype"]
+            made = type(layer)(**config)
+            run(case, made)
+            weights = [w for w in made.weights if name in (f"{w.name}_initializer", "initializer")]
+            assert weights and all((ops.convert_to_numpy(weight) == 1).all() for weight in weights)
 
 
 def check_mixed_precision(case, policy):

@@ -135,7 +135,7 @@ def sample(
     Returns:
         `Hypotheses`, in the order of the draws; their scores are those of the full distribution.
     """
-    uniforms = ops.convert_to_tensor(uniforms)
+    uniforms = ops.convert_to_tensor(uniforms, "float32")
 
     def draw(logits, position):
         return _draw(logits / temperature, uniforms[:, :, position], top_k, top_p)
@@ -243,7 +243,7 @@ def beam_search(
         live=empty._replace(log_probs=ops.where(first, 0.0, none)),
         finished=empty,
         last=ops.full(rows, special.start, "int32"),
-        done=ops.zeros(batch_size, "bool"),
+        done=ops.zeros((batch_size,), "bool"),
         cache=cache,
     )
 
@@ -398,8 +398,7 @@ def _draw(logits, uniform, top_k, top_p):
     before = ops.sum(ops.cast(cumulative <= uniform[..., None] * cumulative[..., -1:], "int32"), -1)
     # Rounding can place all tokens before: then take the last that can be drawn.
     place = ops.minimum(before, ops.sum(ops.cast(probabilities > 0, "int32"), axis=-1) - 1)
-    chosen = ops.take_along_axis(ops.cast(tokens, "int32"), place[..., None], axis=-1)
-    return chosen[..., 0]
+    return ops.take_along_axis(ops.cast(tokens, "int32"), place[..., None], axis=-1)[..., 0]
 
 
 def _check(buffer_length, max_length=None, **arguments):

@@ -70,6 +70,12 @@ def attention_scores(query, key, mask=None, bias=None):
     query = query * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     scores = ops.cast(scores, "float64" if dtype == "float64" else "float32")
+    for name, tensor in {"mask": mask, "bias": bias}.items():
+        # Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
+        shape, full = () if tensor is None else tuple(ops.shape(tensor)), tuple(scores.shape)
+        pairs = zip(shape[::-1], full[::-1])
+        if any(isinstance(x, int) and y is not None and x not in (1, y) for x, y in pairs):
+            raise ValueError(f"{name} must broadcast to [B, H, T, S], {full}. Received: {shape}.")
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
     return scores if mask is None else ops.where(mask, scores, -1e9)
@@ -102,6 +108,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
             )
         self.store(locals())
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         # widths of all heads together
         self._key_width = num_heads * (key_dim or embed_dim // num_heads)
         self._value_width = num_heads * value_dim if value_dim else self._key_width

@@ -69,7 +69,8 @@ class TransformerDecoder(TransformerBlock):
         """Computes new positions.
 
         Args:
-            x, position, bias, angles: see `zoo.layers.MultiHeadSelfAttention.step`.
+            x: [B, T, E], the new positions.
+            position, bias, angles: see `zoo.layers.MultiHeadSelfAttention.step`.
             cache: `DecoderCache` of `length` positions.
             mask: bool, broadcastable to [B, H, T, length]: what the new positions may attend to,
                 themselves included.

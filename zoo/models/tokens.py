@@ -3,6 +3,7 @@
 Axes: B sequences, T tokens, K hypotheses of a sequence, E model width, V vocabulary.
 """
 
+import functools
 from numbers import Integral
 
 import keras
@@ -166,11 +167,9 @@ class Decoder(TokenModel):
     def logits(self, x):
         """[B, T, V] of the last block's output [B, T, E]."""
         x = x if self.decoder_norm is None else self.decoder_norm(x)
-        if self.output_projection is not None:
-            logits = linear(self.output_projection, x)
-        else:
-            embedding = getattr(self, f"{self.decoder_side}_embedding")
-            logits = linear(lambda rows: embedding(rows, reverse=True), x)
+        embedding = getattr(self, f"{self.decoder_side}_embedding")
+        tied = functools.partial(embedding, reverse=True)
+        logits = linear(self.output_projection or tied, x)
         return logits + self.output_bias if self.logits_bias else logits
 
     def check_length(self, length):
