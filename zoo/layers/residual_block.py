@@ -100,6 +100,7 @@ class ResidualBlock(ConfigMixin, keras.layers.Layer):
             strides,
             padding="same" if strides == 1 else "valid",
             use_bias=False,
+            data_format="channels_last",
             kernel_initializer="he_normal",
             dtype=self.dtype_policy,
             name=name,

@@ -75,6 +75,7 @@ class ResNet(ZooModel):
             3,
             padding="same",
             use_bias=False,
+            data_format="channels_last",
             kernel_initializer="he_normal",
         )
         self.stem_norm = self.layer(
