@@ -13,6 +13,7 @@ MODELS = {
         source_vocab_size=8, target_vocab_size=8, **SIZES, **k
     ),
     "causal_lm": lambda **k: zoo.causal_lm(vocab_size=8, **SIZES, **k),
+    "text_classifier": lambda **k: zoo.text_classifier(vocab_size=8, num_classes=2, **SIZES, **k),
 }
 each_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 

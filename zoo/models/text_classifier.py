@@ -130,6 +130,7 @@ class EncoderClassifier(TokenModel):
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
         self.store(locals())
+        self.input_spec = keras.layers.InputSpec(ndim=2)
         self._check()
         self._create_layers()
 
