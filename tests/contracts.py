@@ -292,6 +292,28 @@ def check_sublayer_configs(case):
         assert keras.saving.deserialize_keras_object(config).get_config() == sublayer.get_config()
 
 
+def check_all_is_built(case):
+    """No layer within a layer is left unbuilt: `keras.Model.quantize` refuses such a model."""
+    layer = case.make()
+    run(case, layer)
+    assert [part.path for part in layer._flatten_layers() if not part.built] == []
+
+
+def check_channels_stay_last(case):
+    """Keras's setting for images in which channels come first changes nothing."""
+    layer = case.make()
+    expected = run(case, layer)
+    before = keras.config.image_data_format()
+    keras.config.set_image_data_format("channels_first")
+    try:
+        twin = remade(layer)
+        run(case, twin)
+        twin.set_weights(layer.get_weights())
+        np.testing.assert_allclose(run(case, twin), expected, atol=TOLERANCE, rtol=TOLERANCE)
+    finally:
+        keras.config.set_image_data_format(before)
+
+
 def check_any_initializer(case):
     """Initializers may be names, objects, classes or functions."""
     layer = case.make()

@@ -216,6 +216,16 @@ def test_configs_of_sublayers(case):
     contracts.check_sublayer_configs(case)
 
 
+@each_layer
+def test_all_is_built(case):
+    contracts.check_all_is_built(case)
+
+
+@each_layer
+def test_channels_stay_last(case):
+    contracts.check_channels_stay_last(case)
+
+
 @each_dropping_layer
 def test_dropout_acts_in_fit(case):
     contracts.check_dropout_acts_in_fit(case)

@@ -14,8 +14,10 @@ import keras
 from keras import ops
 
 from zoo.layers.attention import (
+    CausalMixin,
     MultiHeadSelfAttention,
     attention_scores,
+    check_causal,
     scaled_dot_product_attention,
 )
 from zoo.layers.masks import attention_mask, causal_mask
@@ -41,8 +43,14 @@ def blockwise_attention(
 
     Returns:
         [B, H, T, value_dim]. A query that may attend to nothing gives zeros.
+
+    Raises:
+        ValueError: if `causal` and T != S.
     """
     length = query.shape[2]
+    mask, bias = (None if x is None else _of_rank_4(x) for x in (mask, bias))
+    if causal:
+        check_causal(query, key)
     if length is not None and length <= block_size:
         mask = attention_mask(mask, causal_mask(length) if causal else None)
         return scaled_dot_product_attention(query, key, value, mask, bias=bias)
@@ -73,10 +81,13 @@ def _blocks(x, axis, size):
     return ops.moveaxis(x, axis, 0)
 
 
+def _of_rank_4(x):
+    x = ops.convert_to_tensor(x)
+    return ops.reshape(x, (*[1] * (4 - len(x.shape)), *ops.shape(x)))
+
+
 def _tiles(x, size):
     """A mask or bias, broadcastable to [B, H, T, S], in tiles: [n or 1, m or 1, B, H, b, b]."""
-    x = ops.convert_to_tensor(x)
-    x = ops.reshape(x, (*[1] * (4 - len(x.shape)), *ops.shape(x)))
     return _blocks(_blocks(x, 3, size), 3, size)
 
 
@@ -274,12 +285,8 @@ class BlockwiseSelfAttention(MultiHeadSelfAttention):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class CausalBlockwiseSelfAttention(BlockwiseSelfAttention):
+class CausalBlockwiseSelfAttention(CausalMixin, BlockwiseSelfAttention):
     """Causal `zoo.layers.BlockwiseSelfAttention`: positions attend to themselves and those before.
 
     It needs no causal mask, which would have T·T entries, and skips blocks of later keys.
     """
-
-    def call(self, x, mask=None, bias=None, angles=None):
-        mask = attention_mask(mask, keys=x)
-        return self._attend(*self._project(x, angles), mask, bias, causal=True)

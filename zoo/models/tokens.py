@@ -15,6 +15,7 @@ from zoo.layers import (
     RotaryPositions,
     SinusoidalPositions,
 )
+from zoo.layers.attention import head_width
 from zoo.layers.linear import linear
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
@@ -49,7 +50,7 @@ class TokenModel(ZooModel):
             settings = {"bidirectional": bidirectional}
             return self.layer(RelativePositions, name, self.num_heads, **settings)
         if self.positions == "rotary":
-            key_dim = self.key_dim or self.embed_dim // self.num_heads
+            key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
             return self.layer(RotaryPositions, name, key_dim)
         if self.positions == "sinusoidal":
             return self.layer(SinusoidalPositions, name)
@@ -107,6 +108,10 @@ class TokenModel(ZooModel):
             raise ValueError(
                 f"positions must be one of {POSITIONS} or a zoo.layers.SinusoidalPositions. "
                 f"Received: positions={self.positions!r}."
+            )
+        if not isinstance(self.max_length, Integral) or self.max_length < 1:
+            raise ValueError(
+                f"max_length must be a positive integer. Received: max_length={self.max_length!r}."
             )
 
 
