@@ -128,7 +128,9 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("moment", ["in an epoch", "after training"])
+@pytest.mark.parametrize(
+    "moment", ["in an epoch", pytest.param("after training", marks=pytest.mark.slow)]
+)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(sentences_part, tmp_path, monkeypatch, moment):
     """Also if early stopping has ended the training, and the report was interrupted."""
     from zoo.training import checkpoint, text_report

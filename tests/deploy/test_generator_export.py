@@ -169,7 +169,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("settings", MODELS[:2], ids=str)
+@pytest.mark.parametrize("settings", MODELS[1:2], ids=str)
 def test_models_with_other_layers(settings):
     """As many new tokens as fit are generated."""
     generator = small_generator(num_layers=1, **settings)

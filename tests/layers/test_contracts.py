@@ -116,7 +116,7 @@ CASES = {
         lambda **k: L.ConvBlockAttention(2, 3, True, **k), [_array(_B, 5, 4, _E)], [(1, 2)]
     ),
     "ResidualBlock": Case(
-        lambda **k: L.ResidualBlock(12, 2, "cbam", 3, 4, 1e-3, **k),
+        lambda **k: L.ResidualBlock(12, 2, "cbam", 3, 4, 1e-3, "glorot_normal", **k),
         [_array(_B, 5, 4, _E)],
         [(1, 2)],
     ),
