@@ -93,6 +93,7 @@ def test_the_metrics_are_those_of_the_saved_model(texts_run, sentences_part):
     assert parts == len(given) == 3000
 
 
+@pytest.mark.slow
 def test_other_settings_learn_to_classify(tmp_path):
     words = {"fruit": "apple pear plum fig".split(), "animal": "dog cat cow fox".split()}
     random = np.random.default_rng(0)

@@ -208,6 +208,7 @@ def test_every_kind_of_model_is_exported(settings, tmp_path):
     assert drawn["scores"].numpy().max() < 0 and set(drawn["error"].numpy()) == {b""}
 
 
+@pytest.mark.slow
 def test_it_needs_tensorflow_alone(generator, folder, tmp_path):
     [found] = answers_alone([(folder, {"texts": [text.encode() for text in SHORT]})], tmp_path)
     expected = generator.n_best(SHORT, n=2, **SEARCH)
