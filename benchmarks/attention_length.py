@@ -3,7 +3,7 @@
     python benchmarks/attention_length.py                 # a Markdown table, a picture in docs/
     python benchmarks/attention_length.py --rounds 0      # memory only
 
-Each measurement is a process of its own. Memory is its peak beyond that before the computation;
+Each measurement runs in a new process. Memory is the increase of its peak during the computation;
 time is the median of rounds in which the kinds take turns, in a compiled graph. The forward pass
 and the gradient of the queries, keys and values are measured, without projections.
 
@@ -38,13 +38,16 @@ def parse():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     lengths = [512, 1024, 2048, 4096, 8192, 16384]
-    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="T")
-    parser.add_argument("--num-heads", type=int, default=1, help="H")
-    parser.add_argument("--key-dim", type=int, default=64, help="D")
-    parser.add_argument("--rounds", type=int, default=3, help="timed turns of each kind")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--json", type=pathlib.Path, help="file to keep the measurements in")
-    parser.add_argument("--image", type=pathlib.Path, default=DOCS / "long_sequences.png")
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="numbers of tokens")
+    parser.add_argument("--num-heads", type=int, default=1, help="heads")
+    parser.add_argument("--key-dim", type=int, default=64, help="width of a head")
+    parser.add_argument("--rounds", type=int, default=3, help="timed rounds; 0: memory only")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of attention"
+    )
+    parser.add_argument("--json", type=pathlib.Path, help="file for the measurements")
+    image = DOCS / "long_sequences.png"
+    parser.add_argument("--image", type=pathlib.Path, default=image, help="file for the plot")
     return parser.parse_args()
 
 

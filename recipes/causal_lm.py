@@ -15,7 +15,7 @@ import sys
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe, settings_of
+from zoo.training.command import check_limits, run_recipe, settings_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Config:
     vocab_size: int = 2000
     """Maximum vocabulary size."""
     max_length: int = 128
-    """Number of tokens that the model sees."""
+    """Context length in tokens, and the length of the windows."""
 
     embed_dim: int = 128
     """Width of the model."""
@@ -83,12 +83,10 @@ class Config:
             **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim", "epochs"), 1),
             **dict.fromkeys(("batch_size", "checkpoints_kept"), 1),
             **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps", "warmup_steps", "seed"), 0),
+            **dict.fromkeys(("learning_rate", "weight_decay", "clip_norm"), 0),
             "max_length": 2,
         }
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                flag = "--" + name.replace("_", "-")
-                raise UserError(f"{flag} must be at least {low}. Received: {getattr(self, name)}.")
+        check_limits(self, least)
 
 
 # Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.

@@ -15,7 +15,7 @@ import sys
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe, settings_of
+from zoo.training.command import check_limits, run_recipe, settings_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Config:
     data_dir: str | None = None
     """Folder of prepared TFDS data."""
     tsv: str | None = None
-    """File with one text per line: label, tab, text."""
+    """File with one text per line, without a header: label, tab, text."""
     out: str | None = None
     """Run directory; runs/text_ and the name of the data by default."""
     overwrite: bool = False
@@ -45,7 +45,7 @@ class Config:
     checkpoints_kept: int = 3
     """Number of checkpoints to keep; the best one is also kept."""
 
-    tokenizer: Literal["subword", "word", "character"] = "subword"
+    tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] = "subword"
     """Kind of tokens; text outside the vocabulary is encoded as bytes."""
     vocab_size: int = 10_000
     """Maximum vocabulary size."""
@@ -105,12 +105,7 @@ class Config:
             "tokens_per_batch": self.max_length,
         }
         most = {"label_smoothing": 1, "ema_momentum": 1, "warmup_fraction": 1}
-        for name, low in least.items():
-            value, high = getattr(self, name), most.get(name, float("inf"))
-            if not low <= value <= high:
-                flag = "--" + name.replace("_", "-")
-                limits = f"from {low} to {high}" if name in most else f"at least {low}"
-                raise UserError(f"{flag} must be {limits}. Received: {value}.")
+        check_limits(self, least, most)
         if self.label_smoothing >= 1:
             raise UserError(f"--label-smoothing must be below 1. Received: {self.label_smoothing}.")
 

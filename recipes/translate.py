@@ -16,7 +16,7 @@ import sys
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe, settings_of
+from zoo.training.command import check_limits, run_recipe, settings_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,14 +120,10 @@ class Config:
             **dict.fromkeys(("epochs", "patience", "tokens_per_batch", "accumulation"), 1),
             **dict.fromkeys(("warmup_steps", "average_last", "beam_size", "checkpoints_kept"), 1),
             **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps"), 0),
-            **dict.fromkeys(("seed", "learning_rate_scale", "label_smoothing"), 0),
+            **dict.fromkeys(("seed", "learning_rate_scale", "label_smoothing", "clip_norm"), 0),
             "max_length": 2,
         }
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                flag = "--" + name.replace("_", "-")
-                value = getattr(self, name)
-                raise UserError(f"{flag} must be at least {low}. Received: {value}.")
+        check_limits(self, least)
         if self.label_smoothing >= 1:
             raise UserError(f"--label-smoothing must be below 1. Received: {self.label_smoothing}.")
 

@@ -16,7 +16,7 @@ import sys
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe, settings_of
+from zoo.training.command import check_limits, run_recipe, settings_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Config:
     image_size: int | None = None
     """Side in pixels to resize images to; required if they differ in size."""
     model: Literal["vit", "cbam_resnet"] = "vit"
-    """A Vision Transformer, or a ResNet with CBAM, which ignores the settings of the former."""
+    """A Vision Transformer, or a ResNet with CBAM; each ignores the settings of the other."""
     out: str | None = None
     """Run directory; by default runs/, the model and the name of the data set or folder."""
     overwrite: bool = False
@@ -66,10 +66,11 @@ class Config:
     """Input of the head: the class token, or the mean of the patches."""
     positions: Literal["learned", "relative", "rotary"] = "learned"
     """Kind of positions."""
-    blocks_per_stage: int = 3
-    """Blocks in each of the three stages of the ResNet: n of its 6n+2 layers."""
     attention: Literal["softmax", "linear", "blockwise"] = "softmax"
     """Linear attention, or softmax attention in less memory, for long sequences of patches."""
+
+    blocks_per_stage: int = 3
+    """Blocks in each of the three stages of the ResNet: n of its 6n+2 layers."""
 
     epochs: int = 100
     """Number of epochs."""
@@ -119,12 +120,7 @@ class Config:
             **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps"), 0),
         }
         most = {"label_smoothing": 1, "ema_momentum": 1, "warmup_fraction": 1}
-        for name, low in least.items():
-            value, high = getattr(self, name), most.get(name, float("inf"))
-            if not low <= value <= high:
-                flag = "--" + name.replace("_", "-")
-                limits = f"from {low} to {high}" if name in most else f"at least {low}"
-                raise UserError(f"{flag} must be {limits}. Received: {value}.")
+        check_limits(self, least, most)
 
 
 CIFAR10 = Config()

@@ -292,22 +292,46 @@ def check_sublayer_configs(case):
         assert keras.saving.deserialize_keras_object(config).get_config() == sublayer.get_config()
 
 
+def check_all_is_built(case):
+    """No layer within a layer is left unbuilt: `keras.Model.quantize` refuses such a model."""
+    layer = case.make()
+    run(case, layer)
+    assert [part.path for part in layer._flatten_layers() if not part.built] == []
+
+
+def check_channels_stay_last(case):
+    """Keras's setting for images in which channels come first changes nothing."""
+    layer = case.make()
+    expected = run(case, layer)
+    before = keras.config.image_data_format()
+    keras.config.set_image_data_format("channels_first")
+    try:
+        twin = remade(layer)
+        run(case, twin)
+        twin.set_weights(layer.get_weights())
+        np.testing.assert_allclose(run(case, twin), expected, atol=TOLERANCE, rtol=TOLERANCE)
+    finally:
+        keras.config.set_image_data_format(before)
+
+
 def check_any_initializer(case):
     """Initializers may be names, objects, classes or functions."""
     layer = case.make()
-    if "kernel_initializer" not in layer.get_config():
-        return
+    arguments = [name for name in layer.get_config() if name.endswith("initializer")]
 
     def ones(shape, dtype=None):
         return ops.ones(shape, dtype)
 
-    for initializer in ("ones", keras.initializers.Ones(), keras.initializers.Ones, ones):
-        config = {**layer.get_config(), "kernel_initializer": initializer}
-        del config["dtype"]
-        made = type(layer)(**config)
-        run(case, made)
-        kernels = [w for w in made.weights if w.name == "kernel"]
-        assert kernels and all((ops.convert_to_numpy(kernel) == 1).all() for kernel in kernels)
+    for name in arguments:
+        for initializer in ("ones", keras.initializers.Ones(), keras.initializers.Ones, ones):
+            config = {**layer.get_config(), name: initializer}
+            del config["dtype"]
+            made = type(layer)(**config)
+            run(case, made)
+            weights = [w for w in made.weights if name in (f"{w.name}_initializer", "initializer")]
+            # a residual block does not initialize the kernels of its attention
+            weights = [w for w in weights if "attention_layer/" not in w.path]
+            assert weights and all((ops.convert_to_numpy(weight) == 1).all() for weight in weights)
 
 
 def check_mixed_precision(case, policy):

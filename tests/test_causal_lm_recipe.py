@@ -17,7 +17,7 @@ causal_lm = recipe("causal_lm")
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """Counting: whoever has learned it knows what comes next."""
+    """Counting: a model that has learned it predicts the next number."""
     path = tmp_path_factory.mktemp("text") / "numbers.txt"
     path.write_text("".join(f"{n}\n" for n in range(3000)))
     return path
@@ -57,7 +57,7 @@ def test_killed_while_it_writes_a_checkpoint_it_resumes_bit_for_bit(tmp_path, ru
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--text", "no_such_file.txt"], "Cannot read the text no_such_file.txt"),
+        (["--text", "no_such_file.txt"], "The file no_such_file.txt cannot be read"),
         (["--text", "README.md", "--batch-size", "10000"], "too few for a batch of 10000"),
         (["--text", "README.md", "--num-heads", "3"], "num_heads must divide embed_dim"),
     ],
@@ -67,8 +67,18 @@ def test_bad_input(flags, message, tmp_path):
         causal_lm.main(parse([*flags, "--out", str(tmp_path)], causal_lm.Config, {}, ""))
 
 
-@pytest.mark.parametrize("setting", [{"batch_size": 0}, {"max_length": 1}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "setting",
+    [{"batch_size": 0}, {"max_length": 1}, {"seed": -1}, {"learning_rate": -1.0}]
+    + [{"clip_norm": math.nan}],
+)
 def test_bad_settings(setting):
     [name] = setting
     with pytest.raises(UserError, match=f"--{name.replace('_', '-')} must be at least"):
         causal_lm.Config(**setting)
+
+
+def test_an_unknown_dataset(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        parse(["--dataset", "imdb_reviews"], causal_lm.Config, {}, "")
+    assert "imdb_reviews" in capsys.readouterr().err

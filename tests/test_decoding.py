@@ -1,5 +1,6 @@
 """Searches find what they should, by comparison with each other and with trying everything."""
 
+import functools
 import itertools
 import math
 from typing import Any, NamedTuple
@@ -238,6 +239,19 @@ def test_a_longer_hypothesis_that_scores_higher_is_found():
     assert without_padding(narrower.tokens[0, 0]) == (7,) * 6 + (SPECIAL.end,)
 
 
+def test_a_search_stops_once_the_best_is_certain():
+    """Two hypotheses have ended, and the best can no longer be surpassed; the second could be."""
+    log_probs = np.full((6, 8, 8), -20.0)
+    log_probs[0, SPECIAL.start, [SPECIAL.end, 3, 4]] = np.log([0.6, 0.3, 0.02])
+    log_probs[1, 3, [5, SPECIAL.end]] = np.log([0.8, 0.1])
+    log_probs[2:, 5, SPECIAL.end] = math.log(0.9)
+    found = Table(log_probs).search(2, alpha=0.0)
+    assert [without_padding(row) for row in found.tokens[0]] == [
+        (SPECIAL.end,),
+        (3, SPECIAL.end),
+    ]
+
+
 @pytest.mark.parametrize("length", [1, 3, 6])
 def test_a_larger_buffer_changes_nothing(length):
     """The maximum length may be a tensor, with a buffer of another size."""
@@ -307,6 +321,15 @@ def test_bad_arguments():
             call()
 
 
+def test_sizes_may_be_numpy_integers():
+    model, source = model_of(), sources(2)
+    one, two = (
+        beam_search(model.step, model.start(source, 6, 3), kind(2), SPECIAL, kind(6), kind(3))
+        for kind in (int, np.int64)
+    )
+    np.testing.assert_array_equal(as_numpy(two).tokens, as_numpy(one).tokens)
+
+
 @pytest.mark.parametrize("words, seed, beam_size", [(20, 0, 4), (6, 1, 3)])
 def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size):
     """With few words, some sentences have enough hypotheses long before others."""
@@ -317,6 +340,24 @@ def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size):
             alone = search(source[row : row + 1])
             np.testing.assert_array_equal(together.tokens[row], alone.tokens[0])
             np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_each_sentence_has_its_own_maximum_length(beam_size):
+    """It finds what a search of this sentence alone finds."""
+    model, source, lengths = model_of(9), sources(4), [1, 6, 3, 5]
+    search = (
+        greedy_search if beam_size == 1 else functools.partial(beam_search, beam_size=beam_size)
+    )
+    cache, each = model.start(source, 6, beam_size), ops.convert_to_tensor(lengths, "int32")
+    found = as_numpy(search(model.step, cache, 4, SPECIAL, each, alpha=0.6, buffer_length=6))
+    for row, length in enumerate(lengths):
+        cache = model.start(source[row : row + 1], length, beam_size)
+        alone = as_numpy(search(model.step, cache, 1, SPECIAL, length, alpha=0.6))
+        np.testing.assert_array_equal(found.tokens[row, :, :length], alone.tokens[0])
+        assert not found.tokens[row, :, length:].any()
+        for part, expected in zip(found[1:], alone[1:]):
+            np.testing.assert_allclose(part[row], expected[0], atol=TOLERANCE)
 
 
 def test_what_follows_the_end_is_padding():
@@ -389,6 +430,17 @@ def test_sampling_frequencies_follow_the_softmax(options, expected):
     assert (shares[expected == 0] == 0).all()
     first = found.tokens[0, :, 0]
     np.testing.assert_allclose(found.log_probs[0], np.log(PROBABILITIES[first]), atol=TOLERANCE)
+
+
+def test_random_numbers_of_numpy_are_accepted():
+    model, source = model_of(20), sources(4)
+    uniforms = np.random.default_rng(0).random((4, 3, 8))
+    assert uniforms.dtype == np.float64
+    found, expected = (
+        as_numpy(sample(model.step, model.start(source, 8, 3), numbers, SPECIAL, 8)).tokens
+        for numbers in (uniforms, uniforms.astype("float32"))
+    )
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_draw_depends_on_its_random_numbers_alone():

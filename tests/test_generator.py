@@ -6,10 +6,10 @@ import pytest
 
 import zoo
 from zoo.__main__ import main
+from zoo.errors import TextError
 from zoo.generator import TextGenerator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import train_tokenizer
-from zoo.translation_text import TranslationError
 
 WORDS = "the a red big house dog cat sees eats in on bread table garden and é 😀".split()
 RANDOM = np.random.default_rng(0)
@@ -41,10 +41,10 @@ def generator():
 def test_as_many_new_tokens_as_fit(generator):
     """The last new token is not read; 64 is the default of their number."""
     for prompt in PROMPTS:
-        [(tokens, new)] = generator._encode([prompt], None)
-        assert new == min(64, 65 - len(tokens))
+        length = len(tokens_of(generator, prompt))
+        assert generator.num_new(length, 64) == min(64, 65 - length)
     assert generator(PROMPTS[3:]), "they fit"
-    with pytest.raises(TranslationError, match="Prompt 1 is too long: .* max_new_tokens=30"):
+    with pytest.raises(TextError, match="Prompt 1 is too long: .* max_new_tokens=30"):
         generator(["the", "the " * 40], max_new_tokens=30)
 
 
@@ -136,7 +136,10 @@ def test_saved_and_loaded(generator, tmp_path, capsys):
     [[drawn]] = generator.sample(["the dog"], seed=4, max_new_tokens=5)
     assert capsys.readouterr().out == drawn.text + "\n"
     assert main([*command, "--beam-size", "2", "--top-k", "3"]) == 2
-    assert "leave out top_k" in capsys.readouterr().err
+    assert "Remove --top-k." in capsys.readouterr().err
+    assert main([*command, "--top-p", "7"]) == 2
+    output = capsys.readouterr()
+    assert "top_p must be" in output.err and not output.out
     assert main(["translate", str(tmp_path / "run"), "the dog"]) == 2
     assert "use `python -m zoo generate`" in capsys.readouterr().err
 
@@ -156,7 +159,7 @@ def test_saved_and_loaded(generator, tmp_path, capsys):
     ],
 )
 def test_bad_input(generator, call, message):
-    with pytest.raises(TranslationError, match=message):
+    with pytest.raises(TextError, match=message):
         call(generator)
 
 
@@ -164,11 +167,11 @@ def test_a_model_that_computes_nan(generator, tmp_path):
     generator.save(tmp_path)
     broken = zoo.load(tmp_path)
     broken.model.decoder_norm.gamma.assign(broken.model.decoder_norm.gamma * np.nan)
-    with pytest.raises(TranslationError, match="the model computed NaN"):
+    with pytest.raises(TextError, match="the model computed NaN"):
         broken(["the"])
 
 
 def test_a_tokenizer_must_be_the_models(generator):
     other = train_tokenizer(WORDS, "word", 270)
-    with pytest.raises(TranslationError, match="Received a tokenizer with"):
+    with pytest.raises(TextError, match="Received a tokenizer with"):
         TextGenerator(generator.model, other)

@@ -94,6 +94,20 @@ def test_signals_are_passed_on_to_the_workers(number, status):
     assert process.returncode == status
 
 
+def test_a_signal_during_the_start_reaches_every_worker(monkeypatch):
+    start, started = launching._start, []
+
+    def interrupted(command, environment):
+        started.append(start(command, environment))
+        if len(started) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return started[-1]
+
+    monkeypatch.setattr(launching, "_start", interrupted)
+    assert launching.launch(["sleep", "60"], 2) == 130
+    assert [worker.returncode for worker in started] == [-signal.SIGINT] * 2
+
+
 def test_what_cannot_be_started_is_refused():
     with pytest.raises(UserError, match="No command to run"):
         launching.launch([], 2)

@@ -9,7 +9,8 @@ import pytest
 import zoo
 from tests.deploy.small_models import small_text_classifier
 from zoo.__main__ import main
-from zoo.classifier import TextClassifier, TextError
+from zoo.classifier import TextClassifier
+from zoo.errors import TextError
 
 TEXTS = ["The cat sat.", "¿Dónde está el gato?", "", "a dog", "The dog sat on the mat, " * 2]
 
@@ -112,7 +113,8 @@ def test_the_command_classifies_arguments_files_and_standard_input(
     assert lines("a dog", "The cat sat.", "--top-k", "2") == expected
     (tmp_path / "texts.txt").write_text("a dog\nThe cat sat.\n")
     assert lines("--file", str(tmp_path / "texts.txt"), "--top-k", "2") == expected
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a dog\nThe cat sat.\n")))
+    piped = b"\xef\xbb\xbfa dog\r\nThe cat sat.\r\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(piped)))
     assert lines("--top-k", "2") == expected
     assert len(lines("The cat sat on the mat. " * 30)) == 1
     assert main(["classify", str(folder), "a " * 100, "--too-long", "error"]) == 2

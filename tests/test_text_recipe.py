@@ -93,6 +93,7 @@ def test_the_metrics_are_those_of_the_saved_model(texts_run, sentences_part):
     assert parts == len(given) == 3000
 
 
+@pytest.mark.slow
 def test_other_settings_learn_to_classify(tmp_path):
     words = {"fruit": "apple pear plum fig".split(), "animal": "dog cat cow fox".split()}
     random = np.random.default_rng(0)
@@ -128,7 +129,9 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("moment", ["in an epoch", "after training"])
+@pytest.mark.parametrize(
+    "moment", ["in an epoch", pytest.param("after training", marks=pytest.mark.slow)]
+)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(sentences_part, tmp_path, monkeypatch, moment):
     """Also if early stopping has ended the training, and the report was interrupted."""
     from zoo.training import checkpoint, text_report

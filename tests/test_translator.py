@@ -474,7 +474,9 @@ def test_the_command_line(translator, folder, tmp_path, capsys):
     [
         ("classify {run} image.png", "cannot classify: use `python -m zoo translate`"),
         ("translate {run} --file {here}/latin1.txt", "not UTF-8"),
-        ("translate {run} --file {here}/missing.txt", "missing.txt"),
+        ("translate {run} --file {here}/missing.txt", "missing.txt cannot be read: No such file"),
+        ("translate {run} --file {here}", "cannot be read: Is a directory"),
+        ("translate {run} a --file {here}/latin1.txt", "Pass texts or --file, not both"),
         ("translate {here}/nowhere a", "no run folder"),
         ("translate {run} a b --attention x.png", "--attention takes one text"),
         ("translate {run} a --beam-size -1", "beam_size must be an integer of at least 1"),

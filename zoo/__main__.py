@@ -37,7 +37,7 @@ def classify(args):
 
 
 def _classify_texts(classifier, args):
-    texts = _lines(args.file) if args.file or not args.items else args.items
+    texts = _texts(args.items, args.file)
     for text, answer in zip(texts, classifier(texts, args.top_k, args.too_long)):
         print(f"{text}\t" + "\t".join(f"{name} {share:.1%}" for name, share in answer))
     return 0
@@ -67,7 +67,7 @@ def _classify_images(classifier, args):
 def translate(args):
     """Prints the translation of each text, or of each line of a file or of standard input."""
     translator = _load(args.run_folder, "translate")
-    lines = _lines(args.file) if args.file or not args.texts else args.texts
+    lines = _texts(args.texts, args.file)
     if args.attention and len(lines) != 1:
         raise UserError(f"--attention takes one text. Received: {len(lines)}.")
     options = {
@@ -93,12 +93,14 @@ def generate(args):
     drawing = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.beam_size is not None:
         if drawing:
-            raise UserError(f"--beam-size does not draw: leave out {', '.join(drawing)}.")
+            flags = ", ".join("--" + name.replace("_", "-") for name in drawing)
+            raise UserError(f"--beam-size searches and does not sample. Remove {flags}.")
         options = {"beam_size": args.beam_size, "max_new_tokens": args.max_new_tokens}
         print(generator([args.prompt], **options)[0])
         return 0
     pieces = generator.stream(args.prompt, max_new_tokens=args.max_new_tokens, **drawing)
-    for piece in itertools.chain([args.prompt], pieces, ["\n"]):
+    first = next(pieces, "")  # an error comes before any output
+    for piece in itertools.chain([args.prompt, first], pieces, ["\n"]):
         print(piece, end="", flush=True)
     return 0
 
@@ -108,10 +110,11 @@ def export(args):
     import zoo
     from zoo.deploy.export import DESCRIPTION_FILE
 
-    names = ("format", "int8", "top_k", "n_best", "beam_size", "length_penalty", "overwrite")
+    names = ("format", "int8", "top_k", "n_best", "beam_size", "length_penalty", "max_new_tokens")
+    options = {name: getattr(args, name) for name in (*names, "overwrite")}
     model = zoo.load(args.run_folder)
     print("Exporting the model and checking the export ...", file=sys.stderr)
-    folder = zoo.export(model, args.folder, **{name: getattr(args, name) for name in names})
+    folder = zoo.export(model, args.folder, **options)
     description = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
     print(f"{description['kind']}, {description['format']}, {description['bytes'] / 1e6:.1f} MB")
     print(f"compared with the original model: {json.dumps(description['checked'])}")
@@ -168,13 +171,21 @@ def _load(folder, verb):
     return loaded
 
 
+def _texts(texts, path):
+    """The texts of the command line, or else the lines of a file or of standard input."""
+    if texts and path:
+        raise UserError("Pass texts or --file, not both.")
+    return texts or _lines(path)
+
+
 def _lines(path):
     """Reads the lines of a file, or of standard input if the path is None or "-"."""
     try:
-        if path in (None, "-"):
-            text = sys.stdin.buffer.read().decode("utf-8")
-        else:
-            text = pathlib.Path(path).read_text("utf-8")
+        is_file = path not in (None, "-")
+        data = pathlib.Path(path).read_bytes() if is_file else sys.stdin.buffer.read()
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        raise UserError(f"The file {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path or 'Standard input'} is not UTF-8: {error}.") from None
     return text.removesuffix("\n").split("\n") if text else []
@@ -231,12 +242,16 @@ def _parser():
     command = commands.add_parser("generate", help="continue a text")
     command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
     command.add_argument("prompt", metavar="PROMPT", help="beginning of the text; may be empty")
-    command.add_argument("--max-new-tokens", type=int, default=64, help="length limit (64)")
-    command.add_argument("--temperature", type=float, help="below 1 likelier tokens are drawn (1)")
+    command.add_argument(
+        "--max-new-tokens", type=int, help="maximum number of new tokens (64, or as many as fit)"
+    )
+    command.add_argument("--temperature", type=float, help="below 1 favors likely tokens (1)")
     command.add_argument("--top-k", type=int, help="draw from the k most likely tokens")
-    command.add_argument("--top-p", type=float, help="draw from the tokens with this probability")
+    command.add_argument(
+        "--top-p", type=float, help="draw from the likeliest tokens with this total probability"
+    )
     command.add_argument("--seed", type=int, help="seed of the draws (0)")
-    command.add_argument("--beam-size", type=int, help="search instead; 1 is greedy search")
+    command.add_argument("--beam-size", type=int, help="beam search instead; 1 is greedy search")
     command.set_defaults(run=generate)
     command = commands.add_parser("export", help="export a trained model for serving")
     command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
@@ -255,9 +270,16 @@ def _parser():
         help="quantize weight matrices to 8 bits; onnx and litert only",
     )
     command.add_argument("--top-k", type=int, help="classes that a classifier returns (5)")
-    command.add_argument("--n-best", type=int, help="translations per text (1)")
-    command.add_argument("--beam-size", type=int, help="of beam search (the run's)")
-    command.add_argument("--length-penalty", type=float, help="of beam search (the run's)")
+    command.add_argument("--n-best", type=int, help="translations or continuations per text (1)")
+    command.add_argument(
+        "--beam-size", type=int, help="of beam search (the run's; of a generator: N_BEST)"
+    )
+    command.add_argument(
+        "--length-penalty", type=float, help="of beam search (the run's; of a generator: 0)"
+    )
+    command.add_argument(
+        "--max-new-tokens", type=int, help="length limit of a generator (64, or as many as fit)"
+    )
     command.add_argument("--overwrite", action="store_true", help="replace an export in FOLDER")
     command.set_defaults(run=export)
     command = commands.add_parser(

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from zoo import decoding
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.errors import UserError
+from zoo.errors import TextError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import Tokenizer
 from zoo.translation_search import Programs
@@ -22,10 +22,6 @@ from zoo.translation_search import Programs
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE, TEXT_DESCRIPTION_FILE = "classifier.json", "text_classifier.json"
 TOKENIZER_FILE = "tokenizer.json"
-
-
-class TextError(UserError):
-    """A text cannot be classified; the message says which and why."""
 
 
 class ImageClassifier:

@@ -56,7 +56,7 @@ class SpecialTokens(NamedTuple):
 
     @property
     def _num_first(self):
-        return 1 if isinstance(self.first, Integral) else self.first.shape[1]
+        return 1 if isinstance(self.first, Integral) else ops.shape(self.first)[1]
 
 
 class LengthPenalty(NamedTuple):
@@ -95,10 +95,11 @@ def greedy_search(
         cache: the first cache.
         batch_size: B.
         special: `SpecialTokens`.
-        max_length: the largest number of tokens of a hypothesis, the end token included.
+        max_length: the largest number of tokens of a hypothesis, the end token included; a number,
+            or int [B] with one for each sentence.
         alpha: of the length penalty in the scores.
         min_length: number of tokens before which no hypothesis ends.
-        buffer_length: T, if `max_length` is a scalar tensor in a graph that needs fixed shapes;
+        buffer_length: T, if `max_length` is a tensor in a graph that needs fixed shapes;
             `max_length` by default.
 
     Returns:
@@ -148,7 +149,7 @@ def sample(
     Returns:
         `Hypotheses`, in the order of the draws; their scores are those of the full distribution.
     """
-    uniforms = ops.convert_to_tensor(uniforms)
+    uniforms = ops.convert_to_tensor(uniforms, "float32")
 
     def draw(logits, position):
         return _draw(logits / temperature, uniforms[:, :, position], top_k, top_p)
@@ -161,9 +162,10 @@ def sample(
 def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
     """Adds tokens to hypotheses [B, K, T] until all have ended: ``choose(logits, position)``."""
     _check(shape[2], max_length=max_length)
+    max_length = ops.reshape(ops.convert_to_tensor(max_length, "int32"), (-1, 1))
 
     def unfinished(position, tokens, last, log_probs, done, cache):
-        return ops.logical_and(position < max_length, ops.logical_not(ops.all(done)))
+        return ops.logical_not(ops.all(done))
 
     def body(position, tokens, last, log_probs, done, cache):
         logits, cache = step(last, cache)
@@ -176,8 +178,8 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
         token = ops.where(done, special.pad, token)
         tokens = ops.where(ops.arange(shape[2]) == position, token[..., None], tokens)
         log_probs = log_probs + ops.where(done, 0.0, gained)
-        done = ops.logical_or(done, token == special.end)
-        return position + 1, tokens, token, log_probs, done, cache
+        ends = ops.logical_or(token == special.end, position + 1 >= max_length)
+        return position + 1, tokens, token, log_probs, ops.logical_or(done, ends), cache
 
     rows = shape[:2]
     start = (
@@ -198,11 +200,12 @@ class BeamState(NamedTuple):
 
     Fields:
         position: int32 [], number of tokens of each live hypothesis.
-        live: `Hypotheses` that can be continued; their scores are not used.
+        live: `Hypotheses` that can be continued, of a sentence that is done as they were, or none
+            if it is done early; their scores are not used.
         finished: `Hypotheses` that have ended, the best first; empty places have a score of minus
             infinity.
         last: int32 [B, K], the last token of each live hypothesis.
-        done: bool [B], whether no live hypothesis can surpass the finished ones.
+        done: bool [B], whether the search stops early, or all hypotheses have the maximum length.
         cache: of `step`.
     """
 
@@ -249,6 +252,7 @@ def beam_search(
     """
     rows, length = (batch_size, beam_size), max_length if buffer_length is None else buffer_length
     _check(length, max_length=max_length, beam_size=beam_size)
+    max_length = ops.convert_to_tensor(max_length, "int32")
     none = ops.full(rows, NEG_INF, "float32")
     empty = Hypotheses(ops.full((*rows, length), special.pad, "int32"), none, none)
     first = ops.arange(beam_size) == 0  # the search starts from one hypothesis, not K equal ones
@@ -257,39 +261,47 @@ def beam_search(
         live=empty._replace(log_probs=ops.where(first, 0.0, none)),
         finished=empty,
         last=ops.full(rows, special.start, "int32"),
-        done=ops.zeros(batch_size, "bool"),
+        done=ops.zeros((batch_size,), "bool"),
         cache=cache,
     )
 
     def unfinished(state):
-        return ops.logical_and(state.position < max_length, ops.logical_not(ops.all(state.done)))
+        return ops.logical_not(ops.all(state.done))
 
     def body(state):
         state = _advance(step, state, special, alpha, min_length)
-        return (state._replace(done=_done(state, alpha, max_length, early_stopping)),)
+        return (_with_done(state, alpha, max_length, early_stopping),)
 
     [state] = ops.while_loop(unfinished, body, (state,))
-    return _ranked(state, alpha, early_stopping)
+    return _ranked(state, alpha, max_length, early_stopping)
 
 
-def _done(state, alpha, max_length, early_stopping):
-    """Which sentences have K finished hypotheses and need not be continued: bool [B]."""
+def _with_done(state, alpha, max_length, early_stopping):
+    """The state, in which more sentences may be done.
+
+    Those that are done before the maximum length have K finished hypotheses and no live ones: the
+    log-probabilities of these become minus infinity.
+    """
     live, scores = ops.max(state.live.log_probs, axis=1), state.finished.scores
     worst = ops.min(scores, axis=1)
-    done = worst > NEG_INF
+    stops = worst > NEG_INF
     if early_stopping is False:
         now = live / length_penalty(state.position, alpha)
-        done = ops.logical_and(done, now <= worst)
+        stops = ops.logical_and(stops, now <= worst)
     elif early_stopping == "never":
         # Log-probabilities only fall: a continuation scores best either now or at the maximum
         # length.
         bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
-        done = ops.logical_and(done, ops.maximum(*bounds) <= ops.max(scores, axis=1))
-    return ops.logical_or(state.done, done)
+        stops = ops.logical_and(stops, ops.maximum(*bounds) <= ops.max(scores, axis=1))
+    is_cut = state.position >= max_length
+    none = ops.logical_and(stops, ops.logical_not(is_cut))[:, None]
+    live = state.live._replace(log_probs=ops.where(none, NEG_INF, state.live.log_probs))
+    done = ops.logical_or(state.done, ops.logical_or(stops, is_cut))
+    return state._replace(live=live, done=done)
 
 
 def _advance(step, state, special, alpha, min_length):
-    """One step of beam search, in which sentences that are done keep what has finished."""
+    """One step of beam search, in which sentences that are done keep their hypotheses."""
     beam_size = ops.shape(state.last)[1]
     logits, cache = step(state.last, state.cache)
     logits = ops.cast(logits, "float32")
@@ -310,9 +322,14 @@ def _advance(step, state, special, alpha, min_length):
 
     continued = ops.where(is_end, NEG_INF, log_probs)
     chosen = ops.top_k(continued, beam_size)[1]
+    live = _pick(Hypotheses(tokens, continued, scores), chosen)
+    done = ops.reshape(state.done, (-1, 1, 1))
     return BeamState(
         state.position + 1,
-        _pick(Hypotheses(tokens, continued, scores), chosen),
+        live._replace(
+            tokens=ops.where(done, state.live.tokens, live.tokens),
+            log_probs=ops.where(done[:, 0], state.live.log_probs, live.log_probs),
+        ),
         finished,
         ops.take_along_axis(token, chosen, axis=1),
         state.done,
@@ -334,19 +351,18 @@ def _continuations(logits, log_probs, count):
     return index // each, token, log_probs
 
 
-def _ranked(state, alpha, early_stopping):
-    """The finished hypotheses, followed by live ones in the free places."""
-    finished = state.finished
-    live = state.live._replace(scores=state.live.log_probs / length_penalty(state.position, alpha))
-    if early_stopping != "never":  # as in transformers, what is cut off counts as finished
-        live = live._replace(scores=ops.where(state.done[:, None], NEG_INF, live.scores))
-        every = _concatenated(finished, live)
-        return _pick(every, ops.top_k(every.scores, ops.shape(finished.scores)[1])[1])
-    beam_size = ops.shape(finished.scores)[1]
+def _ranked(state, alpha, max_length, early_stopping):
+    """The finished hypotheses, followed by or ranked with live ones; see `beam_search`."""
+    finished, length = state.finished, ops.minimum(state.position, max_length)
+    penalty = ops.reshape(length_penalty(length, alpha), (-1, 1))
+    live = state.live._replace(scores=state.live.log_probs / penalty)
+    every, beam_size = _concatenated(finished, live), ops.shape(finished.scores)[1]
+    if early_stopping != "never":
+        return _pick(every, ops.top_k(every.scores, beam_size)[1])
     ended = ops.sum(ops.cast(finished.scores > NEG_INF, "int32"), axis=1, keepdims=True)
     place = ops.arange(beam_size, dtype="int32")[None]
     chosen = ops.where(place < ended, place, beam_size + place - ended)
-    return _pick(_concatenated(finished, live), chosen)
+    return _pick(every, chosen)
 
 
 def _concatenated(first, second):
@@ -414,8 +430,7 @@ def _draw(logits, uniform, top_k, top_p):
     before = ops.sum(ops.cast(cumulative <= uniform[..., None] * cumulative[..., -1:], "int32"), -1)
     # Rounding can place all tokens before: then take the last that can be drawn.
     place = ops.minimum(before, ops.sum(ops.cast(probabilities > 0, "int32"), axis=-1) - 1)
-    chosen = ops.take_along_axis(ops.cast(tokens, "int32"), place[..., None], axis=-1)
-    return chosen[..., 0]
+    return ops.take_along_axis(ops.cast(tokens, "int32"), place[..., None], axis=-1)[..., 0]
 
 
 def _check(buffer_length, max_length=None, **arguments):

@@ -8,5 +8,10 @@ class UserError(ValueError):
     """
 
 
+class TextError(UserError):
+    """A text, an option or a model cannot be used to translate, classify or generate text; the
+    message says which and why."""
+
+
 class DataError(UserError):
     """Training data cannot be used; the message says which, why and what to do."""

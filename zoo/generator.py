@@ -11,13 +11,13 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from zoo import decoding
+from zoo.errors import TextError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import Tokenizer
-from zoo.translation_search import BATCHES, LENGTHS, Programs, checked, padded
-from zoo.translation_text import TranslationError, encode
+from zoo.translation_search import LENGTHS, Programs, checked, padded
+from zoo.translation_text import encode
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE = "generator.json"
@@ -45,12 +45,12 @@ class TextGenerator:
         special_tokens: `zoo.decoding.SpecialTokens`.
 
     Raises:
-        TranslationError: if model, tokenizer and special tokens do not fit together.
+        TextError: if model, tokenizer and special tokens do not fit together.
     """
 
     def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS):
         if model.vocab_size != tokenizer.vocab_size:
-            raise TranslationError(
+            raise TextError(
                 f"The model has {model.vocab_size} tokens. "
                 f"Received a tokenizer with {tokenizer.vocab_size} tokens."
             )
@@ -76,7 +76,7 @@ class TextGenerator:
             For each prompt a list of `Generation`.
 
         Raises:
-            TranslationError: if prompt and new tokens are more than the model's `max_length`, an
+            TextError: if prompt and new tokens are more than the model's `max_length`, an
                 option is wrong or the model computes NaN.
         """
         n = checked("n", n, int, 1)
@@ -85,7 +85,7 @@ class TextGenerator:
 
         def search(indices, *prompt, length, buffer):
             settings = {"beam_size": beam_size, "buffer": buffer}
-            return self._programs.run(self._search, *prompt, alpha, length, **settings)
+            return self._programs.run(self.search, *prompt, alpha, length, **settings)
 
         return [found[:n] for found in self._each(prompts, max_new_tokens, search)]
 
@@ -106,15 +106,17 @@ class TextGenerator:
             For each prompt a list of `Generation`, whose scores are log-probabilities.
 
         Raises:
-            TranslationError: see `n_best`.
+            TextError: see `n_best`.
         """
         n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
         top_k, *scalars = _checked_draw(temperature, top_k, top_p)
 
         def search(indices, *prompt, length, buffer):
-            uniforms = np.stack([_uniforms(seed, index, buffer, n) for index in indices])
+            uniforms = np.zeros((len(length), n, buffer), np.float32)
+            for row, index in zip(uniforms, indices):
+                row[:] = _uniforms(seed, index, buffer, n)
             tensors = (*prompt, uniforms, length, *scalars)
-            return self._programs.run(self._sample, *tensors, top_k=top_k)
+            return self._programs.run(self.draw, *tensors, top_k=top_k)
 
         return self._each(prompts, max_new_tokens, search)
 
@@ -125,10 +127,12 @@ class TextGenerator:
         """
         seed = checked("seed", seed, int, 0)
         top_k, *scalars = _checked_draw(temperature, top_k, top_p)
-        [(tokens, new)] = self._encode([prompt], max_new_tokens)
-        read, forced, buffer = self._divide(tokens, new)
+        [tokens], most = self._encode([prompt], max_new_tokens)
+        new, count = self.num_new(len(tokens), most), num_read(len(tokens))
+        read, given = tokens[: count + 1], tokens[count + 1 :]
+        buffer = padded(len(given) + new, self.model.max_length - count)
         cache = self._programs.call(self._read, np.array([read], np.int32), length=buffer)
-        token, given = np.array([read[-1:]], np.int32), [id for id in forced if id != PAD_ID]
+        token = np.array([read[-1:]], np.int32)
         before, yielded = self._text(tokens), ""
         uniforms = _uniforms(seed, 0, buffer, 1)[:, : len(given) + new]
         for position, uniform in enumerate(uniforms.T):
@@ -154,6 +158,14 @@ class TextGenerator:
     @property
     def special_tokens(self):
         return self._programs.special
+
+    def max_prompt_length(self, max_new_tokens=None):
+        """The largest number of tokens of a prompt, the start token included."""
+        return self.model.max_length + 1 - (max_new_tokens or 1)  # the last new one is not read
+
+    def num_new(self, length, most):
+        """The number of new tokens of a prompt of `length` tokens: `most`, or as many as fit."""
+        return min(most, self.max_prompt_length() + 1 - length)
 
     def description(self):
         """The metadata of the tokenizer, as JSON can hold it."""
@@ -182,26 +194,32 @@ class TextGenerator:
         generator.run_folder = folder
         return generator
 
-    def _search(self, read, forced, alpha, max_length, beam_size, buffer):
+    def search(self, read, forced, alpha, max_length, beam_size, buffer):
         """Beam search as a graph, greedy search if `beam_size` is 1.
 
         Args:
             read: int [B, P], the first tokens of the prompts.
             forced: int [B, F], the others, then padding.
             alpha: of the length penalty, a scalar tensor.
-            max_length: the largest number of forced and new tokens, a scalar tensor.
+            max_length: int [B], the largest number of forced and new tokens.
             beam_size: K.
-            buffer: number of tokens for which there is a buffer.
+            buffer: number of tokens for which there is a buffer, at least `max_length`.
+
+        Returns:
+            `zoo.decoding.Hypotheses` of forced and new tokens.
         """
         cache = self._read(read, buffer, beam_size)
         special = self.special_tokens._replace(first=forced)
-        settings = (self._first_step(read), cache, read.shape[0], special, max_length)
+        rows = keras.ops.shape(read)[0]
+        settings = (self._first_step(read), cache, rows, special, max_length)
         if beam_size == 1:
             return decoding.greedy_search(*settings, alpha, buffer_length=buffer)
         return decoding.beam_search(*settings, beam_size, alpha, buffer_length=buffer)
 
-    def _sample(self, read, forced, uniforms, max_length, temperature, top_p, top_k):
-        cache = self._read(read, uniforms.shape[2], uniforms.shape[1])
+    def draw(self, read, forced, uniforms, max_length, temperature, top_p, top_k=None):
+        """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
+        _, draws, buffer = keras.ops.shape(uniforms)
+        cache = self._read(read, buffer, draws)
         special = self.special_tokens._replace(first=forced)
         settings = (special, max_length, temperature, top_k, top_p)
         return decoding.sample(self._first_step(read), cache, uniforms, *settings)
@@ -214,41 +232,42 @@ class TextGenerator:
 
     def _read(self, read, length, num_hypotheses=1):
         """The cache after all tokens of `read` but the last, for `length` more."""
-        return self.model.start(read[:, :-1], read.shape[1] - 1 + length, num_hypotheses)
+        count = keras.ops.shape(read)[1] - 1
+        return self.model.start(read[:, :-1], count + length, num_hypotheses)
 
     def _first_step(self, read):
         """The model's step; the first one takes the last tokens of `read`."""
 
         def step(tokens, cache):
-            is_first = cache.position == read.shape[1] - 1
-            return self.model.step(tf.where(is_first, read[:, -1:], tokens), cache)
+            is_first = cache.position == keras.ops.shape(read)[1] - 1
+            return self.model.step(tf.where(is_first, read[:, -1][:, None], tokens), cache)
 
         return step
 
     def _each(self, prompts, max_new_tokens, search):
-        """Continuations of each prompt, in batches of prompts of one length.
+        """Continuations of each prompt.
 
         Args:
-            search: function (indices, read, forced, length=, buffer=) -> `zoo.decoding.Hypotheses`.
+            search: function (indices, read, forced, length=, buffer=) -> `zoo.decoding.Hypotheses`;
+                see the method `search`.
         """
-        rows, found, by_length = self._encode(prompts, max_new_tokens), [None] * len(prompts), {}
-        for index, (tokens, _) in enumerate(rows):
-            by_length.setdefault(len(tokens), []).append(index)
-        with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
-            for indices in by_length.values():
-                for start in range(0, len(indices), BATCHES[-1]):
-                    batch = indices[start : start + BATCHES[-1]]
-                    count = next(n for n in BATCHES if n >= len(batch))
-                    filled = batch + batch[:1] * (count - len(batch))
-                    parts = [self._divide(*rows[index]) for index in filled]
-                    read, forced = (np.array([part[k] for part in parts], np.int32) for k in (0, 1))
-                    tokens, new = rows[batch[0]]
-                    length = np.int32(len(tokens) - read.shape[1] + new)
-                    hypotheses = search(filled, read, forced, length=length, buffer=parts[0][2])
-                    for index, *arrays in zip(batch, *hypotheses):
-                        found[index] = self._generations(rows[index][0][: read.shape[1]], *arrays)
-                    progress.update(len(batch))
-        return found
+        rows, most = self._encode(prompts, max_new_tokens)
+
+        def run(indices, tokens):
+            count = num_read(tokens.shape[1])
+            read, forced = tokens[:, : count + 1], tokens[:, count + 1 :]
+            forced = np.pad(forced, [(0, 0), (0, 1)], constant_values=self.special_tokens.pad)
+            sizes = [len(rows[index]) for index in indices]
+            length = np.ones(len(tokens), np.int32)  # of rows without a prompt
+            length[: len(sizes)] = [size - count - 1 + self.num_new(size, most) for size in sizes]
+            buffer = padded(tokens.shape[1] - count - 1 + most, self.model.max_length - count)
+            return search(indices, read, forced, length=length, buffer=buffer)
+
+        hypotheses = self._programs.each([[row] for row in rows], run)
+        return [
+            self._generations(row[: num_read(len(row)) + 1], *arrays)
+            for row, arrays in zip(rows, hypotheses)
+        ]
 
     def _generations(self, read, tokens, log_probs, scores):
         possible = np.isfinite(log_probs)
@@ -261,36 +280,28 @@ class TextGenerator:
         return self.tokenizer.decode([[id for id in tokens if id not in control]])[0]
 
     def _encode(self, prompts, max_new_tokens):
-        """The start token and the tokens of each prompt, and its number of new tokens."""
+        """The start token and the tokens of each prompt; the largest number of new tokens."""
         if max_new_tokens is not None:
             max_new_tokens = checked("max_new_tokens", max_new_tokens, int, 1)
-        special, found = self.special_tokens, []
-        for index, row in enumerate(
-            encode(self.tokenizer, prompts, math.inf, special.end, special.start)
-        ):
-            tokens = row[:-1]
-            # The last new token is not read.
-            most = self.model.max_length + 1 - len(tokens)
-            new = min(NEW_TOKENS, most) if max_new_tokens is None else max_new_tokens
-            if not 0 < new <= most:
-                raise TranslationError(
+        special, limit = self.special_tokens, self.max_prompt_length(max_new_tokens)
+        rows = encode(self.tokenizer, prompts, math.inf, special.end, special.start)
+        rows = [row[:-1] for row in rows]
+        for index, tokens in enumerate(rows):
+            if len(tokens) > limit:
+                raise TextError(
                     f"Prompt {index} is too long: {len(tokens)} tokens with the start token, and "
                     f"the model reads {self.model.max_length}, new ones included. Shorten it, or "
                     f"decrease max_new_tokens. Received: max_new_tokens={max_new_tokens}."
                 )
-            found.append((tokens, new))
-        return found
+        return rows, max_new_tokens or NEW_TOKENS
 
-    def _divide(self, tokens, new):
-        """The tokens of a prompt that are read at once, the others, and the buffer's length.
 
-        All three lengths are of a few, so that few programs are compiled.
-        """
-        count = max(n for n in (0, *LENGTHS) if n < len(tokens))
-        read, forced = tokens[: count + 1], tokens[count + 1 :]
-        buffer = padded(len(forced) + new, self.model.max_length - count)
-        padding = [self.special_tokens.pad] * (padded(len(forced) or 1, buffer) - len(forced))
-        return read, [*forced, *padding], buffer
+def num_read(length):
+    """How many tokens of a prompt, before the one that the first step takes, are read at once.
+
+    It is one of a few numbers, so that few programs are compiled.
+    """
+    return max(number for number in (0, *LENGTHS) if number < length)
 
 
 def _checked_draw(temperature, top_k, top_p):

@@ -43,9 +43,11 @@ def launch(command, workers):
     environments = _environments(workers)
     processes = []
     try:
-        with _forward_signals(processes):
+        with _forward_signals(processes) as received:
             for environment in environments:
                 processes.append(_start(command, environment))
+                for number in received:  # before this worker was in the list
+                    processes[-1].send_signal(number)
             threads = [_forward_output(process, index) for index, process in enumerate(processes)]
             status = _wait(processes)
     finally:
@@ -127,22 +129,27 @@ def _forward_output(process, index):
 
 
 class _forward_signals:
-    """Context manager that forwards SIGINT and SIGTERM to the processes."""
+    """Context manager that forwards SIGINT and SIGTERM to the processes.
+
+    It gives the list of the signals received so far.
+    """
 
     def __init__(self, processes):
-        self.processes = processes
+        self.processes, self.received = processes, []
 
     def __enter__(self):
         self.before = {
             number: signal.signal(number, lambda number, frame: self._forward(number))
             for number in (signal.SIGINT, signal.SIGTERM)
         }
+        return self.received
 
     def __exit__(self, *error):
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
     def _forward(self, number):
+        self.received.append(number)
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(number)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo import decoding
-from zoo.translation_text import TranslationError
+from zoo.errors import TextError
 
 # Sequences are padded to the next of these lengths, and batches to the next of these numbers of
 # sentences. Buffers for hypotheses have one of these lengths too, whatever `max_length` is.
@@ -35,7 +35,7 @@ class Programs:
         special: `zoo.decoding.SpecialTokens`, less than `vocab_size`.
 
     Raises:
-        TranslationError: if a special token is no token of the model.
+        TextError: if a special token is no token of the model.
     """
 
     def __init__(self, model, special, vocab_size):
@@ -62,12 +62,12 @@ class Programs:
         """The same as arrays.
 
         Raises:
-            TranslationError: if the model computes NaN.
+            TextError: if the model computes NaN.
         """
         found = self.call(graph, *tensors, **settings)
         found = keras.tree.map_structure(np.asarray, found)
         if np.isnan(found.log_probs if isinstance(found, decoding.Hypotheses) else found).any():
-            raise TranslationError(
+            raise TextError(
                 "There is no result: the model computed NaN. Its weights are not finite, perhaps "
                 "because its training diverged."
             )
@@ -124,14 +124,14 @@ class TranslationSearch(Programs):
         early_stopping: of `zoo.decoding.beam_search`.
 
     Raises:
-        TranslationError: if the special tokens are not those of the model.
+        TextError: if the special tokens are not those of the model.
     """
 
     def __init__(self, model, special, length_offset=5.0, early_stopping="never"):
         super().__init__(model, special, model.target_vocab_size)
         self.length_offset, self.early_stopping = length_offset, early_stopping
         if self.special.pad != model.pad_id:
-            raise TranslationError(
+            raise TextError(
                 f"The model's padding token is {model.pad_id} (pad_id). "
                 f"Received special tokens with pad={special.pad}."
             )
@@ -190,7 +190,7 @@ def padded(length, limit):
 
 
 def checked(name, value, kind, low=-math.inf, high=math.inf):
-    """An option as `kind`, int or float; raises `TranslationError` if it is none or out of range.
+    """An option as `kind`, int or float; raises `TextError` if it is none or out of range.
 
     A bool is neither, a float is no int, and NaN and infinity are no floats.
     """
@@ -202,7 +202,7 @@ def checked(name, value, kind, low=-math.inf, high=math.inf):
         what = "an integer" if kind is int else "a finite number"
         least = "" if low == -math.inf else f" of at least {low}"
         limits = least if high == math.inf else f" from {low} to {high}"
-        raise TranslationError(f"{name} must be {what}{limits}. Received: {name}={value!r}.")
+        raise TextError(f"{name} must be {what}{limits}. Received: {name}={value!r}.")
     return number
 
 

@@ -1,4 +1,4 @@
-"""Texts to tokens for a translator, and hypotheses back to texts.
+"""Texts to tokens, and hypotheses of a translator back to texts.
 
 Axes: S source tokens, T target tokens.
 """
@@ -8,13 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.errors import UserError
+from zoo.errors import TextError
 
 _SENTENCES, _WORDS = r"(?<=[.!?…;:])\s+|(?<=[。！？])|\n+", r"\s+"
-
-
-class TranslationError(UserError):
-    """A text, an option or a model that cannot be used; the message says which and why."""
 
 
 class Translation(NamedTuple):
@@ -37,23 +33,29 @@ class Alignment(NamedTuple):
     target: list[str]
 
 
-def encode(tokenizer, texts, limit, end, first=None, name="Text"):
+def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorten it."):
     """Tokens of each text: `first`, if given, the text's own and `end`.
 
+    Args:
+        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        texts: list of str.
+        limit: the largest number of tokens of a text.
+        end, first: token ids.
+        name, advice: of a text in the message of an error, and what to do about it.
+
     Raises:
-        TranslationError: if `texts` is no list of str, or a text has more than `limit` tokens.
+        TextError: if `texts` is no list of str, or a text has more than `limit` tokens.
     """
     is_list = hasattr(texts, "__len__") and not isinstance(texts, str)
     if not is_list or not all(isinstance(text, str) for text in texts):
-        raise TranslationError(f"Texts must be a list of str. Received: {texts!r:.80}.")
+        raise TextError(f"Texts must be a list of str. Received: {texts!r:.80}.")
     prefix = [] if first is None else [first]
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
         if len(row) > limit:
-            raise TranslationError(
+            raise TextError(
                 f"{name} {index} is too long: {len(row)} tokens, and the model takes {limit}. "
-                'Shorten it, or translate it with too_long="split". '
-                f"It begins: {texts[index][:60]!r}."
+                f"{advice} It begins: {texts[index][:60]!r}."
             )
     return rows
 
@@ -69,13 +71,13 @@ def encode_parts(tokenizer, texts, limit, end, too_long):
         List of (index of the text, tokens).
 
     Raises:
-        TranslationError: see `encode`, or if `too_long` is neither of these.
+        TextError: see `encode`, or if `too_long` is neither of these.
     """
     if too_long not in ("error", "split"):
-        raise TranslationError(
-            f'too_long must be "error" or "split". Received: too_long={too_long!r}.'
-        )
-    rows = encode(tokenizer, texts, limit if too_long == "error" else float("inf"), end)
+        raise TextError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
+    most = limit if too_long == "error" else float("inf")
+    advice = 'Shorten it, or translate it with too_long="split".'
+    rows = encode(tokenizer, texts, most, end, advice=advice)
     found = []
     for index, (text, row) in enumerate(zip(texts, rows)):
         parts = [row] if text.strip() else []
@@ -90,13 +92,13 @@ def encode_pairs(tokenizers, texts, limit, special):
     """(source tokens, target tokens) of each text and its translation.
 
     Raises:
-        TranslationError: see `encode`, or if there are not as many translations as texts.
+        TextError: see `encode`, or if there are not as many translations as texts.
     """
     (source, target), (texts, translations) = tokenizers, texts
     sources = encode(source, texts, limit, special.end)
     targets = encode(target, translations, limit, special.end, special.first, "Translation")
     if len(sources) != len(targets):
-        raise TranslationError(
+        raise TextError(
             f"Each text has one translation. Received: {len(sources)} texts and "
             f"{len(targets)} translations."
         )

@@ -11,15 +11,17 @@ import numpy as np
 
 from zoo import translation_text
 from zoo.decoding import SpecialTokens
+from zoo.errors import TextError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.loading import load_tokenizer
 from zoo.translation_search import TranslationSearch, checked, padded
-from zoo.translation_text import Alignment, TranslationError
+from zoo.translation_text import Alignment
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE = "translator.json"
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
 _SEARCH = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
+TranslationError = TextError  # another name of the same class
 SPECIAL_TOKENS = SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
@@ -40,7 +42,7 @@ class Translator:
             source's by default.
 
     Raises:
-        TranslationError: if model, tokenizers and special tokens do not fit together, or an option
+        TextError: if model, tokenizers and special tokens do not fit together, or an option
             is wrong.
     """
 
@@ -62,7 +64,7 @@ class Translator:
         self.length_penalty = checked("length_penalty", length_penalty, float)
         self.length_offset = checked("length_offset", length_offset, float, 0)
         if early_stopping not in (True, False, "never"):
-            raise TranslationError(
+            raise TextError(
                 'early_stopping must be True, False or "never". '
                 f"Received: early_stopping={early_stopping!r}."
             )
@@ -95,7 +97,7 @@ class Translator:
             For each text a list of `Translation`.
 
         Raises:
-            TranslationError: if a text is too long, an option is wrong or the model computes NaN.
+            TextError: if a text is too long, an option is wrong or the model computes NaN.
         """
         n = checked("n", n, int, 1)
         beam_size = max(n, self.beam_size) if beam_size is None else beam_size
@@ -134,7 +136,7 @@ class Translator:
             For each text a list of `Translation`, whose scores are log-probabilities.
 
         Raises:
-            TranslationError: see `n_best`.
+            TextError: see `n_best`.
         """
         n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
         temperature = np.float32(checked("temperature", temperature, float, 1e-3))
@@ -160,7 +162,7 @@ class Translator:
             list of float.
 
         Raises:
-            TranslationError: if there are not as many translations as texts, one is too long or
+            TextError: if there are not as many translations as texts, one is too long or
                 the model computes NaN.
         """
 
@@ -174,7 +176,7 @@ class Translator:
         """The `Alignment` of a text and a translation, by default the model's own.
 
         Raises:
-            TranslationError: if one of them is too long.
+            TextError: if one of them is too long.
         """
         translation = self([text])[0] if translation is None else translation
         [(source, target)] = self._pairs([text], [translation])
@@ -241,7 +243,7 @@ class Translator:
         for side, tokenizer in self._tokenizers().items():
             size = getattr(model, f"{side}_vocab_size")
             if size != tokenizer.vocab_size:
-                raise TranslationError(
+                raise TextError(
                     f"The model has {size} {side} tokens. "
                     f"Received a tokenizer with {tokenizer.vocab_size} tokens."
                 )
@@ -257,7 +259,6 @@ class Translator:
         limit, special = self.max_source_length, self.special_tokens
         if max_length is not None:
             max_length = checked("max_length", max_length, int, 1, limit)
-
         max_length = max_length or self.max_length
 
         def run(indices, source):

@@ -91,8 +91,8 @@ def test_files_that_cannot_be_used(tmp_path):
         tsv(tmp_path / "latin.tsv")
     with pytest.raises(DataError, match=r"at least two labels. Received: \['a'\]"):
         tsv(write(tmp_path / "one.tsv", ["a\tone", "a\ttwo"]))
-    with pytest.raises(DataError, match="2 texts give none for .* Provide more"):
-        tsv(write(tmp_path / "few.tsv", ["a\tone", "b\ttwo"]))
+    with pytest.raises(DataError, match="4 texts, 2 of them different, give none for .* more"):
+        tsv(write(tmp_path / "few.tsv", ["a\tone", "b\ttwo"] * 2))
     lines = [f"{'ab'[n % 2]}\t{n}" for n in range(200)]
     held_out = set(tsv(write(tmp_path / "most.tsv", lines)).test.texts)
     lines = [f"{'c' if str(n) in held_out else 'ab'[n % 2]}\t{n}" for n in range(200)]

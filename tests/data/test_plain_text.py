@@ -66,13 +66,25 @@ def test_the_end_of_each_text_is_held_out():
     assert valid == ["b" * 10]
 
 
+@pytest.mark.parametrize("texts", [["too short"] * 3, ["a" * 90 + "\n" * 30]])
+def test_nothing_to_hold_out(texts):
+    with pytest.raises(UserError, match="The last 5% of each text, .* contain no text"):
+        plain_text.hold_out(texts)
+
+
+def test_line_ends_and_a_byte_order_mark_are_not_text(tmp_path):
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    assert plain_text.read_texts([tmp_path / "text.txt"]) == ["one\ntwo\n"]
+
+
 def test_the_projects_texts_are_read():
     texts = plain_text.project_texts()
     assert any("softmax" in text for text in texts) and sum(map(len, texts)) > 300_000
 
 
 @pytest.mark.parametrize(
-    "content, message", [(None, "No such file"), (b" \n", "no text"), (b"\xff\xfe", "not UTF-8")]
+    "content, message",
+    [(None, "No such file"), (b" \n", "no text"), (b"a\xff\xfe", "not UTF-8 .*at byte 2")],
 )
 def test_bad_files(tmp_path, content, message):
     path = tmp_path / "text.txt"

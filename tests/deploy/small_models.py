@@ -6,6 +6,7 @@ import numpy as np
 import zoo
 from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.data.preprocessing import ImagePreprocessing
+from zoo.generator import TextGenerator
 from zoo.text import EOS_ID
 from zoo.text.tokenizer import train_tokenizer
 from zoo.translator import Translator
@@ -65,6 +66,20 @@ def small_translator(precision="float32", kind="subword", beam_size=3, **setting
         kernel[:, EOS_ID] += constant * 4.4 / (constant @ constant)
         model.output_projection.kernel.assign(kernel)
     return Translator(model, tokenizer, tokenizer, beam_size=beam_size)
+
+
+def small_generator(precision="float32", kind="subword", **settings):
+    """Continuations make no sense, but they depend on every token, and some end."""
+    keras.utils.set_random_seed(0)
+    tokenizer = train_tokenizer(LINES, kind, 300)
+    sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, "max_length": 40}
+    model = zoo.causal_lm(
+        vocab_size=tokenizer.vocab_size,
+        **{**sizes, "tie_weights": False, **settings},
+        dtype=precision,
+    )
+    _draw(model, np.random.default_rng(3), 0.3)
+    return TextGenerator(model, tokenizer)
 
 
 def _draw(model, random, scale):

@@ -197,7 +197,7 @@ def test_wrong_options_of_a_translator_are_named(translator, tmp_path):
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     special = translator.special_tokens._replace(first=5)
     forced = Translator(translator.model, *tokenizers, special_tokens=special)
-    with pytest.raises(ExportError, match='"saved_model" only.*format=.onnx'):
+    with pytest.raises(ExportError, match="as a saved_model only.*format=.onnx"):
         zoo.export(forced, tmp_path / "1", format="onnx")
 
 

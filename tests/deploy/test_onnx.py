@@ -1,6 +1,7 @@
 """ONNX files answer as the zoo does, and so do the programs beside them, without the zoo."""
 
 import importlib
+import itertools
 import json
 import subprocess
 import sys
@@ -16,8 +17,10 @@ from PIL import Image
 
 import zoo
 from tests.deploy.small_models import small_classifier, small_translator
+from tests.test_decoding import SPECIAL, Table, _Position, as_numpy
 from tests.text.test_tokenizer import ALL, KINDS, SAMPLE
 from zoo.data.preprocessing import ImagePreprocessing
+from zoo.decoding import greedy_search
 from zoo.deploy import checks, onnx_format
 from zoo.deploy.errors import ExportError
 from zoo.layers import KeyValue
@@ -239,6 +242,38 @@ def test_translations_are_those_of_the_zoo(translation, beam_size):
         lengths |= {len(ids) for ids in translator.target_tokenizer.encode([t for t, _ in theirs])}
     assert len(lengths) > 5  # some end soon, some do not
     assert driver([]) == []
+
+
+def test_the_search_stops_where_that_of_the_zoo_does(translation):
+    """A step function by table, with beams narrower than the search space."""
+    search = program(translation[1], "search")
+    random = np.random.default_rng(0)
+    for beam_size, alpha, _ in itertools.product((1, 2, 4), (0.0, 0.6, 1.5), range(8)):
+        logits = random.normal(0.0, 3.0, size=(7, 7, 7))
+        logits[..., EOS_ID] += 1.0
+        table = Table(logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True)))
+        found = search.beam_search(_Steps(table), (1, beam_size), 7, alpha)
+        if beam_size > 1:
+            expected = table.search(beam_size, alpha)
+        else:
+            start = _Position.first()
+            expected = as_numpy(greedy_search(table.step, start, 1, SPECIAL, 7, alpha))
+        np.testing.assert_array_equal(found.tokens, expected.tokens)
+        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4, atol=1e-6)
+
+
+class _Steps:
+    """The interface of the program's `Steps` for a table."""
+
+    def __init__(self, table):
+        self._table, self._position = table.log_probs, 0
+
+    def log_probs(self, tokens):
+        self._position += 1
+        return self._table[self._position - 1][tokens]
+
+    def follow(self, parents):
+        pass
 
 
 def test_options_left_out_are_those_of_the_zoo(translation):

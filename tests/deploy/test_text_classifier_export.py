@@ -61,10 +61,15 @@ def test_texts_are_classified_as_by_the_model(classifier, call):
     "settings",
     [
         {"pool": "mean", "positions": "relative", "norm": "pre", "pooler": False},
-        {"positions": "rotary", "kind": "word"},
-        {"positions": "sinusoidal", "kind": "character", "max_length": 90},
-        {"precision": "mixed_bfloat16"},
         {"max_length": 4},
+        *(
+            pytest.param(settings, marks=pytest.mark.slow)
+            for settings in (
+                {"positions": "rotary", "kind": "word"},
+                {"positions": "sinusoidal", "kind": "character", "max_length": 90},
+                {"precision": "mixed_bfloat16"},
+            )
+        ),
     ],
     ids=str,
 )
@@ -109,12 +114,14 @@ def test_features_are_the_input_of_the_head(classifier, call):
         np.testing.assert_allclose(features, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_needs_tensorflow_alone(classifier, folder, tmp_path):
     [found] = answers_alone([(folder, {"texts": [text.encode() for text in TEXTS]})], tmp_path)
     expected = [name for answer in classifier(TEXTS, top_k=2) for name, _ in answer]
     assert found["labels"] == expected
 
 
+@pytest.mark.slow
 def test_the_folder_says_what_it_is(classifier, folder):
     description = json.loads((folder / "export.json").read_text())
     assert description["kind"] == "text_classifier" and description["top_k"] == 2
@@ -148,6 +155,7 @@ def test_an_export_that_answers_otherwise_is_not_kept(tmp_path, monkeypatch):
     assert not [*(tmp_path / "texts").iterdir()]
 
 
+@pytest.mark.slow
 def test_the_server_serves_it(classifier, folder):
     [model] = load_all([folder])
     assert model.kind == "text_classifier" and model.signatures["serving_default"].is_batched

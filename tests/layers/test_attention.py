@@ -10,6 +10,7 @@ from keras import ops
 from zoo.layers import (
     MultiHeadAttention,
     MultiHeadSelfAttention,
+    TransformerEncoder,
     attention_mask,
     attention_weights,
     causal_mask,
@@ -198,6 +199,23 @@ def test_bad_arguments():
         MultiHeadAttention(10, 0)
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         MultiHeadSelfAttention(4, 2)(normal(2, 3, 4), mask=np.ones(3, bool))
+    for shape in ((4, 4), (2, 2, 3, 4)):
+        with pytest.raises(ValueError, match="expected ndim=3"):
+            MultiHeadSelfAttention(4, 2)(normal(*shape))
+        with pytest.raises(ValueError, match="expected ndim=3"):
+            TransformerEncoder(4, 2)(normal(*shape))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("shape", [(3, 3), (3, 1), (3, 1, 3), (3, 1, 1, 3), (1, 3, 3, 3), (2, 4)])
+def test_masks_and_biases_do_not_enlarge_the_scores(batch, shape):
+    layer, x = MultiHeadSelfAttention(4, 2), normal(batch, 3, 4)
+    full = rf"\({batch}, 2, 3, 3\)"
+    with pytest.raises(ValueError, match="mask must broadcast .*" + full):
+        layer(x, mask=np.ones(shape, bool))
+    if len(shape) == 4:
+        with pytest.raises(ValueError, match="bias must broadcast .*" + full):
+            layer(x, bias=np.zeros(shape, "float32"))
 
 
 def test_masks():

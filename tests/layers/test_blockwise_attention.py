@@ -77,6 +77,17 @@ def test_causal_equals_a_causal_mask(masked):
         np.testing.assert_allclose(found, expected, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("size", [4, 8, 16])
+@pytest.mark.parametrize("shape", [(8,), (1, 8), (8, 8), (8, 1), (H, 8, 8), (B, 1, 8, 8)])
+def test_masks_and_biases_are_broadcast_as_at_once(shape, size):
+    """Whatever their rank, and whether the length is a multiple of the block or not."""
+    query, key, value, mask = *(normal(B, H, 8, 5, seed=seed) for seed in range(3)), normal(*shape)
+    for options in ({"mask": mask > 0}, {"bias": mask}):
+        expected = scaled_dot_product_attention(query, key, value, **options)
+        found = blockwise_attention(query, key, value, **options, block_size=size)
+        np.testing.assert_allclose(numpy(found), numpy(expected), atol=TOLERANCE)
+
+
 def test_a_query_without_keys_gives_zeros():
     x = ops.convert_to_tensor(normal(1, 1, T, 4))
     mask = np.ones((1, 1, T, T), bool)

@@ -116,7 +116,7 @@ CASES = {
         lambda **k: L.ConvBlockAttention(2, 3, True, **k), [_array(_B, 5, 4, _E)], [(1, 2)]
     ),
     "ResidualBlock": Case(
-        lambda **k: L.ResidualBlock(12, 2, "cbam", 3, 4, 1e-3, **k),
+        lambda **k: L.ResidualBlock(12, 2, "cbam", 3, 4, 1e-3, "glorot_normal", **k),
         [_array(_B, 5, 4, _E)],
         [(1, 2)],
     ),
@@ -214,6 +214,16 @@ def test_any_initializer(case):
 @each_layer
 def test_configs_of_sublayers(case):
     contracts.check_sublayer_configs(case)
+
+
+@each_layer
+def test_all_is_built(case):
+    contracts.check_all_is_built(case)
+
+
+@each_layer
+def test_channels_stay_last(case):
+    contracts.check_channels_stay_last(case)
 
 
 @each_dropping_layer

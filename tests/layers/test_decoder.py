@@ -157,6 +157,26 @@ def test_relative_positions_have_t5s_buckets(bidirectional, num_buckets, max_dis
     np.testing.assert_array_equal(found, numpy(expected))
 
 
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("num_buckets", range(10))
+def test_relative_positions_of_few_buckets_or_short_distances(bidirectional, num_buckets):
+    """Either they are refused, or every distance has a bucket, and no later one a lower bucket."""
+    for max_distance in range(8):
+        try:
+            layer = RelativePositions(1, num_buckets, max_distance, bidirectional)
+        except ValueError as error:
+            exact = num_buckets // (4 if bidirectional else 2)
+            assert exact < 1 or exact >= max_distance
+            assert f"max_distance={max_distance}" in str(error)
+            continue
+        layer.build((None, None), (None, None))
+        layer.embeddings.assign(np.arange(num_buckets, dtype="float32")[:, None])
+        for distances in (np.arange(0, -20, -1), np.arange(1, 20)):
+            buckets = numpy(layer(np.array([[20]]), 20 + distances[None])).ravel()
+            assert set(buckets) <= set(range(num_buckets))
+            assert (np.diff(buckets) >= 0).all()
+
+
 def test_relative_positions_bias_the_scores():
     layer, x, memory = decoder_with_inputs()
     none = numpy(layer(x, memory))

@@ -115,6 +115,15 @@ def test_the_hidden_layer_is_four_times_as_wide_by_default():
     assert layer.hidden.units == 24
 
 
+@pytest.mark.parametrize("shape", [(), (5,), (3, 5)])
+def test_the_feed_forward_network_treats_every_vector_alike(shape):
+    layer, x = FeedForward(3), normal(4, *shape, 4)
+    found = layer(x)
+    assert tuple(found.shape) == layer.compute_output_shape(x.shape) == (4, *shape, 3)
+    vectors = numpy(layer(x.reshape(1, -1, 4)))
+    np.testing.assert_allclose(numpy(found).ravel(), vectors.ravel(), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "activation, formula",
     [
@@ -166,6 +175,16 @@ def test_first_tokens_with_a_bias_of_any_rank(shape):
     x, bias = normal(3, 5, 8), normal(*shape, seed=1)
     expected = numpy(block(x, bias=bias))[:, :2]
     np.testing.assert_allclose(numpy(block.first_tokens(x, 2, bias=bias)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_carried_mask_is_obeyed_beside_the_call(norm):
+    block, x = TransformerEncoder(8, 2, norm=norm), normal(3, 5, 8)
+    x[:, 3:] = 0.0
+    expected = numpy(block(x, mask=x.any(axis=-1)))[:, :2]
+    carrying = keras.layers.Masking()(ops.convert_to_tensor(x))
+    np.testing.assert_allclose(numpy(block.first_tokens(carrying, 2)), expected, atol=1e-5)
+    assert not numpy(block.attention_weights(carrying))[..., 3:].any()
 
 
 def test_a_functional_model_of_the_first_tokens(tmp_path):

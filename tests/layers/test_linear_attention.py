@@ -8,10 +8,13 @@ from keras import ops
 import zoo
 from tests.layers.test_attention import normal, numpy
 from zoo.layers import (
+    CausalBlockwiseSelfAttention,
     CausalLinearSelfAttention,
     LinearSelfAttention,
     LinearTransformerDecoder,
     MultiHeadSelfAttention,
+    RotaryPositions,
+    blockwise_attention,
     causal_mask,
     linear_attention,
     linear_attention_weights,
@@ -166,6 +169,25 @@ def test_the_layers_have_the_weights_of_self_attention():
     np.testing.assert_allclose(numpy(bidirectional(x, mask=valid)), numpy(expected), atol=TOLERANCE)
     first = bidirectional.first_queries(x, 2, mask=padding_mask(valid))
     np.testing.assert_allclose(numpy(first), numpy(expected)[:, :2], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", [CausalLinearSelfAttention, CausalBlockwiseSelfAttention])
+def test_weights_and_first_queries_are_those_of_a_causal_call(kind):
+    x, valid = normal(B, T, 8), np.arange(T) < np.array([[T], [4]])
+    layer, angles = kind(8, 2), RotaryPositions(4)(np.arange(T)[None])
+    expected = layer(x, mask=valid, angles=angles)
+    first = layer.first_queries(x, 3, mask=valid, angles=angles)
+    np.testing.assert_allclose(numpy(first), numpy(expected)[:, :3], atol=TOLERANCE)
+    weights = layer.attention_weights(x, mask=valid, angles=angles)
+    _, _, value = layer._project(x)
+    attended = layer._output(ops.matmul(weights, value))
+    np.testing.assert_allclose(numpy(attended), numpy(expected), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("function", [linear_attention, blockwise_attention])
+def test_causal_attention_needs_as_many_queries_as_keys(function):
+    with pytest.raises(ValueError, match="causal=True, 11 queries and 9 keys"):
+        function(*heads(), causal=True)
 
 
 def test_a_decoder_step_by_step_equals_the_call():

@@ -1,5 +1,7 @@
 """Rotary positions: rotations by complex numbers, and attention that depends on distances alone."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -119,7 +121,39 @@ def test_functional_models(kind, dtype, tmp_path):
     np.testing.assert_allclose(numpy(loaded(arrays)), expected, atol=1e-5)
 
 
+@pytest.mark.skipif(
+    keras.backend.result_type("float64") != "float64", reason="the backend computes in float32"
+)
+def test_angles_of_far_positions_in_float64():
+    found = ops.convert_to_numpy(angles_of(np.array([[10**6]]), dtype="float64"))[0, 0, 0]
+    angles = 1e6 * 10000.0 ** (-np.arange(4) / 4)
+    np.testing.assert_allclose(found, [*np.cos(angles), *np.sin(angles)], atol=1e-8)
+
+
+@pytest.mark.parametrize("settings", [{"num_axes": 0}, {"max_wavelength": 0.0}])
+def test_arguments_that_are_not_positive(settings):
+    [(name, value)] = settings.items()
+    with pytest.raises(ValueError, match=f"{name}={value}"):
+        RotaryPositions(8, **settings)
+
+
+@pytest.mark.parametrize(
+    "num_axes, shape", [(1, (4,)), (1, (1, 4, 2)), (2, (1, 4)), (2, (1, 4, 3))]
+)
+def test_positions_of_another_shape(num_axes, shape):
+    with pytest.raises(ValueError, match=re.escape(f"on {num_axes} axes")) as error:
+        RotaryPositions(8, num_axes=num_axes)(np.zeros(shape))
+    assert f"Received: shape {shape}" in str(error.value)
+
+
+def test_angles_for_heads_of_another_width():
+    with pytest.raises(ValueError, match=r"need key_dim=8. Received: .* \(1, 1, 5, 2\)"):
+        MultiHeadSelfAttention(16, 2)(normal(1, 5, 16), angles=angles_of(LINE, key_dim=2))
+
+
 def test_bad_widths():
+    with pytest.raises(ValueError, match="multiple of 2. Received: key_dim=0"):
+        RotaryPositions(0)
     with pytest.raises(ValueError, match="multiple of 2. Received: key_dim=7"):
         RotaryPositions(7)
     with pytest.raises(ValueError, match="multiple of 4. Received: key_dim=6"):

@@ -272,6 +272,8 @@ def test_steps_in_mixed_precision(positions, policy):
         ("gpt2", {"attention": "linear", "positions": "relative"}, "Linear .*positions='relative'"),
         ("gpt2", {"num_layers": 0}, "num_layers=0"),
         ("gpt2", {"vocab_size": 0}, "vocab_size=0"),
+        ("gpt2", {"max_length": 0}, "max_length=0"),
+        ("gpt2", {"positions": "rotary", "num_heads": 0}, "num_heads=0"),
     ],
 )
 def test_bad_settings(size, settings, message):
@@ -285,6 +287,11 @@ def test_more_tokens_than_learned_positions():
         model(ids(1, 21))
     with pytest.raises(ValueError, match="20 tokens .max_length.. Received: length=21"):
         model.start(ops.convert_to_tensor(ids(1, 3)), 21)
+
+
+def test_tokens_without_a_batch_axis():
+    with pytest.raises(ValueError, match="expected ndim=2, found ndim=1"):
+        zoo.causal_lm(**SIZES)(ids(3))
 
 
 def test_a_prompt_that_leaves_no_position_for_a_step():

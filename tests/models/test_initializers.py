@@ -13,6 +13,7 @@ MODELS = {
         source_vocab_size=8, target_vocab_size=8, **SIZES, **k
     ),
     "causal_lm": lambda **k: zoo.causal_lm(vocab_size=8, **SIZES, **k),
+    "text_classifier": lambda **k: zoo.text_classifier(vocab_size=8, num_classes=2, **SIZES, **k),
 }
 each_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 
@@ -47,3 +48,21 @@ def test_standard_deviations(make, settings, variance):
     assert {"qkv", "hidden", "output_projection"} <= names
     assert ("projection" in names) == (model.name == "vit"), "the patches'"
     assert ("key_value" in names) == (model.name == "transformer")
+
+
+@pytest.mark.parametrize(
+    "settings, variance",
+    [
+        ({"kernel_initializer": "glorot_uniform"}, lambda inputs, outputs: 2 / (inputs + outputs)),
+        ({}, lambda inputs, outputs: 2 / inputs),  # He et al. 2015, section 2.2
+    ],
+    ids=["xavier", "default"],
+)
+def test_standard_deviations_of_convolutions(settings, variance):
+    model = zoo.resnet(blocks_per_stage=1, width=32, **settings)
+    kernels = [weight for weight in model.weights if len(weight.shape) == 4]
+    assert len(kernels) == 7
+    for kernel in kernels[1:]:  # the first has 864 numbers only
+        inputs, outputs = 9 * kernel.shape[2], 9 * kernel.shape[3]
+        # of 9,216 numbers or more: the standard error is below 0.8 %
+        assert numpy(kernel).std() == pytest.approx(variance(inputs, outputs) ** 0.5, rel=0.04)

@@ -238,12 +238,13 @@ def test_initial_embeddings_have_unit_variance_when_scaled():
     ],
 )
 def test_sizes_are_those_of_the_paper(size, shared, count):
-    """Table 3: 65 and 213 million parameters with 37,000 shared tokens.
+    """Table 3: 65 and 213 million parameters with 37,000 shared tokens; rates of dropout.
 
     Counted in models of one layer and a tenth of the tokens, which take less memory.
     """
     sizes = {"source_vocab_size": 3_700, "target_vocab_size": 3_700, "num_layers": 1}
     model = zoo.transformer(size, shared=shared, **sizes)
+    assert model.dropout == {"base": 0.1, "big": 0.3}[size]
     layer = model.encoder_blocks[0].count_params() + model.decoder_blocks[0].count_params()
     embeddings = 9 * 3_700 * model.embed_dim * (1 if shared == "all" else 2)
     assert model.count_params() + (PUBLISHED[size].num_layers - 1) * layer + embeddings == count

@@ -303,6 +303,15 @@ def test_without_positions_the_patches_have_no_order():
     np.testing.assert_allclose(numpy(model(swapped)), numpy(model(IMAGES)), atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("rate", ["attention_dropout", "stochastic_depth"])
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_the_last_block_takes_training(pool, rate):
+    keras.utils.set_random_seed(0)
+    model = shaken(zoo.vit(**{**SMALL, "num_layers": 1}, pool=pool, **{rate: 0.5}))
+    one, two = (numpy(model.pooled_features(IMAGES, training=True)) for _ in range(2))
+    assert np.abs(one - two).max() > 0
+
+
 def test_stochastic_depth_grows_to_the_last_block():
     model = zoo.vit(**SMALL, stochastic_depth=0.3)
     rates = [block.stochastic_depth for block in model.encoder_blocks]

@@ -30,7 +30,8 @@ def url(phrasebook_export, digits_export, tmp_path_factory):
     half = toys.save(toys.HalfPlusThree(), home / "half" / "1")
     loud = toys.save(toys.Translator(), home / "loud" / "1")
     kinds = zoo.export(small_text_classifier(), home / "kinds" / "1", top_k=2)
-    folders = [phrasebook_export, digits_export, half, loud, kinds]
+    again = toys.save(toys.Generator(), home / "again" / "1")
+    folders = [phrasebook_export, digits_export, half, loud, kinds, again]
     process, _, url = toys.start(folders, request_timeout=120)
     yield url
     process.terminate()
@@ -70,7 +71,7 @@ def the(page, selector):
 def test_the_models_are_listed(page, phrasebook_export, digits_export):
     names = [phrasebook_export.parent.name, digits_export.parent.name]
     expected = [f"{names[0]} translator", f"{names[1]} classifier", "half model", "loud translator"]
-    expected.append("kinds text classifier")
+    expected += ["kinds text classifier", "again generator"]
     page.locator("nav a").first.wait_for()
     assert page.locator("nav a").all_inner_texts() == expected
     assert page.locator("section:visible").count() == 1
@@ -116,6 +117,24 @@ def test_a_text_is_classified(page):
     the(page, "[role=alert]:visible").wait_for()
     assert "too long" in the(page, "[role=alert]").inner_text()
     assert the(page, ".share").count() == 0
+
+
+def test_a_text_is_continued(page):
+    page.get_by_role("link", name="again").click()
+    box = page.get_by_label("Text to continue")
+    box.press_sequentially("one <b>")
+    box.press("Enter")
+    the(page, ".best").first.wait_for()
+    assert the(page, ".best").all_inner_texts() == ["one <b>\none <b>", "one <b>!"]
+    assert the(page, ".best + .quiet").all_inner_texts() == ["score -0.250", "score -1.500"]
+    page.get_by_label("Continuation").select_option("drawn at random")
+    box.press("Enter")
+    page.get_by_text("one <b>1.000000").wait_for()
+    box.fill("x" * 101)
+    box.press("Enter")
+    the(page, "[role=alert]:visible").wait_for()
+    assert the(page, "[role=alert]").inner_text() == "It is too long."
+    assert the(page, ".best").count() == 0
 
 
 def png(pixels):

@@ -113,6 +113,30 @@ class Translator(tf.Module):
         }
 
 
+class Generator(tf.Module):
+    """Says a text twice, or with the temperature. Texts of more than 100 bytes are too long."""
+
+    def signatures(self):
+        numbers = [tf.TensorSpec([None], tf.float32, name) for name in ("temperature", "top_p")]
+        drawn = [_strings("texts"), *numbers, tf.TensorSpec([None], tf.int64, "seed")]
+        return {
+            "serving_default": _function(self.generate, _strings("texts")),
+            "sample": _function(self.sample, *drawn),
+        }
+
+    def generate(self, texts):
+        return self._continued(texts, tf.strings.join([texts, "\n", texts]))
+
+    def sample(self, texts, temperature, top_p, seed):
+        return self._continued(texts, tf.strings.join([texts, tf.strings.as_string(temperature)]))
+
+    def _continued(self, texts, first):
+        error = tf.where(tf.strings.length(texts) > 100, "It is too long.", "")
+        scores = tf.constant([[-0.25, -1.5]]) * tf.ones([tf.size(texts), 1])
+        generated = tf.stack([first, texts + "!"], axis=1)
+        return {"generated_texts": generated, "scores": scores, "error": error}
+
+
 class Classifier(tf.Module):
     """Says which colour a PNG file has most of, as seen at 8x8 pixels."""
 

@@ -225,6 +225,11 @@ def test_unigram_scores_are_log_probabilities_of_the_corpus():
     assert [*tokenizer.scores[256:]] == sorted(tokenizer.scores[256:], reverse=True)
 
 
+def test_long_words_are_split_in_training():
+    assert max(map(len, train_tokenizer(["ab" * 500], "subword").tokens)) > 200
+    assert max(map(len, train_tokenizer(["ab" * 50_000], "subword").tokens)) <= 1000
+
+
 def test_words_of_any_length_survive(tokenizer):
     for text in ("z" * 50_000, "ab1" * 10_000, "!" * 50_000):
         assert tokenizer.decode(tokenizer.encode([text])) == [text]

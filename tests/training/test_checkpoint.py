@@ -483,12 +483,12 @@ def test_a_signal_ends_a_run_after_its_step(whole, tmp_path, capsys, number, end
 def test_a_second_ctrl_c_ends_at_once():
     interruption = Interruption()
     interruption.watch()
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)  # `os.kill` may interrupt another thread
     assert interruption.signal == signal.SIGINT
     with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
     with contextlib.suppress(SystemExit):
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
     interruption.unwatch()
 
 

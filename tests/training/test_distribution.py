@@ -18,8 +18,9 @@ from zoo.training.distribution.cluster import _slurm_config, enter_cluster
 from zoo.training.distribution.feeding import _split
 
 ROOT = pathlib.Path(__file__).parents[2]
-FAST = ("vit", "vit_float16", "cbam_resnet", "translation", "text", "masks")
+FAST = ("vit", "vit_float16", "translation", "masks")
 SLOW = (
+    *("cbam_resnet", "text"),
     *("vit_fewer_rows_than_replicas", "vit_halves", "vit_dropout", "vit_dropout_again"),
     *("vit_bfloat16", "vit_compiled", "translation_not_accumulated", "translation_dropout"),
 )

@@ -1,13 +1,18 @@
 """Optimizer, run folder, figures and history."""
 
 import json
+import math
+import types
 
 import keras
 import numpy as np
 import pytest
 
 import zoo
+from zoo.errors import UserError
+from zoo.training import pictures
 from zoo.training.callbacks import EpochFigures, HistoryFiles
+from zoo.training.command import check_limits
 from zoo.training.optimizers import adamw
 from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
 
@@ -167,3 +172,26 @@ def test_an_epoch_that_was_run_twice_counts_once(tmp_path):
     run = RunFolder(tmp_path / "run", {})
     (run / "history.csv").write_text("epoch,loss\n0,3.0\n1,2.5\n1,2.0\n2,1.0\n")
     assert run.history() == {"epoch": [0.0, 1.0, 2.0], "loss": [3.0, 2.0, 1.0]}
+
+
+@pytest.mark.filterwarnings("error")
+def test_class_names_are_drawn_as_they_are(tmp_path):
+    names = ["pos, very", r"$\frac$", "5 $ or 10 $", "良い", "x" * 200, "a\x07b", ""]
+    pictures.confusion_matrix(np.eye(7, dtype=int), names, tmp_path / "matrix.png", "texts")
+    pixels, answers = np.zeros((7, 8, 8, 3), np.uint8), [(name, 0.5) for name in names]
+    pictures.attention(pixels, np.ones((7, 2, 2)), answers, names[::-1], tmp_path / "maps.png")
+    for path in tmp_path.iterdir():
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_limits_of_settings():
+    limits = {"clip_norm": 0, "momentum": 0}, {"momentum": 1}
+    for settings in ({"clip_norm": None, "momentum": 1.0}, {"clip_norm": 1e9, "momentum": 0}):
+        check_limits(types.SimpleNamespace(**settings), *limits)
+    for clip_norm, momentum, message in [
+        (-1.0, 0.5, r"--clip-norm must be at least 0. Received: -1.0"),
+        (math.nan, 0.5, "--clip-norm must be at least 0. Received: nan"),
+        (1.0, 1.1, r"--momentum must be from 0 to 1. Received: 1.1"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            check_limits(types.SimpleNamespace(clip_norm=clip_norm, momentum=momentum), *limits)

@@ -7,9 +7,9 @@ import zoo
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, read_json
 from zoo.checkpoints.mapping import assign, changed, dense, joined, linear, norm, same
+from zoo.errors import TextError
 from zoo.text.sentencepiece import SentencePieceTokenizer
 from zoo.text.tokenizer import TokenizerError
-from zoo.translation_text import TranslationError
 from zoo.translator import Translator
 
 SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
@@ -85,7 +85,7 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         ff_dim=config["encoder_ffn_dim"],
         decoder_ff_dim=config["decoder_ffn_dim"],
         dropout=config.get("dropout", 0.1),
-        activation=activation(config),
+        activation=activation(tensors.path, config),
         shared=("all" if is_shared else "target") if is_tied else "none",
         max_length=config["max_position_embeddings"],
         pad_id=config["pad_token_id"],
@@ -130,7 +130,7 @@ def translator(folder, config, model, tokenizers, special):
             early_stopping=found.get("early_stopping", False),
             max_length=min(length, model.max_length),
         )
-    except TranslationError as error:
+    except TextError as error:
         raise CheckpointError(f"{folder}: {error}") from None
 
 

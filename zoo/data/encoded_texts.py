@@ -24,7 +24,7 @@ class EncodedTexts:
             truncated.
 
     Fields:
-        source_lengths: int64 [n], number of tokens of each text.
+        source_lengths: int64 [n], number of tokens of each text, control ids included.
         target_lengths: int64 [n], number of labels of each text: 1.
         num_tokens: number of labels, n.
         truncated: number of texts that were truncated.

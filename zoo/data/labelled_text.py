@@ -53,7 +53,9 @@ def phrasebook(seed=0):
 
 
 def tsv(path, seed=0):
-    """Reads a UTF-8 file with one text per line: label, tab, text. Blank lines are skipped.
+    """Reads a UTF-8 file without a header, one text per line: label, tab, text.
+
+    Blank lines are skipped.
 
     Validation and test get about 10 % of the texts each, at most about 2,000. The split is decided
     by a hash of `seed` and the case-folded text, so a text that occurs several times is in one
@@ -148,7 +150,10 @@ def _split(train, class_names, seed, name, valid=None, test=None):
     data = TextDataset(_chosen(train, is_train), valid, test, class_names)
     for purpose, texts in zip(("training", "validation", "test"), data):
         if not len(texts):
-            raise DataError(f"{name}: {len(train):,} texts give none for {purpose}. Provide more.")
+            raise DataError(
+                f"{name}: {len(train):,} texts, {len(set(train.texts)):,} of them different, give "
+                f"none for {purpose}. Provide more."
+            )
     counts = np.bincount(data.train.labels, minlength=len(class_names))
     for class_name, count in zip(class_names, counts):
         if not count:

@@ -30,11 +30,14 @@ def read_texts(paths):
     texts = []
     for path in map(pathlib.Path, paths):
         try:
-            text = path.read_text("utf-8")
+            text = path.read_text("utf-8-sig")  # which removes a byte order mark
         except OSError as error:
-            raise UserError(f"Cannot read the text {path}: {error.strerror}.") from None
+            raise UserError(f"The file {path} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8: {error}.") from None
+            raise UserError(
+                f"{path} is not UTF-8 ({error.reason} at byte {error.start + 1:,}). "
+                "Convert the file to UTF-8."
+            ) from None
         if not text.strip():
             raise UserError(f"{path} contains no text.")
         texts.append(text)
@@ -50,14 +53,24 @@ def project_texts():
 
 
 def hold_out(texts):
-    """Splits off the end of each text: (training texts, held-out texts)."""
+    """Splits off the end of each text: (training texts, held-out texts).
+
+    Raises:
+        UserError: if all held-out texts are blank.
+    """
     ends = [len(text) - int(HELD_OUT * len(text)) for text in texts]
     train = [text[:end] for text, end in zip(texts, ends)]
-    return train, [text[end:] for text, end in zip(texts, ends) if text[end:].strip()]
+    valid = [text[end:] for text, end in zip(texts, ends) if text[end:].strip()]
+    if not valid:
+        raise UserError(
+            f"The last {HELD_OUT:.0%} of each text, which are held out for validation, contain no "
+            "text. Use longer texts, and remove blank lines at their ends."
+        )
+    return train, valid
 
 
 def encode_texts(tokenizer, texts, end):
-    """The tokens of all texts one after the other, each followed by `end`: int32 [n]."""
+    """Encodes and concatenates texts, with the token `end` after each: int32 [n]."""
     return np.array(
         [token for ids in tokenizer.encode(texts) for token in (*ids, end)], dtype=np.int32
     )
@@ -81,7 +94,7 @@ def steps_per_epoch(tokens, batch_size, length):
 def training_windows(tokens, batch_size, length, seed=0, first_step=0):
     """Returns an infinite data set of batches of shuffled windows.
 
-    In each epoch the text is cut into windows at other places. Each window begins with the start
+    Each epoch cuts the text into windows at different positions. Each window begins with the start
     token. The order depends only on `seed` and the epoch, so a resumed run sees the same batches
     as an uninterrupted one. The label weights of a batch sum to one.
 

@@ -1,6 +1,7 @@
 """`zoo.export`: writes a trained model to a folder that runs without the zoo."""
 
 import json
+import math
 import os
 import pathlib
 import platform
@@ -11,6 +12,7 @@ from importlib.metadata import version
 from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
+from zoo.generator import NEW_TOKENS, TextGenerator
 from zoo.translator import SPECIAL_TOKENS, Translator
 
 FORMATS = ("saved_model", "onnx", "litert")
@@ -18,6 +20,7 @@ _KINDS = {
     ImageClassifier: "classifier",
     TextClassifier: "text_classifier",
     Translator: "translator",
+    TextGenerator: "generator",
 }
 DESCRIPTION_FILE = "export.json"
 _RUNTIME_PACKAGES = {
@@ -41,22 +44,26 @@ def export(
     n_best=None,
     beam_size=None,
     length_penalty=None,
+    max_new_tokens=None,
     overwrite=False,
 ):
-    """Exports a classifier or translator for serving, and checks the outputs of the export.
+    """Exports a trained model for serving, and checks the outputs of the export.
 
     Args:
-        model: `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier` or
-            `zoo.translator.Translator`.
+        model: `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,
+            `zoo.translator.Translator` or `zoo.generator.TextGenerator`.
         folder: path of a new folder. TensorFlow Serving requires a version number as its name,
             such as "serving/vit/1".
-        format: "saved_model", "onnx" or "litert"; a text classifier is exported as a SavedModel
-            only.
+        format: "saved_model", "onnx" or "litert"; a text classifier or generator is exported as a
+            SavedModel only.
         int8: whether to quantize weight matrices to 8 bits; for "onnx" and "litert" only.
         top_k: number of classes that a classifier returns; by default 5, or fewer if there are
             fewer classes.
-        n_best: number of translations per text; 1 by default.
-        beam_size, length_penalty: arguments of beam search; those of the translator by default.
+        n_best: number of translations or continuations per text; 1 by default.
+        beam_size, length_penalty: arguments of beam search; by default those of the translator, or
+            `n_best` and 0 for a generator.
+        max_new_tokens: the largest number of new tokens of a generator; by default 64, or as many
+            as fit.
         overwrite: whether to replace an existing export.
 
     Returns:
@@ -68,7 +75,7 @@ def export(
     """
     folder = pathlib.Path(folder)
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
-    options["length_penalty"] = length_penalty
+    options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
     options = _checked(model, format, int8, options)
     _check_folder(folder, overwrite)
     try:
@@ -133,48 +140,54 @@ def _checked(model, format, int8, options):
         raise ExportError(f"format must be one of {FORMATS}. Received: format={format!r}.")
     if int8 and format == "saved_model":
         raise ExportError('int8 is for the formats "onnx" and "litert", not for a SavedModel.')
-    if isinstance(model, TextClassifier) and format != "saved_model":
+    if format != "saved_model" and _is_saved_model_only(model):
         raise ExportError(
-            f"A TextClassifier can be exported as a saved_model only. Received: format={format!r}."
+            f"This {type(model).__name__} can be exported as a saved_model only. "
+            f"Received: format={format!r}."
         )
-    if isinstance(model, (ImageClassifier, TextClassifier)):
-        classes = len(model.class_names)
-        defaults, least = {"top_k": min(5, classes)}, {"top_k": (1, classes)}
-    elif isinstance(model, Translator):
-        _check_tokens(model, format)
-        n_best = 1 if options["n_best"] is None else options["n_best"]
-        defaults = {
-            "n_best": 1,
-            "beam_size": max(n_best, model.beam_size),
-            "length_penalty": model.length_penalty,
-        }
-        least = {"n_best": (1, float("inf")), "beam_size": (n_best, float("inf"))}
-    else:
-        raise ExportError(
-            "model must be what zoo.load returns: an ImageClassifier, a TextClassifier or a "
-            "Translator. "
-            f"Received: {type(model).__name__}."
-        )
+    defaults, least = _defaults(model, options["n_best"] or 1)
     for name, value in options.items():
         if value is not None and name not in defaults:
             raise ExportError(f"A {type(model).__name__} has no option {name}.")
     given = {name: value for name, value in options.items() if value is not None}
     options = {**defaults, **given}
     for name, (low, high) in least.items():
-        if not low <= options[name] <= high:
+        if options[name] is not None and not low <= options[name] <= high:
             raise ExportError(f"{name} must be from {low} to {high}. Received: {options[name]}.")
     return options
 
 
-def _check_tokens(translator, format):
-    if format == "saved_model":
-        return
-    kinds = {translator.source_tokenizer.kind, translator.target_tokenizer.kind}
-    if translator.special_tokens != SPECIAL_TOKENS or "sentencepiece" in kinds:
+def _is_saved_model_only(model):
+    """Whether ONNX and LiteRT do not cover this kind of model, its tokenizers or its search."""
+    if not isinstance(model, Translator):
+        return isinstance(model, (TextClassifier, TextGenerator))
+    kinds = {model.source_tokenizer.kind, model.target_tokenizer.kind}
+    search = (model.special_tokens, model.length_offset, model.early_stopping, model.max_length)
+    return "sentencepiece" in kinds or search != (SPECIAL_TOKENS, 5.0, "never", None)
+
+
+def _defaults(model, n_best):
+    """The default and the (lowest, highest) value of each option of this kind of model."""
+    if isinstance(model, (ImageClassifier, TextClassifier)):
+        classes = len(model.class_names)
+        return {"top_k": min(5, classes)}, {"top_k": (1, classes)}
+    if not isinstance(model, (Translator, TextGenerator)):
         raise ExportError(
-            f'A translator of published weights can be exported as a "saved_model" only. '
-            f"Received: format={format!r}."
+            "model must be what zoo.load returns: an ImageClassifier, a TextClassifier, a "
+            f"Translator or a TextGenerator. Received: {type(model).__name__}."
         )
+    least = {"n_best": (1, math.inf), "beam_size": (n_best, math.inf)}
+    if isinstance(model, TextGenerator):
+        if model.special_tokens != SPECIAL_TOKENS:
+            raise ExportError(
+                f"Only a TextGenerator with {SPECIAL_TOKENS} can be exported. "
+                f"Received: special_tokens={model.special_tokens}."
+            )
+        defaults = {"n_best": 1, "beam_size": n_best, "length_penalty": 0.0, "max_new_tokens": None}
+        return defaults, {**least, "max_new_tokens": (1, model.model.max_length)}
+    beam_size = max(n_best, model.beam_size)
+    defaults = {"n_best": 1, "beam_size": beam_size, "length_penalty": model.length_penalty}
+    return defaults, least
 
 
 def _check_folder(folder, overwrite):
@@ -198,6 +211,15 @@ def _described(model, options):
     if isinstance(model, TextClassifier):
         return {**model.description(), "max_length": model.model.max_length, **options}
     description = model.description()
+    if isinstance(model, TextGenerator):
+        most = options["max_new_tokens"]
+        search = {
+            **options,
+            "max_new_tokens": most or NEW_TOKENS,
+            "max_prompt_length": model.max_prompt_length(most),
+            "max_length": model.model.max_length,
+        }
+        return {"tokenizer": description["tokenizer"], "search": search}
     search = {**options, "max_length": model.max_source_length}
     return {"tokenizers": description["tokenizers"], "search": search}
 

@@ -21,6 +21,7 @@ def _head(description):
         "classifier": "It classifies images.",
         "text_classifier": "It classifies texts.",
         "translator": "It translates texts.",
+        "generator": "It continues texts.",
     }
     quantized = " Its weight matrices are quantized to 8 bits." if description["int8"] else ""
     lines = [f"- `{name}`: {what}" for name, what in description["files"].items()]
@@ -42,7 +43,7 @@ def _saved_model_usage(description, folder):
         "tensorflow_model_server --rest_api_port=8501 "
         f"--model_name={name} --model_base_path={folder.parent if folder.name.isdigit() else name}"
     )
-    if description["kind"] == "translator":
+    if description["kind"] in ("translator", "generator"):
         serving += " \\\n    --xla_cpu_compilation_enabled=true"
     return call.format(name=name, version=version, place=place, serving=serving)
 
@@ -159,6 +160,63 @@ requests without TensorFlow Serving.
 A text that is too long does not affect the others of its batch: its `error` says so, its
 translations are empty strings and its numbers are 0. Invalid UTF-8 is replaced by U+FFFD. The
 translation of a blank text is empty.""",
+    "generator": """## Python
+
+```python
+import tensorflow as tf
+
+model = tf.saved_model.load(".")  # keep a reference: its functions need it
+generate = model.signatures["serving_default"]
+found = generate(texts=tf.constant(["The"]))
+print(found["generated_texts"].numpy(), found["scores"].numpy(), found["error"].numpy())
+
+found = model.signatures["sample"](
+    texts=tf.constant(["The", "The"]),
+    temperature=tf.constant([0.8, 0.8]),
+    top_p=tf.constant([0.9, 0.9]),
+    seed=tf.constant([1, 2], tf.int64),
+)
+print(found["generated_texts"].numpy())
+```
+
+## saved_model_cli
+
+```bash
+saved_model_cli show --dir . --all
+saved_model_cli run --dir . --tag_set serve --signature_def serving_default \
+    --input_exprs 'texts=["The"]'
+```
+
+## REST
+
+{place}
+
+```bash
+{serving}
+curl --data '{{"instances": ["The"]}}' \
+    http://localhost:8501/v1/models/{name}/versions/{version}:predict
+curl --data '{{"signature_name": "sample", "instances": [
+    {{"texts": "The", "temperature": 0.8, "top_p": 0.9, "seed": 1}}]}}' \
+    http://localhost:8501/v1/models/{name}/versions/{version}:predict
+```
+
+The search is compiled by XLA for each padded length and batch size at its first request, which
+takes seconds. On a server without XLA, such as TensorFlow Serving without the flag above or on a
+GPU, use `"signature_name": "uncompiled"`, which is slower; `sample` does not need XLA.
+`python -m zoo serve` answers the same requests without TensorFlow Serving.
+
+## Sampling
+
+`sample` draws each token by its probability, after division of the logits by the temperature, from
+the most likely tokens with the total probability `top_p`; 1 takes all. The draws of a text depend
+on its own seed alone. They are other draws than those of `TextGenerator.sample` for the same seed.
+
+## Invalid input
+
+A text that is too long does not affect the others of its batch: its `error` says so, its
+continuations are empty strings and its scores are 0. The same holds for a temperature below 0.001
+and a `top_p` outside of 0.000001 to 1. Invalid UTF-8 is replaced by U+FFFD. An empty text begins a
+new one.""",
 }
 
 
@@ -252,6 +310,15 @@ def _details(description):
         lines += [
             _classes(description),
             f"- maximum text length: {description['max_length']} tokens, with start and end token",
+        ]
+    elif description["kind"] == "generator":
+        search = description["search"]
+        lines += [
+            f"- search: beam size {search['beam_size']}, length penalty "
+            f"{search['length_penalty']:g}, {search['n_best']} continuations per text",
+            f"- new tokens: at most {search['max_new_tokens']}, or as many as fit: the model reads "
+            f"{search['max_length']} tokens",
+            f"- maximum text length: {search['max_prompt_length']} tokens, with the start token",
         ]
     else:
         search = description["search"]

@@ -12,8 +12,10 @@ import tensorflow as tf
 from zoo.classifier import encode_texts
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
+from zoo.deploy.generator_signatures import GeneratorSignatures
 from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
+from zoo.generator import NEW_TOKENS
 
 # The same operations in a different graph; half precision has about 3 digits.
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 5e-2
@@ -81,20 +83,31 @@ def write_translator(translator, folder, n_best, beam_size, length_penalty):
     loaded = _write(signatures, folder)
     texts = _texts(translator.source_tokenizer)
     expected = translator.n_best(texts, n_best, beam_size, length_penalty)
-    found = loaded.signatures["serving_default"](tf.constant(texts))
-    exact = translator.model.compute_dtype == "float32"
-    difference = 0.0
-    for text, strings, scores, answer in zip(
-        texts, _strings(found["translations"]), found["scores"].numpy(), expected
-    ):
-        if exact and [*strings[: len(answer)]] != [translation.text for translation in answer]:
-            raise ExportError(
-                f"The SavedModel translates {text!r} as {strings[0]!r}, "
-                f"the original model as {answer[0].text!r}. The export was not saved."
-            )
-        for score, translation in zip(scores, answer):
-            difference = max(difference, abs(score - translation.score))
+    difference = _of_searches(translator, loaded, texts, expected, "translations")
     return _report(signatures, loaded, difference, translator.model)
+
+
+def write_generator(generator, folder, n_best, beam_size, length_penalty, max_new_tokens):
+    """Writes a text generator and compares continuations and scores of a few texts.
+
+    Args:
+        generator: `zoo.generator.TextGenerator`.
+        folder: path of an existing folder.
+        n_best, beam_size, length_penalty, max_new_tokens: fixed search arguments; see
+            `TextGenerator.n_best`.
+
+    Returns, raises: see `write_classifier`.
+    """
+    search = (n_best, beam_size, length_penalty, max_new_tokens)
+    signatures = GeneratorSignatures(generator, *search)
+    loaded = _write(signatures, folder)
+    texts, limit = _texts(generator.tokenizer), generator.max_prompt_length(max_new_tokens)
+    rows = generator.tokenizer.encode(texts)
+    texts = [text for text, row in zip(texts, rows) if len(row) < limit]
+    expected = generator.n_best(texts, *search)
+    difference = _of_searches(generator, loaded, texts, expected, "generated_texts")
+    tokens = max_new_tokens or NEW_TOKENS  # a score is the sum of their log-probabilities
+    return _report(signatures, loaded, difference, generator.model, _HALF_TOLERANCE * tokens)
 
 
 def _of_classes(classifier, loaded, inputs, expected):
@@ -111,6 +124,23 @@ def _of_classes(classifier, loaded, inputs, expected):
     return max(np.abs(difference).max() for difference in differences)
 
 
+def _of_searches(original, loaded, texts, expected, output):
+    """The largest difference of the scores from those expected, of the same texts in float32."""
+    found = loaded.signatures["serving_default"](tf.constant(texts))
+    exact, difference = original.model.compute_dtype == "float32", 0.0
+    for text, strings, scores, answer in zip(
+        texts, _strings(found[output]), found["scores"].numpy(), expected
+    ):
+        if exact and [*strings[: len(answer)]] != [best.text for best in answer]:
+            raise ExportError(
+                f"The answer of the SavedModel to {text!r} is {strings[0]!r}, that of the original "
+                f"model {answer[0].text!r}. The export was not saved."
+            )
+        differences = [abs(score - best.score) for score, best in zip(scores, answer)]
+        difference = max([difference, *differences])
+    return difference
+
+
 def _write(signatures, folder):
     """Saves the signatures and loads the SavedModel again."""
     functions = {
@@ -121,8 +151,8 @@ def _write(signatures, folder):
     return tf.saved_model.load(str(folder))
 
 
-def _report(signatures, loaded, difference, model):
-    tolerance = _TOLERANCE if model.compute_dtype == "float32" else _HALF_TOLERANCE
+def _report(signatures, loaded, difference, model, half_tolerance=_HALF_TOLERANCE):
+    tolerance = _TOLERANCE if model.compute_dtype == "float32" else half_tolerance
     if not difference <= tolerance:  # also catches NaN
         raise ExportError(
             f"The outputs of the SavedModel differ from those of the original model by "

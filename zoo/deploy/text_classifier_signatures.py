@@ -55,7 +55,7 @@ class TextClassifierSignatures:
     def _run(self, texts, function, width):
         """The outputs of a function of tokens, float32 [B, width], 0 for an error; and errors."""
         limit = self._model.max_length
-        tokens, error = encode(self._text_graph, texts, limit, EOS_ID, (BOS_ID,))
+        tokens, error = encode(self._text_graph, texts, limit, (BOS_ID,), (EOS_ID,))
         lengths = tokens.row_lengths()
         lengths = tf.where(error == "", lengths, tf.zeros_like(lengths))
 

@@ -8,25 +8,24 @@ import tensorflow as tf
 from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 
-def encode(text_graph, texts, limit, end, start=()):
+def encode(text_graph, texts, limit, start=(), end=()):
     """Tokenizes texts.
 
     Args:
         text_graph: `zoo.deploy.text_graph.TextGraph`.
         texts: string [B].
         limit: maximum number of tokens, control ids included.
-        end: id at the end of each row.
-        start: ids at the beginning of each row.
+        start, end: ids at the beginning and end of each row.
 
     Returns:
-        (tokens [B, None], each row ending with `end`, error string [B]). A text that is too long
-        has only the control ids, and an error.
+        (tokens [B, None], error string [B]). A text that is too long has only the control ids, and
+        an error.
     """
     size = tf.strings.length(texts)
     # tokenizing a text that is far too long would be slow
     huge = size > text_graph.longest_token * limit
     ids = text_graph.encode(tf.where(huge, "", texts))
-    count = tf.cast(ids.row_lengths(), tf.int32) + 1 + len(start)
+    count = tf.cast(ids.row_lengths(), tf.int32) + len(start) + len(end)
     too_long = huge | (count > limit)
     amount = tf.where(huge, _text(size, "bytes"), _text(count, "tokens"))
     maximum = f". The maximum is {limit} tokens."
@@ -34,10 +33,11 @@ def encode(text_graph, texts, limit, end, start=()):
         too_long, tf.strings.join(["The text is too long: it has ", amount, maximum]), ""
     )
     kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
-    rows = [tf.ragged.boolean_mask(ids, kept), tf.fill([tf.size(texts), 1], end)]
-    if start:
-        rows.insert(0, tf.repeat([start], tf.size(texts), axis=0))
-    return tf.concat(rows, axis=1), error
+    before, after = (
+        tf.repeat(tf.constant([control], tf.int32), tf.size(texts), axis=0)
+        for control in (start, end)
+    )
+    return tf.concat([before, tf.ragged.boolean_mask(ids, kept), after], axis=1), error
 
 
 def in_groups(lengths, limit, compute, results, buffer_length=0):
@@ -75,6 +75,43 @@ def in_groups(lengths, limit, compute, results, buffer_length=0):
         parallel_iterations=1,
     )
     return results
+
+
+def filled(chosen):
+    """Indices of texts, the first one repeated up to one of the compiled numbers of rows."""
+    count = tf.size(chosen)
+    rows = tf.gather(BATCHES, tf.searchsorted(tf.constant(BATCHES), [count])[0])
+    return tf.concat([chosen, tf.repeat(chosen[:1], rows - count)], axis=0)
+
+
+def best(found, shape, decode):
+    """Texts and scores of the best hypotheses.
+
+    Args:
+        found: `zoo.decoding.Hypotheses`.
+        shape: (number of texts, number of hypotheses) to return.
+        decode: function of int32 [B, N, T] -> string [B, N].
+
+    Returns:
+        [texts string [B, N], scores float32 [B, N]], "" and 0 where there are fewer hypotheses.
+    """
+    rows, count = shape
+    tokens, _, scores = (part[:rows, :count] for part in found)
+    exists = tf.math.is_finite(scores)
+    return [tf.where(exists, decode(tokens), ""), tf.where(exists, scores, 0.0)]
+
+
+def nothing(rows, count):
+    """Texts and scores of texts that are not searched, as of `best`."""
+    return [tf.fill([rows, count], ""), tf.zeros([rows, count])]
+
+
+def programs(graph, specs):
+    """A graph as a `tf.function` compiled by XLA, and as one that is not."""
+    return [
+        tf.function(graph, input_signature=specs, autograph=False, jit_compile=compiled)
+        for compiled in (True, None)
+    ]
 
 
 def dense(tokens, pad, width=1):

@@ -6,8 +6,7 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 import tensorflow as tf
 
 from zoo.deploy.text_graph import text_graphs
-from zoo.deploy.text_groups import dense, encode, in_groups
-from zoo.translation_search import BATCHES
+from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing, programs
 
 # The characters that Python's `str.strip` removes.
 _BLANK = (
@@ -45,10 +44,7 @@ class TranslatorSignatures:
         self.tracked.weights = [variable.value for variable in translator.model.weights]
         self.tracked.texts = [self._source_text, self._target_text]
         tokens = [tf.TensorSpec([None, None], tf.int32)]
-        self._plain = tf.function(self._search, input_signature=tokens, autograph=False)
-        self._compiled = tf.function(
-            self._search, input_signature=tokens, autograph=False, jit_compile=True
-        )
+        self._compiled, self._plain = programs(self._search, tokens)
 
     def functions(self):
         """Returns {signature: (function, `TensorSpec` of each input, description)}."""
@@ -102,7 +98,8 @@ class TranslatorSignatures:
             pair = (dense(side, self._special.pad, width) for side in sides)
             return [self._translator.log_probs(*pair)]
 
-        [log_probs] = self._in_groups(lengths, compute, [tf.zeros(tf.shape(texts))])
+        initial = [tf.zeros(tf.shape(texts))]
+        [log_probs] = in_groups(lengths, self._limit, compute, initial)
         valid = error == ""
         counts = tf.cast(target.row_lengths(), tf.int32)
         return {
@@ -135,17 +132,12 @@ class TranslatorSignatures:
         lengths = tf.where(is_skipped, tf.zeros_like(tokens.row_lengths()), tokens.row_lengths())
 
         def compute(chosen, width):
-            source = dense(tf.gather(tokens, chosen), self._special.pad, width)
-            found = search(self._with_rows(source, tf.size(chosen)))
-            scores = found.scores[: tf.size(chosen), : self._n_best]
-            exists = tf.math.is_finite(scores)
-            words = self._target_text.decode(found.tokens[: tf.size(chosen), : self._n_best])
-            return [tf.where(exists, words, ""), tf.where(exists, scores, 0.0)]
+            source = dense(tf.gather(tokens, filled(chosen)), self._special.pad, width)
+            shape = (tf.size(chosen), self._n_best)
+            return best(search(source), shape, self._target_text.decode)
 
-        shape = [tf.size(texts), self._n_best]
-        nothing = [tf.fill(shape, ""), tf.zeros(shape)]
-        buffer = self._translator.max_length or 0
-        translations, scores = self._in_groups(lengths, compute, nothing, buffer)
+        initial, buffer = nothing(tf.size(texts), self._n_best), self._translator.max_length or 0
+        translations, scores = in_groups(lengths, self._limit, compute, initial, buffer)
         return {"translations": translations, "scores": scores, "error": error}
 
     def _search(self, source):
@@ -169,14 +161,4 @@ class TranslatorSignatures:
         return source, target, error
 
     def _tokens(self, text_graph, texts, start):
-        return encode(text_graph, texts, self._limit, self._special.end, start)
-
-    def _in_groups(self, lengths, compute, results, buffer_length=0):
-        return in_groups(lengths, self._limit, compute, results, buffer_length)
-
-    def _with_rows(self, source, count):
-        """Pads the batch with empty sentences to one of the compiled numbers of rows."""
-        rows = tf.gather(BATCHES, tf.searchsorted(tf.constant(BATCHES), [count])[0])
-        source = tf.pad(source, [[0, rows - count], [0, 0]], constant_values=self._special.pad)
-        is_empty = (tf.range(rows) >= count)[:, None] & (tf.range(tf.shape(source)[1]) == 0)[None]
-        return tf.where(is_empty, self._special.end, source)
+        return encode(text_graph, texts, self._limit, start, (self._special.end,))

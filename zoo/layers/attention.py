@@ -11,7 +11,7 @@ from keras import ops
 from zoo.layers.cache import KeyValue
 from zoo.layers.config import ConfigMixin
 from zoo.layers.linear import linear
-from zoo.layers.masks import attention_mask, carried_mask
+from zoo.layers.masks import attention_mask, carried_mask, causal_mask
 from zoo.layers.rotary import rotate
 from zoo.layers.training import training_argument
 
@@ -70,9 +70,41 @@ def attention_scores(query, key, mask=None, bias=None):
     query = query * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     scores = ops.cast(scores, "float64" if dtype == "float64" else "float32")
+    for name, tensor in {"mask": mask, "bias": bias}.items():
+        # Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
+        shape, full = () if tensor is None else tuple(ops.shape(tensor)), tuple(scores.shape)
+        pairs = zip(shape[::-1], full[::-1])
+        if any(isinstance(x, int) and y is not None and x not in (1, y) for x, y in pairs):
+            raise ValueError(f"{name} must broadcast to [B, H, T, S], {full}. Received: {shape}.")
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
     return scores if mask is None else ops.where(mask, scores, -1e9)
+
+
+def head_width(embed_dim, num_heads, key_dim=None):
+    """D, the width of a head's queries and keys: `key_dim` if given.
+
+    Raises:
+        ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`.
+    """
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1. Received: num_heads={num_heads}.")
+    if key_dim is None and embed_dim % num_heads:
+        raise ValueError(
+            f"num_heads must divide embed_dim. Received: embed_dim={embed_dim}, "
+            f"num_heads={num_heads}. Change one of them, or set the width of a head by key_dim."
+        )
+    return key_dim or embed_dim // num_heads
+
+
+def check_causal(query, key):
+    """Raises ValueError if there are not as many queries [B, H, T, D] as keys [B, H, S, D]."""
+    queries, keys = query.shape[2], key.shape[2]
+    if None not in (queries, keys) and queries != keys:
+        raise ValueError(
+            "Causal attention needs as many queries as keys. "
+            f"Received: causal=True, {queries} queries and {keys} keys."
+        )
 
 
 class _Attention(ConfigMixin, keras.layers.Layer):
@@ -93,17 +125,11 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1. Received: num_heads={num_heads}.")
-        if key_dim is None and embed_dim % num_heads:
-            raise ValueError(
-                f"num_heads must divide embed_dim. Received: embed_dim={embed_dim}, "
-                f"num_heads={num_heads}. Change one of them, or set the width of a head by key_dim."
-            )
         self.store(locals())
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         # widths of all heads together
-        self._key_width = num_heads * (key_dim or embed_dim // num_heads)
+        self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
         self._value_width = num_heads * value_dim if value_dim else self._key_width
         self._weights_dropout = keras.layers.Dropout(
             dropout, self._dropout_shape, dtype=self.dtype_policy
@@ -235,6 +261,25 @@ class MultiHeadSelfAttention(_Attention):
         if angles is not None:
             query, key = rotate(query, angles), rotate(key, angles)
         return query, key, value
+
+
+class CausalMixin:
+    """Makes self-attention causal if its `_attention` has an argument `causal`; list it first."""
+
+    def call(self, x, mask=None, bias=None, angles=None):
+        mask = attention_mask(mask, keys=x)
+        return self._attend(*self._project(x, angles), mask, bias, causal=True)
+
+    def first_queries(self, x, count, mask=None, bias=None, angles=None, training=None):
+        mask = attention_mask(mask, keys=x)
+        mask, bias = (x if x is None else x[..., :count, :count] for x in (mask, bias))
+        angles = None if angles is None else angles[:, :, :count]
+        projected = self._project(x[:, :count], angles)
+        return self._attend(*projected, mask, bias, training, causal=True)
+
+    def attention_weights(self, x, mask=None, bias=None, angles=None):
+        mask = attention_mask(mask, causal_mask(ops.shape(x)[1]))
+        return super().attention_weights(x, mask, bias, angles)
 
 
 @keras.saving.register_keras_serializable("zoo")

@@ -14,8 +14,10 @@ import keras
 from keras import ops
 
 from zoo.layers.attention import (
+    CausalMixin,
     MultiHeadSelfAttention,
     attention_scores,
+    check_causal,
     scaled_dot_product_attention,
 )
 from zoo.layers.masks import attention_mask, causal_mask
@@ -41,11 +43,20 @@ def blockwise_attention(
 
     Returns:
         [B, H, T, value_dim]. A query that may attend to nothing gives zeros.
+
+    Raises:
+        ValueError: if `causal` and T != S.
     """
     length = query.shape[2]
+    mask, bias = (None if x is None else _of_rank_4(x) for x in (mask, bias))
+    if causal:
+        check_causal(query, key)
     if length is not None and length <= block_size:
         mask = attention_mask(mask, causal_mask(length) if causal else None)
         return scaled_dot_product_attention(query, key, value, mask, bias=bias)
+    if length is None:  # If T is 0, B cannot be inferred from the size of the query.
+        shape = (ops.shape(key)[0], *ops.shape(query)[1:])
+        query = ops.broadcast_to(query, shape)
     if key.shape[2] is None or key.shape[2] % block_size:
         # As blocks, it is padded by False, which hides the keys that pad the last block.
         mask = attention_mask(mask, ops.ones((1, ops.shape(key)[2]), "bool"))
@@ -62,16 +73,21 @@ def _blocks(x, axis, size):
         return x[None]
     shape = list(ops.shape(x))
     count = -(-shape[axis] // size)
+    if x.shape[axis] is None:  # XLA cannot compile a loop over no blocks
+        count = ops.maximum(count, 1)
     padding = [(0, 0)] * len(shape)
     padding[axis] = (0, count * size - shape[axis])
     x = ops.reshape(ops.pad(x, padding), (*shape[:axis], count, size, *shape[axis + 1 :]))
     return ops.moveaxis(x, axis, 0)
 
 
+def _of_rank_4(x):
+    x = ops.convert_to_tensor(x)
+    return ops.reshape(x, (*[1] * (4 - len(x.shape)), *ops.shape(x)))
+
+
 def _tiles(x, size):
     """A mask or bias, broadcastable to [B, H, T, S], in tiles: [n or 1, m or 1, B, H, b, b]."""
-    x = ops.convert_to_tensor(x)
-    x = ops.reshape(x, (*[1] * (4 - len(x.shape)), *ops.shape(x)))
     return _blocks(_blocks(x, 3, size), 3, size)
 
 
@@ -252,9 +268,9 @@ def _of_bias(bias, of_scores, n, m, dtype):
 class BlockwiseSelfAttention(MultiHeadSelfAttention):
     """`zoo.layers.MultiHeadSelfAttention` in memory that grows linearly with the length.
 
-    It has the same weights and computes the same, see `zoo.layers.blockwise_attention`. There are
-    never all attention weights to drop some of: in training, `dropout` drops keys, each for all
-    queries of a head at once (Zehui et al. 2019, "DropAttention", section 3).
+    It has the same weights and computes the same, see `zoo.layers.blockwise_attention`. The matrix
+    of all attention weights is never computed, so in training `dropout` drops whole keys, each for
+    all queries of a head (Zehui et al. 2019, "DropAttention", section 3).
 
     Args, Inputs, Output, Raises: see `zoo.layers.MultiHeadSelfAttention`. A subclass may set
     another `block_size`.
@@ -269,12 +285,8 @@ class BlockwiseSelfAttention(MultiHeadSelfAttention):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class CausalBlockwiseSelfAttention(BlockwiseSelfAttention):
-    """`zoo.layers.BlockwiseSelfAttention` of each position to itself and those before.
+class CausalBlockwiseSelfAttention(CausalMixin, BlockwiseSelfAttention):
+    """Causal `zoo.layers.BlockwiseSelfAttention`: positions attend to themselves and those before.
 
-    Its masks need not be causal, which saves memory and the time for later keys.
+    It needs no causal mask, which would have T·T entries, and skips blocks of later keys.
     """
-
-    def call(self, x, mask=None, bias=None, angles=None):
-        mask = attention_mask(mask, keys=x)
-        return self._attend(*self._project(x, angles), mask, bias, causal=True)

@@ -47,7 +47,7 @@ class SqueezeExcite(ConfigMixin, keras.layers.Layer):
 
     def channel_weights(self, x):
         """The weight of each channel: [B, C]."""
-        return ops.sigmoid(self._mlp(_spatial_mean(x)))
+        return ops.sigmoid(self._mlp(ops.mean(x, axis=(1, 2))))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -89,6 +89,7 @@ class ConvBlockAttention(SqueezeExcite):
             self.kernel_size,
             padding="same",
             use_bias=self.use_bias,
+            data_format="channels_last",
             dtype=self.dtype_policy,
             name="spatial",
         )
@@ -100,7 +101,7 @@ class ConvBlockAttention(SqueezeExcite):
 
     def channel_weights(self, x):
         """The weight of each channel: [B, C]."""
-        mean, maximum = self._mlp(_spatial_mean(x)), self._mlp(ops.max(x, axis=(1, 2)))
+        mean, maximum = self._mlp(ops.mean(x, axis=(1, 2))), self._mlp(ops.max(x, axis=(1, 2)))
         return ops.sigmoid(mean + maximum)
 
     def spatial_weights(self, x):
@@ -114,8 +115,3 @@ class ConvBlockAttention(SqueezeExcite):
         """
         pooled = [ops.mean(x, axis=-1, keepdims=True), ops.max(x, axis=-1, keepdims=True)]
         return ops.sigmoid(self.spatial(ops.concatenate(pooled, axis=-1)))
-
-
-def _spatial_mean(x):
-    """The mean of each channel, [B, C]; a sum over large images overflows in float16."""
-    return ops.cast(ops.mean(ops.cast(x, "float32"), axis=(1, 2)), x.dtype)

@@ -39,6 +39,11 @@ class TransformerDecoder(TransformerBlock):
         if memory_shape is not None:
             self.cross_attention.build(x_shape, memory_shape)
             names.append("cross_attention")
+        else:
+            # `keras.Model.quantize` refuses a model with layers that are not built.
+            parts = [f"cross_attention{end}" for end in ("", "_norm", "_scale")]
+            for part in parts if self.layer_scale is not None else parts[:2]:
+                self._layers.remove(getattr(self, part))
         self.build_residuals(names, x_shape)
 
     def call(self, x, memory=None, mask=None, memory_mask=None, bias=None, angles=None):
@@ -69,7 +74,8 @@ class TransformerDecoder(TransformerBlock):
         """Computes new positions.
 
         Args:
-            x, position, bias, angles: see `zoo.layers.MultiHeadSelfAttention.step`.
+            x: [B, T, E], the new positions.
+            position, bias, angles: see `zoo.layers.MultiHeadSelfAttention.step`.
             cache: `DecoderCache` of `length` positions.
             mask: bool, broadcastable to [B, H, T, length]: what the new positions may attend to,
                 themselves included.

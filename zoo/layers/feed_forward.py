@@ -57,7 +57,7 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         dropout: rate in [0, 1) at which hidden units are dropped in training.
         kernel_initializer: initializer of both matrices.
 
-    Input: [B, T, any width]. Output: [B, T, E].
+    Input: [B, ..., any width]. Output: [B, ..., E].
     """
 
     def __init__(

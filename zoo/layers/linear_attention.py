@@ -9,7 +9,7 @@ Axes: B batch, T queries, S keys, H heads, D head width, c chunk; n number of ch
 import keras
 from keras import ops
 
-from zoo.layers.attention import MultiHeadSelfAttention
+from zoo.layers.attention import CausalMixin, MultiHeadSelfAttention, check_causal
 from zoo.layers.masks import attention_mask
 
 CHUNK_SIZE = 128
@@ -35,13 +35,14 @@ def linear_attention(query, key, value, mask=None, causal=False, chunk_size=CHUN
         zeros.
 
     Raises:
-        ValueError: if the mask depends on the query.
+        ValueError: if the mask depends on the query, or if `causal` and T != S.
     """
     features, keys = feature_map(query), _visible(feature_map(key), mask)
     # A value of one sums the weights, which the output is divided by.
     values = ops.cast(value, features.dtype)
     values = ops.concatenate([values, ops.ones_like(values[..., :1])], axis=-1)
     if causal:
+        check_causal(query, key)
         sums = _causal_sums(features, keys, values, chunk_size)
     else:
         sums = ops.matmul(features, ops.matmul(_transposed(keys), values))
@@ -112,9 +113,9 @@ def _transposed(x):
 class LinearSelfAttention(MultiHeadSelfAttention):
     """Self-attention in several heads by `zoo.layers.linear_attention`.
 
-    The weights are those of `zoo.layers.MultiHeadSelfAttention`. There are never all attention
-    weights to drop some of: in training, `dropout` drops keys, each for all queries of a head at
-    once (Zehui et al. 2019, "DropAttention", section 3).
+    The weights are those of `zoo.layers.MultiHeadSelfAttention`. The matrix of all attention
+    weights is never computed, so in training `dropout` drops whole keys, each for all queries of a
+    head (Zehui et al. 2019, "DropAttention", section 3).
 
     Args, Output: see `zoo.layers.MultiHeadSelfAttention`.
 
@@ -148,21 +149,18 @@ class LinearSelfAttention(MultiHeadSelfAttention):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class CausalLinearSelfAttention(LinearSelfAttention):
-    """`zoo.layers.LinearSelfAttention` of each position to itself and those before.
+class CausalLinearSelfAttention(CausalMixin, LinearSelfAttention):
+    """Causal `zoo.layers.LinearSelfAttention`: positions attend to themselves and those before.
 
-    Its masks must not be causal as well. `step` attends to a cache of keys and values, as it allows
-    any mask, and takes time that is linear in the length of the cache.
+    Do not pass a causal mask: it depends on the query. `step` attends to a cache of keys and
+    values, as it allows any mask, and takes time that is linear in the length of the cache.
     """
-
-    def call(self, x, mask=None, bias=None, angles=None):
-        mask = attention_mask(mask, keys=x)
-        return self._attend(*self._project(x, angles), mask, bias, causal=True)
 
 
 def _check_bias(bias):
     if bias is not None:
         raise ValueError(
             "Linear attention has no scores that a bias could be added to. Received: a bias of "
-            f"shape {tuple(bias.shape)}. Use absolute or rotary positions, or another attention."
+            f"shape {tuple(ops.shape(bias))}. Use absolute or rotary positions, or another "
+            "attention."
         )

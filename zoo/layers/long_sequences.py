@@ -1,4 +1,4 @@
-"""Blocks for long sequences: those of `zoo.layers`, with another attention to themselves."""
+"""Blocks for long sequences: those of `zoo.layers`, with blockwise or linear self-attention."""
 
 import keras
 

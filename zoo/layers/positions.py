@@ -112,11 +112,9 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
 
     def build(self, input_shape):
         positions = self.shape if isinstance(self.shape, Integral) else math.prod(self.shape)
-        self.embeddings = self.add_weight(
-            shape=(self.num_prefix_tokens + positions, input_shape[-1]),
-            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
-            name="embeddings",
-        )
+        shape = (self.num_prefix_tokens + positions, input_shape[-1])
+        start = keras.initializers.TruncatedNormal(stddev=0.02)
+        self.embeddings = self.add_weight(shape, start, name="embeddings")
 
     def call(self, x, grid=None, start=0):
         length = ops.shape(x)[1]
@@ -136,15 +134,11 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
 
     def resized(self, grid):
         """The table for another grid: [num_prefix_tokens + rows * columns, E]."""
-        prefix = self.embeddings[: self.num_prefix_tokens]
-        width = self.embeddings.shape[-1]
+        prefix, width = self.embeddings[: self.num_prefix_tokens], self.embeddings.shape[-1]
         learned = ops.reshape(self.embeddings[self.num_prefix_tokens :], (*self.shape, width))
-        resized = ops.image.resize(
-            ops.cast(learned, "float32"),
-            grid,
-            interpolation=self.interpolation,
-            antialias=True,
-            data_format="channels_last",
+        learned, scale = ops.cast(learned, "float32"), [n / m for n, m in zip(grid, self.shape)]
+        resized = ops.image.scale_and_translate(  # unlike `resize`, XLA compiles it on TensorFlow
+            learned, (*grid, width), scale, [0.0, 0.0], (0, 1), self.interpolation
         )
         resized = ops.reshape(ops.cast(resized, prefix.dtype), (-1, width))
         return ops.concatenate([prefix, resized], axis=0)
@@ -156,9 +150,7 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
         size = self.embeddings.shape[0]
         if isinstance(length, int) and isinstance(start, int):
             if start + length > size:
-                raise ValueError(
-                    f"There are positions for {size} tokens. Received {start + length} tokens."
-                )
+                raise ValueError(f"Has positions for {size} tokens. Received {start + length}.")
             return self.embeddings[start : start + length]
         positions = start + ops.arange(length)
         found = ops.take(self.embeddings, ops.minimum(positions, size - 1), axis=0)
@@ -187,14 +179,17 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, num_heads, num_buckets=32, max_distance=128, bidirectional=True, **kwargs):
         super().__init__(**kwargs)
+        exact = num_buckets // (4 if bidirectional else 2)
+        if not 1 <= exact < max_distance:
+            raise ValueError(
+                "num_buckets // 4 (not bidirectional: // 2) must be positive and less than "
+                f"max_distance. Received: {num_buckets} buckets, max_distance={max_distance}."
+            )
         self.store(locals())
 
     def build(self, queries_shape, keys_shape):
-        self.embeddings = self.add_weight(
-            shape=(self.num_buckets, self.num_heads),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-            name="embeddings",
-        )
+        shape, start = (self.num_buckets, self.num_heads), keras.initializers.RandomNormal(0, 0.02)
+        self.embeddings = self.add_weight(shape, start, name="embeddings")
 
     def call(self, queries, keys):
         distances = ops.cast(keys, "int32")[:, None, :] - ops.cast(queries, "int32")[:, :, None]

@@ -65,6 +65,7 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
             raise ValueError(f'norm must be "pre" or "post". Received: norm={norm!r}.')
         self.store(locals())
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         policy = self.dtype_policy
         for sublayer in (*self.attention_layers, "feed_forward"):
             name = f"{sublayer}_norm"

@@ -35,6 +35,7 @@ class ResidualBlock(ConfigMixin, keras.layers.Layer):
         ratio: see `zoo.layers.SqueezeExcite`.
         groups: number of groups of channels; divides F.
         epsilon: added to the variance in the normalizations.
+        kernel_initializer: initializer of both convolutions.
 
     Input: [B, H, W, C]. Output: [B, H/strides, W/strides, F], rounded up.
 
@@ -43,7 +44,15 @@ class ResidualBlock(ConfigMixin, keras.layers.Layer):
     """
 
     def __init__(
-        self, filters, strides=1, attention=None, ratio=16, groups=8, epsilon=1e-5, **kwargs
+        self,
+        filters,
+        strides=1,
+        attention=None,
+        ratio=16,
+        groups=8,
+        epsilon=1e-5,
+        kernel_initializer="he_normal",
+        **kwargs,
     ):
         super().__init__(**kwargs)
         if attention is not None and attention not in ATTENTION:
@@ -100,7 +109,8 @@ class ResidualBlock(ConfigMixin, keras.layers.Layer):
             strides,
             padding="same" if strides == 1 else "valid",
             use_bias=False,
-            kernel_initializer="he_normal",
+            data_format="channels_last",
+            kernel_initializer=self.kernel_initializer,
             dtype=self.dtype_policy,
             name=name,
         )

@@ -31,12 +31,18 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
     `angles` of attention and of blocks.
 
     Raises:
-        ValueError: if `key_dim` is not a multiple of 2A.
+        ValueError: if `key_dim` is not a multiple of 2A, or an argument is not positive; on a call,
+            if the positions have another shape.
     """
 
     def __init__(self, key_dim, max_wavelength=10000.0, num_axes=1, **kwargs):
         super().__init__(autocast=False, **kwargs)  # positions are not rounded
-        if key_dim % (2 * num_axes):
+        if num_axes < 1 or max_wavelength <= 0:
+            raise ValueError(
+                "num_axes and max_wavelength must be positive. "
+                f"Received: num_axes={num_axes}, max_wavelength={max_wavelength}."
+            )
+        if key_dim < 1 or key_dim % (2 * num_axes):
             raise ValueError(
                 f"Rotary positions on {num_axes} axes need heads whose width is a multiple of "
                 f"{2 * num_axes}. Received: key_dim={key_dim}."
@@ -44,11 +50,18 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
         self.store(locals())
 
     def call(self, positions):
+        if math.prod(positions.shape[2:]) != self.num_axes or len(positions.shape) < 2:
+            expected = "[B, T]" if self.num_axes == 1 else f"[B, T, {self.num_axes}]"
+            raise ValueError(
+                f"Rotary positions on {self.num_axes} axes take positions of shape {expected}. "
+                f"Received: shape {tuple(positions.shape)}."
+            )
         pairs = self.key_dim // 2 // self.num_axes
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
         frequencies = ops.exp(
-            ops.arange(pairs, dtype="float32") * (-math.log(self.max_wavelength) / pairs)
+            ops.arange(pairs, dtype=dtype) * (-math.log(self.max_wavelength) / pairs)
         )
-        angles = ops.expand_dims(ops.cast(positions, "float32"), axis=-1) * frequencies
+        angles = ops.expand_dims(ops.cast(positions, dtype), axis=-1) * frequencies
         batch, length = ops.shape(positions)[:2]
         angles = ops.reshape(angles, (batch, 1, length, self.key_dim // 2))
         cosines_and_sines = ops.concatenate([ops.cos(angles), ops.sin(angles)], axis=-1)
@@ -67,7 +80,15 @@ def rotate(x, angles):
 
     Returns:
         [B, H, T, D] in the dtype of `x`.
+
+    Raises:
+        ValueError: if the heads and the angles are not of the same width.
     """
+    if angles.shape[-1] != x.shape[-1]:
+        raise ValueError(
+            f"Rotary positions for heads of width {x.shape[-1]} need key_dim={x.shape[-1]}. "
+            f"Received: angles of shape {tuple(angles.shape)}."
+        )
     cosines, sines = ops.split(ops.cast(angles, x.dtype), 2, axis=-1)
     first, second = ops.split(x, 2, axis=-1)
     turned = [first * cosines - second * sines, first * sines + second * cosines]

@@ -126,6 +126,7 @@ class CausalLM(Decoder):
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
         self.store(locals())
+        self.input_spec = keras.layers.InputSpec(ndim=2)
         self.check_positions()
         check_attention(attention, positions)
         if vocab_size < 1 or num_layers < 1:

@@ -15,6 +15,7 @@ from zoo.layers import (
     RotaryPositions,
     patch_grid,
 )
+from zoo.layers.attention import head_width
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 
@@ -105,7 +106,7 @@ class PatchModel(ZooModel):
                 RelativePositions, "column_positions", self.num_heads
             )
         elif self.positions == "rotary":
-            key_dim = self.key_dim or self.embed_dim // self.num_heads
+            key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
             arguments = (key_dim, ROTARY_MAX_WAVELENGTH, 2)
             self.patch_positions = self.layer(RotaryPositions, "patch_positions", *arguments)
         else:

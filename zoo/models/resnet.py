@@ -41,7 +41,7 @@ class ResNet(ZooModel):
         num_classes: number of logits.
         blocks_per_stage: n; the paper has networks with 3, 5, 7, 9 and 18.
         width: filters of the first stage.
-        attention, ratio, groups, epsilon: see `zoo.layers.ResidualBlock`.
+        attention, ratio, groups, epsilon, kernel_initializer: see `zoo.layers.ResidualBlock`.
 
     Input: images [B, H, W, C], floating point, already normalized.
 
@@ -62,6 +62,7 @@ class ResNet(ZooModel):
         ratio=16,
         groups=8,
         epsilon=1e-5,
+        kernel_initializer="he_normal",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -75,7 +76,8 @@ class ResNet(ZooModel):
             3,
             padding="same",
             use_bias=False,
-            kernel_initializer="he_normal",
+            data_format="channels_last",
+            kernel_initializer=kernel_initializer,
         )
         self.stem_norm = self.layer(
             keras.layers.GroupNormalization, "stem_norm", groups, epsilon=epsilon
@@ -90,6 +92,7 @@ class ResNet(ZooModel):
                 ratio=ratio,
                 groups=groups,
                 epsilon=epsilon,
+                kernel_initializer=kernel_initializer,
             )
             for index in range(_STAGES * blocks_per_stage)
         ]

@@ -130,6 +130,7 @@ class EncoderClassifier(TokenModel):
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
         self.store(locals())
+        self.input_spec = keras.layers.InputSpec(ndim=2)
         self._check()
         self._create_layers()
 
@@ -221,7 +222,8 @@ class EncoderClassifier(TokenModel):
 
 
 def _mean(x, is_real):
-    """The mean of the real tokens of each text, computed in float32: [B, T, E] to [B, E]."""
-    weights = ops.cast(is_real, "float32")[:, :, None]
-    total = ops.sum(ops.cast(x, "float32") * weights, axis=1)
+    """The mean of the real tokens of each text, in float32 or wider: [B, T, E] to [B, E]."""
+    dtype = keras.backend.result_type(x.dtype, "float32")
+    weights = ops.cast(is_real, dtype)[:, :, None]
+    total = ops.sum(ops.cast(x, dtype) * weights, axis=1)
     return ops.cast(total / ops.maximum(ops.sum(weights, axis=1), 1.0), x.dtype)

@@ -3,6 +3,7 @@
 Axes: B sequences, T tokens, K hypotheses of a sequence, E model width, V vocabulary.
 """
 
+import functools
 from numbers import Integral
 
 import keras
@@ -14,6 +15,7 @@ from zoo.layers import (
     RotaryPositions,
     SinusoidalPositions,
 )
+from zoo.layers.attention import head_width
 from zoo.layers.linear import linear
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
@@ -48,7 +50,7 @@ class TokenModel(ZooModel):
             settings = {"bidirectional": bidirectional}
             return self.layer(RelativePositions, name, self.num_heads, **settings)
         if self.positions == "rotary":
-            key_dim = self.key_dim or self.embed_dim // self.num_heads
+            key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
             return self.layer(RotaryPositions, name, key_dim)
         if self.positions == "sinusoidal":
             return self.layer(SinusoidalPositions, name)
@@ -106,6 +108,10 @@ class TokenModel(ZooModel):
             raise ValueError(
                 f"positions must be one of {POSITIONS} or a zoo.layers.SinusoidalPositions. "
                 f"Received: positions={self.positions!r}."
+            )
+        if not isinstance(self.max_length, Integral) or self.max_length < 1:
+            raise ValueError(
+                f"max_length must be a positive integer. Received: max_length={self.max_length!r}."
             )
 
 
@@ -166,11 +172,9 @@ class Decoder(TokenModel):
     def logits(self, x):
         """[B, T, V] of the last block's output [B, T, E]."""
         x = x if self.decoder_norm is None else self.decoder_norm(x)
-        if self.output_projection is not None:
-            logits = linear(self.output_projection, x)
-        else:
-            embedding = getattr(self, f"{self.decoder_side}_embedding")
-            logits = linear(lambda rows: embedding(rows, reverse=True), x)
+        embedding = getattr(self, f"{self.decoder_side}_embedding")
+        tied = functools.partial(embedding, reverse=True)
+        logits = linear(self.output_projection or tied, x)
         return logits + self.output_bias if self.logits_bias else logits
 
     def check_length(self, length):

@@ -45,7 +45,7 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
         A built `zoo.models.ViT`.
 
     Raises:
-        ValueError: if the size is unknown or incomplete.
+        ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
     """
     if patch_size is not None:
         settings["patch_size"] = patch_size
@@ -210,7 +210,7 @@ class ViT(PatchModel):
         return self._pooled(images, training)[:, 0]
 
     def features(self, images, training=None):
-        """The last block's output, normalized, without registers: [B, class tokens + N, E]."""
+        """The last block's output (see `norm`) without registers: [B, class tokens + N, E]."""
         x, prefix = self._tokens(images, training), self.num_prefix_tokens
         parts = [x[:, :prefix], x[:, prefix + self.num_registers :]]
         return ops.concatenate(parts, axis=1) if self.num_registers else x
@@ -235,7 +235,7 @@ class ViT(PatchModel):
         return (input_shape[0], self.num_classes)
 
     def _tokens(self, images, training, count=None):
-        """The last block's output for the first `count` tokens, normalized; for all by default."""
+        """The last block's output (see `norm`) for the first `count` tokens; for all by default."""
         x = self.embed(images, training)
         settings = self.position_arguments(self.grid(images.shape))
         *blocks, last = self.encoder_blocks
@@ -274,9 +274,7 @@ class ViT(PatchModel):
             )
         check_attention(self.attention, self.positions)
         if len(self.input_shape) != 3 or None in self.input_shape:
-            raise ValueError(
-                f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
-            )
+            raise ValueError(f"Images must be (H, W, C). Received: input_shape={self.input_shape}.")
         if self.num_layers < 1 or self.num_classes < 1:
             raise ValueError(
                 "num_layers and num_classes must be at least 1. "

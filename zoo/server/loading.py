@@ -114,6 +114,8 @@ def _kind(signatures):
             return "classifier"
         if names == ({"texts"}, {"labels", "probabilities", "error"}):
             return "text_classifier"
+        if names == ({"texts"}, {"generated_texts", "scores", "error"}):
+            return "generator"
     return "model"
 
 

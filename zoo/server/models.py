@@ -57,8 +57,8 @@ class Model(NamedTuple):
 
     Fields:
         name, version: str and int, as in the URL.
-        kind: "classifier", "text_classifier" or "translator" if it has their signatures, else
-            "model".
+        kind: "classifier", "text_classifier", "translator" or "generator" if it has their
+            signatures, else "model".
         folder: path it was loaded from.
         signatures: {name: `Signature`}.
         signature_def: {name: dict}, the SavedModel's `SignatureDef` protos as JSON.

@@ -12,10 +12,10 @@ _TEXT = b"hello"
 
 
 async def warm_up(batcher):
-    """Calls a classifier or translator once; other kinds of models are skipped.
+    """Calls a model of a known kind once; others are skipped.
 
-    A translator compiles its search for one short text, which takes seconds. Other shapes are
-    compiled when they first occur.
+    A translator or generator compiles its search for one short text, which takes seconds. Other
+    shapes are compiled when they first occur.
 
     Args:
         batcher: `zoo.server.batching.Batcher`.
@@ -24,9 +24,9 @@ async def warm_up(batcher):
         ServerError: if the model fails.
     """
     model = batcher.model
-    make = {"translator": _texts, "text_classifier": _texts, "classifier": _images}.get(model.kind)
-    if make is None:
+    if model.kind == "model":
         return
+    make = _images if model.kind == "classifier" else _texts
     inputs = await asyncio.to_thread(make)
     try:
         await batcher.run(DEFAULT_SIGNATURE, inputs)

@@ -45,6 +45,8 @@ CONTINUATION = "##"  # starts the "wordpiece" tokens that continue a word
 # Words of these kinds are split after so many bytes, as the time for one word grows faster than its
 # length.
 LONGEST_WORD = {"wordpiece": 100, "unigram": 200}
+# In training, "subword" splits words after so many bytes, for the same reason. Encoding is fast.
+_LONGEST_LEARNED = {**LONGEST_WORD, "subword": 1000}
 _CONTROL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>"}
 _SMALLEST = len(_CONTROL) + 256
 _VERSION = 1  # of the split patterns and the file format
@@ -230,7 +232,7 @@ class Tokenizer:
         else:
             merges, is_subword = [*self.merges], self.kind == "subword"
             model = models.BPE(vocab=ids, merges=merges, ignore_merges=not is_subword)
-        return _library_tokenizer(model, self.kind)
+        return _library_tokenizer(model, self.kind, LONGEST_WORD.get(self.kind))
 
     def _checked(self, ids):
         """Validates one sequence of ids and returns it as a list of int."""
@@ -269,7 +271,7 @@ def train_tokenizer(lines, kind="subword", vocab_size=8000):
     if first is None:
         raise TokenizerError("There is no text to train a tokenizer on: all lines are empty.")
     model, trainer = _untrained(kind, vocab_size)
-    learner = _library_tokenizer(model, kind)
+    learner = _library_tokenizer(model, kind, _LONGEST_LEARNED.get(kind))
     learner.train_from_iterator(itertools.chain([first], texts), trainer)
     learned = json.loads(learner.to_str())["model"]
     if kind == "unigram":
@@ -320,16 +322,19 @@ def _unigram_tokenizer(scores, vocab_size):
     return Tokenizer("unigram", tuple(tokens), scores=learned)
 
 
-def _library_tokenizer(model, kind):
-    """Builds the library's tokenizer: splits by the kind's pattern, then into bytes."""
+def _library_tokenizer(model, kind, longest):
+    """Builds the library's tokenizer: splits by the kind's pattern, then into bytes.
+
+    Words of more than `longest` bytes are split further, unless it is None.
+    """
     tokenizer = tokenizers.Tokenizer(model)
     pattern = tokenizers.Regex(SPLIT_PATTERNS[kind])
     steps = [
         pre_tokenizers.Split(pattern, "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ]
-    if kind in LONGEST_WORD:
-        steps.append(pre_tokenizers.FixedLength(LONGEST_WORD[kind]))
+    if longest is not None:
+        steps.append(pre_tokenizers.FixedLength(longest))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     return tokenizer
 

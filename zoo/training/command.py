@@ -1,7 +1,7 @@
 """What all recipes share: command-line flags, exit statuses and error messages."""
 
 import argparse
-import dataclasses
+import math
 import sys
 
 import tyro
@@ -51,6 +51,25 @@ def run_recipe(main, config_class, presets, description):
         sys.exit(2)
 
 
+def check_limits(config, least, most=None):
+    """Checks the settings of a recipe.
+
+    Args:
+        config: dataclass; settings that are None are not checked.
+        least: {name: smallest value}.
+        most: {name: largest value}, of those that have one.
+
+    Raises:
+        UserError: if a setting is NaN or outside its limits; the message names its flag.
+    """
+    for name, low in least.items():
+        value, high = getattr(config, name), (most or {}).get(name, math.inf)
+        if value is not None and not low <= value <= high:
+            limits = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"{flag} must be {limits}. Received: {value}.")
+
+
 def settings_of(config):
     """Returns the settings that affect the results of a run, as a dict."""
     return {name: value for name, value in vars(config).items() if name not in _RUN_OPTIONS}
@@ -61,5 +80,5 @@ def parse(arguments, config_class, presets, description):
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--dataset", default=config_class().dataset)
     dataset = first.parse_known_args(arguments)[0].dataset
-    default = presets.get(dataset) or dataclasses.replace(config_class(), dataset=dataset)
+    default = presets.get(dataset, config_class())
     return tyro.cli(config_class, args=arguments, default=default, description=description)

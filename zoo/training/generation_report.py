@@ -57,7 +57,7 @@ def _print_summary(run, metrics, samples):
     for prompt, sample in samples:
         print(f"  {prompt!r} ...\n    {sample.removeprefix(prompt)!r}")
     print(
-        f"\nperplexity         {metrics['perplexity']:.2f} of held-out tokens\n"
+        f"\nperplexity         {metrics['perplexity']:,.4g} of held-out tokens\n"
         f"bits per byte      {metrics['bits_per_byte']:.3f}\n"
         f"next token         {metrics['val_accuracy']:.2%} correct\n"
         f"tokens/s           {metrics['tokens_per_second']:,.0f} in training\n"

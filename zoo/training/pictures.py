@@ -68,6 +68,17 @@ def _draw_curves(history, path, accuracy_title, training, held_out):
     figure.savefig(path, dpi=120)
 
 
+@contextlib.contextmanager
+def _any_script():
+    """Uses all installed fonts; a character that none of them has is drawn as a box."""
+    installed = {font.name for font in fontManager.ttflist}
+    families = ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
+    with matplotlib.rc_context({"font.family": families}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+@_any_script()
 def confusion_matrix(counts, class_names, path, items="images"):
     """Plots how often items of each class were classified as each class.
 
@@ -77,15 +88,15 @@ def confusion_matrix(counts, class_names, path, items="images"):
         path: path of the PNG file.
         items: what is classified, for the title.
     """
-    classes = len(class_names)
+    classes, labels = len(class_names), _labels(class_names)
     side = min(30.0, 2.5 + 0.55 * classes)
     figure = Figure(figsize=(side + 1, side), layout="constrained")
     axes = figure.subplots()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
-    axes.set_xticks(range(classes), class_names, rotation=45, ha="right")
-    axes.set_yticks(range(classes), class_names)
+    axes.set_xticks(range(classes), labels, rotation=45, ha="right", parse_math=False)
+    axes.set_yticks(range(classes), labels, parse_math=False)
     axes.set(xlabel="predicted", ylabel="true", title=f"Confusion matrix (test {items})")
     if classes <= 30:
         for row, column in np.argwhere(counts):
@@ -95,6 +106,7 @@ def confusion_matrix(counts, class_names, path, items="images"):
     figure.savefig(path, dpi=120)
 
 
+@_any_script()
 def attention(pixels, shares, answers, class_names, path):
     """Plots images above their attention maps.
 
@@ -120,6 +132,7 @@ def attention(pixels, shares, answers, class_names, path):
             f"{name} {probability:.0%}" + ("" if right else f"\ntruly {truth}"),
             fontsize=9,
             color="black" if right else "firebrick",
+            parse_math=False,
         )
         below.imshow(picture, **look)
         below.imshow(
@@ -176,16 +189,6 @@ def cross_attention(weights, source_pieces, target_pieces, path, title=None):
         if title is not None:
             figure.suptitle(title, parse_math=False)
         figure.savefig(path, dpi=120, bbox_inches="tight")
-
-
-@contextlib.contextmanager
-def _any_script():
-    """Uses all installed fonts; a character that none of them has is drawn as a box."""
-    installed = {font.name for font in fontManager.ttflist}
-    families = ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
-    with matplotlib.rc_context({"font.family": families}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        yield
 
 
 def _labels(pieces):

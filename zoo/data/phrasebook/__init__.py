@@ -54,13 +54,13 @@ def phrasebook_pairs(count=60_000, seed=0):
 def sentence_kinds(count=20_000, seed=0):
     """Different English sentences of the grammar and their kinds, in the order they are drawn.
 
-    The kinds are action, liking, description, existence, identification, request, phrase, which is
-    a fixed phrase said to somebody, and fragment. Actions, descriptions and others are stated,
-    negated or asked.
+    The kinds are action, liking, description, existence, identification, request, phrase (a fixed
+    phrase and a name) and fragment. Actions, descriptions and others are statements, negations or
+    questions.
 
     Args:
         count: number of sentences, up to a million.
-        seed: of the choice.
+        seed: seed of the draws.
 
     Returns:
         list of (English, kind).

@@ -41,8 +41,9 @@ def beam_search(steps, shape, length, alpha):
 
     Each step considers the 2K best continuations. Those of the K best that end are added to the
     finished hypotheses; the K best of the others are continued. A sentence is done when it has K
-    finished hypotheses. With K = 1 this is greedy search. Source: Wu et al. 2016, "Google's
-    Neural Machine Translation System", section 7.
+    finished hypotheses and no other can score higher than the best of them. With K = 1 this is
+    greedy search, which is done at the first end. Source: Wu et al. 2016, "Google's Neural Machine
+    Translation System", section 7; Huang et al. 2017, "When to Finish?", section 3.
 
     Args:
         steps: `Steps`.
@@ -59,7 +60,8 @@ def beam_search(steps, shape, length, alpha):
     first = np.arange(beam_size) == 0  # the search starts with one hypothesis, not K equal ones
     live = empty._replace(log_probs=np.where(first, np.float32(0), nothing))
     finished, last = empty, np.full(shape, START_ID, np.int32)
-    while position < length and not _done(finished).all():
+    done = np.zeros(shape[0], bool)
+    while position < length and not done.all():
         log_probs = live.log_probs[..., None] + steps.log_probs(last)
         log_probs[..., [PAD_ID, START_ID]] = _NEG_INF
         parents, token, log_probs = _continuations(log_probs, 2 * beam_size)
@@ -69,7 +71,7 @@ def beam_search(steps, shape, length, alpha):
         continued.tokens[..., position] = token
 
         is_end = token == END_ID
-        is_new = is_end & (np.arange(2 * beam_size) < beam_size) & ~_done(finished)[:, None]
+        is_new = is_end & (np.arange(2 * beam_size) < beam_size) & ~done[:, None]
         ended = continued._replace(scores=np.where(is_new, continued.scores, _NEG_INF))
         pool = _concatenate(finished, ended)
         finished = pool.pick(_top(pool.scores, beam_size))
@@ -80,6 +82,7 @@ def beam_search(steps, shape, length, alpha):
         last = np.take_along_axis(token, chosen, axis=1)
         steps.follow(np.take_along_axis(parents, chosen, axis=1))
         position += 1
+        done = _done(finished, live, (position + 1, length), alpha)
     live = live._replace(scores=live.log_probs / length_penalty(position, alpha))
     return _ranked(finished, live)
 
@@ -156,9 +159,15 @@ def _top(values, count):
     return np.take_along_axis(best, order, axis=-1)
 
 
-def _done(finished):
-    """Which sentences have K finished hypotheses."""
-    return (finished.scores > _NEG_INF).all(axis=1)
+def _done(finished, live, lengths, alpha):
+    """Which sentences have K finished hypotheses that no live one, of these lengths, surpasses."""
+    is_full = (finished.scores > _NEG_INF).all(axis=1)
+    if finished.scores.shape[1] == 1:
+        return is_full
+    # A continuation scores best either at once or at the maximum length.
+    best = live.log_probs.max(axis=1)
+    bounds = [best / length_penalty(length, alpha) for length in lengths]
+    return is_full & (np.maximum(*bounds) <= finished.scores.max(axis=1))
 
 
 def _concatenate(one, other):

@@ -1,0 +1,288 @@
+"""The SavedModel of a text generator: strings in, the same continuations out, errors one by one."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import zoo
+from tests.deploy.small_models import LINES, small_generator
+from tests.deploy.test_export import follow_readme
+from tests.deploy.test_saved_model import answers_alone
+from tests.server import toys
+from zoo.__main__ import main
+from zoo.deploy.errors import ExportError
+from zoo.deploy.generator_signatures import GeneratorSignatures
+from zoo.generator import TextGenerator
+from zoo.server.loading import load_all
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+
+SEARCH = {"beam_size": 3, "length_penalty": 0.6, "max_new_tokens": 6}
+SHORT = ["", "The", "the \ue000\u0301 5", "The cat", "on the mat,"]
+# more tokens than are read at once, as many as they can be, and all in one batch with short ones
+TEXTS = [*SHORT, LINES[0][:30], "The cat sat " * 3, "7, " * 11]
+LONG = "7, " * 60
+FIRST_BYTE = 3  # token of the byte 0
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return small_generator()
+
+
+@pytest.fixture(scope="module")
+def folder(generator, tmp_path_factory):
+    """Exported by the command line."""
+    run, folder = (tmp_path_factory.mktemp("serving") / name for name in ("run", "lines/1"))
+    generator.save(run)
+    flags = "--n-best 2 --beam-size 3 --length-penalty 0.6 --max-new-tokens 6"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["export", str(run), str(folder), *flags.split()]) == 0
+    assert "generator, saved_model" in printed.getvalue()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    """As the server loads it."""
+    [model] = load_all([folder])
+    return model
+
+
+@pytest.fixture(scope="module")
+def call(model):
+    """Function (texts, signature, other inputs) -> dict of arrays."""
+
+    def call(texts, signature="uncompiled", temperature=None, top_p=None, seed=None):
+        inputs = {"texts": tf.constant(texts, tf.string)}
+        if signature == "sample":
+            inputs["temperature"] = tf.constant(temperature, tf.float32, [len(texts)])
+            inputs["top_p"] = tf.constant(top_p, tf.float32, [len(texts)])
+            inputs["seed"] = tf.constant(seed, tf.int64)
+        found = model.signatures[signature].function(**inputs)
+        return {name: tensor.numpy() for name, tensor in found.items()}
+
+    return call
+
+
+def assert_generated(found, expected, tolerance=1e-4):
+    """The same operations in a different graph; scores are sums of up to 6 logarithms."""
+    assert set(found["error"]) <= {b""}
+    for texts, scores, answers in zip(
+        found["generated_texts"], found["scores"], expected, strict=True
+    ):
+        assert [text.decode() for text in texts] == [answer.text for answer in answers]
+        np.testing.assert_allclose(scores, [answer.score for answer in answers], atol=tolerance)
+
+
+def rows(found, chosen):
+    return {name: values[chosen] for name, values in found.items()}
+
+
+def test_texts_are_continued_as_by_the_model(generator, call):
+    expected = generator.n_best(TEXTS, n=2, **SEARCH)
+    assert_generated(call(TEXTS), expected)
+    assert_generated(call(SHORT, "serving_default"), expected[: len(SHORT)])
+    lengths = {len(ids) + 1 for ids in generator.tokenizer.encode(TEXTS)}
+    assert {1, 17, 35} <= lengths and max(lengths) == 35
+
+
+def test_neighbours_do_not_matter(call):
+    together = call(TEXTS * 5)
+    for index in (1, 6):
+        alone = call([TEXTS[index]])
+        for copy in range(5):
+            of_copy = rows(together, [index + copy * len(TEXTS)])
+            assert (of_copy["generated_texts"] == alone["generated_texts"]).all()
+            np.testing.assert_allclose(of_copy["scores"], alone["scores"], atol=1e-5)
+
+
+def test_a_text_that_is_too_long_does_not_affect_the_others(generator, call):
+    tokens = len(generator.tokenizer.encode([LONG])[0]) + 1
+    found = call([LONG, "The cat", LONG * 1000])
+    assert found["error"][0] == (
+        f"The text is too long: it has {tokens} tokens. The maximum is 35 tokens.".encode()
+    )
+    assert b"bytes" in found["error"][2]
+    assert not found["scores"][::2].any() and set(found["generated_texts"][::2].flat) == {b""}
+    assert_generated(rows(found, [1]), generator.n_best(["The cat"], n=2, **SEARCH))
+
+
+def test_bytes_that_are_not_utf8_and_no_texts(generator, call):
+    expected = generator.n_best([b"the \xff cat".decode(errors="replace")], n=2, **SEARCH)
+    assert_generated(call([b"the \xff cat"]), expected)
+    assert {len(values) for values in call([]).values()} == {0}
+    assert {len(values) for values in call([], "sample", 1, 1, []).values()} == {0}
+
+
+def test_draws_depend_on_their_own_seed_alone(call):
+    texts = ["The", "The", "The", TEXTS[6], "The"]
+    found = call(texts, "sample", 1.0, 1.0, [1, 1, 2, 1, -3])["generated_texts"]
+    first, again, other, longer, negative = (tuple(row) for row in found)
+    assert len({first, other, negative}) == 3 and first == again
+    assert first[0] != first[1], "the draws of one text"
+    for text, seed, expected in (("The", 1, first), (texts[3], 1, longer)):
+        alone = call([text], "sample", 1.0, 1.0, [seed])["generated_texts"]
+        assert tuple(alone[0]) == expected and expected[0].startswith(text.strip().encode())
+
+
+def test_draws_follow_temperature_and_top_p(generator, call):
+    texts = ["The", "The cat", TEXTS[6], "The", "on"]
+    greedy = generator(texts, max_new_tokens=6)
+    found = call(texts, "sample", [1e-3, 1, 1e-3, 9, 1], [1, 1e-6, 0.5, 1, 1], [1, 2, 3, 4, 5])
+    same = [texts[0].decode() == best for texts, best in zip(found["generated_texts"], greedy)]
+    assert same == [True, True, True, False, False]
+
+
+def test_draws_follow_the_distribution(generator, call):
+    found = call(["The"] * 300, "sample", 0.5, 1.0, range(300))
+    [ids] = generator.tokenizer.encode(["The"])
+    logits = np.array(generator.model(np.array([[BOS_ID, *ids]])))[0, -1] / 0.5
+    logits[[PAD_ID, BOS_ID]] = -np.inf  # never generated
+    likely = FIRST_BYTE + np.argsort(-logits[FIRST_BYTE:][:32])[:3]  # control characters
+    drawn = [text.decode()[len("The") :] for text in found["generated_texts"].flat]
+    shares = [np.mean([text[:1] == chr(id - FIRST_BYTE) for text in drawn]) for id in likely]
+    expected = np.exp(logits[likely]) / np.exp(logits).sum()
+    # 4 standard deviations of 600 draws
+    np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.1 * 0.9 / 600))
+
+
+def test_wrong_settings_of_draws_are_errors_of_their_text(call):
+    found = call(["a"] * 6, "sample", [0, 1, np.nan, np.inf, 1, 1], [1, 0, 1, 1, 1.1, 1], [0] * 6)
+    assert [b"temperature" in error for error in found["error"]] == [1, 0, 1, 1, 0, 0]
+    assert [b"top_p" in error for error in found["error"]] == [0, 1, 0, 0, 1, 0]
+    assert [any(row) for row in found["generated_texts"]] == [0, 0, 0, 0, 0, 1]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one value for each text"):
+        call(["a", "b"], "sample", 1, 1, [1])
+
+
+MODELS = [
+    {"attention": "linear", "positions": "sinusoidal", "kind": "character", "max_length": 90},
+    {"attention": "blockwise", "positions": "rotary", "norm": "post", "kind": "word"},
+    {"precision": "mixed_bfloat16", "positions": "relative", "tie_weights": True},
+    {"attention": "blockwise", "kind": "unigram", "max_length": 16},
+    {"attention": "linear", "positions": "rotary", "kind": "wordpiece", "max_length": 33},
+    {"max_length": 1},
+]
+
+
+@pytest.mark.parametrize("settings", MODELS[1:2], ids=str)
+def test_models_with_other_layers(settings):
+    """As many new tokens as fit are generated."""
+    generator = small_generator(num_layers=1, **settings)
+    expected = generator.n_best(TEXTS)
+    signatures = GeneratorSignatures(generator, 1, 1, 0.0, None)
+    for generate, texts in (
+        (signatures.generate_uncompiled, TEXTS),
+        (signatures.generate, SHORT),  # no token before the first step, compiled by XLA
+    ):
+        found = {name: tensor.numpy() for name, tensor in generate(tf.constant(texts)).items()}
+        # scores are sums of up to 64 logarithms
+        assert_generated(found, expected[: len(texts)], 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", MODELS, ids=str)
+def test_every_kind_of_model_is_exported(settings, tmp_path):
+    generator = small_generator(**settings)
+    folder, limit = zoo.export(generator, tmp_path / "1"), generator.model.max_length
+    loaded = tf.saved_model.load(str(folder))
+    texts = [text for text in TEXTS if len(generator.tokenizer.encode([text])[0]) < limit]
+    assert len(texts) > 1 or limit == 1
+    expected = generator.n_best(texts)
+    for signature in ("serving_default", "uncompiled"):
+        found = loaded.signatures[signature](texts=tf.constant(texts))
+        if "precision" not in settings:
+            found = {name: tensor.numpy() for name, tensor in found.items()}
+            assert_generated(found, expected, 1e-3)
+        else:  # bfloat16 has 3 digits, and another token may be the most likely one
+            differences = found["scores"].numpy()[:, 0] - [best.score for [best] in expected]
+            assert np.median(np.abs(differences)) < 0.05 * 64
+    one, seed = tf.ones(len(texts)), tf.range(len(texts), dtype=tf.int64)
+    drawn = loaded.signatures["sample"](
+        texts=tf.constant(texts), temperature=one, top_p=one, seed=seed
+    )
+    assert drawn["scores"].numpy().max() < 0 and set(drawn["error"].numpy()) == {b""}
+
+
+@pytest.mark.slow
+def test_it_needs_tensorflow_alone(generator, folder, tmp_path):
+    [found] = answers_alone([(folder, {"texts": [text.encode() for text in SHORT]})], tmp_path)
+    expected = generator.n_best(SHORT, n=2, **SEARCH)
+    assert found["generated_texts"] == [best.text for answer in expected for best in answer]
+
+
+def test_the_folder_says_what_it_is(generator, folder):
+    description = json.loads((folder / "export.json").read_text())
+    assert description["kind"] == "generator"
+    lengths = {"max_prompt_length": 35, "max_length": 40}
+    assert description["search"] == {"n_best": 2, **SEARCH, **lengths}
+    assert description["tokenizer"]["kind"] == "subword"
+    assert description["checked"]["largest_difference"] <= description["checked"]["tolerance"]
+    assert {*description["signatures"]} == {"serving_default", "uncompiled", "sample"}
+
+
+@pytest.mark.slow
+def test_the_readme_is_true(generator, folder):
+    python, show, run = follow_readme(folder)
+    [[best, _]] = generator.n_best(["The"], n=2, **SEARCH)
+    for text in (python, run):
+        assert repr(best.text.encode())[2:-1] in text
+    assert "signature_def['sample']" in show
+
+
+def test_what_cannot_be_exported_is_refused(generator, tmp_path):
+    for settings, message in (
+        ({"format": "onnx"}, "This TextGenerator can be exported as a saved_model only"),
+        ({"format": "litert", "int8": True}, "as a saved_model only. Received: format='litert'"),
+        ({"top_k": 4}, "A TextGenerator has no option top_k"),
+        ({"n_best": 3, "beam_size": 2}, "beam_size must be from 3"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 40"),
+        ({"max_new_tokens": 41}, "max_new_tokens must be from 1 to 40"),
+    ):
+        with pytest.raises(ExportError, match=message):
+            zoo.export(generator, tmp_path / "1", **settings)
+    special = generator.special_tokens._replace(start=EOS_ID)
+    other = TextGenerator(generator.model, generator.tokenizer, special)
+    with pytest.raises(ExportError, match="can be exported.*start=2"):
+        zoo.export(other, tmp_path / "1")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.slow
+def test_an_export_that_answers_otherwise_is_not_kept(tmp_path, monkeypatch):
+    generator, right = small_generator(), TextGenerator.n_best
+
+    def changed(change):
+        def n_best(*args):
+            return [[best._replace(**change(best)) for best in answer] for answer in right(*args)]
+
+        return n_best
+
+    for change, message in (
+        (lambda best: {"score": best.score - 1.0}, "outputs of the SavedModel differ"),
+        (lambda best: {"text": best.text + "a"}, "The answer of the SavedModel to"),
+    ):
+        monkeypatch.setattr(TextGenerator, "n_best", changed(change))
+        with pytest.raises(ExportError, match=message):
+            zoo.export(generator, tmp_path / "lines" / "1")
+        assert not [*(tmp_path / "lines").iterdir()]
+
+
+def test_the_server_serves_it(generator, model):
+    assert model.kind == "generator"
+    assert all(signature.is_batched for signature in model.signatures.values())
+    with toys.running([model]) as (url, _, _):
+        answer = toys.post(url, {"instances": ["The cat", LONG]}, name="lines")
+        first, second = answer.json()["predictions"]
+        [expected] = generator.n_best(["The cat"], n=2, **SEARCH)
+        assert first["generated_texts"] == [best.text for best in expected]
+        assert first["error"] == "" and "too long" in second["error"]
+        settings = {"temperature": 1, "top_p": 0.9, "seed": 3}
+        instances = [{"texts": text, **settings} for text in ("The", "a", "The")]
+        request = {"signature_name": "sample", "instances": instances}
+        first, _, again = toys.post(url, request, name="lines").json()["predictions"]
+        assert first == again and first["generated_texts"][0].startswith("The")

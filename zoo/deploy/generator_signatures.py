@@ -1,0 +1,146 @@
+"""SavedModel signatures of a text generator: strings in, continued strings out.
+
+Axes: B texts, N continuations of a text, P tokens that are read at once, F others, T new tokens.
+"""
+
+import math
+
+import tensorflow as tf
+
+from zoo.deploy.text_graph import TextGraph
+from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing, programs
+from zoo.generator import NEW_TOKENS
+from zoo.translation_search import LENGTHS
+
+_LEAST = (1e-3, 1e-6)  # temperature and top_p
+_TEMPERATURE = f"temperature must be a finite number of at least {_LEAST[0]}."
+_TOP_P = f"top_p must be from {_LEAST[1]} to 1."
+_EACH = "temperature, top_p and seed must have one value for each text."
+
+
+class GeneratorSignatures:
+    """Functions for a SavedModel that runs with TensorFlow alone.
+
+    Texts are searched in the few shapes of `TextGenerator`, so that a continuation does not depend
+    on the other texts of its batch and the search is compiled only a few times. An invalid text
+    does not affect the others: its `error` says why, its continuations are empty strings and its
+    scores are 0.
+
+    Args:
+        generator: `zoo.generator.TextGenerator`.
+        n_best: N.
+        beam_size, length_penalty, max_new_tokens: see `TextGenerator.n_best`.
+    """
+
+    def __init__(self, generator, n_best, beam_size, length_penalty, max_new_tokens):
+        self._generator, self._special = generator, generator.special_tokens
+        self._limit = generator.max_prompt_length(max_new_tokens)
+        self._most = max_new_tokens or NEW_TOKENS
+        self._n_best, self._beam_size, self._alpha = n_best, beam_size, length_penalty
+        self._text_graph = TextGraph(generator.tokenizer)
+        # Everything the SavedModel must track: variables and the lookup tables of the tokenizer.
+        self.tracked = tf.Module()
+        self.tracked.weights = [variable.value for variable in generator.model.weights]
+        self.tracked.texts = self._text_graph
+        tokens = tf.TensorSpec([None, None], tf.int32)
+        specs = [tokens, tokens, tf.TensorSpec([None], tf.int32)]
+        self._compiled, self._plain = programs(self._search, specs)
+
+    def functions(self):
+        """Returns {signature: (function, `TensorSpec` of each input, description)}."""
+        texts = tf.TensorSpec([None], tf.string, "texts")
+        sample = [
+            texts,
+            tf.TensorSpec([None], tf.float32, "temperature"),
+            tf.TensorSpec([None], tf.float32, "top_p"),
+            tf.TensorSpec([None], tf.int64, "seed"),
+        ]
+        return {
+            "serving_default": (self.generate, [texts], "texts to their likeliest continuations"),
+            "uncompiled": (
+                self.generate_uncompiled,
+                [texts],
+                "the same without XLA, for servers that do not support it; slower",
+            ),
+            "sample": (
+                self.sample,
+                sample,
+                "texts to drawn continuations, with a temperature, top_p and seed for each text",
+            ),
+        }
+
+    def generate(self, texts):
+        """Continues texts, string [B]."""
+        return self._each(texts, "", lambda chosen, *prompt: self._compiled(*prompt))
+
+    def generate_uncompiled(self, texts):
+        """Continues texts, string [B], without XLA."""
+        return self._each(texts, "", lambda chosen, *prompt: self._plain(*prompt))
+
+    def sample(self, texts, temperature, top_p, seed):
+        """Draws continuations of texts, string [B]; the other inputs are [B] as well."""
+        # Without XLA, which sorts the logits of several texts more slowly.
+        settings, size = (temperature, top_p), tf.size(texts)
+        same = [tf.debugging.assert_equal(tf.size(x), size, _EACH) for x in (*settings, seed)]
+        with tf.control_dependencies(same):
+            error = tf.where(
+                (temperature >= _LEAST[0]) & (temperature < math.inf), "", _TEMPERATURE
+            )
+        error = tf.where((top_p >= _LEAST[1]) & (top_p <= 1.0), error, _TOP_P)
+
+        def draw(chosen, read, forced, length):
+            shape = [self._n_best, self._buffer(read, forced)]
+            # The draws of a text depend on its own seed and length alone.
+            uniforms = tf.map_fn(
+                lambda seed: tf.random.stateless_uniform(shape, [seed, 0], alg="philox"),
+                tf.gather(seed, chosen),
+                fn_output_signature=tf.TensorSpec([self._n_best, None], tf.float32),
+            )
+            scalars = (tf.gather(x, chosen)[:, None, None] for x in settings)
+            return self._generator.draw(read, forced, uniforms, length, *scalars)
+
+        return self._each(texts, error, draw)
+
+    def _each(self, texts, error, search):
+        """Continuations of texts without an `error`.
+
+        Args:
+            search: function (indices of texts, read int32 [B, P], forced [B, F], length [B]) ->
+                `zoo.decoding.Hypotheses`.
+        """
+        tokens, too_long = encode(self._text_graph, texts, self._limit, (self._special.start,))
+        error = tf.where(too_long == "", error, too_long)
+        sizes = tf.cast(tokens.row_lengths(), tf.int32)
+
+        def compute(chosen, width):
+            count, indices, rows = _num_read(width), filled(chosen), tf.size(chosen)
+            prompts = dense(tf.gather(tokens, indices), self._special.pad, width + 1)
+            read, forced = prompts[:, : count + 1], prompts[:, count + 1 :]
+            size = tf.gather(sizes, indices)
+            new = tf.minimum(self._most, self._generator.max_prompt_length() + 1 - size)
+            found = search(indices, read, forced, size - count - 1 + new)
+            known = tf.repeat(read[:rows, None], self._n_best, axis=1)
+
+            def decode(tokens):
+                return self._text_graph.decode(tf.concat([known, tokens], axis=-1))
+
+            return best(found, (rows, self._n_best), decode)
+
+        lengths, initial = tf.where(error == "", sizes, 0), nothing(tf.size(texts), self._n_best)
+        generated, scores = in_groups(lengths, self._limit, compute, initial)
+        return {"generated_texts": generated, "scores": scores, "error": error}
+
+    def _search(self, read, forced, length):
+        settings = (self._beam_size, self._buffer(read, forced))
+        return self._generator.search(read, forced, self._alpha, length, *settings)
+
+    def _buffer(self, read, forced):
+        """The number of forced and new tokens for which there is a buffer."""
+        most = self._generator.model.max_length + 1 - tf.shape(read)[1]
+        return tf.minimum(tf.shape(forced)[1] + self._most, most)
+
+
+def _num_read(width):
+    """`zoo.generator.num_read` of a scalar tensor."""
+    ladder = tf.constant((0, *LENGTHS))
+    return ladder[tf.searchsorted(ladder, [width])[0] - 1]
