@@ -16,7 +16,6 @@ import numpy as np  # noqa: E402
 import zoo  # noqa: E402
 from tests.parity import translation_models as models  # noqa: E402
 
-LENGTH = 64
 
 
 def write(folder, is_shared=True, dtype=None, steps=100, decoder_heads=4, **saving):
@@ -102,13 +101,14 @@ def test_tokens_are_those_of_the_published_tokenizer(folder, translator):
     assert translator.target_tokenizer.decode(ids) == texts
 
 
-def test_translations_are_those_of_generate(folder, translator):
+@pytest.mark.parametrize("length", [5, 64])  # most translations are cut off at 5
+def test_translations_are_those_of_generate(folder, translator, length):
     texts = models.source_texts()
     texts[-4:] = [f">>es<< {text}" for text in texts[-4:]]
     rows = [[*ids, 0] for ids in translator.source_tokenizer.encode(texts)]
     assert min(map(len, rows)) <= 3 and max(map(len, rows)) > 64
-    expected = models.generated(folder[1], rows, translator.special_tokens, LENGTH)
-    found = models.searched(translator, rows, LENGTH)
+    expected = models.generated(folder[1], rows, translator.special_tokens, length)
+    found = models.searched(translator, rows, length)
     assert len({tuple(row) for row in found}) > 20
     assert found == expected
 
