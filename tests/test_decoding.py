@@ -158,12 +158,9 @@ class Table:
         rows = ops.take(ops.convert_to_tensor(self.log_probs), cache.position, axis=0)
         return ops.take(rows, tokens, axis=0), cache.next()
 
-    def search(self, beam_size, alpha, rows=1):
-        length = len(self.log_probs)
-        found = beam_search(
-            self.step, _Position.first(), rows, SPECIAL, length, beam_size, alpha=alpha
-        )
-        return as_numpy(found)
+    def search(self, beam_size, alpha, rows=1, **options):
+        settings = (rows, SPECIAL, len(self.log_probs), beam_size, alpha)
+        return as_numpy(beam_search(self.step, _Position.first(), *settings, **options))
 
     def reference(self, beam_size, alpha):
         """Beam search in Python that never stops early: [(score, tokens)], the best first."""
@@ -331,10 +328,14 @@ def test_sizes_may_be_numpy_integers():
 
 
 @pytest.mark.parametrize("words, seed, beam_size", [(20, 0, 4), (6, 1, 3)])
-def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size):
+@pytest.mark.parametrize("early_stopping", ["never", False, True])
+def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size, early_stopping):
     """With few words, some sentences have enough hypotheses long before others."""
     model, source = model_of(words, spread=2.0, seed=seed), sources(8)
-    for search in (lambda s: greedy(model, s, 10), lambda s: beam(model, s, beam_size, 10)):
+    for search in (
+        lambda s: greedy(model, s, 10),
+        lambda s: beam(model, s, beam_size, 10, early_stopping=early_stopping),
+    ):
         together = search(source)
         for row in range(8):
             alone = search(source[row : row + 1])
@@ -342,13 +343,14 @@ def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size):
             np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("beam_size", [1, 2, 5])
-def test_each_sentence_has_its_own_maximum_length(beam_size):
+@pytest.mark.parametrize(
+    "beam_size, early_stopping", [(1, None), (2, "never"), (5, "never"), (2, False), (2, True)]
+)
+def test_each_sentence_has_its_own_maximum_length(beam_size, early_stopping):
     """It finds what a search of this sentence alone finds."""
     model, source, lengths = model_of(9), sources(4), [1, 6, 3, 5]
-    search = (
-        greedy_search if beam_size == 1 else functools.partial(beam_search, beam_size=beam_size)
-    )
+    settings = {"beam_size": beam_size, "early_stopping": early_stopping}
+    search = greedy_search if beam_size == 1 else functools.partial(beam_search, **settings)
     cache, each = model.start(source, 6, beam_size), ops.convert_to_tensor(lengths, "int32")
     found = as_numpy(search(model.step, cache, 4, SPECIAL, each, alpha=0.6, buffer_length=6))
     for row, length in enumerate(lengths):
@@ -498,30 +500,27 @@ def test_the_length_penalty_of_other_libraries():
     np.testing.assert_allclose(length_penalty(7, LengthPenalty(0.6)), length_penalty(7, 0.6))
 
 
-class Position(NamedTuple):
-    """A cache of a model whose distributions depend on the position alone."""
-
-    position: Any
-
-    def follow(self, parents):
-        return self
+def best_of(probabilities, early_stopping):
+    """The best of two hypotheses; `probabilities` [T, V] do not depend on the last token."""
+    table = np.log(np.broadcast_to(probabilities[:, None], (len(probabilities), 5, 5)))
+    found = Table(table).search(2, LengthPenalty(1.0, 0.0), early_stopping=early_stopping)
+    return without_padding(found.tokens[0, 0])
 
 
 @pytest.mark.parametrize("early_stopping, length", [(True, 1), (False, 1), ("never", 7)])
 def test_early_stopping(early_stopping, length):
     """After "end" and "a end", two hypotheses have ended; "a a" would score less if it ended."""
-    table = np.full((7, 5), 1e-6, "float32")
+    table = np.full((7, 5), 1e-6)
     table[:, 3] = 1.0  # "a"
     table[0, [2, 3, 4]] = 0.5, 0.3, 0.05
     table[1, [2, 3]] = 0.6, 0.4
     table[6, [2, 3]] = 1.0, 1e-6
-    table = ops.convert_to_tensor(np.log(table))
+    assert best_of(table, early_stopping) == (3,) * (length - 1) + (SPECIAL.end,)
 
-    def step(tokens, cache):
-        logits = ops.take(table, cache.position, axis=0)
-        logits = ops.broadcast_to(logits[None, None], (*tokens.shape, 5))
-        return logits, Position(cache.position + 1)
 
-    settings = (step, Position(ops.zeros((), "int32")), 1, SPECIAL, 7, 2, LengthPenalty(1.0, 0.0))
-    found = as_numpy(beam_search(*settings, early_stopping=early_stopping))
-    assert without_padding(found.tokens[0, 0]) == (3,) * (length - 1) + (SPECIAL.end,)
+@pytest.mark.parametrize("early_stopping, best", [(True, (3, 3)), (False, (3, 3)), ("never", (2,))])
+def test_early_stopping_at_the_maximum_length(early_stopping, best):
+    """There, "end" and "a end" have ended, but "a a", which is cut off, scores higher."""
+    table = np.full((2, 5), 1e-6)
+    table[:, [2, 3]] = [[0.3, 0.7], [0.1, 0.9]]
+    assert best_of(table, early_stopping) == best

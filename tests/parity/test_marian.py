@@ -17,7 +17,6 @@ import zoo  # noqa: E402
 from tests.parity import translation_models as models  # noqa: E402
 
 
-
 def write(folder, is_shared=True, dtype=None, steps=100, decoder_heads=4, **saving):
     """A folder of a random model with a shared vocabulary or two."""
     folder.mkdir()
@@ -109,7 +108,7 @@ def test_translations_are_those_of_generate(folder, translator, length):
     assert min(map(len, rows)) <= 3 and max(map(len, rows)) > 64
     expected = models.generated(folder[1], rows, translator.special_tokens, length)
     found = models.searched(translator, rows, length)
-    assert len({tuple(row) for row in found}) > 20
+    assert length < 64 or len({tuple(row) for row in found}) > 20
     assert found == expected
 
 
