@@ -13,6 +13,7 @@ from tests.deploy.small_models import LINES, small_generator
 from tests.deploy.test_export import follow_readme
 from tests.deploy.test_saved_model import answers_alone
 from tests.server import toys
+from zoo import translation_search
 from zoo.__main__ import main
 from zoo.deploy.errors import ExportError
 from zoo.deploy.generator_signatures import GeneratorSignatures
@@ -39,7 +40,12 @@ def folder(generator, tmp_path_factory):
     run, folder = (tmp_path_factory.mktemp("serving") / name for name in ("run", "lines/1"))
     generator.save(run)
     flags = "--n-best 2 --beam-size 3 --length-penalty 0.6 --max-new-tokens 6"
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    # What XLA compiles, 450 MB, stays: it is tested with fewer shapes and settings below.
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+    ):
+        patch.setattr(translation_search, "JIT_COMPILE", False)
         assert main(["export", str(run), str(folder), *flags.split()]) == 0
     assert "generator, saved_model" in printed.getvalue()
     return folder
@@ -169,6 +175,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("settings", MODELS[1:2], ids=str)
 def test_models_with_other_layers(settings):
     """As many new tokens as fit are generated."""
@@ -185,6 +192,7 @@ def test_models_with_other_layers(settings):
 
 
 @pytest.mark.slow
+@pytest.mark.xla
 @pytest.mark.parametrize("settings", MODELS, ids=str)
 def test_every_kind_of_model_is_exported(settings, tmp_path):
     generator = small_generator(**settings)

@@ -171,6 +171,7 @@ def test_the_server_serves_it(classifier, folder):
         toys.end(process)
 
 
+@pytest.mark.slow
 def test_the_command_line_exports_a_run(classifier, tmp_path, capsys):
     classifier.save(tmp_path / "run")
     assert main(["export", str(tmp_path / "run"), str(tmp_path / "1"), "--top-k", "1"]) == 0

@@ -234,7 +234,7 @@ def test_logits_of_mixed_precision_are_float32(case, policy):
     exact.set_weights(model.get_weights())
     exact = ops.convert_to_numpy(exact(*case.inputs))
     # some dozen products of numbers with 8 bits
-    assert np.sqrt(np.mean((logits - exact) ** 2)) < 0.05 * np.sqrt(np.mean(exact**2))
+    assert np.sqrt(np.mean((logits - exact) ** 2)) < 0.1 * np.sqrt(np.mean(exact**2))
     assert all(keras.backend.standardize_dtype(v.dtype) == "float32" for v in model.weights)
 
 

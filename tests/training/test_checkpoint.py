@@ -481,6 +481,8 @@ def test_a_signal_ends_a_run_after_its_step(whole, tmp_path, capsys, number, end
 
 
 def test_a_second_ctrl_c_ends_at_once():
+    # A `fit` that raised an error, in another test, has left its handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     interruption = Interruption()
     interruption.watch()
     signal.raise_signal(signal.SIGINT)  # `os.kill` may interrupt another thread

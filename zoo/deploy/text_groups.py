@@ -5,6 +5,7 @@ Axes: B texts, T tokens.
 
 import tensorflow as tf
 
+from zoo import translation_search
 from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 
@@ -110,7 +111,7 @@ def programs(graph, specs):
     """A graph as a `tf.function` compiled by XLA, and as one that is not."""
     return [
         tf.function(graph, input_signature=specs, autograph=False, jit_compile=compiled)
-        for compiled in (True, None)
+        for compiled in (translation_search.JIT_COMPILE, None)
     ]
 
 
