@@ -328,7 +328,10 @@ def test_sizes_may_be_numpy_integers():
 
 
 @pytest.mark.parametrize("words, seed, beam_size", [(20, 0, 4), (6, 1, 3)])
-@pytest.mark.parametrize("early_stopping", ["never", False, True])
+@pytest.mark.parametrize(
+    "early_stopping",
+    ["never", *(pytest.param(value, marks=pytest.mark.slow) for value in (False, True))],
+)
 def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size, early_stopping):
     """With few words, some sentences have enough hypotheses long before others."""
     model, source = model_of(words, spread=2.0, seed=seed), sources(8)

@@ -129,9 +129,8 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize(
-    "moment", ["in an epoch", pytest.param("after training", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # the other recipes resume in the same way
+@pytest.mark.parametrize("moment", ["in an epoch", "after training"])
 def test_a_resumed_run_ends_as_an_uninterrupted_one(sentences_part, tmp_path, monkeypatch, moment):
     """Also if early stopping has ended the training, and the report was interrupted."""
     from zoo.training import checkpoint, text_report

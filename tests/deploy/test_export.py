@@ -63,6 +63,7 @@ def test_every_kind_of_vit_is_exported(settings, tmp_path):
     np.testing.assert_allclose(features, pooled, atol=1e-4 if tolerance < 1e-3 else 0.2)
 
 
+@pytest.mark.slow
 def test_a_model_without_attention_maps_is_exported_without_their_signature(cbam_run, tmp_path):
     classifier = zoo.load(cbam_run[1])
     folder = zoo.export(classifier, tmp_path / "cbam" / "1")

@@ -176,6 +176,7 @@ MODELS = [
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", MODELS[1:2], ids=str)
 def test_models_with_other_layers(settings):
     """As many new tokens as fit are generated."""

@@ -66,7 +66,7 @@ def test_mixed_precision_is_exported_in_float32(tmp_path):
         {"positions": "sinusoidal", "norm": "post", "shared": "target", "activation": "relu"},
         {"positions": "learned", "shared": "all", "activation": "gelu", "num_decoder_layers": 2},
         {"positions": "relative", "shared": "none", "activation": "silu"},
-        {"positions": "rotary", "norm": "pre"},
+        pytest.param({"positions": "rotary", "norm": "pre"}, marks=pytest.mark.slow),  # ONNX has it
     ],
 )
 def test_steps_equal_the_whole(tmp_path, options):

@@ -88,10 +88,17 @@ def test_mixed_precision_is_exported_in_float32(tmp_path, precision):
     "options",
     [
         {"positions": "sinusoidal", "norm": "post", "shared": "target", "activation": "relu"},
-        {"positions": "learned", "shared": "all", "activation": "gelu", "num_decoder_layers": 2},
-        pytest.param(
-            {"positions": "relative", "shared": "none", "activation": "silu"},
-            marks=pytest.mark.slow,  # tests/deploy/test_litert.py has the same
+        *(
+            pytest.param(settings, marks=pytest.mark.slow)  # tests/deploy/test_litert.py has them
+            for settings in (
+                {
+                    "positions": "learned",
+                    "shared": "all",
+                    "activation": "gelu",
+                    "num_decoder_layers": 2,
+                },
+                {"positions": "relative", "shared": "none", "activation": "silu"},
+            )
         ),
         {"positions": "rotary", "norm": "pre"},
         {"precision": "mixed_bfloat16"},

@@ -61,13 +61,13 @@ def test_texts_are_classified_as_by_the_model(classifier, call):
     "settings",
     [
         {"pool": "mean", "positions": "relative", "norm": "pre", "pooler": False},
-        {"max_length": 4},
         *(
             pytest.param(settings, marks=pytest.mark.slow)
             for settings in (
                 {"positions": "rotary", "kind": "word"},
                 {"positions": "sinusoidal", "kind": "character", "max_length": 90},
                 {"precision": "mixed_bfloat16"},
+                {"max_length": 4},
             )
         ),
     ],

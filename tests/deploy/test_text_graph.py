@@ -206,7 +206,7 @@ def long_words(kind):
     ]
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=4)
 @given(TOKENS, st.data(), LETTERS)
 def test_any_longest_matches(tokens, data, words):
     tokens = [data.draw(st.sampled_from(["", CONTINUATION, "Ġ"])) + token for token in tokens]
@@ -214,7 +214,7 @@ def test_any_longest_matches(tokens, data, words):
     assert encode(TextGraph(tokenizer), words) == tokenizer.encode(words)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=4)
 @given(TOKENS, st.data(), LETTERS)
 def test_any_scores(tokens, data, words):
     """Few different scores, so that many splits have the same sum, or nearly."""
@@ -281,7 +281,10 @@ def test_a_graph_within_graphs_has_the_same_ids(kind):
     assert decoded(inside(tf.constant(lines()))) == lines()
 
 
-@pytest.mark.parametrize("kind", ["subword", "wordpiece", "unigram"])
+@pytest.mark.parametrize(
+    "kind",
+    ["unigram", *(pytest.param(k, marks=pytest.mark.slow) for k in ("subword", "wordpiece"))],
+)
 def test_a_process_with_tensorflow_alone_can_use_it(kind, tmp_path):
     class Served(tf.Module):
         def __init__(self):
