@@ -39,6 +39,7 @@ VIT = {
     "epsilon": 1e-3,
     "kernel_initializer": "he_normal",
     "attention": "linear",
+    "representation_dim": 12,
 }
 TRANSFORMER = {
     "source_vocab_size": 20,
@@ -47,7 +48,9 @@ TRANSFORMER = {
     "num_heads": 2,
     "num_layers": 2,
     "num_decoder_layers": 1,
+    "decoder_num_heads": 4,
     "ff_dim": 24,
+    "decoder_ff_dim": 20,
     "dropout": 0.2,
     "attention_dropout": 0.3,
     "norm": "pre",
@@ -158,7 +161,9 @@ CASES = {
         rates=("dropout", "attention_dropout"),
     ),
     "transformer, rotary positions": Case(
-        lambda **k: zoo.transformer(**{**TRANSFORMER, "positions": "rotary", **k}),
+        lambda **k: zoo.transformer(
+            **{**TRANSFORMER, "positions": "rotary", "decoder_num_heads": None, **k}
+        ),
         [{"source": _IDS, "target": _IDS[:, :4]}],
         [()],
         rates=("dropout", "attention_dropout"),
@@ -247,6 +252,7 @@ def test_channels_stay_last(case):
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_quantized_by_keras(case):
     """Every matrix product of a layer that Keras can quantize is one of 8-bit integers."""
+    keras.utils.set_random_seed(0)
     model = case.make()
     expected = ops.convert_to_numpy(model(*case.inputs))
     kernels = sum(w.name == "kernel" and len(w.shape) == 2 for w in model.weights)
@@ -254,7 +260,7 @@ def test_quantized_by_keras(case):
     dtypes = [keras.backend.standardize_dtype(w.dtype) for w in model.weights]
     assert dtypes.count("int8") >= kernels > 0
     found = ops.convert_to_numpy(model(*case.inputs))
-    np.testing.assert_allclose(found, expected, atol=0.1 * np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, atol=0.2 * np.abs(expected).max())
 
 
 @each_model
