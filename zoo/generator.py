@@ -16,7 +16,7 @@ from zoo import decoding
 from zoo.errors import TextError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import Tokenizer
-from zoo.translation_search import LENGTHS, Programs, checked, padded
+from zoo.translation_search import LENGTHS, Programs, checked, checked_draw, padded, uniforms_of
 from zoo.translation_text import encode
 
 MODEL_FILE = "model.keras"
@@ -109,12 +109,12 @@ class TextGenerator:
             TextError: see `n_best`.
         """
         n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
-        top_k, *scalars = _checked_draw(temperature, top_k, top_p)
+        top_k, *scalars = checked_draw(temperature, top_k, top_p)
 
         def search(indices, *prompt, length, buffer):
             uniforms = np.zeros((len(length), n, buffer), np.float32)
             for row, index in zip(uniforms, indices):
-                row[:] = _uniforms(seed, index, buffer, n)
+                row[:] = uniforms_of(seed, index, buffer, n)
             tensors = (*prompt, uniforms, length, *scalars)
             return self._programs.run(self.draw, *tensors, top_k=top_k)
 
@@ -126,7 +126,7 @@ class TextGenerator:
         Together, the pieces are what `sample` adds to the prompt. For the arguments see `sample`.
         """
         seed = checked("seed", seed, int, 0)
-        top_k, *scalars = _checked_draw(temperature, top_k, top_p)
+        top_k, *scalars = checked_draw(temperature, top_k, top_p)
         [tokens], most = self._encode([prompt], max_new_tokens)
         new, count = self.num_new(len(tokens), most), num_read(len(tokens))
         read, given = tokens[: count + 1], tokens[count + 1 :]
@@ -134,7 +134,7 @@ class TextGenerator:
         cache = self._programs.call(self._read, np.array([read], np.int32), length=buffer)
         token = np.array([read[-1:]], np.int32)
         before, yielded = self._text(tokens), ""
-        uniforms = _uniforms(seed, 0, buffer, 1)[:, : len(given) + new]
+        uniforms = uniforms_of(seed, 0, buffer, 1)[:, : len(given) + new]
         for position, uniform in enumerate(uniforms.T):
             inputs = (token, np.int32(position), uniform[None], cache)
             found, cache = self._programs.call(self._next, *inputs, *scalars, top_k=top_k)
@@ -302,16 +302,3 @@ def num_read(length):
     It is one of a few numbers, so that few programs are compiled.
     """
     return max(number for number in (0, *LENGTHS) if number < length)
-
-
-def _checked_draw(temperature, top_k, top_p):
-    """(top_k, temperature, top_p), the last two as scalars for a graph."""
-    top_k = None if top_k is None else checked("top_k", top_k, int, 1)
-    top_p = 1.0 if top_p is None else checked("top_p", top_p, float, 1e-6, 1.0)
-    temperature = checked("temperature", temperature, float, 1e-3)
-    return top_k, np.float32(temperature), np.float32(top_p)
-
-
-def _uniforms(seed, index, length, n):
-    """Random numbers [n, length] of a prompt, which do not depend on its neighbours."""
-    return np.random.default_rng([seed, index]).random((length, n), np.float32).T

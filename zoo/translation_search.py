@@ -206,6 +206,19 @@ def checked(name, value, kind, low=-math.inf, high=math.inf):
     return number
 
 
+def checked_draw(temperature, top_k, top_p):
+    """(top_k, temperature, top_p) of sampling, the last two as scalars for a graph."""
+    temperature = checked("temperature", temperature, float, 1e-3)
+    top_k = None if top_k is None else checked("top_k", top_k, int, 1)
+    top_p = 1.0 if top_p is None else checked("top_p", top_p, float, 1e-6, 1.0)
+    return top_k, np.float32(temperature), np.float32(top_p)
+
+
+def uniforms_of(seed, index, length, n):
+    """Random numbers [n, length] of a text, which do not depend on its neighbours."""
+    return np.random.default_rng([seed, index]).random((length, n), np.float32).T
+
+
 def _compiled(graph, shapes, **settings):
     """A function of tensors of these shapes."""
     graph = functools.partial(graph, **settings)

@@ -14,7 +14,13 @@ from zoo.decoding import SpecialTokens
 from zoo.errors import TextError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.loading import load_tokenizer
-from zoo.translation_search import TranslationSearch, checked, padded
+from zoo.translation_search import (
+    TranslationSearch,
+    checked,
+    checked_draw,
+    padded,
+    uniforms_of,
+)
 from zoo.translation_text import Alignment
 
 MODEL_FILE = "model.keras"
@@ -139,15 +145,13 @@ class Translator:
             TextError: see `n_best`.
         """
         n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
-        temperature = np.float32(checked("temperature", temperature, float, 1e-3))
-        top_k = None if top_k is None else checked("top_k", top_k, int, 1)
-        top_p = np.float32(1.0 if top_p is None else checked("top_p", top_p, float, 1e-6, 1.0))
+        top_k, *scalars = checked_draw(temperature, top_k, top_p)
 
         def search(indices, source, length, buffer):
             uniforms = np.zeros((len(source), n, buffer), np.float32)
-            for row, index in zip(uniforms, indices):  # so that a text's neighbours do not matter
-                row[:] = np.random.default_rng([seed, index]).random((buffer, n), np.float32).T
-            tensors = (source, uniforms, length, temperature, top_p)
+            for row, index in zip(uniforms, indices):
+                row[:] = uniforms_of(seed, index, buffer, n)
+            tensors = (source, uniforms, length, *scalars)
             return self._search.run(self._search.sample, *tensors, top_k=top_k)
 
         return self._each(texts, search, max_length, too_long)

@@ -8,7 +8,7 @@ import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.images import vit_classifier
-from zoo.checkpoints.mapping import Source, changed, heads, joined, merged, same, stacked
+from zoo.checkpoints.mapping import Source, changed, heads, joined, merged_dense, same, stacked
 from zoo.checkpoints.tensors import Tensors
 from zoo.data.preprocessing import ImagePreprocessing
 
@@ -21,10 +21,6 @@ def norm(path, name):
     return {f"{path}/gamma": same(f"{name}/scale"), f"{path}/beta": same(f"{name}/bias")}
 
 
-def dense(path, name):
-    return {f"{path}/kernel": merged(f"{name}/kernel"), f"{path}/bias": same(f"{name}/bias")}
-
-
 def table(is_new):
     """The table of vision_transformer, or that of big_vision, which `is_new`."""
     attention = f"{BLOCK}MultiHeadDotProductAttention_{0 if is_new else 1}"
@@ -32,7 +28,7 @@ def table(is_new):
     qkv = [f"{attention}/{name}" for name in ("query", "key", "value")]
     positions = "pos_embedding" if is_new else "Transformer/posembed_input/pos_embedding"
     return {
-        **dense("patch_embed/projection", "embedding"),
+        **merged_dense("patch_embed/projection", "embedding"),
         "class_token/tokens": stacked("cls"),
         "patch_positions/embeddings": stacked(positions),
         **norm("encoder_{i}/attention_norm", f"{BLOCK}LayerNorm_0"),
@@ -40,13 +36,13 @@ def table(is_new):
         "encoder_{i}/attention/qkv/bias": changed(
             joined(*(f"{name}/bias" for name in qkv)), np.ravel
         ),
-        **dense("encoder_{i}/attention/output_projection", f"{attention}/out"),
+        **merged_dense("encoder_{i}/attention/output_projection", f"{attention}/out"),
         **norm("encoder_{i}/feed_forward_norm", BLOCK + second),
-        **dense("encoder_{i}/feed_forward/hidden", f"{BLOCK}{mlp}/Dense_0"),
-        **dense("encoder_{i}/feed_forward/output_projection", f"{BLOCK}{mlp}/Dense_1"),
+        **merged_dense("encoder_{i}/feed_forward/hidden", f"{BLOCK}{mlp}/Dense_0"),
+        **merged_dense("encoder_{i}/feed_forward/output_projection", f"{BLOCK}{mlp}/Dense_1"),
         **norm("encoder_norm", "Transformer/encoder_norm"),
-        **dense("representation", "pre_logits"),
-        **dense("head", "head"),
+        **merged_dense("representation", "pre_logits"),
+        **merged_dense("head", "head"),
     }
 
 

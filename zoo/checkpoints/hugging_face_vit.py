@@ -87,9 +87,8 @@ def load(folder, config, tensors, options):
         "qkv_bias": config["qkv_bias"],
         "activation": activation(folder, config),
     }
-    [classes, *_] = [s[0] for n, s in tensors.shapes.items() if n.endswith("classifier.weight")] + [
-        0
-    ]
+    of_heads = (s[0] for n, s in tensors.shapes.items() if n.endswith("classifier.weight"))
+    classes = next(of_heads, 0)
     if kind == "vit":
         table = VIT
     elif kind == "deit":

@@ -6,7 +6,7 @@ from zoo.checkpoints.mapping import assign, changed
 from zoo.classifier import ImageClassifier
 from zoo.layers import LearnedPositions, patch_grid
 
-HEADS = (r"head/.*", r"distillation_head/.*", r"head_norm/.*")
+HEADS = ("head", "distillation_head", "head_norm")
 
 
 def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored, options):
@@ -35,11 +35,10 @@ def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored
     native, kept = settings["input_shape"], ()
     settings = {**settings, **options}
     if num_classes != len(class_names):
-        kept, class_names = HEADS, [str(index) for index in range(num_classes)]
-        of_heads = [
-            name for path, source in table.items() if _is_of_head(path) for name in source.names
-        ]
-        ignored = (*ignored, *of_heads)
+        kept = [f"{layer}/.*" for layer in HEADS]
+        class_names = [str(index) for index in range(num_classes)]
+        sources = [source for path, source in table.items() if path.split("/")[0] in HEADS]
+        ignored = (*ignored, *(name for source in sources for name in source.names))
         print(f"{tensors.path}: the classification head is new, with {num_classes} classes.")
     try:
         model = zoo.vit(**settings, num_classes=num_classes)
@@ -60,10 +59,6 @@ def first_head_alone(head):
         **{path: changed(source, lambda x: 2 * x) for path, source in head.items()},
         **{path: changed(source, lambda x: 0 * x) for path, source in second.items()},
     }
-
-
-def _is_of_head(path):
-    return path.split("/")[0] in ("head", "distillation_head", "head_norm")
 
 
 def _resized(table, model, native):

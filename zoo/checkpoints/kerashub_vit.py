@@ -4,7 +4,7 @@ import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.images import first_head_alone, vit_classifier
-from zoo.checkpoints.mapping import changed, heads, joined, merged, same, stacked
+from zoo.checkpoints.mapping import changed, heads, joined, merged_dense, same, stacked
 from zoo.checkpoints.tensors import Tensors
 from zoo.data.preprocessing import ImagePreprocessing
 
@@ -12,36 +12,32 @@ BLOCK = "transformer_block_{i}/"
 QKV = [f"{BLOCK}mha/{name}" for name in ("query", "key", "value")]
 
 
-def dense(path, name):
-    return {f"{path}/kernel": merged(f"{name}/kernel"), f"{path}/bias": same(f"{name}/bias")}
-
-
 def norm(path, name):
     return {f"{path}/gamma": same(f"{name}/gamma"), f"{path}/beta": same(f"{name}/beta")}
 
 
 VIT = {
-    **dense("patch_embed/projection", "patch_embedding"),
+    **merged_dense("patch_embed/projection", "patch_embedding"),
     "class_token/tokens": stacked("class_token"),
     "patch_positions/embeddings": stacked("position_embedding/embeddings"),
     **norm("encoder_{i}/attention_norm", f"{BLOCK}ln_1"),
     "encoder_{i}/attention/qkv/kernel": heads(*(f"{name}/kernel" for name in QKV)),
     "encoder_{i}/attention/qkv/bias": changed(joined(*(f"{name}/bias" for name in QKV)), np.ravel),
-    **dense("encoder_{i}/attention/output_projection", f"{BLOCK}mha/attention_output"),
+    **merged_dense("encoder_{i}/attention/output_projection", f"{BLOCK}mha/attention_output"),
     **norm("encoder_{i}/feed_forward_norm", f"{BLOCK}ln_2"),
-    **dense("encoder_{i}/feed_forward/hidden", f"{BLOCK}mlp/dense_1"),
-    **dense("encoder_{i}/feed_forward/output_projection", f"{BLOCK}mlp/dense_2"),
+    **merged_dense("encoder_{i}/feed_forward/hidden", f"{BLOCK}mlp/dense_1"),
+    **merged_dense("encoder_{i}/feed_forward/output_projection", f"{BLOCK}mlp/dense_2"),
     **norm("encoder_norm", "encoder/ln"),
-    **dense("representation", "pre_logits"),
-    **dense("head", "predictions"),
+    **merged_dense("representation", "pre_logits"),
+    **merged_dense("head", "predictions"),
 }
 DEIT = {
     **VIT,
     "class_token/tokens": stacked("class_token", "distillation_token"),
     "patch_positions/embeddings": stacked("position_embedding"),
-    **dense("encoder_{i}/feed_forward/hidden", f"{BLOCK}mlp/dense"),
-    **dense("encoder_{i}/feed_forward/output_projection", f"{BLOCK}output_layer/output"),
-    **first_head_alone(dense("head", "predictions")),
+    **merged_dense("encoder_{i}/feed_forward/hidden", f"{BLOCK}mlp/dense"),
+    **merged_dense("encoder_{i}/feed_forward/output_projection", f"{BLOCK}output_layer/output"),
+    **first_head_alone(merged_dense("head", "predictions")),
 }
 
 

@@ -67,9 +67,13 @@ def heads(*names):
     )
 
 
-def merged(name):
-    """A kernel [.., out], as Flax has them, with its other axes merged: [in, out]."""
-    return Source((name,), lambda x: x.reshape(-1, x.shape[-1]))
+def merged_dense(path, name):
+    """The entries of a dense layer as Flax and Keras have it: kernel [.., out] and bias.
+
+    The other axes of the kernel, such as heads, are merged: [in, out].
+    """
+    kernel = Source((f"{name}/kernel",), lambda x: x.reshape(-1, x.shape[-1]))
+    return {f"{path}/kernel": kernel, f"{path}/bias": same(f"{name}/bias")}
 
 
 def joined(*names):

@@ -15,7 +15,7 @@ from keras import ops
 from zoo.layers import Cache
 from zoo.layers.long_sequences import DECODERS, check_attention
 from zoo.layers.training import training_argument
-from zoo.models.tokens import Decoder
+from zoo.models.tokens import Decoder, with_size
 
 
 class Size(NamedTuple):
@@ -48,15 +48,7 @@ def causal_lm(size=None, *, vocab_size, **settings):
     Raises:
         ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
     """
-    if size is not None:
-        if size not in SIZES:
-            raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(SIZES)}.")
-        settings = {**SIZES[size]._asdict(), **settings}
-    missing = [name for name in Size._fields if name not in settings]
-    if missing:
-        raise ValueError(
-            f"Without a size such as 'gpt2', zoo.causal_lm also needs {', '.join(missing)}."
-        )
+    settings = with_size("causal_lm", size, SIZES, settings, Size._fields)
     model = CausalLM(vocab_size, **{"name": "causal_lm", **settings})
     model.build()
     return model

@@ -11,7 +11,7 @@ from keras import ops
 
 from zoo.layers import TransformerEncoder, padding_mask
 from zoo.layers.training import training_argument
-from zoo.models.tokens import TokenModel
+from zoo.models.tokens import TokenModel, with_size
 
 
 class Size(NamedTuple):
@@ -50,16 +50,7 @@ def text_classifier(size=None, *, vocab_size, num_classes, **settings):
     Raises:
         ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
     """
-    if size is not None:
-        if size not in SIZES:
-            raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(SIZES)}.")
-        settings = {**SIZES[size]._asdict(), **settings}
-    missing = [name for name in Size._fields if name not in settings]
-    if missing:
-        raise ValueError(
-            "Without a size such as 'bert_base', zoo.text_classifier also needs "
-            f"{', '.join(missing)}."
-        )
+    settings = with_size("text_classifier", size, SIZES, settings, Size._fields)
     settings = {"name": "text_classifier", **settings}
     model = EncoderClassifier(vocab_size, num_classes, **settings)
     model.build()

@@ -185,3 +185,29 @@ class Decoder(TokenModel):
                 f"There are learned positions for {self.max_length} tokens (max_length). "
                 f"Received: length={length}."
             )
+
+
+def with_size(function, size, sizes, settings, required):
+    """The settings of a published size, overridden by those that are given.
+
+    Args:
+        function: name of the function that builds the model, for messages.
+        size: a name in `sizes`, or None.
+        sizes: {name: NamedTuple of settings}.
+        settings: dict.
+        required: names of settings that must be given without a size.
+
+    Raises:
+        ValueError: if the size is unknown or incomplete.
+    """
+    if size is not None:
+        if size not in sizes:
+            raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(sizes)}.")
+        settings = {**sizes[size]._asdict(), **settings}
+    missing = [name for name in required if name not in settings]
+    if missing:
+        raise ValueError(
+            f"Without a size such as {next(iter(sizes))!r}, zoo.{function} also needs "
+            f"{', '.join(missing)}."
+        )
+    return settings

@@ -11,7 +11,7 @@ from keras import ops
 
 from zoo.layers import Cache, TransformerDecoder, TransformerEncoder, padding_mask
 from zoo.layers.training import training_argument
-from zoo.models.tokens import INSIDE_ATTENTION, Decoder
+from zoo.models.tokens import INSIDE_ATTENTION, Decoder, with_size
 
 
 class Size(NamedTuple):
@@ -45,15 +45,8 @@ def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
     Raises:
         ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
     """
-    if size is not None:
-        if size not in SIZES:
-            raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(SIZES)}.")
-        settings = {**SIZES[size]._asdict(), **settings}
-    missing = [n for n in ("embed_dim", "num_heads", "num_layers") if n not in settings]
-    if missing:
-        raise ValueError(
-            f"Without a size such as 'base', zoo.transformer also needs {', '.join(missing)}."
-        )
+    required = ("embed_dim", "num_heads", "num_layers")
+    settings = with_size("transformer", size, SIZES, settings, required)
     settings = {"name": "transformer", **settings}
     model = Transformer(source_vocab_size, target_vocab_size, **settings)
     model.build()
