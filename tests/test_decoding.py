@@ -93,17 +93,21 @@ def every_hypothesis(vocab_size, length):
             yield (*tokens, SPECIAL.end)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_the_widest_beam_finds_what_trying_everything_finds(alpha):
+@pytest.fixture(scope="module")
+def log_probs():
+    """{hypothesis: its log-probability} for each of two sources."""
     model, source = model_of(), sources(2)
     every = list(every_hypothesis(6, LENGTH))
     assert len(every) == 1 + 3 + 9 + 27
+    return [{t: log_prob(model, source[row : row + 1], t) for t in every} for row in range(2)]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_the_widest_beam_finds_what_trying_everything_finds(log_probs, alpha):
+    model, source, every = model_of(), sources(2), [*log_probs[0]]
     found = beam(model, source, beam_size=3**LENGTH + len(every), alpha=alpha)
     for row in range(2):
-        scores = {
-            tokens: log_prob(model, source[row : row + 1], tokens) / penalty(tokens, alpha)
-            for tokens in every
-        }
+        scores = {t: log_probs[row][t] / penalty(t, alpha) for t in every}
         ranked = sorted(every, key=scores.get, reverse=True)
         np.testing.assert_allclose(
             found.scores[row, : len(every)], [scores[t] for t in ranked], atol=TOLERANCE

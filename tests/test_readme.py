@@ -65,6 +65,7 @@ def test_zoo_commands_run(home, capsys):
         assert main(command[3:]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_serve_command_serves_until_sigterm(exported):
     [command] = [command for command in zoo_commands() if "serve" in command]
     command = [sys.executable, *command[1:], "--port", "0"]  # its port may be in use

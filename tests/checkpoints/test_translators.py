@@ -69,11 +69,7 @@ def test_saved_and_loaded(case, tmp_path):
     assert loaded.n_best(TEXTS, 2) == translator.n_best(TEXTS, 2)
 
 
-@pytest.mark.parametrize(
-    "case",
-    ["marian", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m2m100", "mbart50"))],
-    indirect=True,
-)
+@pytest.mark.slow
 def test_the_saved_model_translates_strings_alike(case, tmp_path):
     _, translator = case
     model = tf.saved_model.load(zoo.export(translator, tmp_path / "1", n_best=2))

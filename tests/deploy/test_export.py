@@ -152,6 +152,7 @@ def follow_readme(folder):
     return process.stdout.split("$ ")
 
 
+@pytest.mark.slow
 def test_the_readme_of_a_classifier_is_true(digits_export):
     image = tf.io.encode_jpeg(np.full((20, 20, 1), 90, np.uint8)).numpy()
     (digits_export / "image.jpg").write_bytes(image)
@@ -165,6 +166,7 @@ def test_the_readme_of_a_classifier_is_true(digits_export):
     assert f"[[b'{best.decode()}'" in run
 
 
+@pytest.mark.slow
 def test_the_readme_of_a_translator_is_true(translator, phrasebook_export):
     python, show, run = follow_readme(phrasebook_export)
     [expected] = translator(["hello world"])

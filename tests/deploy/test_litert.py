@@ -63,10 +63,15 @@ def test_mixed_precision_is_exported_in_float32(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"positions": "sinusoidal", "norm": "post", "shared": "target", "activation": "relu"},
         {"positions": "learned", "shared": "all", "activation": "gelu", "num_decoder_layers": 2},
-        {"positions": "relative", "shared": "none", "activation": "silu"},
-        pytest.param({"positions": "rotary", "norm": "pre"}, marks=pytest.mark.slow),  # ONNX has it
+        *(
+            pytest.param(settings, marks=pytest.mark.slow)
+            for settings in (
+                {"norm": "post", "shared": "target", "activation": "relu"},
+                {"positions": "relative", "shared": "none", "activation": "silu"},
+                {"positions": "rotary", "norm": "pre"},
+            )
+        ),
     ],
 )
 def test_steps_equal_the_whole(tmp_path, options):

@@ -100,8 +100,8 @@ def test_mixed_precision_is_exported_in_float32(tmp_path, precision):
                 {"positions": "relative", "shared": "none", "activation": "silu"},
             )
         ),
-        {"positions": "rotary", "norm": "pre"},
-        {"precision": "mixed_bfloat16"},
+        pytest.param({"positions": "rotary", "norm": "pre"}, marks=pytest.mark.slow),
+        pytest.param({"precision": "mixed_bfloat16"}, marks=pytest.mark.slow),
     ],
 )
 def test_steps_equal_the_whole(tmp_path, options):

@@ -32,16 +32,17 @@ def random_mask(*shape):
 
 
 @pytest.mark.parametrize(
-    "mask_shape, bias_shape",
+    "mask_shape, bias_shape, size",
     [
-        (None, None),
-        ((B, 1, T, S), None),
-        ((B, 1, 1, S), (1, H, T, S)),
-        ((1, 1, T, 1), (B, 1, 1, S)),
-        (None, (1, H, T, 1)),
+        (None, None, 4),  # which divides neither length
+        ((B, 1, T, S), None, 4),
+        ((B, 1, 1, S), (1, H, T, S), 4),
+        ((1, 1, T, 1), (B, 1, 1, S), 4),
+        (None, (1, H, T, 1), 4),
+        ((B, 1, T, S), (1, H, T, 1), 9),
+        ((B, 1, 1, S), None, 1),
     ],
 )
-@pytest.mark.parametrize("size", [1, 4, 9])  # 4 divides neither length
 def test_equals_attention_at_once(mask_shape, bias_shape, size):
     inputs = [normal(B, H, T, 5), normal(B, H, S, 5, seed=1), normal(B, H, S, 7, seed=2)]
     inputs += [] if bias_shape is None else [normal(*bias_shape, seed=3)]
