@@ -281,6 +281,7 @@ def answers_alone(requests, tmp_path):
     return [json.loads(line) for line in process.stdout.splitlines()[-len(requests) :]]
 
 
+@pytest.mark.slow
 def test_exports_need_tensorflow_alone(
     classifier, translator, digits_export, phrasebook_export, sentences, tmp_path
 ):

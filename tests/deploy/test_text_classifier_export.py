@@ -147,6 +147,7 @@ def test_what_cannot_be_exported_is_refused(classifier, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_an_export_that_answers_otherwise_is_not_kept(tmp_path, monkeypatch):
     right = TextClassifier.probabilities
     monkeypatch.setattr(TextClassifier, "probabilities", lambda *args: right(*args) * 0.9)

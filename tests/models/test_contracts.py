@@ -190,6 +190,8 @@ CASES = {
     ),
 }
 each_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+_CLASSES = {name: case for name, case in CASES.items() if "," not in name}  # one case of each
+each_class = pytest.mark.parametrize("case", _CLASSES.values(), ids=_CLASSES.keys())
 
 
 def test_no_argument_has_its_default():
@@ -220,9 +222,9 @@ def test_paths(case):
     contracts.check_paths(case.make())
 
 
-@pytest.mark.parametrize("name", ["vit", "transformer", "causal_lm", "text_classifier"])
-def test_dropout_acts_in_fit(name):
-    contracts.check_dropout_acts_in_fit(CASES[name])
+@each_class
+def test_dropout_acts_in_fit(case):
+    contracts.check_dropout_acts_in_fit(case)
 
 
 @each_model
@@ -248,7 +250,7 @@ def test_channels_stay_last(case):
     contracts.check_channels_stay_last(case)
 
 
-@each_model
+@each_class
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_quantized_by_keras(case):
     """Every matrix product of a layer that Keras can quantize is one of 8-bit integers."""

@@ -69,7 +69,7 @@ def test_a_busy_server_that_is_stopped_loses_nothing(home):
     assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize("calls, expected", [(0, 0), (1, 1)])
+@pytest.mark.parametrize("calls, expected", [pytest.param(0, 0, marks=pytest.mark.slow), (1, 1)])
 def test_a_grace_time_that_is_over(home, calls, expected):
     """Interrupted without work it ends at once; with work that lasts, after the grace time."""
     process, _, url = start(home, shutdown_grace=0.5)
