@@ -107,6 +107,7 @@ def test_the_metrics_are_those_of_the_saved_model(digits_run):
     assert metrics["epochs"] == len(rows) == 2
 
 
+@pytest.mark.slow
 def test_the_convolutional_model_has_the_same_files_except_attention_maps(digits_run, cbam_run):
     process, folder = cbam_run
     assert process.returncode == 0, process.stderr
