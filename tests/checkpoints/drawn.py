@@ -16,6 +16,18 @@ def images(height, width, channels=3):
     return random.normal(size=(2, height, width, channels)).astype("float32")
 
 
+def scanned(tensors):
+    """Google's tensors with one for all blocks, as big_vision writes them."""
+    found = {}
+    for name, value in tensors.items():
+        if "encoderblock_" not in name:
+            found[name] = value
+        elif "encoderblock_0" in name:
+            blocks = [tensors[name.replace("_0/", f"_{index}/", 1)] for index in range(2)]
+            found[name.replace("encoderblock_0", "encoderblock")] = np.stack(blocks)
+    return found
+
+
 def _tensor(name, shape):
     random = np.random.default_rng(zlib.crc32(name.encode()))
     values = random.normal(0.0, 0.3, shape)

@@ -68,18 +68,6 @@ def test_timm(kind, tmp_path):
         assert classifier.preprocessing.image_size == (height, width)
 
 
-def scanned(tensors):
-    """One tensor for all blocks, in half precision, as big_vision writes it."""
-    found = {}
-    for name, value in tensors.items():
-        if "encoderblock_" not in name:
-            found[name] = value
-        elif "encoderblock_0" in name:
-            blocks = [tensors[name.replace("_0/", f"_{index}/", 1)] for index in range(2)]
-            found[name.replace("encoderblock_0", "encoderblock")] = np.stack(blocks)
-    return found
-
-
 def in_bfloat16(tensors):
     return {name: value.astype(ml_dtypes.bfloat16) for name, value in tensors.items()}
 
@@ -90,7 +78,7 @@ def test_google(kind, tmp_path):
     expected = golden["logits"]["32x32"]
     found = zoo.load(write_npz(tmp_path / "a.npz", golden)).model(images)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-    found = zoo.load(write_npz(tmp_path / "b.npz", golden, scanned)).model(images)
+    found = zoo.load(write_npz(tmp_path / "b.npz", golden, drawn.scanned)).model(images)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     found = zoo.load(write_npz(tmp_path / "c.npz", golden, in_bfloat16)).model(images)
     # weights of 8 bits: 0.4 % each

@@ -1,32 +1,28 @@
 """KerasHub's presets of ViT and DeiT: folders with config.json, loaded by keras-hub itself."""
 
+import functools
+
 import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.images import first_head_alone, vit_classifier
-from zoo.checkpoints.mapping import changed, heads, joined, merged_dense, same, stacked
+from zoo.checkpoints.mapping import feed_forward, merged_dense, norm, stacked
 from zoo.checkpoints.tensors import Tensors
 from zoo.data.preprocessing import ImagePreprocessing
 
 BLOCK = "transformer_block_{i}/"
 QKV = [f"{BLOCK}mha/{name}" for name in ("query", "key", "value")]
-
-
-def norm(path, name):
-    return {f"{path}/gamma": same(f"{name}/gamma"), f"{path}/beta": same(f"{name}/beta")}
-
-
+FEED_FORWARD = "encoder_{i}/feed_forward"
+norm = functools.partial(norm, gamma="/gamma", beta="/beta")
 VIT = {
     **merged_dense("patch_embed/projection", "patch_embedding"),
     "class_token/tokens": stacked("class_token"),
     "patch_positions/embeddings": stacked("position_embedding/embeddings"),
     **norm("encoder_{i}/attention_norm", f"{BLOCK}ln_1"),
-    "encoder_{i}/attention/qkv/kernel": heads(*(f"{name}/kernel" for name in QKV)),
-    "encoder_{i}/attention/qkv/bias": changed(joined(*(f"{name}/bias" for name in QKV)), np.ravel),
+    **merged_dense("encoder_{i}/attention/qkv", *QKV, to_heads=True),
     **merged_dense("encoder_{i}/attention/output_projection", f"{BLOCK}mha/attention_output"),
     **norm("encoder_{i}/feed_forward_norm", f"{BLOCK}ln_2"),
-    **merged_dense("encoder_{i}/feed_forward/hidden", f"{BLOCK}mlp/dense_1"),
-    **merged_dense("encoder_{i}/feed_forward/output_projection", f"{BLOCK}mlp/dense_2"),
+    **feed_forward(FEED_FORWARD, f"{BLOCK}mlp/dense_1", f"{BLOCK}mlp/dense_2", merged_dense),
     **norm("encoder_norm", "encoder/ln"),
     **merged_dense("representation", "pre_logits"),
     **merged_dense("head", "predictions"),
@@ -35,9 +31,8 @@ DEIT = {
     **VIT,
     "class_token/tokens": stacked("class_token", "distillation_token"),
     "patch_positions/embeddings": stacked("position_embedding"),
-    **merged_dense("encoder_{i}/feed_forward/hidden", f"{BLOCK}mlp/dense"),
-    **merged_dense("encoder_{i}/feed_forward/output_projection", f"{BLOCK}output_layer/output"),
-    **first_head_alone(merged_dense("head", "predictions")),
+    **feed_forward(FEED_FORWARD, f"{BLOCK}mlp/dense", f"{BLOCK}output_layer/output", merged_dense),
+    **first_head_alone(VIT),
 }
 
 
@@ -55,11 +50,8 @@ def load(folder, options):
     if is_task and model.pooling != "token":
         raise CheckpointError(f"{folder}: pooling {model.pooling!r} is not supported.")
     weights = {_name(weight.path): weight for weight in model.weights}
-    tensors = Tensors(
-        folder,
-        {name: weight.numpy for name, weight in weights.items()},
-        {name: tuple(weight.shape) for name, weight in weights.items()},
-    )
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    tensors = Tensors(folder, {name: weight.numpy for name, weight in weights.items()}, shapes)
     is_distilled = "distillation_token" in tensors
     settings = {
         "input_shape": tuple(config["image_shape"]),
@@ -73,10 +65,8 @@ def load(folder, options):
         "num_class_tokens": 1 + is_distilled,
         "representation_dim": tensors.shapes.get("pre_logits/bias", (None,))[0],
     }
-    names = [str(index) for index in range(model.num_classes)] if is_task else []
     images = _preprocessing(settings["input_shape"], getattr(model, "preprocessor", None))
-    table = DEIT if is_distilled else VIT
-    return vit_classifier(tensors, table, settings, images, names, (), options)
+    return vit_classifier(tensors, DEIT if is_distilled else VIT, settings, images, options)
 
 
 def _name(path):

@@ -1,5 +1,6 @@
 """Tensors by name, read one by one: safetensors, PyTorch files and NumPy archives."""
 
+import functools
 import json
 import pathlib
 from collections.abc import Mapping
@@ -65,6 +66,28 @@ class Tensors(Mapping):
 
         return self.renamed(rename)
 
+    def unstacked(self, stack, block):
+        """The same tensors, those of all blocks [L, ..] block by block.
+
+        Args:
+            stack: beginning of the names of these tensors.
+            block: the same for one block, with ``{i}`` for its index.
+        """
+        readers, shapes = {}, {}
+        for name, shape in self.shapes.items():
+            if not name.startswith(stack):
+                readers[name], shapes[name] = self._readers[name], shape
+                continue
+            read = functools.cache(self._readers[name])
+            for index in range(*shape[:1]):
+                one = name.replace(stack, block.replace("{i}", str(index)), 1)
+                readers[one], shapes[one] = functools.partial(_item, read, index), shape[1:]
+        return Tensors(self.path, readers, shapes)
+
+
+def _item(read, index):
+    return read()[index]
+
 
 def read_folder(folder):
     """The tensors of a folder in Hugging Face's layout, also in several files."""
@@ -118,11 +141,7 @@ def _safetensors(path):
 
     with safetensors.safe_open(path, "np") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    return Tensors(path, {name: _reader(read, name) for name in shapes}, shapes)
-
-
-def _reader(function, name):
-    return lambda: function(name)
+    return Tensors(path, {name: functools.partial(read, name) for name in shapes}, shapes)
 
 
 def _npz(path):
@@ -136,7 +155,7 @@ def _npz(path):
         return array.view(ml_dtypes.bfloat16) if array.dtype == "V2" else array
 
     shapes = {name: _npy_shape(archive, name) for name in archive.files}
-    return Tensors(path, {name: _reader(read, name) for name in archive.files}, shapes)
+    return Tensors(path, {name: functools.partial(read, name) for name in archive.files}, shapes)
 
 
 def _npy_shape(archive, name):
