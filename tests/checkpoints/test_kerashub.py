@@ -8,6 +8,7 @@ import pytest
 import zoo
 from tests.checkpoints import drawn
 from zoo.checkpoints import CheckpointError
+from zoo.checkpoints.kerashub_vit import preprocessing
 
 SIZES = {"image_shape": (32, 48, 3), "patch_size": 8, "num_layers": 2, "num_heads": 3}
 SIZES |= {"hidden_dim": 24, "layer_norm_epsilon": 1e-3}
@@ -34,33 +35,33 @@ def with_drawn_weights(model):
     return model
 
 
-@pytest.mark.parametrize(
-    "family, settings", [("ViT", {}), ("ViT", {"use_mha_bias": False}), ("DeiT", {})]
-)
+@pytest.mark.parametrize("family, settings", [("ViT", {"use_mha_bias": False}), ("DeiT", {})])
 def test_features(family, settings, tmp_path):
     published, images = backbone(family, **settings), drawn.images(32, 48)
     published.save_to_preset(tmp_path)
     with pytest.raises(CheckpointError, match="no classification head. Pass num_classes"):
         zoo.load(tmp_path)
     found = zoo.load(tmp_path, num_classes=3).model.features(images)
-    np.testing.assert_allclose(found, published.predict(images, verbose=0), atol=TOLERANCE)
+    np.testing.assert_allclose(found, published(images), atol=TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    "family, settings", [("ViT", {}), ("ViT", {"intermediate_dim": 20}), ("DeiT", {})]
-)
+@pytest.mark.parametrize("family, settings", [("ViT", {"intermediate_dim": 20}), ("DeiT", {})])
 def test_logits(family, settings, tmp_path):
     published, images = classifier(family, **settings), drawn.images(32, 48)
     published.save_to_preset(tmp_path)
-    expected = published.predict(images, verbose=0)
+    expected = published(images)
     assert np.ptp(expected) > 1
     np.testing.assert_allclose(zoo.load(tmp_path).model(images), expected, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("crop", [True, False])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_pixels(crop, interpolation, tmp_path):
-    """Tolerance: one level of 255, as only the zoo rounds to whole levels."""
+def test_pixels(crop, interpolation):
+    """Tolerance: one level of 255, as only the zoo rounds to whole levels.
+
+    KerasHub crops before it resizes: at these sizes neither rounds the crop, and its border, where
+    the zoo also sees what is beyond, is left out.
+    """
     converter = keras_hub.layers.ViTImageConverter(
         image_size=(32, 48),
         scale=[1 / 127.5, 1 / 100, 1 / 60],
@@ -69,17 +70,12 @@ def test_pixels(crop, interpolation, tmp_path):
         interpolation=interpolation,
         antialias=True,
     )
-    preprocessor = keras_hub.models.ViTImageClassifierPreprocessor(converter)
-    classifier("ViT", preprocessor).save_to_preset(tmp_path)
-    found = zoo.load(tmp_path)
-    random = np.random.default_rng(0)
-    for height, width in ((40, 72), (75, 50), (64, 96)):
+    settings, random = preprocessing((32, 48, 3), converter), np.random.default_rng(0)
+    for size in ((40, 70), (50, 60), (64, 96)):
         coarse = random.integers(0, 256, (5, 7, 3)).astype("float32")
-        image = keras.ops.image.resize(coarse, (height, width), interpolation="bilinear")
-        image = np.asarray(image).round().astype("uint8")
-        expected = np.asarray(converter(image))
-        levels = found.preprocess([image])[0] - expected
-        levels = np.abs(levels * np.asarray(found.preprocessing.std)) * 255
+        image = np.asarray(keras.ops.image.resize(coarse, size)).round().astype("uint8")
+        found = settings.normalise(settings.read(image))
+        levels = np.abs((found - converter(image)) * settings.std)[2:-2, 2:-2] * 255
         assert levels.max() < 1.01
 
 

@@ -1,16 +1,17 @@
 """KerasHub's presets of ViT and DeiT: folders with config.json, loaded by keras-hub itself."""
 
 import functools
+import re
 
 import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.images import first_head_alone, vit_classifier
-from zoo.checkpoints.mapping import feed_forward, merged_dense, norm, stacked
+from zoo.checkpoints.mapping import feed_forward, merged_dense, norm, stacked, zeros
 from zoo.checkpoints.tensors import Tensors
 from zoo.data.preprocessing import ImagePreprocessing
 
-BLOCK = "transformer_block_{i}/"
+BLOCK = "encoder/transformer_block_{i}/"
 QKV = [f"{BLOCK}mha/{name}" for name in ("query", "key", "value")]
 FEED_FORWARD = "encoder_{i}/feed_forward"
 norm = functools.partial(norm, gamma="/gamma", beta="/beta")
@@ -52,7 +53,10 @@ def load(folder, options):
     weights = {_name(weight.path): weight for weight in model.weights}
     shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
     tensors = Tensors(folder, {name: weight.numpy for name, weight in weights.items()}, shapes)
-    is_distilled = "distillation_token" in tensors
+    table = DEIT if "distillation_token" in tensors else VIT
+    if not config["use_mha_bias"]:
+        bias = zeros(config["hidden_dim"])
+        table = {**table, "encoder_{i}/attention/output_projection/bias": bias}
     settings = {
         "input_shape": tuple(config["image_shape"]),
         "patch_size": config["patch_size"][0],
@@ -62,35 +66,31 @@ def load(folder, options):
         "ff_dim": config.get("mlp_dim", config.get("intermediate_dim")),
         "epsilon": config["layer_norm_epsilon"],
         "qkv_bias": config["use_mha_bias"],
-        "num_class_tokens": 1 + is_distilled,
-        "representation_dim": tensors.shapes.get("pre_logits/bias", (None,))[0],
+        "num_class_tokens": len(table["class_token/tokens"].names),
+        "representation_dim": shapes.get("pre_logits/bias", (None,))[0],
     }
-    images = _preprocessing(settings["input_shape"], getattr(model, "preprocessor", None))
-    return vit_classifier(tensors, DEIT if is_distilled else VIT, settings, images, options)
+    converter = getattr(getattr(model, "preprocessor", None), "image_converter", None)
+    images = preprocessing(settings["input_shape"], converter)
+    return vit_classifier(tensors, table, settings, images, options)
 
 
 def _name(path):
-    """The path of a weight without the first layer; blocks are counted from 1 in KerasHub."""
-    *_, block, name = path.rpartition("transformer_block_")
-    if block:
-        index, _, rest = name.partition("/")
-        return f"transformer_block_{int(index) - 1}/{rest}"
-    first, _, rest = path.partition("/")
-    return "encoder/" + rest if first.endswith("_encoder") else rest if "_" in first else path
+    """The name of a weight; blocks are counted from 1 in KerasHub."""
+    path = re.sub(r"^(vit|deit)_(patching_and_embedding/)?", "", path)
+    return re.sub(r"(?<=_block_)\d+", lambda match: str(int(match[0]) - 1), path)
 
 
-def _preprocessing(shape, preprocessor):
-    *size, channels = shape
-    converter = getattr(preprocessor, "image_converter", None)
+def preprocessing(input_shape, converter):
+    """What a preset's image converter does; it may be None."""
+    *size, channels = input_shape
     scale, offset = getattr(converter, "scale", 1 / 127.5), getattr(converter, "offset", -1.0)
     scale, offset = (np.broadcast_to(value, channels).astype(float) for value in (scale, offset))
-    stretched = not getattr(converter, "crop_to_aspect_ratio", True)
     return ImagePreprocessing(
         image_size=tuple(size),
         channels=channels,
         mean=tuple((-offset / scale / 255).tolist()),
         std=tuple((1 / scale / 255).tolist()),
-        resize=tuple(size) if stretched else None,
+        resize=None if getattr(converter, "crop_to_aspect_ratio", True) else tuple(size),
         interpolation=getattr(converter, "interpolation", "bilinear"),
         antialias=getattr(converter, "antialias", False),
     )
