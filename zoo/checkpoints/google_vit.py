@@ -4,8 +4,7 @@ import functools
 
 import numpy as np
 
-from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.images import count_blocks, position_grid, vit_classifier
+from zoo.checkpoints.images import count_blocks, image_size, vit_classifier
 from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, stacked
 from zoo.data.preprocessing import ImagePreprocessing
 
@@ -43,19 +42,17 @@ def load(tensors, options):
     shapes, is_new = tensors.shapes, any("/MlpBlock_0/" in name for name in tensors)
     entries, has_token = table(is_new), "cls" in tensors
     names = {path: source.names[0].replace("{i}", "0") for path, source in entries.items()}
-    try:
-        patch_size, _, channels, embed_dim = shapes["embedding/kernel"]
-        num_heads = shapes[names["encoder_{i}/attention/qkv/kernel"]][1]
-        ff_dim = shapes[names["encoder_{i}/feed_forward/hidden/kernel"]][1]
-    except (KeyError, ValueError, IndexError) as error:
-        raise CheckpointError(f"{tensors.path} is no ViT of Google: {error}.") from None
+    patch_size, _, channels, embed_dim = tensors.shape("embedding/kernel", 4)
+    _, num_heads, _ = tensors.shape(names["encoder_{i}/attention/qkv/kernel"], 3)
+    _, ff_dim = tensors.shape(names["encoder_{i}/feed_forward/hidden/kernel"], 2)
     positions, has_prefix = names["patch_positions/embeddings"], False
     if positions in tensors:
-        grid, has_prefix = position_grid(tensors, positions, has_token)
+        size, has_prefix = image_size(tensors, positions, has_token, patch_size)
     else:
-        grid = [side // patch_size for side in options.get("input_shape", (224, 224))[:2]]
-        entries["patch_positions/embeddings"] = Source((), lambda: sincos_2d(*grid, embed_dim))
-    size = tuple(side * patch_size for side in grid)
+        size = tuple(options.get("input_shape", (224, 224))[:2])
+        rows, columns = (side // patch_size for side in size)
+        fixed = Source((), lambda: sincos_2d(rows, columns, embed_dim))
+        entries["patch_positions/embeddings"] = fixed
     settings = {
         "input_shape": (*size, channels),
         "patch_size": patch_size,

@@ -60,10 +60,8 @@ def preprocessing(folder, config, size):
         config: of the model.
         size: (H, W) of the model.
     """
-    path, channels = (
-        pathlib.Path(folder) / "preprocessor_config.json",
-        config.get("num_channels", 3),
-    )
+    path = pathlib.Path(folder) / "preprocessor_config.json"
+    channels = config.get("num_channels", 3)
     half = (0.5,) * channels
     if not path.is_file():
         return ImagePreprocessing(size, channels, half, half)

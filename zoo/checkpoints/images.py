@@ -1,6 +1,9 @@
 """From the tensors and the metadata of a Vision Transformer to a classifier."""
 
+import functools
 import math
+
+import numpy as np
 
 import zoo
 from zoo.checkpoints.errors import CheckpointError
@@ -61,22 +64,18 @@ def count_blocks(shapes, block):
     return len({match[1] for match in map(pattern(block).match, shapes) if match})
 
 
-def position_grid(tensors, name, prefix, grid=()):
-    """The grid of learned positions (rows, columns), and whether class tokens have some, too.
+def image_size(tensors, name, prefix, patch_size, size=()):
+    """The image size (H, W) of learned positions [1, n, E], and whether class tokens have some.
 
-    Args:
-        tensors: `zoo.checkpoints.tensors.Tensors`.
-        name: of the positions [1, n, E].
-        prefix: number of class tokens.
-        grid: what the metadata says; a square by default.
+    `prefix` is the number of class tokens, `size` that of the metadata, by default a square.
     """
-    positions = tensors.shapes[name][1]
+    positions = tensors.shape(name, 3)[1]
     for of_prefix in (0, prefix):
-        side = math.isqrt(max(positions - of_prefix, 0))
-        rows, columns = grid or (side, side)
-        if rows * columns == positions - of_prefix:
-            return (rows, columns), of_prefix > 0
-    expected = "{} x {} patches".format(*grid) if grid else "a square image"
+        side = math.isqrt(max(positions - of_prefix, 0)) * patch_size
+        height, width = size or (side, side)
+        if height * width == (positions - of_prefix) * patch_size**2:
+            return (height, width), of_prefix > 0
+    expected = "{} x {} pixels".format(*size) if size else "a square image"
     raise CheckpointError(
         f"{tensors.path}: {name} has {positions} positions, which are not those of {expected}."
     )
@@ -87,12 +86,11 @@ def first_head_alone(table):
 
     Our logits are the mean of both heads: here of twice the first one and of zeros.
     """
-    entries = {}
-    for name in ("kernel", "bias"):
-        source = table[f"head/{name}"]
-        entries[f"head/{name}"] = changed(source, lambda x: 2 * x)
-        entries[f"distillation_head/{name}"] = changed(source, lambda x: 0 * x)
-    return entries
+    return {
+        f"{layer}/{name}": changed(table[f"head/{name}"], functools.partial(np.multiply, factor))
+        for layer, factor in (("head", 2), ("distillation_head", 0))
+        for name in ("kernel", "bias")
+    }
 
 
 def _resized(table, model, native):

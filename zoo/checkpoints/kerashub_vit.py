@@ -1,15 +1,12 @@
-"""KerasHub's presets of ViT and DeiT: folders with config.json, loaded by keras-hub itself."""
+"""KerasHub's presets of ViT and DeiT (keras_hub/src/models/vit and deit)."""
 
 import functools
-import re
 
 import numpy as np
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.images import first_head_alone, vit_classifier
-from zoo.checkpoints.mapping import feed_forward, merged_dense, norm, stacked, zeros
-from zoo.checkpoints.tensors import Tensors
-from zoo.data.preprocessing import ImagePreprocessing
+from zoo.checkpoints.kerashub import preprocessing, read_preset
+from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, stacked
 
 BLOCK = "encoder/transformer_block_{i}/"
 QKV = [f"{BLOCK}mha/{name}" for name in ("query", "key", "value")]
@@ -39,23 +36,10 @@ DEIT = {
 
 def load(folder, options):
     """The classifier of a preset, see `zoo.load`."""
-    import keras_hub
-
-    is_task = (folder / "task.json").is_file()
-    kind = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
-    try:
-        model = kind.from_preset(str(folder))
-    except Exception as error:  # keras-hub raises anything
-        raise CheckpointError(f"{folder} cannot be loaded by keras-hub: {error}") from None
-    config = (model.backbone if is_task else model).get_config()
-    if is_task and model.pooling != "token":
-        raise CheckpointError(f"{folder}: pooling {model.pooling!r} is not supported.")
-    weights = {_name(weight.path): weight for weight in model.weights}
-    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-    tensors = Tensors(folder, {name: weight.numpy for name, weight in weights.items()}, shapes)
+    config, tensors, converter = read_preset(folder)
     table = DEIT if "distillation_token" in tensors else VIT
     if not config["use_mha_bias"]:
-        bias = zeros(config["hidden_dim"])
+        bias = Source((), lambda: np.zeros(config["hidden_dim"]))
         table = {**table, "encoder_{i}/attention/output_projection/bias": bias}
     settings = {
         "input_shape": tuple(config["image_shape"]),
@@ -67,30 +51,7 @@ def load(folder, options):
         "epsilon": config["layer_norm_epsilon"],
         "qkv_bias": config["use_mha_bias"],
         "num_class_tokens": len(table["class_token/tokens"].names),
-        "representation_dim": shapes.get("pre_logits/bias", (None,))[0],
+        "representation_dim": tensors.shapes.get("pre_logits/bias", (None,))[0],
     }
-    converter = getattr(getattr(model, "preprocessor", None), "image_converter", None)
     images = preprocessing(settings["input_shape"], converter)
     return vit_classifier(tensors, table, settings, images, options)
-
-
-def _name(path):
-    """The name of a weight; blocks are counted from 1 in KerasHub."""
-    path = re.sub(r"^(vit|deit)_(patching_and_embedding/)?", "", path)
-    return re.sub(r"(?<=_block_)\d+", lambda match: str(int(match[0]) - 1), path)
-
-
-def preprocessing(input_shape, converter):
-    """What a preset's image converter does; it may be None."""
-    *size, channels = input_shape
-    scale, offset = getattr(converter, "scale", 1 / 127.5), getattr(converter, "offset", -1.0)
-    scale, offset = (np.broadcast_to(value, channels).astype(float) for value in (scale, offset))
-    return ImagePreprocessing(
-        image_size=tuple(size),
-        channels=channels,
-        mean=tuple((-offset / scale / 255).tolist()),
-        std=tuple((1 / scale / 255).tolist()),
-        resize=None if getattr(converter, "crop_to_aspect_ratio", True) else tuple(size),
-        interpolation=getattr(converter, "interpolation", "bilinear"),
-        antialias=getattr(converter, "antialias", False),
-    )

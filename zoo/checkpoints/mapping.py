@@ -3,10 +3,7 @@
 A table says for each variable of a model, by its path without the name of the model, which tensors
 of the file it is made of, and how:
 
-    {
-        "encoder_{i}/attention/qkv/kernel": linear("layer.{i}.q.weight", "layer.{i}.k.weight", ..),
-        "head/bias": same("classifier.bias"),
-    }
+    {"encoder_{i}/norm/gamma": same("layer.{i}.norm.weight"), "head/kernel": linear("head.weight")}
 
 ``{i}`` stands for the index of a block.
 """
@@ -25,7 +22,7 @@ class Source(NamedTuple):
     """What a variable is made of.
 
     Fields:
-        names: of the tensors, with ``{i}`` for the index of the block.
+        names: of the tensors.
         convert: function (array, ...) -> the variable's value.
         invert: function (the variable's value, number of tensors) -> list of arrays, or None.
     """
@@ -72,15 +69,14 @@ def merged_dense(path, *names, to_heads=False):
 
     Kernels [.., out], or [in, heads, width] `to_heads`, become matrices, and biases vectors.
     """
+    kernels, biases = ([f"{name}/{part}" for name in names] for part in ("kernel", "bias"))
 
     def convert(*arrays):
         shapes = [(len(x), -1) if to_heads else (-1, x.shape[-1]) for x in arrays]
         return np.concatenate([x.reshape(shape) for x, shape in zip(arrays, shapes)], axis=-1)
 
-    return {
-        f"{path}/kernel": Source(tuple(f"{name}/kernel" for name in names), convert),
-        f"{path}/bias": changed(joined(*(f"{name}/bias" for name in names)), np.ravel),
-    }
+    bias = changed(joined(*biases), np.ravel)
+    return {f"{path}/kernel": Source(tuple(kernels), convert), f"{path}/bias": bias}
 
 
 def joined(*names):
@@ -104,11 +100,6 @@ def patches(name, channels=3):
         lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]),
         lambda x, _: [_convolution(x, channels)],
     )
-
-
-def zeros(*shape):
-    """Zeros, for a bias that the published model does not have."""
-    return Source((), lambda: np.zeros(shape, np.float32))
 
 
 def changed(source, function):
@@ -165,17 +156,17 @@ def assign(model, tensors, table, ignored=(), kept=()):
 def _value(tensors, names, source, path, variable):
     """The value of a variable at a path."""
     arrays = [tensors[name] for name in names]
-    found = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays))
     try:
         value = np.asarray(source.convert(*arrays), variable.dtype)
+        if value.shape == tuple(variable.shape):
+            return value
+        reason = f"would give {path} the shape {value.shape}"
     except (TypeError, ValueError, IndexError) as error:
-        raise CheckpointError(f"{tensors.path}: {found} cannot become {path}: {error}.") from None
-    if value.shape != tuple(variable.shape):
-        raise CheckpointError(
-            f"{tensors.path}: {found} would give {path} the shape {value.shape}. "
-            f"Its shape in the model is {tuple(variable.shape)}."
-        )
-    return value
+        reason = f"cannot become {path}: {error}"
+    found = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays))
+    raise CheckpointError(
+        f"{tensors.path}: {found} {reason}. Its shape in the model is {tuple(variable.shape)}."
+    )
 
 
 def collect(model, table):
@@ -190,7 +181,6 @@ def collect(model, table):
 
 
 def pattern(path):
-    """The regular expression of a path with ``{i}``."""
     return re.compile(re.escape(path).replace(r"\{i\}", r"(\d+)"))
 
 

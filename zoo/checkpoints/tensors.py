@@ -49,30 +49,27 @@ class Tensors(Mapping):
     def __contains__(self, name):  # that of `Mapping` reads the tensor
         return name in self._readers
 
-    def renamed(self, rename):
-        """The same tensors by other names: `rename` is a function of a name."""
-        return Tensors(
-            self.path,
-            {rename(name): read for name, read in self._readers.items()},
-            {rename(name): shape for name, shape in self.shapes.items()},
-        )
+    def shape(self, name, length):
+        """The shape of a tensor that the model must have, with this number of axes."""
+        found = self.shapes.get(name)
+        if found is None or len(found) != length:
+            expected = f"{self.path} has no tensor {name} of {length} axes, which every model has"
+            raise CheckpointError(f"{expected}. Its shape is {found}." if found else f"{expected}.")
+        return found
 
     def without_prefix(self, *prefixes):
         """The same tensors, each without the first of these prefixes that it has."""
-
-        def rename(name):
-            found = next((p for p in prefixes if name.startswith(p)), "")
-            return name.removeprefix(found)
-
-        return self.renamed(rename)
+        names = {
+            name: name.removeprefix(next(filter(name.startswith, prefixes), "")) for name in self
+        }
+        return Tensors(
+            self.path,
+            {names[name]: read for name, read in self._readers.items()},
+            {names[name]: shape for name, shape in self.shapes.items()},
+        )
 
     def unstacked(self, stack, block):
-        """The same tensors, those of all blocks [L, ..] block by block.
-
-        Args:
-            stack: beginning of the names of these tensors.
-            block: the same for one block, with ``{i}`` for its index.
-        """
+        """The same tensors, those whose names begin with `stack` [L, ..] as L of names `block`."""
         readers, shapes = {}, {}
         for name, shape in self.shapes.items():
             if not name.startswith(stack):
@@ -81,12 +78,9 @@ class Tensors(Mapping):
             read = functools.cache(self._readers[name])
             for index in range(*shape[:1]):
                 one = name.replace(stack, block.replace("{i}", str(index)), 1)
-                readers[one], shapes[one] = functools.partial(_item, read, index), shape[1:]
+                readers[one] = lambda read=read, index=index: read()[index]
+                shapes[one] = shape[1:]
         return Tensors(self.path, readers, shapes)
-
-
-def _item(read, index):
-    return read()[index]
 
 
 def read_folder(folder):

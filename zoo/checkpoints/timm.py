@@ -12,11 +12,7 @@ SUPPORTED = {"crop_mode": ("center", "squash"), "interpolation": ("bicubic", "bi
 def preprocessing(path, config, input_shape, is_imagenet):
     """What timm does to evaluate: `zoo.data.preprocessing.ImagePreprocessing`.
 
-    Args:
-        path: of the file, for messages.
-        config: the settings of config.json; empty for a file alone.
-        input_shape: (H, W, C) of the model.
-        is_imagenet: whether the default is to normalize by mean and deviation of ImageNet, not 0.5.
+    A file alone has an empty `config`; `is_imagenet` tells the default of mean and deviation.
     """
     *size, channels = input_shape
     mean, std = IMAGENET if is_imagenet else ((0.5,) * channels,) * 2

@@ -1,18 +1,19 @@
 """timm's files of ViT, DeiT and DINOv2 (timm/models/vision_transformer.py and deit.py)."""
 
+import numpy as np
+
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.images import count_blocks, position_grid, vit_classifier
-from zoo.checkpoints.mapping import dense, feed_forward, norm, patches, same, stacked, zeros
+from zoo.checkpoints.images import count_blocks, image_size, vit_classifier
+from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
 from zoo.checkpoints.timm import preprocessing
 
-IGNORED, BLOCK = ("mask_token",), "blocks.{i}."
+BLOCK = "blocks.{i}."
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16, 1536: 24, 1664: 16}
 POOLS = {"token": "cls", "avg": "mean"}
 TABLE = {
     "patch_embed/projection/kernel": patches("patch_embed.proj.weight"),
     "patch_embed/projection/bias": same("patch_embed.proj.bias"),
     "patch_positions/embeddings": stacked("pos_embed"),
-    "class_token/tokens": stacked("cls_token"),
     "registers/tokens": stacked("reg_token"),
     **norm("embedding_norm", "norm_pre"),
     **norm("encoder_{i}/attention_norm", f"{BLOCK}norm1"),
@@ -33,40 +34,36 @@ def load(tensors, config, options):
     """The classifier of a file, see `zoo.load`; `config` is that of a folder, or empty."""
     tensors = tensors.without_prefix("module.", "backbone.")
     config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
-    try:
-        settings = infer(tensors, config)
-    except (KeyError, ValueError, IndexError) as error:
-        raise CheckpointError(f"{tensors.path} is no ViT of timm: {error!r}.") from None
-    table = TABLE
-    if "dist_token" in tensors:
-        table = {**table, "class_token/tokens": stacked("cls_token", "dist_token")}
+    settings = infer(tensors, config)
+    tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
+    table = {**TABLE, "class_token/tokens": stacked(*tokens)}
     if "patch_embed.proj.bias" not in tensors:
-        table = {**table, "patch_embed/projection/bias": zeros(settings["embed_dim"])}
+        table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(settings["embed_dim"]))
     settings["num_heads"] = config.get("num_heads", HEADS.get(settings["embed_dim"]))
     if not options.get("num_heads", settings["num_heads"]):
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
-    is_imagenet = "dist_token" in tensors or settings["layer_scale"] is not None  # DeiT and DINOv2
+    is_imagenet = len(tokens) == 2 or settings["layer_scale"] is not None  # DeiT, DINOv2
     images = preprocessing(tensors.path, config, settings["input_shape"], is_imagenet)
-    names = config.get("label_names")
-    return vit_classifier(tensors, table, settings, images, options, names, IGNORED)
+    classes = config.get("label_names")
+    return vit_classifier(tensors, table, settings, images, options, classes, ["mask_token"])
 
 
 def infer(tensors, config):
     """The arguments of `zoo.vit`, from the shapes of the tensors."""
     shapes = tensors.shapes
-    embed_dim, channels, patch_size, _ = shapes["patch_embed.proj.weight"]
-    ff_dim = shapes["blocks.0.mlp.fc2.weight"][1]
+    embed_dim, channels, patch_size, _ = tensors.shape("patch_embed.proj.weight", 4)
+    _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
     prefix = ("cls_token" in shapes) + ("dist_token" in shapes)
-    grid = [side // patch_size for side in config.get("input_size", ())[1:]]
-    grid, prefix_positions = position_grid(tensors, "pos_embed", prefix, grid)
-    gated = shapes["blocks.0.mlp.fc1.weight"][0] == 2 * ff_dim
+    size = config.get("input_size", ())[1:]
+    size, prefix_positions = image_size(tensors, "pos_embed", prefix, patch_size, size)
+    gated = tensors.shape("blocks.0.mlp.fc1.weight", 2)[0] == 2 * ff_dim
     quick = "quickgelu" in config.get("architecture", "")
     has_mean = "fc_norm.weight" in shapes or not prefix
     pool = config.get("global_pool") or ("avg" if has_mean else "token")
     if pool not in POOLS:
         raise CheckpointError(f"{tensors.path}: global_pool {pool!r} is not supported.")
     return {
-        "input_shape": (*(side * patch_size for side in grid), channels),
+        "input_shape": (*size, channels),
         "patch_size": patch_size,
         "embed_dim": embed_dim,
         "num_layers": count_blocks(shapes, BLOCK),
