@@ -4,6 +4,16 @@ import zlib
 
 import numpy as np
 
+TORCH_SHAPES = {  # of the recorded files of PyTorch, see tests/parity/record_torch.py
+    "half": (3, 4),
+    "bfloat16": (2, 3),
+    "whole": (5,),
+    "parameter": (2, 2),
+    "transposed": (4, 3),
+    "scalar": (),
+    "empty": (0, 3),
+}
+
 
 def tensors(shapes):
     """{name: float32 array}: weights that matter, whatever their order."""
@@ -30,6 +40,6 @@ def scanned(tensors):
 
 def _tensor(name, shape):
     random = np.random.default_rng(zlib.crc32(name.encode()))
-    values = random.normal(0.0, 0.3, shape)
+    values = np.asarray(random.normal(0.0, 0.3, shape))
     is_norm = "norm" in name.lower() and name.endswith(("weight", "scale"))
     return (values + 1.0 if is_norm else values).astype("float32")

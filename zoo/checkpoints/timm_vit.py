@@ -34,8 +34,8 @@ def load(tensors, config, options):
     """The classifier of a file, see `zoo.load`; `config` is that of a folder, or empty."""
     tensors = tensors.without_prefix("module.", "backbone.")
     config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
-    settings = infer(tensors, config)
     tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
+    settings = infer(tensors, len(tokens), config)
     table = {**TABLE, "class_token/tokens": stacked(*tokens)}
     if "patch_embed.proj.bias" not in tensors:
         table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(settings["embed_dim"]))
@@ -48,12 +48,11 @@ def load(tensors, config, options):
     return vit_classifier(tensors, table, settings, images, options, classes, ["mask_token"])
 
 
-def infer(tensors, config):
-    """The arguments of `zoo.vit`, from the shapes of the tensors."""
+def infer(tensors, prefix, config):
+    """The arguments of `zoo.vit`, from the shapes of the tensors; `prefix` class tokens."""
     shapes = tensors.shapes
     embed_dim, channels, patch_size, _ = tensors.shape("patch_embed.proj.weight", 4)
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
-    prefix = ("cls_token" in shapes) + ("dist_token" in shapes)
     size = config.get("input_size", ())[1:]
     size, prefix_positions = image_size(tensors, "pos_embed", prefix, patch_size, size)
     gated = tensors.shape("blocks.0.mlp.fc1.weight", 2)[0] == 2 * ff_dim
