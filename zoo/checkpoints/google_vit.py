@@ -46,7 +46,7 @@ def load(tensors, options):
     _, num_heads, _ = tensors.shape(names["encoder_{i}/attention/qkv/kernel"], 3)
     _, ff_dim = tensors.shape(names["encoder_{i}/feed_forward/hidden/kernel"], 2)
     positions, has_prefix = names["patch_positions/embeddings"], False
-    if positions in tensors:
+    if positions in tensors or not is_new:
         size, has_prefix = image_size(tensors, positions, has_token, patch_size)
     else:
         size = tuple(options.get("input_shape", (224, 224))[:2])

@@ -72,11 +72,11 @@ class Tensors(Mapping):
         """The same tensors, those whose names begin with `stack` [L, ..] as L of names `block`."""
         readers, shapes = {}, {}
         for name, shape in self.shapes.items():
-            if not name.startswith(stack):
+            if not (name.startswith(stack) and shape):
                 readers[name], shapes[name] = self._readers[name], shape
                 continue
             read = functools.cache(self._readers[name])
-            for index in range(*shape[:1]):
+            for index in range(shape[0]):
                 one = name.replace(stack, block.replace("{i}", str(index)), 1)
                 readers[one] = lambda read=read, index=index: read()[index]
                 shapes[one] = shape[1:]

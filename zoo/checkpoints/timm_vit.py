@@ -37,7 +37,7 @@ def load(tensors, config, options):
     tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
     settings = infer(tensors, len(tokens), config)
     table = {**TABLE, "class_token/tokens": stacked(*tokens)}
-    if "patch_embed.proj.bias" not in tensors:
+    if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
         table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(settings["embed_dim"]))
     settings["num_heads"] = config.get("num_heads", HEADS.get(settings["embed_dim"]))
     if not options.get("num_heads", settings["num_heads"]):
