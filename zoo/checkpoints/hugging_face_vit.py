@@ -69,7 +69,7 @@ def load(folder, config, tensors, options):
     elif is_dino:
         table, ff_dim = DINOV2, settings["embed_dim"] * config.get("mlp_ratio", 4)
         settings |= {"pool": "cls+mean", "layer_scale": 1.0}
-        settings["num_registers"] = config.get("num_register_tokens", 0)
+        settings["num_registers"] = tensors.shapes.get("embeddings.register_tokens", (1, 0))[1]
         if config.get("use_swiglu_ffn"):
             table, settings["activation"] = {**DINOV2, **GIANT}, "swiglu"
             ff_dim = (int(ff_dim * 2 / 3) + 7) // 8 * 8
