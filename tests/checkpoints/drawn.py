@@ -4,6 +4,16 @@ import zlib
 
 import numpy as np
 
+TORCH_SHAPES = {  # of the recorded files of PyTorch, see tests/parity/record_torch.py
+    "half": (3, 4),
+    "bfloat16": (2, 3),
+    "whole": (5,),
+    "parameter": (2, 2),
+    "transposed": (4, 3),
+    "scalar": (),
+    "empty": (0, 3),
+}
+
 
 def tensors(shapes):
     """{name: float32 array}: weights that matter, whatever their order."""
@@ -16,8 +26,20 @@ def images(height, width, channels=3):
     return random.normal(size=(2, height, width, channels)).astype("float32")
 
 
+def scanned(tensors):
+    """Google's tensors with one for all blocks, as big_vision writes them."""
+    found = {}
+    for name, value in tensors.items():
+        if "encoderblock_" not in name:
+            found[name] = value
+        elif "encoderblock_0" in name:
+            blocks = [tensors[name.replace("_0/", f"_{index}/", 1)] for index in range(2)]
+            found[name.replace("encoderblock_0", "encoderblock")] = np.stack(blocks)
+    return found
+
+
 def _tensor(name, shape):
     random = np.random.default_rng(zlib.crc32(name.encode()))
-    values = random.normal(0.0, 0.3, shape)
+    values = np.asarray(random.normal(0.0, 0.3, shape))
     is_norm = "norm" in name.lower() and name.endswith(("weight", "scale"))
     return (values + 1.0 if is_norm else values).astype("float32")

@@ -4,6 +4,7 @@ import collections
 import io
 import json
 import os
+import pathlib
 import pickle
 import sys
 import types
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from tests.checkpoints import drawn
 from zoo.checkpoints import CheckpointError
 from zoo.checkpoints.tensors import read_file, read_folder
 
+GOLDENS = pathlib.Path(__file__).parent / "goldens"
 RANDOM = np.random.default_rng(0)
 ARRAYS = {
     "a": RANDOM.normal(size=(3, 4)).astype("float32"),
@@ -117,6 +120,20 @@ def assert_equal(found):
 def test_files_of_pytorch(tmp_path, torch_names, write, wrap):
     write(tmp_path / "model.bin", wrap(state_dict()), ARRAYS)
     assert_equal(read_file(tmp_path / "model.bin"))
+
+
+@pytest.mark.parametrize("name", ["torch_new.pth", "torch_old.pth"])
+def test_files_that_pytorch_wrote(name):
+    """Recorded by tests/parity/record_torch.py."""
+    found, expected = read_file(GOLDENS / name), drawn.tensors(drawn.TORCH_SHAPES)
+    expected["half"] = expected["half"].astype("float16")
+    expected["bfloat16"] = expected["bfloat16"].astype(ml_dtypes.bfloat16)
+    expected["whole"] = (100 * expected["whole"]).astype("int64")
+    expected["view"] = expected["transposed"].T
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
 
 
 def test_safetensors_and_archives(tmp_path):

@@ -68,18 +68,6 @@ def test_timm(kind, tmp_path):
         assert classifier.preprocessing.image_size == (height, width)
 
 
-def scanned(tensors):
-    """One tensor for all blocks, in half precision, as big_vision writes it."""
-    found = {}
-    for name, value in tensors.items():
-        if "encoderblock_" not in name:
-            found[name] = value
-        elif "encoderblock_0" in name:
-            blocks = [tensors[name.replace("_0/", f"_{index}/", 1)] for index in range(2)]
-            found[name.replace("encoderblock_0", "encoderblock")] = np.stack(blocks)
-    return found
-
-
 def in_bfloat16(tensors):
     return {name: value.astype(ml_dtypes.bfloat16) for name, value in tensors.items()}
 
@@ -90,7 +78,7 @@ def test_google(kind, tmp_path):
     expected = golden["logits"]["32x32"]
     found = zoo.load(write_npz(tmp_path / "a.npz", golden)).model(images)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-    found = zoo.load(write_npz(tmp_path / "b.npz", golden, scanned)).model(images)
+    found = zoo.load(write_npz(tmp_path / "b.npz", golden, drawn.scanned)).model(images)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     found = zoo.load(write_npz(tmp_path / "c.npz", golden, in_bfloat16)).model(images)
     # weights of 8 bits: 0.4 % each
@@ -98,9 +86,10 @@ def test_google(kind, tmp_path):
 
 
 def test_google_with_a_representation_layer(tmp_path):
-    """The logits are those of the head on tanh of the layer."""
-    golden = GOOGLE["vision_transformer"]
+    """The logits of the 21,843 classes are those of the head on tanh of the layer."""
+    golden = {**GOOGLE["vision_transformer"], "prefix": "params/img/"}
     shapes = {**golden["shapes"], "pre_logits/kernel": [24, 24], "pre_logits/bias": [24]}
+    shapes |= {"head/kernel": [24, 21843], "head/bias": [21843]}
     path = write_npz(tmp_path / "a.npz", {**golden, "shapes": shapes})
     model, images = zoo.load(path).model, drawn.images(32, 32)
     tensors = drawn.tensors(shapes)
@@ -184,6 +173,20 @@ def test_preprocessing_follows_the_folder(tmp_path):
     assert zoo.load(folder, input_shape=(64, 64, 3)).preprocessing.resize == 80
     (folder / "preprocessor_config.json").write_text('{"resample": 5, "size": 32}')
     with pytest.raises(CheckpointError, match="resample 5 is not supported"):
+        zoo.load(folder)
+    settings |= {"crop_size": {"height": 48, "width": 32}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match=r"crop_size \(48, 32\) is larger than size 40"):
+        zoo.load(folder)
+
+
+def test_class_names_are_in_the_order_of_their_numbers(tmp_path):
+    """And not in that of config.json, which is often that of strings: 0, 1, 10, 2."""
+    names = {str(index): f"class {index}" for index in (4, 0, 2, 1, 3)}
+    folder = write_folder(tmp_path / "model", HUGGING_FACE["vit"], id2label=names)
+    assert zoo.load(folder).class_names == [f"class {index}" for index in range(5)]
+    write_folder(folder, HUGGING_FACE["vit"], id2label={"cat": 0})
+    with pytest.raises(CheckpointError, match="id2label does not name classes 0, 1"):
         zoo.load(folder)
 
 

@@ -3,6 +3,8 @@
 import json
 import pathlib
 
+import numpy as np
+
 from zoo.checkpoints.errors import CheckpointError
 from zoo.data.preprocessing import ImagePreprocessing
 
@@ -41,10 +43,13 @@ def activation(folder, config):
     return ACTIVATIONS[name]
 
 
-def class_names(config, count):
-    """The names of `count` classes; "LABEL_0" and so on if config.json has none."""
-    names = config.get("id2label") or [f"LABEL_{index}" for index in range(count)]
-    return [str(names[name]) for name in names] if isinstance(names, dict) else names
+def class_names(folder, config):
+    """The names of the classes; of two, as in transformers, if config.json names none."""
+    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    try:
+        return [str(names[str(index)]) for index in range(len(names))]
+    except (KeyError, TypeError):
+        raise CheckpointError(f"{folder}: id2label does not name classes 0, 1, ..") from None
 
 
 def preprocessing(folder, config, size):
@@ -55,10 +60,8 @@ def preprocessing(folder, config, size):
         config: of the model.
         size: (H, W) of the model.
     """
-    path, channels = (
-        pathlib.Path(folder) / "preprocessor_config.json",
-        config.get("num_channels", 3),
-    )
+    path = pathlib.Path(folder) / "preprocessor_config.json"
+    channels = config.get("num_channels", 3)
     half = (0.5,) * channels
     if not path.is_file():
         return ImagePreprocessing(size, channels, half, half)
@@ -77,6 +80,8 @@ def preprocessing(folder, config, size):
     resize = _size(found.get("size"))
     if not found.get("do_resize", True):
         raise CheckpointError(f"{path}: do_resize must be true.")
+    if crop and np.any(np.less(resize, crop)):
+        raise CheckpointError(f"{path}: crop_size {crop} is larger than size {resize}.")
     return ImagePreprocessing(
         image_size=crop or (resize if isinstance(resize, tuple) else (resize, resize)),
         channels=channels,

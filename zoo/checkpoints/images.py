@@ -1,15 +1,20 @@
 """From the tensors and the metadata of a Vision Transformer to a classifier."""
 
+import functools
+import math
+
+import numpy as np
+
 import zoo
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.mapping import assign, changed
+from zoo.checkpoints.mapping import assign, changed, pattern
 from zoo.classifier import ImageClassifier
 from zoo.layers import LearnedPositions, patch_grid
 
 HEADS = ("head", "distillation_head", "head_norm")
 
 
-def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored, options):
+def vit_classifier(tensors, table, settings, preprocessing, options, names=None, ignored=()):
     """Builds a Vision Transformer and assigns its weights.
 
     Args:
@@ -17,9 +22,9 @@ def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored
         table: see `zoo.checkpoints.mapping`.
         settings: arguments of `zoo.vit`, without `num_classes`.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing` of the published model.
-        class_names: those of the head in the file; empty if there is none.
-        ignored: see `zoo.checkpoints.mapping.assign`.
         options: what the caller asks for instead: arguments of `zoo.vit`.
+        names: of the classes; by default their indices.
+        ignored: see `zoo.checkpoints.mapping.assign`.
 
     Returns:
         `zoo.classifier.ImageClassifier`.
@@ -27,16 +32,21 @@ def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored
     Raises:
         CheckpointError: if there is no head and no `num_classes`, or the tensors do not fit.
     """
-    num_classes = options.pop("num_classes", len(class_names))
+    head = table["head/bias"].names[0]
+    if head not in tensors:
+        names = []
+    elif names is None:
+        names = [str(index) for index in range(math.prod(tensors.shapes[head]))]
+    num_classes = options.pop("num_classes", len(names))
     if not num_classes:
         raise CheckpointError(
             f"{tensors.path} has no classification head. Pass num_classes=..., for a new one."
         )
     native, kept = settings["input_shape"], ()
     settings = {**settings, **options}
-    if num_classes != len(class_names):
+    if num_classes != len(names):
         kept = [f"{layer}/.*" for layer in HEADS]
-        class_names = [str(index) for index in range(num_classes)]
+        names = [str(index) for index in range(num_classes)]
         sources = [source for path, source in table.items() if path.split("/")[0] in HEADS]
         ignored = (*ignored, *(name for source in sources for name in source.names))
         print(f"{tensors.path}: the classification head is new, with {num_classes} classes.")
@@ -46,18 +56,40 @@ def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored
         raise CheckpointError(f"{tensors.path}: {error}") from None
     assign(model, tensors, _resized(table, model, native), ignored, kept)
     size = tuple(model.input_shape[:2])
-    return ImageClassifier(model, preprocessing.with_size(size), class_names)
+    return ImageClassifier(model, preprocessing.with_size(size), names)
 
 
-def first_head_alone(head):
+def count_blocks(shapes, block):
+    """The number of blocks; `block` is the beginning of their names, with ``{i}``."""
+    return len({match[1] for match in map(pattern(block).match, shapes) if match})
+
+
+def image_size(tensors, name, prefix, patch_size, size=()):
+    """The image size (H, W) of learned positions [1, n, E], and whether class tokens have some.
+
+    `prefix` is the number of class tokens, `size` that of the metadata, by default a square.
+    """
+    positions = tensors.shape(name, 3)[1]
+    for of_prefix in (0, prefix):
+        side = math.isqrt(max(positions - of_prefix, 0)) * patch_size
+        height, width = size or (side, side)
+        if height * width == (positions - of_prefix) * patch_size**2:
+            return (height, width), of_prefix > 0
+    expected = "{} x {} pixels".format(*size) if size else "a square image"
+    raise CheckpointError(
+        f"{tensors.path}: {name} has {positions} positions, which are not those of {expected}."
+    )
+
+
+def first_head_alone(table):
     """The entries of both heads of a model with a distillation token, if only the first counts.
 
     Our logits are the mean of both heads: here of twice the first one and of zeros.
     """
-    second = {path.replace("head/", "distillation_head/"): source for path, source in head.items()}
     return {
-        **{path: changed(source, lambda x: 2 * x) for path, source in head.items()},
-        **{path: changed(source, lambda x: 0 * x) for path, source in second.items()},
+        f"{layer}/{name}": changed(table[f"head/{name}"], functools.partial(np.multiply, factor))
+        for layer, factor in (("head", 2), ("distillation_head", 0))
+        for name in ("kernel", "bias")
     }
 
 

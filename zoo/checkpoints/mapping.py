@@ -3,10 +3,7 @@
 A table says for each variable of a model, by its path without the name of the model, which tensors
 of the file it is made of, and how:
 
-    {
-        "encoder_{i}/attention/qkv/kernel": linear("layer.{i}.q.weight", "layer.{i}.k.weight", ..),
-        "head/bias": same("classifier.bias"),
-    }
+    {"encoder_{i}/norm/gamma": same("layer.{i}.norm.weight"), "head/kernel": linear("head.weight")}
 
 ``{i}`` stands for the index of a block.
 """
@@ -25,7 +22,7 @@ class Source(NamedTuple):
     """What a variable is made of.
 
     Fields:
-        names: of the tensors, with ``{i}`` for the index of the block.
+        names: of the tensors.
         convert: function (array, ...) -> the variable's value.
         invert: function (the variable's value, number of tensors) -> list of arrays, or None.
     """
@@ -49,31 +46,37 @@ def linear(*names):
     )
 
 
-def dense(path, name):
-    """The entries of a dense layer whose matrix is [out, in]: kernel and bias."""
-    return {f"{path}/kernel": linear(f"{name}.weight"), f"{path}/bias": same(f"{name}.bias")}
+def dense(path, *names):
+    """The entries of a dense layer: kernel and bias of layers of PyTorch, side by side."""
+    return {
+        f"{path}/kernel": linear(*(f"{name}.weight" for name in names)),
+        f"{path}/bias": joined(*(f"{name}.bias" for name in names)),
+    }
 
 
-def norm(path, name):
+def feed_forward(path, hidden, output, dense=dense):
+    """The entries of both layers of a feed-forward network."""
+    return {**dense(f"{path}/hidden", hidden), **dense(f"{path}/output_projection", output)}
+
+
+def norm(path, name, gamma=".weight", beta=".bias"):
     """The entries of a layer normalization."""
-    return {f"{path}/gamma": same(f"{name}.weight"), f"{path}/beta": same(f"{name}.bias")}
+    return {f"{path}/gamma": same(name + gamma), f"{path}/beta": same(name + beta)}
 
 
-def heads(*names):
-    """Kernels [in, heads, width], as Flax has them, side by side: [in, sum of out]."""
-    return Source(
-        names,
-        lambda *arrays: np.concatenate([x.reshape(len(x), -1) for x in arrays], axis=-1),
-    )
+def merged_dense(path, *names, to_heads=False):
+    """The entries of dense layers as Flax and Keras have them, side by side: kernel and bias.
 
-
-def merged_dense(path, name):
-    """The entries of a dense layer as Flax and Keras have it: kernel [.., out] and bias.
-
-    The other axes of the kernel, such as heads, are merged: [in, out].
+    Kernels [.., out], or [in, heads, width] `to_heads`, become matrices, and biases vectors.
     """
-    kernel = Source((f"{name}/kernel",), lambda x: x.reshape(-1, x.shape[-1]))
-    return {f"{path}/kernel": kernel, f"{path}/bias": same(f"{name}/bias")}
+    kernels, biases = ([f"{name}/{part}" for name in names] for part in ("kernel", "bias"))
+
+    def convert(*arrays):
+        shapes = [(len(x), -1) if to_heads else (-1, x.shape[-1]) for x in arrays]
+        return np.concatenate([x.reshape(shape) for x, shape in zip(arrays, shapes)], axis=-1)
+
+    bias = changed(joined(*biases), np.ravel)
+    return {f"{path}/kernel": Source(tuple(kernels), convert), f"{path}/bias": bias}
 
 
 def joined(*names):
@@ -97,11 +100,6 @@ def patches(name, channels=3):
         lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]),
         lambda x, _: [_convolution(x, channels)],
     )
-
-
-def zeros(*shape):
-    """Zeros, for a bias that the published model does not have."""
-    return Source((), lambda: np.zeros(shape, np.float32))
 
 
 def changed(source, function):
@@ -129,7 +127,7 @@ def assign(model, tensors, table, ignored=(), kept=()):
             wrong. Then no variable has been assigned, except after a wrong shape.
     """
     plan, unknown, missing, used = [], [], [], set()
-    rules = [(_pattern(path), source) for path, source in table.items()]
+    rules = [(pattern(path), source) for path, source in table.items()]
     for variable in model.weights:
         path = variable.path.split("/", 1)[1]
         if _matches(kept, path):
@@ -152,18 +150,28 @@ def assign(model, tensors, table, ignored=(), kept=()):
             f"{tensors.path} does not fit the model that its metadata describes. {' '.join(found)}"
         )
     for variable, path, names, source in plan:
-        value = source.convert(*(tensors[name] for name in names))
-        if value.shape != tuple(variable.shape):
-            raise CheckpointError(
-                f"{tensors.path}: {', '.join(names)} would give {path} the shape {value.shape}. "
-                f"Its shape in the model is {tuple(variable.shape)}."
-            )
-        variable.assign(np.asarray(value, variable.dtype))
+        variable.assign(_value(tensors, names, source, path, variable))
+
+
+def _value(tensors, names, source, path, variable):
+    """The value of a variable at a path."""
+    arrays = [tensors[name] for name in names]
+    try:
+        value = np.asarray(source.convert(*arrays), variable.dtype)
+        if value.shape == tuple(variable.shape):
+            return value
+        reason = f"would give {path} the shape {value.shape}"
+    except (TypeError, ValueError, IndexError) as error:
+        reason = f"cannot become {path}: {error}"
+    found = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays))
+    raise CheckpointError(
+        f"{tensors.path}: {found} {reason}. Its shape in the model is {tuple(variable.shape)}."
+    )
 
 
 def collect(model, table):
     """The inverse of `assign`: {name of a tensor: array}."""
-    rules, found = [(_pattern(path), source) for path, source in table.items()], {}
+    rules, found = [(pattern(path), source) for path, source in table.items()], {}
     for variable in model.weights:
         names, source = _of_path(rules, variable.path.split("/", 1)[1])
         if source is None or source.invert is None:
@@ -172,14 +180,14 @@ def collect(model, table):
     return found
 
 
-def _pattern(path):
+def pattern(path):
     return re.compile(re.escape(path).replace(r"\{i\}", r"(\d+)"))
 
 
 def _of_path(rules, path):
     """(names of the tensors of a variable, `Source`), or ((), None)."""
-    for pattern, source in rules:
-        match = pattern.fullmatch(path)
+    for rule, source in rules:
+        match = rule.fullmatch(path)
         if match:
             index = match.group(1) if match.groups() else ""
             return [name.replace("{i}", index) for name in source.names], source

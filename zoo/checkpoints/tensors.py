@@ -1,5 +1,6 @@
 """Tensors by name, read one by one: safetensors, PyTorch files and NumPy archives."""
 
+import functools
 import json
 import pathlib
 from collections.abc import Mapping
@@ -48,22 +49,38 @@ class Tensors(Mapping):
     def __contains__(self, name):  # that of `Mapping` reads the tensor
         return name in self._readers
 
-    def renamed(self, rename):
-        """The same tensors by other names: `rename` is a function of a name."""
-        return Tensors(
-            self.path,
-            {rename(name): read for name, read in self._readers.items()},
-            {rename(name): shape for name, shape in self.shapes.items()},
-        )
+    def shape(self, name, length):
+        """The shape of a tensor that the model must have, with this number of axes."""
+        found = self.shapes.get(name)
+        if found is None or len(found) != length:
+            expected = f"{self.path} has no tensor {name} of {length} axes, which every model has"
+            raise CheckpointError(f"{expected}. Its shape is {found}." if found else f"{expected}.")
+        return found
 
     def without_prefix(self, *prefixes):
         """The same tensors, each without the first of these prefixes that it has."""
+        names = {
+            name: name.removeprefix(next(filter(name.startswith, prefixes), "")) for name in self
+        }
+        return Tensors(
+            self.path,
+            {names[name]: read for name, read in self._readers.items()},
+            {names[name]: shape for name, shape in self.shapes.items()},
+        )
 
-        def rename(name):
-            found = next((p for p in prefixes if name.startswith(p)), "")
-            return name.removeprefix(found)
-
-        return self.renamed(rename)
+    def unstacked(self, stack, block):
+        """The same tensors, those whose names begin with `stack` [L, ..] as L of names `block`."""
+        readers, shapes = {}, {}
+        for name, shape in self.shapes.items():
+            if not (name.startswith(stack) and shape):
+                readers[name], shapes[name] = self._readers[name], shape
+                continue
+            read = functools.cache(self._readers[name])
+            for index in range(shape[0]):
+                one = name.replace(stack, block.replace("{i}", str(index)), 1)
+                readers[one] = lambda read=read, index=index: read()[index]
+                shapes[one] = shape[1:]
+        return Tensors(self.path, readers, shapes)
 
 
 def read_folder(folder):
@@ -118,11 +135,7 @@ def _safetensors(path):
 
     with safetensors.safe_open(path, "np") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    return Tensors(path, {name: _reader(read, name) for name in shapes}, shapes)
-
-
-def _reader(function, name):
-    return lambda: function(name)
+    return Tensors(path, {name: functools.partial(read, name) for name in shapes}, shapes)
 
 
 def _npz(path):
@@ -136,7 +149,7 @@ def _npz(path):
         return array.view(ml_dtypes.bfloat16) if array.dtype == "V2" else array
 
     shapes = {name: _npy_shape(archive, name) for name in archive.files}
-    return Tensors(path, {name: _reader(read, name) for name in archive.files}, shapes)
+    return Tensors(path, {name: functools.partial(read, name) for name in archive.files}, shapes)
 
 
 def _npy_shape(archive, name):

@@ -4,9 +4,10 @@ import pathlib
 import re
 
 import zoo
+from zoo.checkpoints import mapping
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, read_json
-from zoo.checkpoints.mapping import assign, changed, dense, joined, linear, norm, same
+from zoo.checkpoints.mapping import assign, changed, dense, linear, norm, same
 from zoo.errors import TextError
 from zoo.text.sentencepiece import SentencePieceTokenizer
 from zoo.text.tokenizer import TokenizerError
@@ -18,18 +19,15 @@ SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_token
 
 def attention(path, name, inputs="qkv"):
     """The entries of attention; `inputs` are the projections that are side by side."""
-    projections = [f"{name}.{letter}_proj" for letter in inputs]
     return {
-        f"{path}/kernel": linear(*(f"{p}.weight" for p in projections)),
-        f"{path}/bias": joined(*(f"{p}.bias" for p in projections)),
+        **dense(path, *(f"{name}.{letter}_proj" for letter in inputs)),
         **dense(f"{path.rsplit('/', 1)[0]}/output_projection", f"{name}.out_proj"),
     }
 
 
 def feed_forward(path, name):
     return {
-        **dense(f"{path}/hidden", f"{name}.fc1"),
-        **dense(f"{path}/output_projection", f"{name}.fc2"),
+        **mapping.feed_forward(path, f"{name}.fc1", f"{name}.fc2"),
         **norm(f"{path}_norm", f"{name}.final_layer_norm"),
     }
 

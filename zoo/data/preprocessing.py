@@ -125,12 +125,12 @@ class ImagePreprocessing:
 
     def with_size(self, image_size):
         """The same for another size of images; they are resized in proportion."""
-        scale = image_size[0] / self.image_size[0]
+        scales = [new / old for new, old in zip(image_size, self.image_size)]
         resize = self.resize
         if isinstance(resize, tuple):
-            resize = tuple(round(side * scale) for side in resize)
+            resize = tuple(round(side * scale) for side, scale in zip(resize, scales))
         elif resize is not None:
-            resize = round(resize * scale)
+            resize = round(resize * max(scales))
         return dataclasses.replace(self, image_size=tuple(image_size), resize=resize)
 
     def normalise(self, pixels):

@@ -1,0 +1,129 @@
+"""Files of Vision Transformers that do not fit get one error that names the file and the tensor."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import zoo
+from tests.checkpoints import drawn
+from tests.checkpoints.test_vit_checkpoints import GOOGLE, HUGGING_FACE, TIMM, write_npz
+from zoo.checkpoints import CheckpointError
+
+
+def hugging_face(folder, change):
+    golden = HUGGING_FACE["dinov2, giant"]
+    (folder / "config.json").write_text(json.dumps(golden["config"]))
+    save_file(change(drawn.tensors(golden["shapes"])), folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+def timm(folder, change):
+    path = folder / "vit.safetensors"
+    save_file(change(drawn.tensors(TIMM["distilled"]["shapes"])), path)
+    return path
+
+
+def google(folder, change):
+    return write_npz(folder / "vit.npz", GOOGLE["vision_transformer"], change)
+
+
+def google_scanned(folder, change):
+    golden = GOOGLE["big_vision, mean"]
+    return write_npz(folder / "vit.npz", golden, lambda tensors: change(drawn.scanned(tensors)))
+
+
+WRITERS = {  # and tensors: of the patches, of attention, of the head
+    hugging_face: (
+        "embeddings.patch_embeddings.projection.weight",
+        "encoder.layer.1.attention.attention.key.weight",
+        "classifier.weight",
+    ),
+    timm: ("patch_embed.proj.weight", "blocks.1.attn.qkv.weight", "head_dist.weight"),
+    google: (
+        "Transformer/posembed_input/pos_embedding",
+        "Transformer/encoderblock_1/MultiHeadDotProductAttention_1/key/kernel",
+        "head/kernel",
+    ),
+    google_scanned: (
+        "Transformer/encoder_norm/scale",
+        "Transformer/encoderblock/MultiHeadDotProductAttention_0/key/kernel",
+        "head/kernel",
+    ),
+}
+CASES = [(write, name) for write, names in WRITERS.items() for name in names]
+CHANGES = {
+    "missing": lambda tensor: None,
+    "a number": lambda tensor: tensor.reshape(-1)[:1].reshape(()),
+    "wider": lambda tensor: np.concatenate([tensor, tensor], axis=-1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "write, name", CASES, ids=lambda x: x if isinstance(x, str) else x.__name__
+)
+def test_a_tensor_that_does_not_fit(write, name, change, tmp_path):
+    def changed(tensors):
+        [full] = [found for found in tensors if found.endswith(name)]
+        value = CHANGES[change](tensors.pop(full))
+        return tensors if value is None else {**tensors, full: value}
+
+    with pytest.raises(CheckpointError) as error:
+        load(write(tmp_path, changed))
+    assert str(tmp_path) in str(error.value)
+    assert name.split("encoderblock/")[-1] in str(error.value)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_tensor_without_a_place(write, tmp_path):
+    path = write(tmp_path, lambda tensors: {**tensors, "extra": np.ones(3, "float32")})
+    with pytest.raises(CheckpointError, match=f"{path.name}.* no place in the model: extra"):
+        load(path)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_file_that_ends_early(write, tmp_path):
+    path = write(tmp_path, lambda tensors: tensors)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=path.name):
+        load(path)
+
+
+def test_files_of_another_kind(tmp_path):
+    """Of a convolutional network, and of Google under the name of timm."""
+    save_file({"conv1.weight": np.ones((3, 3), "float32")}, tmp_path / "a.safetensors")
+    with pytest.raises(
+        CheckpointError, match="a.safetensors has no tensor patch_embed.proj.weight"
+    ):
+        zoo.load(tmp_path / "a.safetensors")
+    np.savez(tmp_path / "a.npz", **{"conv1": np.ones((3, 3))})
+    with pytest.raises(CheckpointError, match="a.npz has no tensor embedding/kernel"):
+        zoo.load(tmp_path / "a.npz")
+    google(tmp_path, lambda tensors: tensors).rename(tmp_path / "b.safetensors")
+    with pytest.raises(CheckpointError, match="b.safetensors is damaged or no .safetensors file"):
+        zoo.load(tmp_path / "b.safetensors")
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({"pretrained_cfg": {"crop_mode": "border"}}, "crop_mode 'border' is not supported"),
+        ({"pretrained_cfg": {"interpolation": "lanczos"}}, "'lanczos' is not supported"),
+        ({"global_pool": "map"}, "global_pool 'map' is not supported"),
+        ({"input_size": [3, 64, 32]}, "not those of 64 x 32 pixels"),
+        ({"model_args": {"num_heads": 5}}, "num_heads must divide embed_dim"),
+    ],
+)
+def test_folders_of_timm_with_other_settings(config, message, tmp_path):
+    timm(tmp_path, lambda tensors: tensors).rename(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit", **config}))
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(tmp_path, **({} if "model_args" in config else {"num_heads": 3}))
+
+
+def load(path):
+    if path.name == "model.safetensors":
+        return zoo.load(path.parent)
+    return zoo.load(path, num_heads=3)
