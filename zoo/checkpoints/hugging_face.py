@@ -42,9 +42,19 @@ def activation(folder, config):
 
 
 def class_names(config, count):
-    """The names of `count` classes; "LABEL_0" and so on if config.json has none."""
-    names = config.get("id2label") or [f"LABEL_{index}" for index in range(count)]
-    return [str(names[name]) for name in names] if isinstance(names, dict) else names
+    """The names of `count` classes; "LABEL_0" and so on where config.json has none."""
+    names = config.get("id2label") or {}
+    names = names if isinstance(names, dict) else {str(id): name for id, name in enumerate(names)}
+    return [str(names.get(str(index), f"LABEL_{index}")) for index in range(count)]
+
+
+def check_settings(folder, config, supported):
+    """Raises `CheckpointError` where config.json has another value than `supported`, a dict."""
+    for name, value in supported.items():
+        if config.get(name, value) != value:
+            raise CheckpointError(
+                f"{folder / 'config.json'}: {name}={config[name]!r} is not supported."
+            )
 
 
 def preprocessing(folder, config, size):

@@ -2,6 +2,7 @@
 
 import zoo
 from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.heads import head_classes
 from zoo.checkpoints.mapping import assign, changed
 from zoo.classifier import ImageClassifier
 from zoo.layers import LearnedPositions, patch_grid
@@ -27,21 +28,15 @@ def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored
     Raises:
         CheckpointError: if there is no head and no `num_classes`, or the tensors do not fit.
     """
-    num_classes = options.pop("num_classes", len(class_names))
-    if not num_classes:
-        raise CheckpointError(
-            f"{tensors.path} has no classification head. Pass num_classes=..., for a new one."
-        )
+    class_names, is_new = head_classes(tensors, class_names, options)
     native, kept = settings["input_shape"], ()
     settings = {**settings, **options}
-    if num_classes != len(class_names):
+    if is_new:
         kept = [f"{layer}/.*" for layer in HEADS]
-        class_names = [str(index) for index in range(num_classes)]
         sources = [source for path, source in table.items() if path.split("/")[0] in HEADS]
         ignored = (*ignored, *(name for source in sources for name in source.names))
-        print(f"{tensors.path}: the classification head is new, with {num_classes} classes.")
     try:
-        model = zoo.vit(**settings, num_classes=num_classes)
+        model = zoo.vit(**settings, num_classes=len(class_names))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{tensors.path}: {error}") from None
     assign(model, tensors, _resized(table, model, native), ignored, kept)

@@ -1,0 +1,25 @@
+"""The classification head of a published model, or a new one."""
+
+from zoo.checkpoints.errors import CheckpointError
+
+
+def head_classes(tensors, class_names, options):
+    """The class names of the head, and whether it is new.
+
+    Args:
+        tensors: `zoo.checkpoints.tensors.Tensors`.
+        class_names: those of the head in the file; empty if there is none.
+        options: what the caller asks for; `num_classes` is taken out.
+
+    Raises:
+        CheckpointError: if there is no head and no `num_classes`.
+    """
+    count = options.pop("num_classes", len(class_names))
+    if not count:
+        raise CheckpointError(
+            f"{tensors.path} has no classification head. Pass num_classes=..., for a new one."
+        )
+    if count == len(class_names):
+        return class_names, False
+    print(f"{tensors.path}: the classification head is new, with {count} classes.")
+    return [str(index) for index in range(count)], True
