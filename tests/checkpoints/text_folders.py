@@ -56,3 +56,19 @@ def bert_tokenizer(lowercase=True, **settings):
     tokens = [*dict.fromkeys(tokens)][:300]
     settings = {"do_lower_case": lowercase, **settings}
     return {"vocab.txt": "\n".join(tokens) + "\n", "tokenizer_config.json": json.dumps(settings)}
+
+
+ODD_TEXTS = [
+    "",
+    "  two   spaces ",
+    "I'm here, they'Re don't's",
+    "a  b\n\nc \n d\t\t e   ",
+    "na\u00efve cafe\u0301 a\u0323\u0301 \u0300x \u00c5ngstr\u00f6m",
+    "\U0001f600 \U0001f600\U0001f603 x \U0001f468\u200d\U0001f469",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002 \u041f\u0440\u0438\u0432\u0435\u0442",
+    "\u039f\u0394\u039f\u03a3 \u0130stanbul \u01c5 \u1e9e \u00bd \uac01",
+    "tab\tnew\nline\u3000wide\u2028x\u0085y\x00z\ufffd",
+    "<|endoftext|> [CLS] a [SEP][MASK] ##s",
+    "e\u0301\u0323x \U0001e944\U0001e94a",
+    "x" * 101,
+]

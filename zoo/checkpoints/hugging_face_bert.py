@@ -1,13 +1,12 @@
 """Hugging Face's folders of BERT (transformers: models/bert)."""
 
 import zoo
+from zoo.checkpoints.building import built, head_classes
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.heads import head_classes
 from zoo.checkpoints.hugging_face import activation, check_settings, class_names
-from zoo.checkpoints.mapping import built, dense, joined, linear, norm, same
+from zoo.checkpoints.mapping import dense, joined, linear, norm, same
 from zoo.checkpoints.tokenizer_files import bert_wordpiece
 from zoo.classifier import TextClassifier
-from zoo.decoding import SpecialTokens
 
 # The heads of pre-training and of other tasks, and the numbers of the positions.
 IGNORED = (r"cls\..*", r"embeddings\.position_ids")
@@ -40,24 +39,19 @@ SETTINGS = {  # names in config.json and in `zoo.text_classifier`, and the publi
     "type_vocab_size": ("num_token_types", 2),
     "layer_norm_eps": ("epsilon", 1e-12),
 }
-SUPPORTED = {
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "position_embedding_type": "absolute",
-}
+FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
 
 def load(folder, config, tensors, options):
     """The text classifier of a folder, see `zoo.load`; options: those of `zoo.text_classifier`."""
-    check_settings(folder, config, SUPPORTED)
+    check_settings(folder, config, FIXED)
     settings = {ours: config.get(name, default) for name, (ours, default) in SETTINGS.items()}
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     tensors = tensors.renamed(_renamed)
     settings["pooler"] = "pooler.dense.weight" in tensors
     names = class_names(config, _num_classes(folder, config, tensors, options))
     names, is_new = head_classes(tensors, names, options)
-    tokenizer, ids = bert_wordpiece(folder, settings["vocab_size"])
-    special = SpecialTokens(*ids)
+    tokenizer, special = bert_wordpiece(folder, settings["vocab_size"])
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
     ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
     model = built(zoo.text_classifier, tensors, TABLE, settings, ignored, kept)
@@ -65,10 +59,8 @@ def load(folder, config, tensors, options):
 
 
 def _renamed(name):
-    old = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-    for end in old:
-        name = name.replace(end, old[end])
-    return name.removeprefix("bert.")
+    name = name.replace("LayerNorm.gamma", "LayerNorm.weight").removeprefix("bert.")
+    return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def _num_classes(folder, config, tensors, options):

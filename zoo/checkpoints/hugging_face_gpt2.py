@@ -1,9 +1,10 @@
 """Hugging Face's folders of GPT-2 (transformers: models/gpt2)."""
 
 import zoo
+from zoo.checkpoints.building import built
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, check_settings, read_json
-from zoo.checkpoints.mapping import built, linear, norm, same
+from zoo.checkpoints.mapping import linear, norm, same
 from zoo.checkpoints.tokenizer_files import byte_level_bpe
 from zoo.decoding import SpecialTokens
 from zoo.errors import TextError
@@ -42,7 +43,7 @@ SETTINGS = {  # names in config.json and in `zoo.causal_lm`, and the published d
     "layer_norm_epsilon": ("epsilon", 1e-5),
     "tie_word_embeddings": ("tie_weights", True),
 }
-SUPPORTED = {
+FIXED = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
@@ -51,7 +52,7 @@ SUPPORTED = {
 
 def load(folder, config, tensors, options):
     """The text generator of a folder, see `zoo.load`; options are those of `zoo.causal_lm`."""
-    check_settings(folder, config, SUPPORTED)
+    check_settings(folder, config, FIXED)
     tensors = tensors.without_prefix("transformer.")
     settings = {ours: config.get(name, default) for name, (ours, default) in SETTINGS.items()}
     settings["activation"] = activation(folder, {"activation_function": "gelu_new", **config})

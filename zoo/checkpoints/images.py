@@ -1,8 +1,8 @@
 """From the tensors and the metadata of a Vision Transformer to a classifier."""
 
 import zoo
+from zoo.checkpoints.building import head_classes
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.heads import head_classes
 from zoo.checkpoints.mapping import assign, changed
 from zoo.classifier import ImageClassifier
 from zoo.layers import LearnedPositions, patch_grid

@@ -114,20 +114,6 @@ def _convolution(x, channels):
     return x.reshape(side, side, channels, -1).transpose(3, 2, 0, 1)
 
 
-def built(make, tensors, table, settings, ignored=(), kept=()):
-    """A model with its variables assigned: `make`, such as `zoo.causal_lm`, of the `settings`.
-
-    Raises:
-        CheckpointError: if the settings do not fit together; see also `assign`.
-    """
-    try:
-        model = make(**settings)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{tensors.path}: {error}") from None
-    assign(model, tensors, table, ignored, kept)
-    return model
-
-
 def assign(model, tensors, table, ignored=(), kept=()):
     """Assigns every variable of a model.
 

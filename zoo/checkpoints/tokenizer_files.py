@@ -6,6 +6,7 @@ whose settings go before those of tokenizer.json, as in transformers.
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import read_json
+from zoo.decoding import SpecialTokens
 from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from zoo.text.tokenizer import TokenizerError
 
@@ -59,7 +60,7 @@ def byte_level_bpe(folder, vocab_size):
 
 
 def bert_wordpiece(folder, vocab_size):
-    """BERT's tokenizer, and the ids of its tokens [CLS], [SEP] and [PAD]; see `byte_level_bpe`."""
+    """BERT's tokenizer, and its [CLS], [SEP] and [PAD] as special tokens; see `byte_level_bpe`."""
     settings, found = _settings(folder), _tokenizer_json(folder, _BERT)
     if found is None:
         lines = _text(folder, "vocab.txt", "tokenizer.json").removesuffix("\n").split("\n")
@@ -80,8 +81,8 @@ def bert_wordpiece(folder, vocab_size):
     ):
         options[key] = settings.get(name, options[key])
     arguments = (vocab, control, vocab_size, tokens["unk_token"], *options.values())
-    ids = [vocab[tokens[name]] for name in [*names][:3]]
-    return _made(folder, BertWordPieceTokenizer, arguments), ids
+    special = SpecialTokens(*(vocab[tokens[name]] for name in [*names][:3]))
+    return _made(folder, BertWordPieceTokenizer, arguments), special
 
 
 def _made(folder, kind, arguments):

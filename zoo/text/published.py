@@ -134,8 +134,7 @@ class ByteLevelBPETokenizer(_Published):
     def _library(self):
         merges = [tuple(pair) for pair in self.merges]
         tokenizer = tokenizers.Tokenizer(models.BPE(vocab=self.vocab, merges=merges))
-        settings = {"add_prefix_space": self.add_prefix_space}
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(**settings)
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(self.add_prefix_space)
         return tokenizer
 
 

@@ -1,6 +1,7 @@
-"""The classification head of a published model, or a new one."""
+"""Models of published settings, with the published classification head or a new one."""
 
 from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.mapping import assign
 
 
 def head_classes(tensors, class_names, options):
@@ -23,3 +24,20 @@ def head_classes(tensors, class_names, options):
         return class_names, False
     print(f"{tensors.path}: the classification head is new, with {count} classes.")
     return [str(index) for index in range(count)], True
+
+
+def built(make, tensors, table, settings, ignored=(), kept=()):
+    """A model with its variables assigned: `make`, such as `zoo.causal_lm`, of the `settings`.
+
+    For the other arguments see `zoo.checkpoints.mapping.assign`.
+
+    Raises:
+        CheckpointError: if the settings do not fit together; see also
+            `zoo.checkpoints.mapping.assign`.
+    """
+    try:
+        model = make(**settings)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{tensors.path}: {error}") from None
+    assign(model, tensors, table, ignored, kept)
+    return model
