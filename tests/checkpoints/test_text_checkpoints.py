@@ -66,7 +66,9 @@ def test_outputs(kind, tmp_path):
     np.testing.assert_allclose(outputs, golden["outputs"], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize(
+    "kind", ["gpt2", "bert, uncased", pytest.param("bert, cased", marks=pytest.mark.slow)]
+)
 def test_tokens_also_in_a_graph(kind, tmp_path):
     golden = KINDS[kind.split(",")[0]]
     folder = write(tmp_path / "model", golden["config"], golden["shapes"], TOKENIZERS[kind]())
@@ -91,16 +93,16 @@ def test_saved_and_loaded(kind, loaded, tmp_path):
     again = zoo.load(tmp_path)
     assert again.description() == model.description()
     assert again.tokenizer == model.tokenizer
-    assert again(LINES[:2]) == model(LINES[:2])
+    tokens = drawn.tokens(300)
+    np.testing.assert_array_equal(again.model(tokens), model.model(tokens))
 
 
+@pytest.mark.slow
 def test_the_saved_model_continues_texts_alike(loaded, tmp_path):
     _, generator = loaded["gpt2"]
     texts = ["Hello", "", "a  b ", "<|endoftext|>"]
     expected = generator(texts, max_new_tokens=4)
     assert all(found.startswith(text) for found, text in zip(expected, texts))
-    pieces = generator.stream("Hello", top_k=1, max_new_tokens=4)
-    assert "Hello" + "".join(pieces) == expected[0]
     model = tf.saved_model.load(zoo.export(generator, tmp_path / "1", max_new_tokens=4))
     found = model.signatures["serving_default"](tf.constant(texts))["generated_texts"]
     assert [text.decode() for [text] in found.numpy()] == expected
@@ -138,16 +140,17 @@ def test_the_command_line(loaded, capsys):
     folder, generator = loaded["gpt2"]
     options = ["--beam-size", "1", "--max-new-tokens", "4"]
     assert main(["generate", str(folder), "Hello", *options]) == 0
-    assert capsys.readouterr().out == generator(["Hello"], max_new_tokens=4)[0] + "\n"
+    text = generator(["Hello"], max_new_tokens=4)[0]
+    assert capsys.readouterr().out == text + "\n"
+    pieces = generator.stream("Hello", top_k=1, max_new_tokens=4)
+    assert "Hello" + "".join(pieces) == text
     assert main(["info", str(folder)]) == 0
     assert json.loads(capsys.readouterr().out)["tokenizer"]["kind"] == "byte_level_bpe"
 
 
 def test_labels_have_the_order_of_their_numbers(tmp_path):
-    names = {"4": "e", "0": "a", "1": "b", "3": "d"}
-    assert zoo.load(folder_of(tmp_path, "bert", id2label=names)).class_names == [
-        *("a", "b", "LABEL_2", "d", "e")
-    ]
+    names = {"4": "e", "0": "a", "1": "b", "3": "d", "2": "c"}
+    assert zoo.load(folder_of(tmp_path, "bert", id2label=names)).class_names == [*"abcde"]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +177,7 @@ def test_labels_have_the_order_of_their_numbers(tmp_path):
             {"architectures": ["BertForTokenClassification"]},
             "of BertForTokenClassification",
         ),
+        ("bert", {"id2label": {"0": "a", "1": "b"}}, "would give head/kernel the shape"),
         ("bert", {"intermediate_size": 48}, "would give encoder_0/feed_forward"),
         ("bert", {"without": ["classifier.bias"]}, "missing: classifier.bias"),
     ],

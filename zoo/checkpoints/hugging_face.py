@@ -42,10 +42,14 @@ def activation(folder, config):
 
 
 def class_names(config, count):
-    """The names of `count` classes; "LABEL_0" and so on where config.json has none."""
-    names = config.get("id2label") or {}
-    names = names if isinstance(names, dict) else {str(id): name for id, name in enumerate(names)}
-    return [str(names.get(str(index), f"LABEL_{index}")) for index in range(count)]
+    """The names of the classes, in the order of their numbers.
+
+    They are "LABEL_0" and so on, `count` in all, if config.json has none.
+    """
+    names = config.get("id2label") or [f"LABEL_{index}" for index in range(count)]
+    if isinstance(names, dict):
+        names = [names[number] for number in sorted(names, key=lambda key: (len(key), key))]
+    return [str(name) for name in names]
 
 
 def check_settings(folder, config, supported):

@@ -49,7 +49,8 @@ def load(folder, config, tensors, options):
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     tensors = tensors.renamed(_renamed)
     settings["pooler"] = "pooler.dense.weight" in tensors
-    names = class_names(config, _num_classes(folder, config, tensors, options))
+    classes = _num_classes(folder, config, tensors, options)
+    names = class_names(config, classes) if classes else []
     names, is_new = head_classes(tensors, names, options)
     tokenizer, special = bert_wordpiece(folder, settings["vocab_size"])
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
