@@ -16,12 +16,13 @@ from zoo import decoding
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TextError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.tokenizer import Tokenizer
+from zoo.text.loading import load_tokenizer
 from zoo.translation_search import Programs
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE, TEXT_DESCRIPTION_FILE = "classifier.json", "text_classifier.json"
 TOKENIZER_FILE = "tokenizer.json"
+SPECIAL_TOKENS = decoding.SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
 class ImageClassifier:
@@ -113,27 +114,29 @@ class TextClassifier:
 
     Args:
         model: `zoo.models.EncoderClassifier`.
-        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        tokenizer: `zoo.text.tokenizer.Tokenizer` or `zoo.text.published.BertWordPieceTokenizer`.
         class_names: list of class names, in the order of the logits.
+        special_tokens: `zoo.decoding.SpecialTokens`: a text is between start and end.
 
     Raises:
         ValueError: if the number of class names, the vocabulary or the padding token is not that of
             the model.
     """
 
-    def __init__(self, model, tokenizer, class_names):
+    def __init__(self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS):
         _check_classes(model, class_names)
-        if (model.vocab_size, model.pad_id) != (tokenizer.vocab_size, PAD_ID):
+        pad = special_tokens.pad
+        if (model.vocab_size, model.pad_id) != (tokenizer.vocab_size, pad):
             raise ValueError(
                 f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
-                f"tokenizer with {tokenizer.vocab_size} tokens and the padding token {PAD_ID}."
+                f"tokenizer with {tokenizer.vocab_size} tokens and the padding token {pad}."
             )
         self.model = model
         self.tokenizer = tokenizer
         self.class_names = list(class_names)
+        self.special_tokens = special_tokens
         self.run_folder = None  # the directory it was loaded from
-        special = decoding.SpecialTokens(BOS_ID, EOS_ID, PAD_ID)
-        self._programs = Programs(model, special, model.vocab_size)
+        self._programs = Programs(model, special_tokens, model.vocab_size)
 
     def __call__(self, texts, top_k=1, too_long="error"):
         """Classifies texts.
@@ -178,7 +181,7 @@ class TextClassifier:
                 f'too_long must be "error" or "truncate". Received: too_long={too_long!r}.'
             )
         limit = self.model.max_length
-        rows = encode_texts(self.tokenizer, texts)
+        rows = encode_texts(self.tokenizer, texts, self.special_tokens)
         for index, row in enumerate(rows):
             if len(row) > limit and too_long == "error":
                 raise TextError(
@@ -195,8 +198,11 @@ class TextClassifier:
 
     def description(self):
         """Returns tokenizer and class names as a dict that can be stored as JSON."""
-        tokenizer = {"kind": self.tokenizer.kind, "vocab_size": self.tokenizer.vocab_size}
-        return {"tokenizer": tokenizer, "class_names": self.class_names}
+        return {
+            "tokenizer": {"kind": self.tokenizer.kind, "vocab_size": self.tokenizer.vocab_size},
+            "special_tokens": self.special_tokens._asdict(),
+            "class_names": self.class_names,
+        }
 
     def save(self, folder):
         """Writes the model, its tokenizer and its class names into `folder`."""
@@ -207,10 +213,12 @@ class TextClassifier:
     def load(cls, folder):
         """Loads a classifier that `save` wrote."""
         folder = pathlib.Path(folder)
+        description = json.loads((folder / TEXT_DESCRIPTION_FILE).read_text())
         classifier = cls(
             keras.saving.load_model(folder / MODEL_FILE, compile=False),
-            Tokenizer.load(folder / TOKENIZER_FILE),
-            json.loads((folder / TEXT_DESCRIPTION_FILE).read_text())["class_names"],
+            load_tokenizer(folder / TOKENIZER_FILE),
+            description["class_names"],
+            SPECIAL_TOKENS._replace(**description.get("special_tokens", {})),
         )
         classifier.run_folder = folder
         return classifier
@@ -219,14 +227,14 @@ class TextClassifier:
         return [self._programs.run(self.probabilities_of_tokens, tokens)]
 
 
-def encode_texts(tokenizer, texts):
+def encode_texts(tokenizer, texts, special=SPECIAL_TOKENS):
     """The tokens of each text for a text classifier: the start token, its own, the end token."""
-    return [[BOS_ID, *ids, EOS_ID] for ids in tokenizer.encode(list(texts))]
+    return [[special.start, *ids, special.end] for ids in tokenizer.encode(list(texts))]
 
 
 def truncated(row, limit):
     """The first tokens of a row that is too long, and the end token."""
-    return row if len(row) <= limit else [*row[: limit - 1], EOS_ID]
+    return row if len(row) <= limit else [*row[: limit - 1], row[-1]]
 
 
 def _check_classes(model, class_names):

@@ -2,7 +2,8 @@
 
 The function is ``step(tokens, cache) -> (logits, cache)``, such as that of
 `zoo.models.Transformer`; its cache needs a method ``follow(parents)``. All searches are graphs of
-fixed shapes, which can be compiled. Padding is never generated, nor is the start token.
+fixed shapes, which can be compiled. Padding and the start token are never generated, unless they
+are the end token as well.
 
 Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary.
 """
@@ -38,7 +39,7 @@ class SpecialTokens(NamedTuple):
     Fields:
         start: input of the first step.
         end: ends a hypothesis.
-        pad: fills up what follows the end.
+        pad: fills up what follows the end; it may be the end token, as in GPT-2.
         first: if given, every hypothesis begins with this token, such as a language code; or with
             the tokens of its sentence, int [B, P], filled up with padding, such as a prompt.
     """
@@ -164,10 +165,10 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
     _check(shape[2], max_length=max_length)
     max_length = ops.reshape(ops.convert_to_tensor(max_length, "int32"), (-1, 1))
 
-    def unfinished(position, tokens, last, log_probs, done, cache):
+    def unfinished(position, tokens, last, log_probs, lengths, done, cache):
         return ops.logical_not(ops.all(done))
 
-    def body(position, tokens, last, log_probs, done, cache):
+    def body(position, tokens, last, log_probs, lengths, done, cache):
         logits, cache = step(last, cache)
         logits = ops.cast(logits, "float32")
         total = ops.logsumexp(logits, axis=-1)
@@ -178,8 +179,10 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
         token = ops.where(done, special.pad, token)
         tokens = ops.where(ops.arange(shape[2]) == position, token[..., None], tokens)
         log_probs = log_probs + ops.where(done, 0.0, gained)
+        lengths = lengths + ops.where(done, 0, 1)
         ends = ops.logical_or(token == special.end, position + 1 >= max_length)
-        return position + 1, tokens, token, log_probs, ops.logical_or(done, ends), cache
+        done = ops.logical_or(done, ends)
+        return position + 1, tokens, token, log_probs, lengths, done, cache
 
     rows = shape[:2]
     start = (
@@ -187,11 +190,11 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
         ops.full(shape, special.pad, "int32"),
         ops.full(rows, special.start, "int32"),
         ops.zeros(rows, "float32"),
+        ops.zeros(rows, "int32"),
         ops.zeros(rows, "bool"),
         cache,
     )
-    _, tokens, _, log_probs, _, _ = ops.while_loop(unfinished, body, start)
-    lengths = ops.sum(ops.cast(tokens != special.pad, "int32"), axis=-1)
+    _, tokens, _, log_probs, lengths, _, _ = ops.while_loop(unfinished, body, start)
     return Hypotheses(tokens, log_probs, log_probs / length_penalty(lengths, alpha))
 
 
@@ -381,9 +384,10 @@ def _allowed(logits, total, position, special, min_length):
     `total` [B, K] is the logarithm of the sum of ``exp(logits)``.
     """
     token = ops.arange(ops.shape(logits)[-1])
-    forbidden = token == special.pad
-    if special.start != special.end:  # some models start with the end token
-        forbidden = ops.logical_or(forbidden, token == special.start)
+    forbidden = token < 0
+    for other in (special.start, special.pad):
+        if other != special.end:  # some models start, or are padded, with the end token
+            forbidden = ops.logical_or(forbidden, token == other)
     if min_length:
         early = ops.logical_and(token == special.end, position + 1 < min_length)
         forbidden = ops.logical_or(forbidden, early)

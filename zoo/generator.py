@@ -15,7 +15,7 @@ import tensorflow as tf
 from zoo import decoding
 from zoo.errors import TextError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.tokenizer import Tokenizer
+from zoo.text.loading import load_tokenizer
 from zoo.translation_search import LENGTHS, Programs, checked, checked_draw, padded, uniforms_of
 from zoo.translation_text import encode
 
@@ -40,21 +40,24 @@ class TextGenerator:
     """A causal language model together with its tokenizer.
 
     Args:
-        model: `zoo.models.CausalLM`, whose texts begin with the start token.
-        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        model: `zoo.models.CausalLM`.
+        tokenizer: `zoo.text.tokenizer.Tokenizer` or `zoo.text.published.ByteLevelBPETokenizer`.
         special_tokens: `zoo.decoding.SpecialTokens`.
+        add_start_token: whether every prompt begins with the start token; without it, only an empty
+            prompt does, as in GPT-2.
 
     Raises:
         TextError: if model, tokenizer and special tokens do not fit together.
     """
 
-    def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS):
+    def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS, add_start_token=True):
         if model.vocab_size != tokenizer.vocab_size:
             raise TextError(
                 f"The model has {model.vocab_size} tokens. "
                 f"Received a tokenizer with {tokenizer.vocab_size} tokens."
             )
         self.tokenizer = tokenizer
+        self.add_start_token = add_start_token
         self.run_folder = None  # where it was loaded from
         self._programs = Programs(model, special_tokens, model.vocab_size)
 
@@ -169,8 +172,11 @@ class TextGenerator:
 
     def description(self):
         """The metadata of the tokenizer, as JSON can hold it."""
-        tokenizer = {"kind": self.tokenizer.kind, "vocab_size": self.tokenizer.vocab_size}
-        return {"tokenizer": tokenizer, "special_tokens": self.special_tokens._asdict()}
+        return {
+            "tokenizer": {"kind": self.tokenizer.kind, "vocab_size": self.tokenizer.vocab_size},
+            "special_tokens": self.special_tokens._asdict(),
+            "add_start_token": self.add_start_token,
+        }
 
     def save(self, folder):
         """Writes the model and its tokenizer into `folder`."""
@@ -188,8 +194,9 @@ class TextGenerator:
         description = json.loads((folder / DESCRIPTION_FILE).read_text())
         generator = cls(
             keras.saving.load_model(folder / MODEL_FILE, compile=False),
-            Tokenizer.load(folder / TOKENIZER_FILE),
+            load_tokenizer(folder / TOKENIZER_FILE),
             decoding.SpecialTokens(**description["special_tokens"]),
+            description.get("add_start_token", True),  # runs of earlier versions always add it
         )
         generator.run_folder = folder
         return generator
@@ -284,8 +291,9 @@ class TextGenerator:
         if max_new_tokens is not None:
             max_new_tokens = checked("max_new_tokens", max_new_tokens, int, 1)
         special, limit = self.special_tokens, self.max_prompt_length(max_new_tokens)
-        rows = encode(self.tokenizer, prompts, math.inf, special.end, special.start)
-        rows = [row[:-1] for row in rows]
+        start = special.start if self.add_start_token else None
+        rows = encode(self.tokenizer, prompts, math.inf, special.end, start)
+        rows = [row[:-1] or [special.start] for row in rows]
         for index, tokens in enumerate(rows):
             if len(tokens) > limit:
                 raise TextError(

@@ -1,4 +1,4 @@
-"""Tensors and images drawn in the same way everywhere, so that goldens hold outputs only."""
+"""Tensors, images and tokens drawn alike everywhere, so that goldens hold outputs only."""
 
 import zlib
 
@@ -13,6 +13,7 @@ TORCH_SHAPES = {  # of the recorded files of PyTorch, see tests/parity/record_to
     "scalar": (),
     "empty": (0, 3),
 }
+RECORDED = 24  # the largest number of outputs of an image, or of a token, in goldens
 
 
 def tensors(shapes):
@@ -36,6 +37,11 @@ def scanned(tensors):
             blocks = [tensors[name.replace("_0/", f"_{index}/", 1)] for index in range(2)]
             found[name.replace("encoderblock_0", "encoderblock")] = np.stack(blocks)
     return found
+
+
+def tokens(vocab_size):
+    """Two rows of token ids: int64 [2, T]."""
+    return np.random.default_rng(vocab_size).integers(5, vocab_size, (2, 6))
 
 
 def _tensor(name, shape):

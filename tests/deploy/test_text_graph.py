@@ -107,7 +107,7 @@ def test_every_letter_and_digit_is_cut_where_the_tokenizer_cuts():
     texts = [" 1a".join(planes[start : start + 500]) for start in range(0, len(planes), 500)]
     assert encode(graph_of("word"), texts) == tokenizer_of("word").encode(texts)
     newer = "\u1c89\U00010d40"  # a letter and a digit of Unicode 16
-    cut = tf.strings.regex_replace(newer, graph_of("word")._pattern, "-").numpy().decode()
+    cut = tf.strings.regex_replace(newer, graph_of("word")._mark._pattern, "-").numpy().decode()
     assert cut == "--"
 
 

@@ -52,6 +52,15 @@ def class_names(folder, config):
         raise CheckpointError(f"{folder}: id2label does not name classes 0, 1, ..") from None
 
 
+def check_settings(folder, config, supported):
+    """Raises `CheckpointError` where config.json has another value than `supported`, a dict."""
+    for name, value in supported.items():
+        if config.get(name, value) != value:
+            raise CheckpointError(
+                f"{folder / 'config.json'}: {name}={config[name]!r} is not supported."
+            )
+
+
 def preprocessing(folder, config, size):
     """What the folder's image processor does: `zoo.data.preprocessing.ImagePreprocessing`.
 

@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 import zoo
+from zoo.checkpoints.building import head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.mapping import assign, changed, pattern
 from zoo.classifier import ImageClassifier
@@ -37,21 +38,15 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         names = []
     elif names is None:
         names = [str(index) for index in range(math.prod(tensors.shapes[head]))]
-    num_classes = options.pop("num_classes", len(names))
-    if not num_classes:
-        raise CheckpointError(
-            f"{tensors.path} has no classification head. Pass num_classes=..., for a new one."
-        )
+    names, is_new = head_classes(tensors, names, options)
     native, kept = settings["input_shape"], ()
     settings = {**settings, **options}
-    if num_classes != len(names):
+    if is_new:
         kept = [f"{layer}/.*" for layer in HEADS]
-        names = [str(index) for index in range(num_classes)]
         sources = [source for path, source in table.items() if path.split("/")[0] in HEADS]
         ignored = (*ignored, *(name for source in sources for name in source.names))
-        print(f"{tensors.path}: the classification head is new, with {num_classes} classes.")
     try:
-        model = zoo.vit(**settings, num_classes=num_classes)
+        model = zoo.vit(**settings, num_classes=len(names))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{tensors.path}: {error}") from None
     assign(model, tensors, _resized(table, model, native), ignored, kept)

@@ -7,6 +7,7 @@ from zoo.checkpoints.hugging_face import read_json
 from zoo.checkpoints.tensors import read_file, read_folder
 
 FILES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
+_TEXT = ("gpt2", "bert")
 _TRANSLATORS = ("marian", "m2m_100", "mbart")
 _KERAS_HUB = ("ViTBackbone", "DeiTBackbone")
 _KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
@@ -45,6 +46,11 @@ def load(path, **options):
         from zoo.checkpoints import hugging_face_vit
 
         return hugging_face_vit.load(path, config, read_folder(path), options)
+    if kind in _TEXT:
+        from zoo.checkpoints import hugging_face_bert, hugging_face_gpt2
+
+        of_kind = hugging_face_gpt2 if kind == "gpt2" else hugging_face_bert
+        return of_kind.load(path, config, read_folder(path), options)
     if kind in _TRANSLATORS:
         from zoo.checkpoints import hugging_face_m2m100, hugging_face_marian
 

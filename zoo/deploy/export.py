@@ -178,10 +178,11 @@ def _defaults(model, n_best):
         )
     least = {"n_best": (1, math.inf), "beam_size": (n_best, math.inf)}
     if isinstance(model, TextGenerator):
-        if model.special_tokens != SPECIAL_TOKENS:
+        control, spelled = model.special_tokens, model.tokenizer.token_bytes
+        if any(spelled[id] for id in (control.start, control.end, control.pad)):
             raise ExportError(
-                f"Only a TextGenerator with {SPECIAL_TOKENS} can be exported. "
-                f"Received: special_tokens={model.special_tokens}."
+                "Only a TextGenerator whose special tokens are not text for its tokenizer can be "
+                f"exported. Received: special_tokens={control}."
             )
         defaults = {"n_best": 1, "beam_size": n_best, "length_penalty": 0.0, "max_new_tokens": None}
         return defaults, {**least, "max_new_tokens": (1, model.model.max_length)}

@@ -108,8 +108,12 @@ class GeneratorSignatures:
             search: function (indices of texts, read int32 [B, P], forced [B, F], length [B]) ->
                 `zoo.decoding.Hypotheses`.
         """
-        tokens, too_long = encode(self._text_graph, texts, self._limit, (self._special.start,))
+        start = (self._special.start,) if self._generator.add_start_token else ()
+        tokens, too_long = encode(self._text_graph, texts, self._limit, start)
         error = tf.where(too_long == "", error, too_long)
+        is_empty = tokens.row_lengths() == 0
+        only = tf.fill([tf.size(texts), 1], self._special.start)
+        tokens = tf.concat([tf.ragged.boolean_mask(only, is_empty[:, None]), tokens], axis=1)
         sizes = tf.cast(tokens.row_lengths(), tf.int32)
 
         def compute(chosen, width):

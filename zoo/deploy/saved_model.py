@@ -62,7 +62,7 @@ def write_text_classifier(classifier, folder, top_k):
     signatures = TextClassifierSignatures(classifier, top_k)
     loaded = _write(signatures, folder)
     texts, limit = _texts(classifier.tokenizer), classifier.model.max_length
-    rows = encode_texts(classifier.tokenizer, texts)
+    rows = encode_texts(classifier.tokenizer, texts, classifier.special_tokens)
     texts = [text for text, row in zip(texts, rows) if len(row) <= limit]
     expected = classifier.probabilities(texts)
     difference = _of_classes(classifier, loaded, tf.constant(texts), expected)

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import dense, encode, in_groups
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
 
 class TextClassifierSignatures:
@@ -55,12 +54,13 @@ class TextClassifierSignatures:
     def _run(self, texts, function, width):
         """The outputs of a function of tokens, float32 [B, width], 0 for an error; and errors."""
         limit = self._model.max_length
-        tokens, error = encode(self._text_graph, texts, limit, (BOS_ID,), (EOS_ID,))
+        special = self._classifier.special_tokens
+        tokens, error = encode(self._text_graph, texts, limit, (special.start,), (special.end,))
         lengths = tokens.row_lengths()
         lengths = tf.where(error == "", lengths, tf.zeros_like(lengths))
 
         def compute(chosen, length):
-            ids = dense(tf.gather(tokens, chosen), PAD_ID, length)
+            ids = dense(tf.gather(tokens, chosen), special.pad, length)
             return [tf.cast(function(ids), tf.float32)]
 
         [found] = in_groups(lengths, limit, compute, [tf.zeros([tf.size(texts), width])])

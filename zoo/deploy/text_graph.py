@@ -3,20 +3,22 @@
 Axes: B texts, W distinct words of all texts, n tokens of all words, concatenated.
 """
 
-import functools
 import math
 import re
 
 import tensorflow as tf
-from tokenizers import Regex, normalizers
 
+from zoo.deploy import published_words
 from zoo.deploy.merge_graph import bytes_of, hash_table, merges_of
-from zoo.deploy.trie_graph import FIRST_LEARNED, LongestMatch, viterbi_of
-from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC, character_ranges
-from zoo.text import PAD_ID
+from zoo.deploy.published_words import END, library_ranges
+from zoo.deploy.trie_graph import longest_match_of, viterbi_of
+from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC
 from zoo.text.tokenizer import SPLIT_PATTERNS
 
-_END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
+# In bytes, of BERT: an unknown word is one token, and spaces are none, however long they are. Real
+# texts have less.
+_LONGEST_WORD = 2**10
+_NO_TOKEN = "<pad>"  # label of ids outside the vocabulary
 
 
 def text_graphs(source, target):
@@ -41,12 +43,12 @@ def text_graphs(source, target):
 
 
 class TextGraph(tf.Module):
-    """`zoo.text.tokenizer.Tokenizer` on tensors, with the same ids, texts and labels.
+    """A tokenizer on tensors, with the same ids, texts and labels.
 
     Always runs on the CPU.
 
     Args:
-        tokenizer: `Tokenizer` of any kind.
+        tokenizer: `zoo.text.tokenizer.Tokenizer` of any kind, or one of `zoo.text.published`.
 
     Attributes:
         longest_token: maximum number of bytes of text, before normalisation, that one token can
@@ -57,18 +59,21 @@ class TextGraph(tf.Module):
         super().__init__()
         spelled = tokenizer.token_bytes
         self.longest_token = math.ceil(LARGEST_SHRINKAGE * max(map(len, spelled)))
+        if tokenizer.kind == "bert_wordpiece":
+            self.longest_token = _LONGEST_WORD
         self._vocab_size = tokenizer.vocab_size
-        self._pattern = _graph_pattern(tokenizer.kind)
+        self._has_prefix_space = tokenizer.kind != "byte_level_bpe"
         with tf.device("CPU"):
-            self._normalize = NormalFormC()
-            self._spelled = tf.constant(spelled)
-            self._labels = tf.constant(tokenizer.pieces(range(tokenizer.vocab_size)))
+            self._mark = _words_of(tokenizer)
+            self._spelled = tf.constant([*spelled, b""])
+            labels = tokenizer.pieces(range(tokenizer.vocab_size))
+            self._labels = tf.constant([*labels, _NO_TOKEN])
             self._segment = _segmentation(tokenizer)
-            self._words = hash_table(_known_words(tokenizer, self._segment), _END, -1)
+            self._words = hash_table(_known_words(tokenizer, self._segment), END, -1)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode(self, texts):
-        """Encodes texts like `Tokenizer.encode`, without control ids.
+        """Encodes texts like the tokenizer's `encode`, without control ids.
 
         Args:
             texts: string [B]. Invalid UTF-8 is replaced by U+FFFD, as by
@@ -78,17 +83,14 @@ class TextGraph(tf.Module):
             RaggedTensor int32 [B, None]; an empty text has no ids.
         """
         with tf.device("CPU"):
-            texts = self._normalize(texts)
-            texts = tf.where(texts == "", "", tf.strings.join([" ", texts]))
-            marked = tf.strings.regex_replace(texts, self._pattern, rb"\0" + _END)
-            # The last word of each row, after the last mark, is empty and has no ids.
-            words = tf.strings.split(marked, _END)
+            # Words that are empty, such as those after the last mark, have no ids.
+            words = tf.strings.split(self._mark(texts), END)
             distinct, index = tf.unique(words.values)
             ids = tf.gather(self._encode_words(distinct), index)
             return tf.cast(words.with_values(ids).merge_dims(1, 2), tf.int32)
 
     def decode(self, ids):
-        """Decodes sequences of ids like `Tokenizer.decode`.
+        """Decodes sequences of ids like the tokenizer's `decode`.
 
         Args:
             ids: int32 [..., T]. Control ids and ids outside the vocabulary are skipped.
@@ -98,16 +100,17 @@ class TextGraph(tf.Module):
         """
         with tf.device("CPU"):
             texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
-            texts = tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
+            if self._has_prefix_space:
+                texts = tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
             return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
     def pieces(self, ids):
-        """Returns a label for each id like `Tokenizer.pieces`: int32 [...] to string [...]."""
+        """Returns a label for each id like the tokenizer: int32 [...] to string [...]."""
         with tf.device("CPU"):
             return tf.gather(self._labels, self._known(ids))
 
     def _known(self, ids):
-        return tf.where((ids >= 0) & (ids < self._vocab_size), ids, PAD_ID)
+        return tf.where((ids >= 0) & (ids < self._vocab_size), ids, self._vocab_size)
 
     def _encode_words(self, words):
         """Encodes words, string [W], to ids, ragged int64 [W, None]."""
@@ -118,25 +121,55 @@ class TextGraph(tf.Module):
         return ids.with_values(tf.where(known < 0, ids.values, known))
 
 
+def _words_of(tokenizer):
+    """Returns the `tf.Module` that marks the words of texts."""
+    kinds = {
+        "byte_level_bpe": published_words.ByteLevelWords,
+        "bert_wordpiece": published_words.BertWords,
+    }
+    return kinds.get(tokenizer.kind, _Words)(tokenizer)
+
+
 def _segmentation(tokenizer):
-    """Returns the `tf.Module` that splits words into the tokens of a `Tokenizer`."""
-    kinds = {"wordpiece": LongestMatch, "unigram": viterbi_of}
+    """Returns the `tf.Module` that splits words into the tokens of a tokenizer."""
+    kinds = {
+        "wordpiece": longest_match_of,
+        "unigram": viterbi_of,
+        "byte_level_bpe": published_words.ByteLevelMerges,
+        "bert_wordpiece": published_words.longest_match_of,
+    }
     return kinds.get(tokenizer.kind, merges_of)(tokenizer)
+
+
+class _Words(tf.Module):
+    """The words of a `Tokenizer`, each with `END` after it: string [B] to string [B]."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self._normalize = NormalFormC()
+        self._pattern = _graph_pattern(tokenizer.kind)
+
+    def __call__(self, texts):
+        texts = self._normalize(texts)
+        texts = tf.where(texts == "", "", tf.strings.join([" ", texts]))
+        return tf.strings.regex_replace(texts, self._pattern, rb"\0" + END)
 
 
 def _known_words(tokenizer, segment):
     """Returns {bytes: id} for the words that are one token.
 
     Args:
-        tokenizer: `Tokenizer`.
+        tokenizer: of `TextGraph`.
         segment: `_segmentation(tokenizer)`.
     """
-    learned = tokenizer.token_bytes[FIRST_LEARNED:]
+    spelled = tokenizer.token_bytes
     if tokenizer.kind in ("word", "character"):
-        return dict(zip(learned, range(FIRST_LEARNED, tokenizer.vocab_size)))
+        return {word: id for id, word in enumerate(spelled) if len(word) > 1}
+    if tokenizer.kind == "bert_wordpiece":
+        return {}
     # Some tokens are not the result of splitting their own bytes; these are left out.
-    ids = segment(*bytes_of(tf.constant(learned, tf.string)), len(learned)).to_list()
-    return {word: row[0] for word, row in zip(learned, ids) if len(row) == 1}
+    ids = segment(*bytes_of(tf.constant(spelled, tf.string)), len(spelled)).to_list()
+    return {word: row[0] for word, row in zip(spelled, ids) if len(row) == 1}
 
 
 def _graph_pattern(kind):
@@ -144,18 +177,11 @@ def _graph_pattern(kind):
 
     The Unicode tables of the library `tokenizers` are newer than those of TensorFlow.
     """
-    bracketed_or_not = re.compile(r"(\[[^]]+\])|\\p\{(\w)\}")
+    bracketed_or_not = re.compile(r"(\[[^]]+\])|(\\p\{\w\})")
 
     def expand(match):
         if match[1] is None:
-            return f"[{_library_ranges(match[2])}]"
-        return re.sub(r"\\p\{(\w)\}", lambda inner: _library_ranges(inner[1]), match[1])
+            return f"[{library_ranges(match[2])}]"
+        return re.sub(r"\\p\{\w\}", lambda inner: library_ranges(inner[0]), match[1])
 
     return bracketed_or_not.sub(expand, SPLIT_PATTERNS[kind])
-
-
-@functools.cache
-def _library_ranges(category):
-    every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
-    others = normalizers.Replace(Regex(rf"\P{{{category}}}+"), "")
-    return character_ranges(others.normalize_str(every))

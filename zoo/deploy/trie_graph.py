@@ -61,28 +61,51 @@ class LongestMatch(tf.Module):
     """WordPiece: splits off the longest token at the start of a word, repeatedly.
 
     Every step splits one token off each chunk in parallel. Source: Devlin et al. 2019, "BERT".
+
+    Args:
+        first, inside: {bytes: id} of the tokens at the start of a word and inside it.
+        longest_chunk: size of the chunks in bytes.
+        unknown: id of words that are not made of tokens, if there can be any.
+        longest_word: number of characters after which a word is unknown.
     """
 
-    def __init__(self, tokenizer):
+    def __init__(self, first, inside, longest_chunk, unknown=None, longest_word=None):
         super().__init__()
-        self._longest_word = LONGEST_WORD[tokenizer.kind]
-        spelled = tokenizer.token_bytes[FIRST_BYTE:]
-        first = {byte: id for id, byte in enumerate(spelled[:256], FIRST_BYTE)}
-        inside = first.copy()
-        for id, token in enumerate(tokenizer.tokens, FIRST_LEARNED):
-            table = inside if token.startswith(CONTINUATION) else first
-            table[spelled[id - FIRST_BYTE]] = id
+        self._longest_chunk, self._longest_word = longest_chunk, longest_word
+        self._unknown = unknown
         self._trie = Trie(first, inside)
 
     def __call__(self, tokens, rows, num_words):
         """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
-        places, lengths = chunks(rows, self._longest_word)
+        places, lengths = chunks(rows, self._longest_chunk)
         found = self._trie(tokens, tf.cast(places > 0, tf.int64), lengths)
         sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
         sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
-        at = visited(tf.where(places == 0)[:, 0], sizes, sizes == lengths)
-        ids = tf.gather_nd(found, tf.stack([at, tf.gather(sizes, at) - 1], axis=1))
-        return ragged(ids, tf.gather(rows, at), num_words)
+        is_last = (sizes == lengths) | (sizes == 0)
+        at = visited(tf.where(places == 0)[:, 0], sizes, is_last)
+        sizes = tf.gather(sizes, at)
+        ids = tf.gather_nd(found, tf.stack([at, tf.maximum(sizes - 1, 0)], axis=1))
+        words = tf.gather(rows, at)
+        if self._unknown is not None:
+            fails = tf.math.unsorted_segment_max(tf.cast(sizes == 0, tf.int64), words, num_words)
+            characters = tf.cast(character_sizes(tokens) > 0, tf.int64)
+            count = tf.math.unsorted_segment_sum(characters, rows, num_words)
+            fails = tf.gather((fails > 0) | (count > self._longest_word), words)
+            ids = tf.where(fails, tf.constant(self._unknown, tf.int64), ids)
+            kept = ~fails | (tf.gather(places, at) == 0)
+            ids, words = ids[kept], words[kept]
+        return ragged(ids, words, num_words)
+
+
+def longest_match_of(tokenizer):
+    """The `LongestMatch` of a `zoo.text.tokenizer.Tokenizer`."""
+    spelled = tokenizer.token_bytes[FIRST_BYTE:]
+    first = {byte: id for id, byte in enumerate(spelled[:256], FIRST_BYTE)}
+    inside = first.copy()
+    for id, token in enumerate(tokenizer.tokens, FIRST_LEARNED):
+        table = inside if token.startswith(CONTINUATION) else first
+        table[spelled[id - FIRST_BYTE]] = id
+    return LongestMatch(first, inside, LONGEST_WORD[tokenizer.kind])
 
 
 class Viterbi(tf.Module):

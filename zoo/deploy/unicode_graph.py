@@ -70,11 +70,15 @@ class NormalFormC(tf.Module):
 
         return tf.cond(tf.reduce_all(normal), lambda: texts, normalize)
 
-    def _normalize(self, texts):
+    def decomposed(self, texts):
+        """Texts in form D, string [B] to string [B]."""
+        return self._normalize(texts, passes=0)
+
+    def _normalize(self, texts, passes=None):
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         codes, rows = self._decompose(codes.values, codes.value_rowids())
         codes = self._reorder(codes, rows)
-        for _ in range(self._passes):
+        for _ in range(self._passes if passes is None else passes):
             codes, rows = self._compose(codes, rows)
         count = tf.size(texts, tf.int64)
         codes = tf.RaggedTensor.from_value_rowids(codes, rows, count, validate=False)

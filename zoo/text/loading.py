@@ -3,16 +3,23 @@
 import json
 import pathlib
 
-from zoo.text.sentencepiece import KIND, SentencePieceTokenizer
+from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
+from zoo.text.sentencepiece import SentencePieceTokenizer
 from zoo.text.tokenizer import Tokenizer
+
+_PUBLISHED = (SentencePieceTokenizer, ByteLevelBPETokenizer, BertWordPieceTokenizer)
 
 
 def load_tokenizer(path):
-    """The `Tokenizer` or `SentencePieceTokenizer` of a file; raises `TokenizerError`."""
+    """The tokenizer of a file: a `Tokenizer` or one of a published model.
+
+    Raises:
+        TokenizerError: if it cannot be read or is invalid.
+    """
     try:
         table = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return Tokenizer.load(path)  # which says what is wrong
-    if isinstance(table, dict) and table.get("kind") == KIND:
-        return SentencePieceTokenizer.from_dict(table)
-    return Tokenizer.load(path)
+    kind = table.get("kind") if isinstance(table, dict) else None
+    published = next((of for of in _PUBLISHED if of.kind == kind), None)
+    return Tokenizer.load(path) if published is None else published.from_dict(table)

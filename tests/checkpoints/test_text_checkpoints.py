@@ -1,0 +1,259 @@
+"""Published GPT-2 and BERT: what transformers computes, what is exported, and what is refused.
+
+The goldens were recorded by tests/parity/record_hugging_face.py; tests/parity compares more.
+"""
+
+import functools
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import save_file
+
+import zoo
+from tests.checkpoints import drawn
+from tests.checkpoints.text_folders import (
+    LINES,
+    ODD_TEXTS,
+    bert_tokenizer,
+    gpt2_tokenizer,
+    write,
+)
+from zoo.__main__ import main
+from zoo.checkpoints import CheckpointError
+from zoo.deploy.text_graph import TextGraph
+
+GOLDENS = json.loads(
+    (pathlib.Path(__file__).parent / "goldens" / "hugging_face_text.json").read_text()
+)
+KINDS = GOLDENS["kinds"]
+# Sums of a few hundred float32 products of numbers around 1.
+TOLERANCE = 1e-4
+TOKENIZERS = {
+    "gpt2": gpt2_tokenizer,
+    "bert, uncased": bert_tokenizer,
+    "bert, cased": functools.partial(bert_tokenizer, lowercase=False),
+}
+
+
+def folder_of(folder, kind, **settings):
+    golden = KINDS[kind]
+    tokenizer = gpt2_tokenizer() if "gpt2" in kind else bert_tokenizer()
+    return write(folder / "model", golden["config"], golden["shapes"], tokenizer, **settings)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """{kind: (folder, what is loaded)}."""
+    folders = {kind: folder_of(tmp_path_factory.mktemp(kind), kind) for kind in ("gpt2", "bert")}
+    return {kind: (folder, zoo.load(folder)) for kind, folder in folders.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs(kind, tmp_path):
+    folder, golden = folder_of(tmp_path, kind), KINDS[kind]
+    tokens = drawn.tokens(golden["config"]["vocab_size"])
+    if kind == "bert, no head":
+        with pytest.raises(CheckpointError, match="no classification head. Pass num_classes"):
+            zoo.load(folder)
+        found = zoo.load(folder, num_classes=3).model.features(tokens)
+    else:
+        found = zoo.load(folder).model(tokens)
+    outputs = np.asarray(found)[..., : drawn.RECORDED]
+    np.testing.assert_allclose(outputs, golden["outputs"], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "kind", ["gpt2", "bert, uncased", pytest.param("bert, cased", marks=pytest.mark.slow)]
+)
+def test_tokens_also_in_a_graph(kind, tmp_path):
+    golden = KINDS[kind.split(",")[0]]
+    folder = write(tmp_path / "model", golden["config"], golden["shapes"], TOKENIZERS[kind]())
+    loaded = zoo.load(folder)
+    expected = GOLDENS["tokens"][kind]
+    if kind != "gpt2":
+        assert loaded.encode(ODD_TEXTS) == expected
+        expected = [row[1:-1] for row in expected]
+    assert loaded.tokenizer.encode(ODD_TEXTS) == expected
+    graph = TextGraph(loaded.tokenizer)
+    assert graph.encode(tf.constant(ODD_TEXTS)).to_list() == expected
+    ids = graph.encode(tf.constant(ODD_TEXTS)).to_tensor()
+    texts = [text.decode() for text in graph.decode(ids).numpy()]
+    assert texts == loaded.tokenizer.decode(ids)
+    assert kind != "gpt2" or texts == ODD_TEXTS
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_saved_and_loaded(kind, loaded, tmp_path):
+    _, model = loaded[kind]
+    model.save(tmp_path)
+    again = zoo.load(tmp_path)
+    assert again.description() == model.description()
+    assert again.tokenizer == model.tokenizer
+    tokens = drawn.tokens(300)
+    np.testing.assert_array_equal(again.model(tokens), model.model(tokens))
+
+
+@pytest.mark.slow
+def test_the_saved_model_continues_texts_alike(loaded, tmp_path):
+    _, generator = loaded["gpt2"]
+    texts = ["Hello", "", "a  b ", "<|endoftext|>"]
+    expected = generator(texts, max_new_tokens=4)
+    assert all(found.startswith(text) for found, text in zip(expected, texts))
+    model = tf.saved_model.load(zoo.export(generator, tmp_path / "1", max_new_tokens=4))
+    found = model.signatures["serving_default"](tf.constant(texts))["generated_texts"]
+    assert [text.decode() for [text] in found.numpy()] == expected
+
+
+def test_the_saved_model_classifies_texts_alike(loaded, tmp_path):
+    _, classifier = loaded["bert"]
+    texts = ["Hello", "", *ODD_TEXTS]
+    expected = classifier(texts)
+    model = tf.saved_model.load(zoo.export(classifier, tmp_path / "1", top_k=1))
+    found = model.signatures["serving_default"](tf.constant(texts))
+    for [label], [share], [[name, probability]] in zip(
+        found["labels"].numpy(), found["probabilities"].numpy(), expected
+    ):
+        assert label.decode() == name
+        assert abs(share - probability) < 1e-5
+
+
+def test_a_new_head_learns(loaded, capsys):
+    folder, _ = loaded["bert"]
+    classifier = zoo.load(folder, num_classes=2, dropout=0.0, attention_dropout=0.0)
+    assert "the classification head is new" in capsys.readouterr().out
+    tokens = keras.utils.pad_sequences(classifier.encode(LINES[:16]), padding="post")
+    labels = np.arange(16) % 2
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    classifier.model.compile(keras.optimizers.Adam(3e-3), loss)
+    history = classifier.model.fit(tokens, labels, epochs=8, verbose=0).history["loss"]
+    assert history[-1] < 0.7 * history[0]
+
+
+def test_the_command_line(loaded, capsys):
+    assert main(["classify", str(loaded["bert"][0]), "Hello", "--top-k", "2"]) == 0
+    [(first, _), (second, _)] = loaded["bert"][1](["Hello"], top_k=2)[0]
+    assert first in (line := capsys.readouterr().out) and second in line
+    folder, generator = loaded["gpt2"]
+    options = ["--beam-size", "1", "--max-new-tokens", "4"]
+    assert main(["generate", str(folder), "Hello", *options]) == 0
+    text = generator(["Hello"], max_new_tokens=4)[0]
+    assert capsys.readouterr().out == text + "\n"
+    pieces = generator.stream("Hello", top_k=1, max_new_tokens=4)
+    assert "Hello" + "".join(pieces) == text
+    assert main(["info", str(folder)]) == 0
+    assert json.loads(capsys.readouterr().out)["tokenizer"]["kind"] == "byte_level_bpe"
+
+
+def test_labels_have_the_order_of_their_numbers(tmp_path):
+    names = {"4": "e", "0": "a", "1": "b", "3": "d", "2": "c"}
+    assert zoo.load(folder_of(tmp_path, "bert", id2label=names)).class_names == [*"abcde"]
+
+
+@pytest.mark.parametrize(
+    "kind, changed, message",
+    [
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+        ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights=False is not supported"),
+        ("gpt2", {"add_cross_attention": True}, "add_cross_attention=True is not supported"),
+        ("gpt2", {"activation_function": "mish"}, "the activation 'mish' is not supported"),
+        ("gpt2", {"n_layer": 3}, "Tensors that are missing: h.2.ln_1"),
+        ("gpt2", {"n_layer": 1}, "no place in the model: h.1.attn"),
+        ("gpt2", {"n_head": 5}, "num_heads must divide embed_dim"),
+        ("gpt2", {"n_positions": 64}, "wpe.weight would give token_positions"),
+        ("gpt2", {"vocab_size": 500}, "wte.weight would give token_embedding"),
+        ("gpt2", {"vocab_size": 300}, "The id .* is not in the vocabulary"),
+        ("gpt2", {"eos_token_id": 50256}, "special_tokens.end"),
+        ("gpt2", {"eos_token_id": [0, 1]}, "special_tokens.end"),
+        ("gpt2", {"tie_word_embeddings": False}, "missing: lm_head.weight"),
+        ("bert", {"is_decoder": True}, "is_decoder=True is not supported"),
+        ("bert", {"position_embedding_type": "relative_key"}, "'relative_key' is not supported"),
+        ("bert", {"problem_type": "regression"}, "for regression, does not choose one of several"),
+        (
+            "bert",
+            {"architectures": ["BertForTokenClassification"]},
+            "of BertForTokenClassification",
+        ),
+        ("bert", {"id2label": {"0": "a", "1": "b"}}, "would give head/kernel the shape"),
+        ("bert", {"intermediate_size": 48}, "would give encoder_0/feed_forward"),
+        ("bert", {"without": ["classifier.bias"]}, "missing: classifier.bias"),
+    ],
+)
+def test_configurations_that_do_not_fit(kind, changed, message, tmp_path):
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(folder_of(tmp_path, kind, **changed))
+
+
+@pytest.mark.parametrize(
+    "kind, name, message",
+    [
+        ("gpt2", "merges.txt", "contains no merges.txt"),
+        ("gpt2", "vocab.json", "contains no vocab.json and no tokenizer.json"),
+        ("bert", "vocab.txt", "contains no vocab.txt and no tokenizer.json"),
+        ("bert", "model.safetensors", "contains no weights"),
+    ],
+)
+def test_missing_files(kind, name, message, tmp_path):
+    folder = folder_of(tmp_path, kind)
+    (folder / name).unlink()
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(folder)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_damaged_files(kind, tmp_path):
+    folder = folder_of(tmp_path, kind)
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="damaged"):
+        zoo.load(folder)
+    path.unlink()
+    save_file(drawn.tensors({**KINDS[kind]["shapes"], "extra": [3]}), path)
+    with pytest.raises(CheckpointError, match="no place in the model: extra"):
+        zoo.load(folder)
+
+
+def tokenizer_json(kind):
+    files = TOKENIZERS[kind]()
+    if kind == "gpt2":
+        merges = files["merges.txt"].split("\n")[1:-1]
+        model = {"type": "BPE", "vocab": json.loads(files["vocab.json"]), "merges": merges}
+        return {"model": model, "pre_tokenizer": {"type": "ByteLevel"}, "normalizer": None}
+    vocab = {token: id for id, token in enumerate(files["vocab.txt"].split("\n")[:-1])}
+    parts = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
+    return {
+        "model": {"type": "WordPiece", "vocab": vocab},
+        **{part: {"type": kind} for part, kind in parts.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    "kind, changed, message",
+    [
+        ("gpt2", {}, None),
+        ("bert, uncased", {}, None),
+        ("gpt2", {"normalizer": {"type": "NFC"}}, "the normalizer has type='NFC'"),
+        ("gpt2", {"pre_tokenizer": {"type": "Split"}}, "the pre_tokenizer has type='Split'"),
+        ("gpt2", {"pre_tokenizer": None}, "the pre_tokenizer has type=None"),
+        ("gpt2", {"model": {"type": "BPE", "vocab": {}}}, "has no vocabulary"),
+        ("gpt2", {"added_tokens": [{"id": 7, "content": "Zoo"}]}, "'Zoo', which was added"),
+        ("bert, uncased", {"normalizer": {"type": "Lowercase"}}, "has type='Lowercase'"),
+        ("bert, uncased", {"model": {"type": "BPE", "vocab": {}}}, "the model has type='BPE'"),
+        ("bert, uncased", {"model": {"vocab": {"a": 0}}}, r"has no \[CLS\], \[SEP\]"),
+    ],
+)
+def test_tokenizer_json(kind, changed, message, tmp_path):
+    folder = folder_of(tmp_path, kind.split(",")[0])
+    for name in ("vocab.json", "merges.txt", "vocab.txt"):
+        (folder / name).unlink(missing_ok=True)
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer_json(kind), **changed}))
+    if message is None:
+        loaded = zoo.load(folder)
+        encode = loaded.tokenizer.encode if kind == "gpt2" else loaded.encode
+        assert encode(ODD_TEXTS) == GOLDENS["tokens"][kind]
+    else:
+        with pytest.raises(CheckpointError, match=message):
+            zoo.load(folder)

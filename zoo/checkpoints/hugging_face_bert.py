@@ -1,0 +1,80 @@
+"""Hugging Face's folders of BERT (transformers: models/bert)."""
+
+import zoo
+from zoo.checkpoints.building import built, head_classes
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face import activation, check_settings, class_names
+from zoo.checkpoints.mapping import dense, joined, linear, norm, same
+from zoo.checkpoints.tokenizer_files import bert_wordpiece
+from zoo.classifier import TextClassifier
+
+# The heads of pre-training and of other tasks, and the numbers of the positions.
+IGNORED = (r"cls\..*", r"embeddings\.position_ids")
+HEADS = (r"classifier\..*", r"qa_outputs\..*")
+_QKV = [f"encoder.layer.{{i}}.attention.self.{name}" for name in ("query", "key", "value")]
+TABLE = {
+    "token_embedding/embeddings": same("embeddings.word_embeddings.weight"),
+    "token_positions/embeddings": same("embeddings.position_embeddings.weight"),
+    "type_embedding/embeddings": same("embeddings.token_type_embeddings.weight"),
+    **norm("token_norm", "embeddings.LayerNorm"),
+    "encoder_{i}/attention/qkv/kernel": linear(*(f"{name}.weight" for name in _QKV)),
+    "encoder_{i}/attention/qkv/bias": joined(*(f"{name}.bias" for name in _QKV)),
+    **dense("encoder_{i}/attention/output_projection", "encoder.layer.{i}.attention.output.dense"),
+    **norm("encoder_{i}/attention_norm", "encoder.layer.{i}.attention.output.LayerNorm"),
+    **dense("encoder_{i}/feed_forward/hidden", "encoder.layer.{i}.intermediate.dense"),
+    **dense("encoder_{i}/feed_forward/output_projection", "encoder.layer.{i}.output.dense"),
+    **norm("encoder_{i}/feed_forward_norm", "encoder.layer.{i}.output.LayerNorm"),
+    **dense("pooler_layer", "pooler.dense"),
+    **dense("head", "classifier"),
+}
+SETTINGS = {  # names in config.json and in `zoo.text_classifier`, and the published defaults
+    "vocab_size": ("vocab_size", 30522),
+    "hidden_size": ("embed_dim", 768),
+    "num_hidden_layers": ("num_layers", 12),
+    "num_attention_heads": ("num_heads", 12),
+    "intermediate_size": ("ff_dim", 3072),
+    "hidden_dropout_prob": ("dropout", 0.1),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
+    "max_position_embeddings": ("max_length", 512),
+    "type_vocab_size": ("num_token_types", 2),
+    "layer_norm_eps": ("epsilon", 1e-12),
+}
+FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
+
+
+def load(folder, config, tensors, options):
+    """The text classifier of a folder, see `zoo.load`; options: those of `zoo.text_classifier`."""
+    check_settings(folder, config, FIXED)
+    settings = {ours: config.get(name, default) for name, (ours, default) in SETTINGS.items()}
+    settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
+    tensors = tensors.renamed(_renamed)
+    settings["pooler"] = "pooler.dense.weight" in tensors
+    classes = _num_classes(folder, config, tensors, options)
+    names = class_names(folder, config) if classes else []
+    names, is_new = head_classes(tensors, names, options)
+    tokenizer, special = bert_wordpiece(folder, settings["vocab_size"])
+    settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
+    ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
+    model = built(zoo.text_classifier, tensors, TABLE, settings, ignored, kept)
+    return TextClassifier(model, tokenizer, names, special)
+
+
+def _renamed(name):
+    name = name.replace("LayerNorm.gamma", "LayerNorm.weight").removeprefix("bert.")
+    return name.replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+def _num_classes(folder, config, tensors, options):
+    """The number of classes of the head in the file; 0 if there is none, or it is not used."""
+    [classes, *_] = tensors.shapes.get("classifier.weight", (0,))
+    kind = config.get("architectures") or ["BertForSequenceClassification"]
+    problem = config.get("problem_type") or "single_label_classification"
+    fits = kind == ["BertForSequenceClassification"] and "pooler.dense.weight" in tensors
+    if fits and classes != 1 and problem == "single_label_classification":
+        return classes
+    if classes and "num_classes" not in options:
+        raise CheckpointError(
+            f"{folder}: the head with {classes} outputs, of {kind[0]} for {problem}, does not "
+            "choose one of several classes. Pass num_classes=..., for a new head."
+        )
+    return 0

@@ -1,0 +1,76 @@
+"""Hugging Face's folders of GPT-2 (transformers: models/gpt2)."""
+
+import zoo
+from zoo.checkpoints.building import built
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face import activation, check_settings, read_json
+from zoo.checkpoints.mapping import linear, norm, same
+from zoo.checkpoints.tokenizer_files import byte_level_bpe
+from zoo.decoding import SpecialTokens
+from zoo.errors import TextError
+from zoo.generator import TextGenerator
+
+EMBEDDING, OUTPUT = "wte.weight", "lm_head.weight"
+# The causal mask, and the head of GPT2DoubleHeadsModel.
+IGNORED = (r"h\.\d+\.attn\.(masked_)?bias", r"multiple_choice_head\..*", OUTPUT)
+
+
+def conv1d(path, name):
+    """The entries of a dense layer whose matrix is [in, out]: kernel and bias."""
+    return {f"{path}/kernel": same(f"{name}.weight"), f"{path}/bias": same(f"{name}.bias")}
+
+
+TABLE = {
+    "token_positions/embeddings": same("wpe.weight"),
+    **norm("decoder_{i}/self_attention_norm", "h.{i}.ln_1"),
+    **conv1d("decoder_{i}/self_attention/qkv", "h.{i}.attn.c_attn"),
+    **conv1d("decoder_{i}/self_attention/output_projection", "h.{i}.attn.c_proj"),
+    **norm("decoder_{i}/feed_forward_norm", "h.{i}.ln_2"),
+    **conv1d("decoder_{i}/feed_forward/hidden", "h.{i}.mlp.c_fc"),
+    **conv1d("decoder_{i}/feed_forward/output_projection", "h.{i}.mlp.c_proj"),
+    **norm("decoder_norm", "ln_f"),
+    "output_projection/kernel": linear(OUTPUT),
+}
+SETTINGS = {  # names in config.json and in `zoo.causal_lm`, and the published defaults
+    "vocab_size": ("vocab_size", 50257),
+    "n_positions": ("max_length", 1024),
+    "n_embd": ("embed_dim", 768),
+    "n_layer": ("num_layers", 12),
+    "n_head": ("num_heads", 12),
+    "n_inner": ("ff_dim", None),
+    "resid_pdrop": ("dropout", 0.1),
+    "attn_pdrop": ("attention_dropout", 0.1),
+    "layer_norm_epsilon": ("epsilon", 1e-5),
+    "tie_word_embeddings": ("tie_weights", True),
+}
+FIXED = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
+
+
+def load(folder, config, tensors, options):
+    """The text generator of a folder, see `zoo.load`; options are those of `zoo.causal_lm`."""
+    check_settings(folder, config, FIXED)
+    tensors = tensors.without_prefix("transformer.")
+    settings = {ours: config.get(name, default) for name, (ours, default) in SETTINGS.items()}
+    settings["activation"] = activation(folder, {"activation_function": "gelu_new", **config})
+    # Tensors that are equal may be stored once, under any of their names.
+    is_stored = EMBEDDING in tensors or not settings["tie_weights"]
+    table = {**TABLE, "token_embedding/embeddings": same(EMBEDDING if is_stored else OUTPUT)}
+    tokenizer, add_start_token = byte_level_bpe(folder, settings["vocab_size"])
+    model = built(zoo.causal_lm, tensors, table, {**settings, **options}, IGNORED)
+    try:
+        return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)
+    except TextError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+
+
+def _special(folder, config):
+    path = folder / "generation_config.json"
+    config = {**config, **(read_json(path) if path.is_file() else {})}
+    start, end = (config.get(f"{name}_token_id", 50256) for name in ("bos", "eos"))
+    if isinstance(end, list) and len(end) == 1:
+        [end] = end
+    return SpecialTokens(end if start is None else start, end, end)

@@ -1,0 +1,157 @@
+"""Words of GPT-2's and BERT's tokenizers as TensorFlow graphs of core ops.
+
+Both mark the end of each word by the byte `END`. Sources: the library `tokenizers`:
+pre_tokenizers/byte_level.rs, pre_tokenizers/bert.rs and normalizers/bert.rs.
+Axes: B texts.
+"""
+
+import functools
+import itertools
+import unicodedata
+
+import tensorflow as tf
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+from zoo.deploy.merge_graph import FIRST_BYTE, Merges, hash_table
+from zoo.deploy.trie_graph import NO_LIMIT, LongestMatch
+from zoo.deploy.unicode_graph import NormalFormC, character_ranges
+from zoo.text.tokenizer import BYTE_ALPHABET, CONTINUATION
+
+END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
+
+
+class ByteLevelWords(tf.Module):
+    """The words of `zoo.text.published.ByteLevelBPETokenizer`."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self._add_prefix_space = tokenizer.add_prefix_space
+        letter, digit, space = (library_ranges(name) for name in (r"\p{L}", r"\p{N}", r"\s"))
+        # The last space of several belongs to what follows. RE2 cannot look ahead.
+        self._spaces = f"([{space}])([{space}][^{space}])"
+        words = f" ?[{letter}]+| ?[{digit}]+| ?[^{space}{letter}{digit}]+|[{space}]+"
+        self._words = f"'s|'t|'re|'ve|'m|'ll|'d|{words}"
+
+    def __call__(self, texts):
+        """Marks the words of texts, string [B] to string [B]."""
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        if self._add_prefix_space:
+            without = (texts != "") & (tf.strings.substr(texts, 0, 1) != " ")
+            texts = tf.where(without, tf.strings.join([" ", texts]), texts)
+        texts = tf.strings.regex_replace(texts, self._spaces, rb"\1" + END + rb"\2")
+        return tf.strings.regex_replace(texts, self._words, rb"\0" + END)
+
+
+class ByteLevelMerges(tf.Module):
+    """Splits words into the tokens of a `zoo.text.published.ByteLevelBPETokenizer`."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        vocab = tokenizer.vocab
+        merges = [
+            (vocab[left], vocab[right], vocab[left + right]) for left, right in tokenizer.merges
+        ]
+        ranks = {(left, right): (rank, id) for rank, (left, right, id) in enumerate(merges)}
+        self._merges = Merges(ranks, tokenizer.vocab_size)
+        self._ids = tf.constant([vocab[byte] for byte in BYTE_ALPHABET], tf.int64)
+
+    def __call__(self, tokens, rows, num_words):
+        """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
+        return self._merges(tf.gather(self._ids, tokens - FIRST_BYTE), rows, num_words)
+
+
+class BertWords(tf.Module):
+    """The words of `zoo.text.published.BertWordPieceTokenizer`, normalized."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        tables = _bert_tables(tokenizer.lowercase, tokenizer.strip_accents)
+        self._removed = f"[{tables['removed']}]+"
+        self._chinese = f"([{tables['chinese']}])" if tokenizer.chinese_chars else None
+        strips = tokenizer.lowercase if tokenizer.strip_accents is None else tokenizer.strip_accents
+        self._normalize = NormalFormC() if strips else None
+        self._marks = tables["marks"]
+        replaced = tables["replaced"]
+        self._rows = hash_table({c.encode(): row for row, c in enumerate(replaced)}, END, -1)
+        self._texts = tf.constant([*replaced.values()])
+
+    def __call__(self, texts):
+        """Marks the words of texts, string [B] to string [B]."""
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        texts = tf.strings.regex_replace(texts, self._removed, "")
+        if self._chinese is not None:
+            texts = tf.strings.regex_replace(texts, self._chinese, r" \1 ")
+        if self._normalize is not None:  # several marks of a letter have an order
+            at = tf.where(tf.strings.regex_full_match(texts, f"(?s).*{self._marks}.*"))
+            ordered = self._normalize.decomposed(tf.gather_nd(texts, at))
+            texts = tf.tensor_scatter_nd_update(texts, at, ordered)
+        characters = tf.strings.unicode_split(texts, "UTF-8")
+        rows = self._rows.lookup(characters.values)
+        parts = tf.gather(self._texts, tf.maximum(rows, 0))
+        parts = tf.where(rows < 0, characters.values, parts)
+        return tf.strings.reduce_join(characters.with_values(parts), axis=-1)
+
+
+def longest_match_of(tokenizer):
+    """The `LongestMatch` of a `zoo.text.published.BertWordPieceTokenizer`."""
+    first, inside = {}, {}
+    for token, id in tokenizer.vocab.items():
+        continues = token.startswith(CONTINUATION)
+        text = token.removeprefix(CONTINUATION) if continues else token
+        if text:
+            (inside if continues else first)[text.encode()] = id
+    unknown = tokenizer.vocab[tokenizer.unknown]
+    return LongestMatch(first, inside, NO_LIMIT, unknown, tokenizer.longest_word)
+
+
+@functools.cache
+def library_ranges(pattern):
+    """The characters that match an escape of the library, such as \\p{L}, for an RE2 class."""
+    others = normalizers.Replace(Regex(rf"[^{pattern}]+"), "")
+    return character_ranges(others.normalize_str("".join(_characters())))
+
+
+@functools.lru_cache(1)
+def _bert_tables(lowercase, strip_accents):
+    """What the library does with each character.
+
+    Returns:
+        dict: `removed` and `chinese`, classes of RE2; `marks`, a pattern of two characters whose
+        decompositions meet with marks; `replaced`, {other character: what replaces it}.
+    """
+    options = {"strip_accents": False, "lowercase": False}
+    chinese = _changed(normalizers.BertNormalizer(False, True, **options))
+    clean = _changed(normalizers.BertNormalizer(True, False, **options))
+    options = {"strip_accents": strip_accents, "lowercase": lowercase}
+    changed = _changed(normalizers.BertNormalizer(True, False, **options))
+    removed = {c for c, text in clean.items() if not text}
+    kept = [c for c in _characters() if c not in removed]
+    marked = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(f"a{'a'.join(kept)}a")
+    ends = {word: f"\0{word}\0" for word, _ in marked if len(word) == 1 and word != "a"}
+    ends[" "] = "\0"
+    replaced = {c: changed.get(c, c) for c in sorted((changed.keys() | ends) - removed)}
+    replaced = {c: "".join(ends.get(x, x) for x in text) for c, text in replaced.items()}
+    decomposed = {c: unicodedata.normalize("NFD", c) for c in kept}
+    before, after = (
+        character_ranges([c for c, text in decomposed.items() if unicodedata.combining(text[at])])
+        for at in (-1, 0)
+    )
+    return {
+        "removed": character_ranges(sorted(removed)),
+        "chinese": character_ranges(sorted(chinese)),
+        "marks": f"[{before}][{after}]",
+        "replaced": {c: text.encode().replace(b"\0", END) for c, text in replaced.items()},
+    }
+
+
+def _changed(normalizer):
+    """{character: its normalized text} of those that the library changes."""
+    characters = [c for c in _characters() if c != "|"]
+    texts = normalizer.normalize_str("|".join(characters)).split("|")
+    return {c: text for c, text in zip(characters, texts, strict=True) if c != text}
+
+
+def _characters():
+    """All but those of planes 4 to 13, which are not assigned."""
+    ranges = range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0x110000)
+    return map(chr, itertools.chain(*ranges))

@@ -1,0 +1,200 @@
+"""Tokenizers of published models with a vocabulary of their own: GPT-2's and BERT's.
+
+The library `tokenizers` implements them. A token such as "<|endoftext|>" or "[SEP]" in a text is
+ordinary text.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
+
+from zoo.text.tokenizer import (
+    BYTE_ALPHABET,
+    CONTINUATION,
+    TokenizerError,
+    checked_ids,
+    checked_texts,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Published:
+    """What both tokenizers share.
+
+    Args:
+        vocab: {token: id}.
+        control: tokens that are not text: `decode` leaves them out.
+        vocab_size: number of ids, at least those of `vocab`.
+
+    Raises:
+        TokenizerError: if the vocabulary is invalid.
+    """
+
+    vocab: dict
+    control: tuple[str, ...]
+    vocab_size: int
+
+    prefix = ()  # ids at the beginning of each text
+
+    def __post_init__(self):
+        checked_ids([*self.vocab.values()], self.vocab_size)
+        try:
+            self._library  # noqa: B018
+        except Exception as error:  # the library has no class of its own
+            raise TokenizerError(f"The vocabulary is invalid: {error}.") from None
+
+    def encode(self, texts):
+        """Encodes texts, without control ids: a list of ids for each text."""
+        return [
+            encoding.ids for encoding in self._library.encode_batch_fast([*checked_texts(texts)])
+        ]
+
+    def pieces(self, ids):
+        """Returns a label for each id of one sequence: its text, or a name such as "[SEP]"."""
+        return [
+            self.token_bytes[id].decode(errors="replace") or self.tokens.get(id, "")
+            for id in checked_ids(ids, self.vocab_size)
+        ]
+
+    def to_dict(self):
+        """Returns the arguments as a dict that can be stored as JSON."""
+        return {"version": 1, "kind": self.kind, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_dict(cls, table):
+        """The inverse of `to_dict`; raises `TokenizerError` if the table is invalid."""
+        table = {key: value for key, value in table.items() if key not in ("version", "kind")}
+        try:
+            table["control"] = tuple(table["control"])
+            if "merges" in table:
+                table["merges"] = tuple(map(tuple, table["merges"]))
+            return cls(**table)
+        except (KeyError, TypeError) as error:
+            raise TokenizerError(f"It is no table of a {cls.kind} tokenizer: {error!r}.") from None
+
+    def save(self, path):
+        """Writes the table to a JSON file."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False)
+        pathlib.Path(path).write_text(text + "\n", encoding="utf-8")
+
+    @functools.cached_property
+    def tokens(self):
+        """{id: token}."""
+        return {id: token for token, id in self.vocab.items()}
+
+    @functools.cached_property
+    def token_bytes(self):
+        """The bytes of each id, as a list of bytes; empty for control tokens and unused ids."""
+        texts = {id: token for id, token in self.tokens.items() if token not in self.control}
+        return [self._bytes(texts[id]) if id in texts else b"" for id in range(self.vocab_size)]
+
+    def _joined(self, ids):
+        return [
+            b"".join([self.token_bytes[id] for id in checked_ids(sequence, self.vocab_size)])
+            for sequence in ids
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class ByteLevelBPETokenizer(_Published):
+    """GPT-2's tokenizer: byte-pair encoding of bytes, within words.
+
+    Sources: Radford et al. 2019, section 2.2; transformers: models/gpt2.
+
+    Args:
+        vocab, control, vocab_size: as above; tokens are written in `BYTE_ALPHABET`.
+        merges: pairs (left, right) of tokens to merge, by priority.
+        add_prefix_space: whether a text that begins without a space gets one.
+    """
+
+    merges: tuple[tuple[str, str], ...] = ()
+    add_prefix_space: bool = False
+
+    kind = "byte_level_bpe"
+
+    def __post_init__(self):
+        missing = [byte for byte in BYTE_ALPHABET if byte not in self.vocab]
+        if missing:
+            raise TokenizerError(f"The vocabulary has no token for {len(missing)} of 256 bytes.")
+        super().__post_init__()
+
+    def decode(self, ids):
+        """Decodes sequences of ids; control tokens are left out."""
+        return [text.decode(errors="replace") for text in self._joined(ids)]
+
+    def _bytes(self, token):
+        # Tokens that were added as text may have other characters.
+        return b"".join(bytes([_BYTES[c]]) if c in _BYTES else c.encode() for c in token)
+
+    @functools.cached_property
+    def _library(self):
+        merges = [tuple(pair) for pair in self.merges]
+        tokenizer = tokenizers.Tokenizer(models.BPE(vocab=self.vocab, merges=merges))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(self.add_prefix_space)
+        return tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class BertWordPieceTokenizer(_Published):
+    """BERT's tokenizer: WordPiece within words, after a normalization of characters.
+
+    Sources: Devlin et al. 2018, section 3; transformers: models/bert.
+
+    Args:
+        vocab, control, vocab_size: as above; tokens that continue a word start with "##".
+        unknown: token of words that are not made of tokens, or have more than 100 characters.
+        lowercase: whether texts are lowercased.
+        strip_accents: whether accents are removed; as `lowercase` by default.
+        chinese_chars: whether each Chinese character is a word.
+    """
+
+    unknown: str = "[UNK]"
+    lowercase: bool = True
+    strip_accents: bool | None = None
+    chinese_chars: bool = True
+
+    kind = "bert_wordpiece"
+    longest_word = 100  # in characters
+
+    def __post_init__(self):
+        if self.unknown not in self.vocab:
+            raise TokenizerError(f"The vocabulary has no unknown token {self.unknown}.")
+        super().__post_init__()
+
+    def decode(self, ids):
+        """Decodes sequences of ids to words with spaces between; control tokens are left out."""
+        return [text.decode().removeprefix(" ") for text in self._joined(ids)]
+
+    def _bytes(self, token):
+        continues = token.startswith(CONTINUATION)
+        return token.removeprefix(CONTINUATION).encode() if continues else f" {token}".encode()
+
+    @functools.cached_property
+    def normalizer(self):
+        """That of the library."""
+        return normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=self.chinese_chars,
+            strip_accents=self.strip_accents,
+            lowercase=self.lowercase,
+        )
+
+    @functools.cached_property
+    def _library(self):
+        model = models.WordPiece(
+            vocab=self.vocab,
+            unk_token=self.unknown,
+            max_input_chars_per_word=self.longest_word,
+            continuing_subword_prefix=CONTINUATION,
+        )
+        tokenizer = tokenizers.Tokenizer(model)
+        tokenizer.normalizer = self.normalizer
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+
+_BYTES = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
