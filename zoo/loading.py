@@ -32,8 +32,8 @@ def load(path, **options):
         raise FileNotFoundError(f"There is no run folder {folder}.")
     if options:
         raise UserError(
-            f"A run is loaded as it was trained. Received: {', '.join(options)}, and the run "
-            f"folder {folder}."
+            f"{folder} is a run, which is loaded as it was trained. Options are for published "
+            f"weights. Received: {', '.join(options)}."
         )
     classes = {
         classifier.DESCRIPTION_FILE: classifier.ImageClassifier,

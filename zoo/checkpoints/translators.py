@@ -139,10 +139,12 @@ def language(folder, name, code, codes):
     """The id of a language code; `codes` is {code: id}."""
     if code in codes:
         return codes[code]
+    if not codes:
+        raise CheckpointError(f"{folder} is of one language pair. Received: {name}={code!r}.")
     received = f"no {name}" if code is None else f"{name}={code!r}"
     raise CheckpointError(
-        f"{folder} needs the language {name}, one of {', '.join(codes) or 'none'}. "
-        f"Received: {received}."
+        f"{folder} needs the language {name} (--{name.replace('_', '-')}), "
+        f"one of {', '.join(codes)}. Received: {received}."
     )
 
 
