@@ -194,13 +194,13 @@ def published(tmp_path_factory):
     return folder
 
 
-def test_fine_tuning(published, phrasebook_part, tmp_path):
+def test_fine_tuning(published, corpus, tmp_path):
     """The run has the published tokenizers and search, and other weights with a lower loss."""
     config = dataclasses.replace(
         translate.FINE_TUNING,
         weights=str(published),
         tgt_lang="es",
-        tsv=str(phrasebook_part),
+        tsv=str(corpus),
         epochs=2,
         learning_rate_scale=0.2,
         warmup_steps=1,
@@ -218,8 +218,10 @@ def test_fine_tuning(published, phrasebook_part, tmp_path):
     assert after.description() == expected
     assert (after.model.dropout, before.model.dropout) == (0.05, 0.1)
     losses = [float(row["val_loss"]) for row in rows_of(tmp_path / "run" / "history.csv")]
-    pairs = list(parallel_text.tsv(phrasebook_part).valid)[:50]
-    of_pairs = [translator.score(*map(list, zip(*pairs))).mean() for translator in (before, after)]
+    pairs = list(parallel_text.tsv(corpus).valid)[:50]
+    of_pairs = [
+        np.mean(translator.score(*map(list, zip(*pairs)))) for translator in (before, after)
+    ]
     assert losses[1] < losses[0] and of_pairs[0] < of_pairs[1]
     zoo.save_hf(after, tmp_path / "hf")
     texts = [source for source, _ in pairs[:8]]
