@@ -109,7 +109,7 @@ class Config:
     warmup_steps: int = 2000
     """Updates of linear warmup; then the learning rate falls with the inverse square root."""
     learning_rate_scale: float = 2.5
-    """Factor of the paper's learning rate; with the other defaults, the peak is 0.005."""
+    """Factor of the paper's learning rate; the peak is this / √(width · warmup steps)."""
     clip_norm: float | None = None
     """Maximum global norm of the gradients; no clipping by default."""
     label_smoothing: float = 0.1
@@ -310,7 +310,8 @@ def untrained(config, pairs):
     from zoo.translator import Translator
 
     missing = {name for name in OF_THE_MODEL if getattr(config, name) is None}
-    if missing - {"num_decoder_layers"}:
+    missing -= {"num_decoder_layers"}
+    if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(sorted(missing))}.")
     tokenizers = train_tokenizers(config, pairs)
     names = (
