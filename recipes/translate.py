@@ -1,4 +1,4 @@
-"""Trains a translation Transformer from scratch, on the built-in phrasebook or your own sentences.
+"""Trains a translation Transformer, from scratch or from published weights, on sentence pairs.
 
 The recipe follows Vaswani et al. 2017, "Attention Is All You Need", sections 3 and 5, with a model
 size for small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section 3.2.
@@ -8,6 +8,10 @@ size for small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section
     python recipes/translate.py --source train.en --target train.de \\
         --valid-source val.en --valid-target val.de --test-source test.en --test-target test.de
     python recipes/translate.py --dataset ted_hrlr_translate/pt_to_en      # TensorFlow Datasets
+    python recipes/translate.py --weights opus-mt-en-es --tsv spa.txt      # fine-tunes this model
+
+Published weights keep their tokenizers and architecture. Other defaults are for fine-tuning: at
+most 10 epochs, with a peak learning rate of 9e-5 at width 512; see `--weights PATH --help`.
 """
 
 import dataclasses
@@ -39,6 +43,12 @@ class Config:
     """Test sources; held out from the training pairs by default."""
     test_target: str | None = None
     """Test translations."""
+    weights: str | None = None
+    """Translation model to fine-tune: published weights, see docs/checkpoints.md, or a run."""
+    src_lang: str | None = None
+    """Source language, for published weights of several languages."""
+    tgt_lang: str | None = None
+    """Target language, for published weights of several languages."""
     out: str | None = None
     """Run directory; runs/translate_ and the name of the data by default."""
     overwrite: bool = False
@@ -58,34 +68,34 @@ class Config:
     checkpoints_kept: int = 3
     """Number of checkpoints to keep; the best one is also kept."""
 
-    tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] = "subword"
+    tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] | None = "subword"
     """Kind of tokens; text outside the vocabulary is encoded as bytes."""
-    vocab_size: int = 10_000
+    vocab_size: int | None = 10_000
     """Maximum vocabulary size."""
-    vocabulary: Literal["joint", "separate"] = "joint"
+    vocabulary: Literal["joint", "separate"] | None = "joint"
     """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: int = 128
     """Maximum sentence length in tokens; pairs with a longer side are skipped and counted."""
 
-    embed_dim: int = 128
+    embed_dim: int | None = 128
     """Width of the model."""
-    num_heads: int = 4
+    num_heads: int | None = 4
     """Attention heads; must divide the width."""
-    num_layers: int = 4
+    num_layers: int | None = 4
     """Encoder blocks."""
     num_decoder_layers: int | None = None
     """Decoder blocks; same as encoder blocks by default."""
-    ff_dim: int = 256
+    ff_dim: int | None = 256
     """Hidden width of the feed-forward networks."""
     dropout: float = 0.3
     """Dropout rate of embeddings and blocks."""
     attention_dropout: float = 0.0
     """Dropout rate of attention weights."""
-    norm: Literal["pre", "post"] = "pre"
+    norm: Literal["pre", "post"] | None = "pre"
     """Position of layer normalization; the paper uses post, which needs a longer warmup."""
-    activation: Literal["relu", "gelu", "silu"] = "relu"
+    activation: Literal["relu", "gelu", "silu"] | None = "relu"
     """Activation of the feed-forward networks."""
-    positions: Literal["sinusoidal", "learned", "relative", "rotary"] = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "relative", "rotary"] | None = "sinusoidal"
     """Kind of positions."""
 
     epochs: int = 100
@@ -99,7 +109,7 @@ class Config:
     warmup_steps: int = 2000
     """Updates of linear warmup; then the learning rate falls with the inverse square root."""
     learning_rate_scale: float = 2.5
-    """Factor of the paper's learning rate; with the other defaults, the peak is 0.005."""
+    """Factor of the paper's learning rate; the peak is this / √(width · warmup steps)."""
     clip_norm: float | None = None
     """Maximum global norm of the gradients; no clipping by default."""
     label_smoothing: float = 0.1
@@ -109,9 +119,9 @@ class Config:
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Mixed precision computes in 16 bits and keeps the weights in float32."""
 
-    beam_size: int = 4
+    beam_size: int | None = 4
     """Beam size of the search; 1 is greedy search."""
-    length_penalty: float = 0.6
+    length_penalty: float | None = 0.6
     """Exponent of the length penalty; higher values favour longer translations, 0 disables it."""
 
     def __post_init__(self):
@@ -126,8 +136,25 @@ class Config:
         check_limits(self, least)
         if self.label_smoothing >= 1:
             raise UserError(f"--label-smoothing must be below 1. Received: {self.label_smoothing}.")
+        wrong = OF_THE_MODEL if self.weights else ("src_lang", "tgt_lang")
+        wrong = [name for name in wrong if getattr(self, name) is not None]
+        if wrong and not self.weights:
+            raise UserError(f"{flags(wrong)}: only a model of --weights has languages.")
+        if wrong:
+            raise UserError(
+                f"The model in {self.weights} has its own tokenizers and architecture. "
+                f"Remove {flags(wrong)}."
+            )
 
 
+def flags(names):
+    return ", ".join("--" + name.replace("_", "-") for name in names)
+
+
+OF_THE_MODEL = (
+    *("tokenizer", "vocab_size", "vocabulary", "embed_dim", "num_heads", "num_layers"),
+    *("num_decoder_layers", "ff_dim", "norm", "activation", "positions"),
+)
 GENERAL = Config()
 PHRASEBOOK = dataclasses.replace(
     GENERAL,
@@ -141,6 +168,17 @@ PHRASEBOOK = dataclasses.replace(
     warmup_steps=400,
     learning_rate_scale=1.0,
     average_last=3,
+)
+FINE_TUNING = dataclasses.replace(
+    GENERAL,
+    **dict.fromkeys((*OF_THE_MODEL, "beam_size", "length_penalty")),  # those of the weights
+    dropout=0.1,
+    epochs=10,
+    patience=2,
+    tokens_per_batch=4096,
+    warmup_steps=100,
+    learning_rate_scale=0.02,
+    average_last=2,
 )
 
 
@@ -161,7 +199,6 @@ def main(config):
     from zoo.training.run_folder import RunFolder
     from zoo.training.trainer import Trainer
     from zoo.training.translation_report import finish_translator
-    from zoo.translator import Translator
 
     strategy = distribution.choose(config.strategy, config.devices)
     is_chief = distribution.is_chief(strategy)
@@ -170,12 +207,13 @@ def main(config):
     data, name = load_data(config)
     for line in data.skipped if is_chief else ():
         print(f"skipped: {line}")
-    tokenizers = train_tokenizers(config, data.train)
     with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
-        trainer = Trainer(build(config, *tokenizers))
+        translator = pretrained(config) if config.weights else untrained(config, data.train)
+        width = translator.model.embed_dim
+        trainer = Trainer(translator.model)
         trainer.compile(
             transformer_adam(
-                config.embed_dim, config.warmup_steps, config.learning_rate_scale, config.clip_norm
+                width, config.warmup_steps, config.learning_rate_scale, config.clip_norm
             ),
             SmoothedCrossEntropy(config.label_smoothing),
             [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
@@ -193,7 +231,7 @@ def main(config):
         print(f"This run is already finished: {run.path}")
         return
     with distribution.private_folder(strategy, run / "tokens") as folder:
-        train, valid = encode(config, data, tokenizers, folder)
+        train, valid = encode(config, data, translator, folder)
         steps = batches.steps_per_epoch(train, config.tokens_per_batch, config.accumulation)
         checkpoint = Checkpoint(
             run.path,
@@ -230,9 +268,8 @@ def main(config):
                     verbose=1 if sys.stdout.isatty() else 2,
                 )
     if is_chief:
-        model = trainer.trained_model()
-        average.average(model)
-        translator = Translator(model, *tokenizers, config.beam_size, config.length_penalty)
+        translator.model = trainer.trained_model()
+        average.average(translator.model)
         finish_translator(run, translator, data.test, train, valid)
         checkpoint.remove()
         average.remove()
@@ -267,6 +304,32 @@ def load_data(config):
     return parallel_text.tfds_pairs(config.dataset, config.data_dir, config.seed), name
 
 
+def untrained(config, pairs):
+    """Trains the tokenizers and builds the model: a translator with random weights."""
+    import zoo
+    from zoo.translator import Translator
+
+    missing = {name for name in OF_THE_MODEL if getattr(config, name) is None}
+    missing -= {"num_decoder_layers"}
+    if missing:
+        raise UserError(f"Without --weights, a value is needed: {flags(sorted(missing))}.")
+    tokenizers = train_tokenizers(config, pairs)
+    names = (
+        "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
+        "activation positions max_length"
+    )
+    try:
+        model = zoo.transformer(
+            source_vocab_size=tokenizers[0].vocab_size,
+            target_vocab_size=tokenizers[1].vocab_size,
+            shared="all" if config.vocabulary == "joint" else "target",
+            **{name: getattr(config, name) for name in names.split()},
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return Translator(model, *tokenizers, config.beam_size, config.length_penalty)
+
+
 def train_tokenizers(config, pairs):
     """Trains the source and target tokenizers; with a joint vocabulary they are the same."""
     from zoo.text.tokenizer import train_tokenizer
@@ -277,34 +340,50 @@ def train_tokenizers(config, pairs):
     return tuple(train_tokenizer((pair[side] for pair in pairs), *settings) for side in (0, 1))
 
 
-def build(config, source_tokenizer, target_tokenizer):
-    """Builds the model."""
-    import zoo
+def pretrained(config):
+    """The translator of `--weights`, with the dropout, precision and search of the config."""
+    import keras
 
-    names = (
-        "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
-        "activation positions max_length"
-    )
+    import zoo
+    from zoo.translator import Translator
+
+    languages = {name: getattr(config, name) for name in ("src_lang", "tgt_lang")}
     try:
-        return zoo.transformer(
-            source_vocab_size=source_tokenizer.vocab_size,
-            target_vocab_size=target_tokenizer.vocab_size,
-            shared="all" if config.vocabulary == "joint" else "target",
-            **{name: getattr(config, name) for name in names.split()},
-        )
+        found = zoo.load(config.weights, **{k: v for k, v in languages.items() if v is not None})
+    except FileNotFoundError as error:
+        raise UserError(f"--weights: {error}") from None
+    if not isinstance(found, Translator):
+        raise UserError(f"--weights {config.weights} is no translation model.")
+    rates = {"dropout": config.dropout, "attention_dropout": config.attention_dropout}
+    settings = {**found.model.get_config(), **rates, "dtype": keras.config.dtype_policy()}
+    try:
+        model = type(found.model).from_config(settings)
     except ValueError as error:
         raise UserError(str(error)) from None
+    model.build()
+    model.set_weights(found.model.get_weights())
+    search = {name: getattr(config, name) for name in ("beam_size", "length_penalty")}
+    search = {name: value for name, value in search.items() if value is not None}
+    return Translator(
+        model,
+        found.source_tokenizer,
+        found.target_tokenizer,
+        **{**found.description()["search"], **search},
+        special_tokens=found.special_tokens,
+    )
 
 
-def encode(config, data, tokenizers, folder):
+def encode(config, data, translator, folder):
     """Encodes the training and validation pairs."""
     from zoo.data.encoded_pairs import encode_pairs
 
+    tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
+    length = min(config.max_length, translator.max_source_length)
     return [
-        encode_pairs(pairs, *tokenizers, folder, config.max_length, name)
+        encode_pairs(pairs, *tokenizers, folder, length, name, translator.special_tokens)
         for name, pairs in (("train", data.train), ("valid", data.valid))
     ]
 
 
 if __name__ == "__main__":
-    run_recipe(main, Config, {"phrasebook": PHRASEBOOK}, __doc__)
+    run_recipe(main, Config, {"phrasebook": PHRASEBOOK, "--weights": FINE_TUNING}, __doc__)

@@ -30,6 +30,11 @@ RUNS = {
         f"{_TRANSLATE} --tokenizer word --vocabulary separate --learning-rate-scale 1 "
         "--tokens-per-batch 512",
     ),
+    # with --weights, --tsv and a part of the phrasebook
+    "marian": (
+        "translate",
+        "--epochs 2 --warmup-steps 20 --accumulation 2 --tokens-per-batch 2048",
+    ),
     # with --text and a file
     "text": (
         "causal_lm",

@@ -104,6 +104,24 @@ def test_sigterm_saves_and_the_same_command_resumes_bit_for_bit(
 
 
 @pytest.mark.slow
+def test_fine_tuning_resumes_bit_for_bit(tmp_path, phrasebook_part):
+    """Killed twice."""
+    pytest.importorskip("sentencepiece")
+    from tests.checkpoints.translation_folders import write_marian
+
+    (tmp_path / "model").mkdir()
+    write_marian(tmp_path / "model")
+    flags = ("--weights", str(tmp_path / "model"), "--tsv", str(phrasebook_part))
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert finish(start("marian", whole, *flags)) == 0, log_of(whole)
+    for moment in ("writing", 0.1):
+        killed("marian", parts, moment, "--resume", *flags)
+    assert finish(start("marian", parts, "--resume", *flags)) == 0, log_of(parts)
+    assert "Resuming after" in log_of(parts)
+    assert_same(outcome(parts), outcome(whole))
+
+
+@pytest.mark.slow
 def test_replicas_resume_bit_for_bit(tmp_path, uninterrupted):
     """Each with dropout of its own."""
     check_kills("mirrored", tmp_path / "run", ["writing", 0.1, 0.3], uninterrupted("mirrored"))

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import itertools
 import json
 
 import keras
@@ -11,7 +12,9 @@ from PIL import Image
 
 import zoo
 from tests.test_recipes import recipe, rows_of
+from zoo.data import parallel_text
 from zoo.errors import UserError
+from zoo.training.command import parse
 from zoo.training.translation_report import scores
 
 translate = recipe("translate")
@@ -179,3 +182,92 @@ def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
 def test_a_config_checks_itself(settings, message):
     with pytest.raises(UserError, match=message):
         dataclasses.replace(CONFIG, **settings)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A folder of a Marian model with random weights."""
+    pytest.importorskip("sentencepiece")
+    from tests.checkpoints.translation_folders import write_marian
+
+    folder = tmp_path_factory.mktemp("marian")
+    write_marian(folder)
+    return folder
+
+
+def test_fine_tuning(published, tmp_path):
+    """The run has the published tokenizers and search, and translates the pairs better.
+
+    All pairs have the same numbers of tokens, so few shapes are compiled.
+    """
+    words = zip("the cat sees a big dog".split(), "el gato ve un gran perro".split())
+    orders = itertools.islice(itertools.permutations(words), 300)
+    lines = ["\t".join(map(" ".join, zip(*order))) for order in orders]
+    corpus = tmp_path / "pairs.tsv"
+    corpus.write_text("\n".join(lines))
+    config = dataclasses.replace(
+        translate.FINE_TUNING,
+        weights=str(published),
+        tgt_lang="es",
+        tsv=str(corpus),
+        epochs=2,
+        learning_rate_scale=0.2,
+        warmup_steps=1,
+        dropout=0.05,
+        max_length=200,  # longer than the model takes
+        beam_size=1,
+        out=str(tmp_path / "run"),
+    )
+    translate.main(config)
+    before, after = zoo.load(published, tgt_lang="es"), zoo.load(tmp_path / "run")
+    assert after.source_tokenizer == before.source_tokenizer
+    assert after.target_tokenizer == before.target_tokenizer
+    expected = before.description()
+    assert expected["search"].pop("beam_size") == 3
+    assert after.description() == {**expected, "search": {**expected["search"], "beam_size": 1}}
+    assert (after.model.dropout, before.model.dropout) == (0.05, 0.1)
+    pairs = list(parallel_text.tsv(corpus).valid)[:8]
+    scores = [np.mean(found.score(*map(list, zip(*pairs)))) for found in (before, after)]
+    assert scores[0] < scores[1]
+    zoo.save_hf(after, tmp_path / "hf")
+    for one, other in zip(zoo.load(tmp_path / "hf").model.weights, after.model.weights):
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"num_layers": 2}, "has its own tokenizers and architecture. Remove --num-layers"),
+        ({"tokenizer": "word", "norm": "pre"}, "Remove --tokenizer, --norm"),
+        ({"weights": None, "src_lang": "en"}, "--src-lang: only a model of --weights"),
+        ({"weights": None}, "Without --weights, a value is needed: --activation, --embed-dim"),
+        ({"weights": "nowhere"}, "--weights: There is no run folder nowhere"),
+        ({"src_lang": "en"}, "Received: src_lang"),
+        ({"dropout": 1.5}, "rate=1.5"),
+    ],
+)
+def test_bad_settings_of_fine_tuning(published, corpus, tmp_path, settings, message):
+    base = {"weights": str(published), "tsv": str(corpus), "out": str(tmp_path / "run")}
+    with pytest.raises(UserError, match=message):
+        translate.main(dataclasses.replace(translate.FINE_TUNING, **{**base, **settings}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_weights_than_those_of_a_translator(corpus, tmp_path, digits_run):
+    config = dataclasses.replace(
+        translate.FINE_TUNING,
+        weights=str(digits_run[1]),
+        tsv=str(corpus),
+        out=str(tmp_path / "run"),
+    )
+    with pytest.raises(UserError, match="is no translation model"):
+        translate.main(config)
+
+
+def test_a_flag_selects_the_defaults():
+    presets = {"phrasebook": translate.PHRASEBOOK, "--weights": translate.FINE_TUNING}
+    flags = ["--dataset", "phrasebook", "--weights", "folder", "--epochs", "3"]
+    found = parse(flags, translate.Config, presets, "")
+    assert (found.dataset, found.weights, found.epochs) == ("phrasebook", "folder", 3)
+    assert found.embed_dim is None and found.warmup_steps == translate.FINE_TUNING.warmup_steps
+    assert parse(flags[:2], translate.Config, presets, "") == translate.PHRASEBOOK

@@ -66,7 +66,7 @@ def _classify_images(classifier, args):
 
 def translate(args):
     """Prints the translation of each text, or of each line of a file or of standard input."""
-    translator = _load(args.run_folder, "translate")
+    translator = _load(args.run_folder, "translate", **_languages(args))
     lines = _texts(args.texts, args.file)
     if args.attention and len(lines) != 1:
         raise UserError(f"--attention takes one text. Received: {len(lines)}.")
@@ -112,7 +112,7 @@ def export(args):
 
     names = ("format", "int8", "top_k", "n_best", "beam_size", "length_penalty", "max_new_tokens")
     options = {name: getattr(args, name) for name in (*names, "overwrite")}
-    model = zoo.load(args.run_folder)
+    model = zoo.load(args.run_folder, **_languages(args))
     print("Exporting the model and checking the export ...", file=sys.stderr)
     folder = zoo.export(model, args.folder, **options)
     description = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
@@ -144,7 +144,8 @@ def info(args):
     """Prints the contents of a run directory: model, preprocessing or tokenizers, and metrics."""
     import zoo
 
-    loaded, folder = zoo.load(args.run_folder), pathlib.Path(args.run_folder)
+    folder = pathlib.Path(args.run_folder)
+    loaded = zoo.load(folder, **_languages(args))
     model = loaded.model
     report = {
         "model": {"type": type(model).__name__, "parameters": model.count_params()},
@@ -157,18 +158,24 @@ def info(args):
     return 0
 
 
-def _load(folder, verb):
+def _load(folder, verb, **options):
     """Loads the model of a run; raises `UserError` if it cannot do `verb`."""
     import zoo
     from zoo.classifier import ImageClassifier, TextClassifier
     from zoo.generator import TextGenerator
 
-    loaded = zoo.load(folder)
+    loaded = zoo.load(folder, **options)
     verbs = {ImageClassifier: "classify", TextClassifier: "classify", TextGenerator: "generate"}
     does = verbs.get(type(loaded), "translate")
     if does != verb:
         raise UserError(f"The model in {folder} cannot {verb}: use `python -m zoo {does}`.")
     return loaded
+
+
+def _languages(args):
+    """The options of `zoo.load` that are given."""
+    given = {"src_lang": args.src_lang, "tgt_lang": args.tgt_lang}
+    return {name: code for name, code in given.items() if code is not None}
 
 
 def _texts(texts, path):
@@ -203,11 +210,17 @@ def _image_files(given, suffixes):
             yield path
 
 
+def _add_languages(command):
+    text = "language, for published weights of several languages"
+    command.add_argument("--src-lang", metavar="CODE", help=f"source {text}")
+    command.add_argument("--tgt-lang", metavar="CODE", help=f"target {text}")
+
+
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m zoo", description="Use trained models.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     command = commands.add_parser("classify", help="classify images or texts")
-    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
+    command.add_argument("run_folder", metavar="RUN", help="run directory, or published weights")
     command.add_argument(
         "items",
         metavar="ITEM",
@@ -224,7 +237,7 @@ def _parser():
     )
     command.set_defaults(run=classify)
     command = commands.add_parser("translate", help="translate texts")
-    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
+    command.add_argument("run_folder", metavar="RUN", help="run directory, or published weights")
     command.add_argument("texts", metavar="TEXT", nargs="*", help="default: standard input")
     command.add_argument("--file", help="text file with one text per line")
     command.add_argument("--beam-size", type=int, help="beam size; 1 is greedy search (the run's)")
@@ -238,9 +251,10 @@ def _parser():
         help="how to handle a text that is too long for the model (split)",
     )
     command.add_argument("--attention", metavar="PNG", help="plot the attention weights")
+    _add_languages(command)
     command.set_defaults(run=translate)
     command = commands.add_parser("generate", help="continue a text")
-    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
+    command.add_argument("run_folder", metavar="RUN", help="run directory, or published weights")
     command.add_argument("prompt", metavar="PROMPT", help="beginning of the text; may be empty")
     command.add_argument(
         "--max-new-tokens", type=int, help="maximum number of new tokens (64, or as many as fit)"
@@ -254,7 +268,7 @@ def _parser():
     command.add_argument("--beam-size", type=int, help="beam search instead; 1 is greedy search")
     command.set_defaults(run=generate)
     command = commands.add_parser("export", help="export a trained model for serving")
-    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
+    command.add_argument("run_folder", metavar="RUN", help="run directory, or published weights")
     command.add_argument(
         "folder", metavar="FOLDER", help="new folder, such as serving/vit/1: name and version"
     )
@@ -281,6 +295,7 @@ def _parser():
         "--max-new-tokens", type=int, help="length limit of a generator (64, or as many as fit)"
     )
     command.add_argument("--overwrite", action="store_true", help="replace an export in FOLDER")
+    _add_languages(command)
     command.set_defaults(run=export)
     command = commands.add_parser(
         "serve", help="serve exported models: TensorFlow Serving's REST API and a web page"
@@ -307,7 +322,8 @@ def _parser():
         command.add_argument(flag, type=kind, help=text)
     command.set_defaults(run=serve)
     command = commands.add_parser("info", help="print the contents of a run directory as JSON")
-    command.add_argument("run_folder", metavar="RUN", help="run directory of a recipe")
+    command.add_argument("run_folder", metavar="RUN", help="run directory, or published weights")
+    _add_languages(command)
     command.set_defaults(run=info)
     command = commands.add_parser(
         "launch", help="run a recipe with several workers on this machine"

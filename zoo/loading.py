@@ -3,6 +3,7 @@
 import pathlib
 
 from zoo import checkpoints, classifier, generator, translator
+from zoo.errors import UserError
 
 
 def load(path, **options):
@@ -22,6 +23,7 @@ def load(path, **options):
     Raises:
         FileNotFoundError: if there is no such path, or it contains no finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
+        zoo.errors.UserError: if there are options for a run.
     """
     folder = pathlib.Path(path)
     if checkpoints.is_checkpoint(folder):
@@ -29,9 +31,9 @@ def load(path, **options):
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no run folder {folder}.")
     if options:
-        raise ValueError(
-            f"A run is loaded as it was trained. Received: {', '.join(options)}, and the run "
-            f"folder {folder}."
+        raise UserError(
+            f"{folder} is a run, which is loaded as it was trained. Options are for published "
+            f"weights. Received: {', '.join(options)}."
         )
     classes = {
         classifier.DESCRIPTION_FILE: classifier.ImageClassifier,

@@ -3,6 +3,8 @@
 tests/parity compares logits, tokens and translations with the library transformers.
 """
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,6 +19,7 @@ from tests.checkpoints.translation_folders import (  # noqa: E402
     write_marian,
     write_mbart50,
 )
+from zoo.__main__ import main  # noqa: E402
 from zoo.checkpoints import CheckpointError, languages  # noqa: E402
 from zoo.deploy.errors import ExportError  # noqa: E402
 
@@ -111,12 +114,36 @@ def test_languages_have_the_published_ids():
     assert [len({*codes}) for codes in known] == [100, 202, 52]
 
 
+def test_the_command_line_takes_languages(tmp_path, capsys):
+    write_m2m100(tmp_path)
+    codes = ["--src-lang", "en", "--tgt-lang", "es"]
+    assert main(["translate", str(tmp_path), "the cat", *codes]) == 0
+    [expected] = zoo.load(tmp_path, src_lang="en", tgt_lang="es")(["the cat"])
+    assert capsys.readouterr().out == expected + "\n"
+    assert main(["info", str(tmp_path), *codes]) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["model_type"] == "m2m_100"
+    assert main(["info", str(tmp_path)]) == 2
+    assert "needs the language src_lang (--src-lang), one of af" in capsys.readouterr().err
+
+
+def test_a_model_of_one_language_pair(tmp_path):
+    write_marian(tmp_path)
+    vocab = json.loads((tmp_path / "vocab.json").read_text())
+    write_json(tmp_path / "vocab.json", {t.replace(">>", "__"): id for t, id in vocab.items()})
+    with pytest.raises(CheckpointError, match="is of one language pair. Received: tgt_lang='es'"):
+        zoo.load(tmp_path, tgt_lang="es")
+
+
 @pytest.mark.parametrize(
     "write, options, message",
     [
-        (write_marian, {"tgt_lang": "de"}, "tgt_lang, one of es, fr. Received: tgt_lang='de'"),
+        (
+            write_marian,
+            {"tgt_lang": "de"},
+            "tgt_lang .--tgt-lang., one of es, fr. Received: tgt_lang='de'",
+        ),
         (write_marian, {"src_lang": "en"}, "Received: src_lang"),
-        (write_m2m100, {}, "needs the language src_lang, one of af, am,.*Received: no src_lang"),
+        (write_m2m100, {}, "src_lang .--src-lang., one of af, am,.*Received: no src_lang"),
         (write_m2m100, {"src_lang": "en", "tgt_lang": "spa"}, "Received: tgt_lang='spa'"),
         (write_mbart50, {"src_lang": "en_XX", "tgt_lang": "es_XX", "beam": 2}, "Received: beam"),
     ],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from zoo.data.encoded_pairs import EncodedPairs, encode_pairs
+from zoo.decoding import SpecialTokens
 from zoo.errors import DataError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
@@ -36,6 +37,22 @@ def test_a_batch(tmp_path):
     np.testing.assert_array_equal(weights, 0.25 * (labels != PAD_ID))
     assert {a.dtype for a in (inputs["source"], inputs["target"], labels)} == {np.dtype("int32")}
     assert weights.dtype == np.float32
+
+
+def test_other_special_tokens(tmp_path):
+    """Those of M2M100: the end token starts, and the first label is a language code."""
+    special = SpecialTokens(start=2, end=2, pad=1, first=99)
+    given = [("abc", "a"), ("b", "bcde"), ("a", "bcd")]
+    pairs = encode_pairs(given, Letters(), Letters(50), tmp_path, 5, "train", special)
+    assert (len(pairs), pairs.skipped, pairs.num_tokens) == (2, 1, 8)
+    inputs, labels, weights = pairs.batch(np.array([0, 1]), (3, 6), 0.5)
+    source = [[3, 4, 5, 2, 1, 1], [3, 2, 1, 1, 1, 1], [1] * 6]
+    target = [[2, 99, 50, 1, 1, 1], [2, 99, 51, 52, 53, 1], [1] * 6]
+    expected = [[99, 50, 2, 1, 1, 1], [99, 51, 52, 53, 2, 1], [1] * 6]
+    np.testing.assert_array_equal(inputs["source"], source)
+    np.testing.assert_array_equal(inputs["target"], target)
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_array_equal(weights, 0.5 * (labels != 1))
 
 
 def test_lengths_count_control_ids(tmp_path):

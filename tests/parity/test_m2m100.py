@@ -72,6 +72,11 @@ def test_logits(case):
     assert difference < 1e-4 < 1 < largest
 
 
+def test_the_loss_of_training(case, tmp_path):
+    found, expected = models.losses(case[2], case[0], tmp_path)
+    assert abs(found - expected) < 1e-4 < 1 < expected
+
+
 def test_tokens_are_those_of_the_published_tokenizer(case):
     _, tokenizer, translator, ids = case
     # Like SentencePiece, and unlike version 5 of transformers, the zoo removes spaces at the end.

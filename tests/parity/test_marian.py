@@ -88,6 +88,11 @@ def test_logits(folder, translator):
     assert difference < 1e-4 < 1 < largest
 
 
+def test_the_loss_of_training(folder, translator, tmp_path):
+    found, expected = models.losses(translator, folder[1], tmp_path)
+    assert abs(found - expected) < 1e-4 < 1 < expected
+
+
 def test_tokens_are_those_of_the_published_tokenizer(folder, translator):
     published = transformers.MarianTokenizer.from_pretrained(folder[0])
     texts = [*models.ODD_TEXTS, *(code + "hello there" for code in models.CODES)]
@@ -158,3 +163,25 @@ def test_pickled_weights(folder, translator, tmp_path):
     torch.save(folder[1].state_dict(), copy / "pytorch_model.bin")
     texts, pairs = list(zip(*models.pairs()[:4])), zip(*models.pairs()[:4])
     np.testing.assert_allclose(zoo.load(copy).score(*pairs), translator.score(*texts), atol=1e-5)
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "separate"])
+def test_transformers_reads_what_is_written(folder, tmp_path, is_shared):
+    """`generate` with the written settings gives the tokens of the translator's own search."""
+    path = folder[0]
+    if not is_shared:
+        path = tmp_path / "model"
+        write(path, is_shared=False, steps=2)
+    translator = zoo.load(path)
+    zoo.save_hf(translator, tmp_path / "hf")
+    model = transformers.MarianMTModel.from_pretrained(tmp_path / "hf").eval()
+    tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "hf")
+    texts = models.source_texts()[::4]
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    rows = [[*ids, 0] for ids in translator.source_tokenizer.encode(texts)]
+    assert batch["input_ids"].tolist() == models.padded(rows, model.config.pad_token_id).tolist()
+    assert models.logits_difference(translator, model, rows)[0] < 1e-4
+    for changed in ({}, {"max_length": 6}):  # most translations are cut off at 5
+        found = tokenizer.batch_decode(model.generate(**batch, **changed), skip_special_tokens=True)
+        length = changed.get("max_length", translator.max_length + 1) - 1
+        assert found == translator(texts, max_length=length)

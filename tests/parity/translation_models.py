@@ -7,7 +7,9 @@ import numpy as np
 import sentencepiece
 import torch
 
+from zoo.data.encoded_pairs import encode_pairs
 from zoo.data.phrasebook import phrasebook_pairs
+from zoo.training.losses import SmoothedCrossEntropy
 
 ODD_TEXTS = [
     "",
@@ -116,6 +118,27 @@ def logits_difference(translator, model, rows):
         ).logits.numpy()
     found = translator.model({"source": source.numpy(), "target": target})
     return np.abs(expected - np.asarray(found)).max(), np.abs(expected).max()
+
+
+def losses(translator, model, folder):
+    """The loss of padded batches in the recipe and that of transformers for the same labels."""
+    texts = [*pairs()[:4], ("x " * 40, "y"), ("x", "y " * 50)]
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    special = translator.special_tokens
+    encoded = encode_pairs(texts, *tokenizers, folder, 128, "train", special)
+    width = max(encoded.source_lengths.max(), encoded.target_lengths.max()) + 3
+    weight = 1 / encoded.num_tokens
+    inputs, labels, weights = encoded.batch(np.arange(6), (6, width), weight)
+    found = SmoothedCrossEntropy()(labels, translator.model(inputs), weights)
+    source = torch.tensor(inputs["source"])
+    with torch.no_grad():
+        expected = model(
+            input_ids=source.long(),
+            attention_mask=(source != special.pad).long(),
+            labels=torch.tensor(np.where(weights > 0, labels, -100)).long(),
+        ).loss
+    assert (labels[:, 0] == special.first).all() or special.first is None
+    return float(found), float(expected)
 
 
 def generated(model, rows, special, length):

@@ -17,6 +17,7 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
+ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 # Pillow's numbers of filters
 INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
 

@@ -32,10 +32,12 @@ def load(folder, config, tensors, options):
         )
         for side, vocab in (("source", source_vocab), ("target", target_vocab))
     ]
-    if "tgt_lang" in options:
+    saved = folder / "tokenizer_config.json"
+    saved = read_json(saved) if saved.is_file() else {}
+    target = options.pop("tgt_lang", saved.get("tgt_lang"))
+    if target is not None:
         codes = {token[2:-2]: id for token, id in source_vocab.items() if token.startswith(">>")}
-        code = language(folder, "tgt_lang", options.pop("tgt_lang"), codes)
-        sides[0] = sides[0].with_prefix(code)
+        sides[0] = sides[0].with_prefix(language(folder, "tgt_lang", target, codes))
     no_more(folder, options)
     ids = (config[f"{name}_token_id"] for name in ("decoder_start", "eos", "pad"))
     return translator(folder, config, model, sides, SpecialTokens(*ids))

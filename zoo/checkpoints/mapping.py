@@ -107,6 +107,11 @@ def changed(source, function):
     return Source(source.names, lambda *arrays: function(source.convert(*arrays)))
 
 
+def row(name):
+    """A vector that is a matrix of one row: [1, n]."""
+    return Source((name,), lambda x: x.reshape(-1), lambda x, _: [x[None]])
+
+
 def _convolution(x, channels):
     side = math.isqrt(len(x) // channels)
     return x.reshape(side, side, channels, -1).transpose(3, 2, 0, 1)

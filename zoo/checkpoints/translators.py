@@ -7,7 +7,7 @@ import zoo
 from zoo.checkpoints import mapping
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, read_json
-from zoo.checkpoints.mapping import assign, changed, dense, linear, norm, same
+from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
 from zoo.errors import TextError
 from zoo.text.sentencepiece import SentencePieceTokenizer
 from zoo.text.tokenizer import TokenizerError
@@ -47,7 +47,7 @@ TABLE = {
     **norm("target_norm", "model.decoder.layernorm_embedding"),
     **norm("encoder_norm", "model.encoder.layer_norm"),
     **norm("decoder_norm", "model.decoder.layer_norm"),
-    "output_bias": changed(same("final_logits_bias"), lambda x: x.reshape(-1)),
+    "output_bias": row("final_logits_bias"),
     "output_projection/kernel": linear(OUTPUT),
 }
 
@@ -83,6 +83,7 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         ff_dim=config["encoder_ffn_dim"],
         decoder_ff_dim=config["decoder_ffn_dim"],
         dropout=config.get("dropout", 0.1),
+        attention_dropout=config.get("attention_dropout", 0.0),
         activation=activation(tensors.path, config),
         shared=("all" if is_shared else "target") if is_tied else "none",
         max_length=config["max_position_embeddings"],
@@ -136,10 +137,12 @@ def language(folder, name, code, codes):
     """The id of a language code; `codes` is {code: id}."""
     if code in codes:
         return codes[code]
+    if not codes:
+        raise CheckpointError(f"{folder} is of one language pair. Received: {name}={code!r}.")
     received = f"no {name}" if code is None else f"{name}={code!r}"
     raise CheckpointError(
-        f"{folder} needs the language {name}, one of {', '.join(codes) or 'none'}. "
-        f"Received: {received}."
+        f"{folder} needs the language {name} (--{name.replace('_', '-')}), "
+        f"one of {', '.join(codes)}. Received: {received}."
     )
 
 

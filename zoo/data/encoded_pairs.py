@@ -14,7 +14,8 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.errors import DataError
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text import PAD_ID
+from zoo.translator import SPECIAL_TOKENS
 
 _BLOCK = 2000  # pairs to encode per call
 
@@ -24,20 +25,21 @@ class EncodedPairs:
 
     Args:
         folder: the subfolder that `encode_pairs` wrote.
+        special: `zoo.decoding.SpecialTokens` of the model, as passed to `encode_pairs`.
 
     Fields:
-        source_lengths: int64 [n], number of tokens of each source, EOS included.
-        target_lengths: int64 [n], number of tokens of each target, EOS or BOS included.
+        source_lengths: int64 [n], number of tokens of each source, the end token included.
+        target_lengths: int64 [n], number of labels of each pair, the end token included.
         skipped: number of pairs that were skipped because they were too long.
-        num_tokens: number of target tokens, EOS included, and of labels in an epoch.
+        num_tokens: number of labels in an epoch.
         signature: `tf.TensorSpec` of the outputs of `batch`.
     """
 
     _ids, _weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
     signature = ({"source": _ids, "target": _ids}, _ids, _weights)
 
-    def __init__(self, folder):
-        folder = pathlib.Path(folder)
+    def __init__(self, folder, special=SPECIAL_TOKENS):
+        folder, self._special = pathlib.Path(folder), special
         self._source, self._source_offsets, self._target, self._target_offsets = (
             # as ndarray, which is faster to index than memmap
             np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
@@ -61,30 +63,42 @@ class EncodedPairs:
 
         Returns:
             ({"source": int32 [B, S], "target": int32 [B, T]}, labels int32 [B, T],
-            weights float32 [B, T]). Targets begin with BOS, labels end with EOS.
+            weights float32 [B, T]). Targets begin with the start token, labels end with the end
+            token.
         """
-        source = padded(self._source, self._source_offsets, pairs, shape)
-        labels = padded(self._target, self._target_offsets, pairs, shape)
-        target = np.full(shape, PAD_ID, np.int32)
-        target[: len(pairs), 0] = BOS_ID
+        start, end, pad, _ = self._special
+        source = padded(self._source, self._source_offsets, pairs, shape, pad)
+        labels = padded(self._target, self._target_offsets, pairs, shape, pad)
+        target = np.full(shape, pad, np.int32)
+        target[: len(pairs), 0] = start
         target[:, 1:] = labels[:, :-1]
-        labels[np.arange(len(pairs)), self.target_lengths[pairs] - 1] = EOS_ID
-        weights = np.where(labels == PAD_ID, np.float32(0), np.float32(weight))
+        labels[np.arange(len(pairs)), self.target_lengths[pairs] - 1] = end
+        weights = np.where(labels == pad, np.float32(0), np.float32(weight))
         return {"source": source, "target": target}, labels, weights
 
 
-def encode_pairs(pairs, source_tokenizer, target_tokenizer, folder, max_length, name):
+def encode_pairs(
+    pairs,
+    source_tokenizer,
+    target_tokenizer,
+    folder,
+    max_length,
+    name,
+    special=SPECIAL_TOKENS,
+):
     """Encodes a stream of pairs in bounded memory and writes the ids to `folder`/`name`.
 
     An existing folder of this name is replaced once everything is written.
 
     Args:
         pairs: iterable of (source, target), two str.
-        source_tokenizer, target_tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        source_tokenizer, target_tokenizer: see `zoo.translator.Translator`.
         folder: parent folder, such as the run directory.
         max_length: maximum number of tokens of a source or target, control ids included; pairs
             with a longer side are skipped and counted.
         name: name of the split, such as "train".
+        special: `zoo.decoding.SpecialTokens` of the model; its `first`, if any, is the first label
+            of each pair.
 
     Returns:
         `EncodedPairs`.
@@ -96,7 +110,7 @@ def encode_pairs(pairs, source_tokenizer, target_tokenizer, folder, max_length, 
     partial = path.with_name(f"partial.{name}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    skipped = 0
+    skipped, first = 0, [] if special.first is None else [special.first]
     with (
         _IdWriter(partial, "source") as sources,
         _IdWriter(partial, "target") as targets,
@@ -109,11 +123,11 @@ def encode_pairs(pairs, source_tokenizer, target_tokenizer, folder, max_length, 
                 for tokenizer, texts in zip((source_tokenizer, target_tokenizer), zip(*block))
             )
             fitting = [
-                (source, target)
+                ([*source, special.end], [*first, *target])
                 for source, target in zip(source_ids, target_ids)
-                if max(len(source), len(target)) < max_length
+                if max(len(source), len(first) + len(target)) < max_length
             ]
-            sources.write([(*source, EOS_ID) for source, _ in fitting])
+            sources.write([source for source, _ in fitting])
             targets.write([target for _, target in fitting])
             skipped += len(block) - len(fitting)
             progress.update(len(block))
@@ -124,7 +138,7 @@ def encode_pairs(pairs, source_tokenizer, target_tokenizer, folder, max_length, 
         raise DataError(f"The {name} split has no sentence pairs: {reason}.")
     shutil.rmtree(path, ignore_errors=True)
     os.replace(partial, path)
-    return EncodedPairs(path)
+    return EncodedPairs(path, special)
 
 
 class _IdWriter:
@@ -164,11 +178,11 @@ class _IdWriter:
             np.lib.format.write_array_header_1_0(file, header)
 
 
-def padded(ids, offsets, chosen, shape):
+def padded(ids, offsets, chosen, shape, pad=PAD_ID):
     """Pads the chosen sequences to an int32 array of `shape`; the remaining rows are padding."""
     starts, ends = offsets[chosen], offsets[chosen + 1]
     columns = np.arange(shape[1])
     real = columns < (ends - starts)[:, None]
-    padded = np.full(shape, PAD_ID, np.int32)
+    padded = np.full(shape, pad, np.int32)
     padded[: len(chosen)][real] = ids[(starts[:, None] + columns)[real]]
     return padded

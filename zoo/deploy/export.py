@@ -142,8 +142,8 @@ def _checked(model, format, int8, options):
         raise ExportError('int8 is for the formats "onnx" and "litert", not for a SavedModel.')
     if format != "saved_model" and _is_saved_model_only(model):
         raise ExportError(
-            f"This {type(model).__name__} can be exported as a saved_model only. "
-            f"Received: format={format!r}."
+            f"This {type(model).__name__} can be exported as a saved_model only. Use this format, "
+            f"which takes strings and needs TensorFlow only. Received: format={format!r}."
         )
     defaults, least = _defaults(model, options["n_best"] or 1)
     for name, value in options.items():

@@ -24,7 +24,8 @@ def run_recipe(main, config_class, presets, description):
         main: function that takes the config.
         config_class: dataclass with a field `dataset`; each field is a flag and its docstring is
             the help text.
-        presets: {data set: config with its default values}.
+        presets: {data set: config with its default values}; a flag such as "--weights" may have
+            default values too, which come first.
         description: text shown by ``--help``.
 
     Exits with status 2 and a message if a flag, a file or the data is invalid or the disk is full,
@@ -76,9 +77,13 @@ def settings_of(config):
 
 
 def parse(arguments, config_class, presets, description):
-    """Parses the command line; `--dataset` selects the defaults of the other flags."""
+    """Parses the command line; `--dataset` or a flag of `presets` selects the other defaults."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--dataset", default=config_class().dataset)
-    dataset = first.parse_known_args(arguments)[0].dataset
-    default = presets.get(dataset, config_class())
+    flags = [name for name in presets if name.startswith("--")]
+    for flag in flags:
+        first.add_argument(flag, dest=flag)
+    given = vars(first.parse_known_args(arguments)[0])
+    chosen = next((flag for flag in flags if given[flag] is not None), given["dataset"])
+    default = presets.get(chosen, config_class())
     return tyro.cli(config_class, args=arguments, default=default, description=description)

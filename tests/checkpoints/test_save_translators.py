@@ -1,0 +1,126 @@
+"""`zoo.save_hf` of translators: what is written, and what is refused.
+
+tests/parity compares the folders with the library transformers.
+"""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+pytest.importorskip("sentencepiece")
+
+import zoo  # noqa: E402
+from tests.checkpoints.translation_folders import write_m2m100, write_marian  # noqa: E402
+from zoo.checkpoints import CheckpointError  # noqa: E402
+from zoo.text.tokenizer import train_tokenizer  # noqa: E402
+from zoo.translator import Translator  # noqa: E402
+
+TEXTS = ["the cat", "a dog \U0001f600", "", "  two  spaces "]
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """(tensors, folder, translator)."""
+    folder = tmp_path_factory.mktemp("marian")
+    return write_marian(folder, attention_dropout=0.25), folder, zoo.load(folder)
+
+
+def check_same(found, expected):
+    """Weights to the last bit, settings, tokenizers and translations."""
+    assert found.description() == expected.description()
+    assert found.source_tokenizer == expected.source_tokenizer
+    assert found.target_tokenizer == expected.target_tokenizer
+    settings, others = (translator.model.get_config() for translator in (found, expected))
+    assert {**settings, "positions": None} == {**others, "positions": None}
+    for one, other in zip(found.model.weights, expected.model.weights, strict=True):
+        assert one.path == other.path
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
+    assert found.n_best(TEXTS, 2) == expected.n_best(TEXTS, 2)
+
+
+def test_what_was_loaded_is_written_as_it_was(case, tmp_path):
+    tensors, folder, translator = case
+    zoo.save_hf(translator, tmp_path / "hf")
+    found = load_file(tmp_path / "hf" / "model.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(found[name], tensor, err_msg=name)
+    for name in ("source.spm", "target.spm"):
+        assert (tmp_path / "hf" / name).read_bytes() == (folder / name).read_bytes()
+    for name in ("config.json", "vocab.json"):
+        found, given = (json.loads((at / name).read_text()) for at in (tmp_path / "hf", folder))
+        if name == "config.json":
+            given["activation_function"] = "silu"  # another name of "swish"
+            found |= json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+        assert {**found, **given} == found
+    check_same(zoo.load(tmp_path / "hf"), translator)
+    with pytest.raises(CheckpointError, match="hf is not empty"):
+        zoo.save_hf(translator, tmp_path / "hf")
+
+
+def test_the_target_language_is_kept(case, tmp_path):
+    translator = zoo.load(case[1], tgt_lang="es")
+    zoo.save_hf(translator, tmp_path / "hf")
+    check_same(zoo.load(tmp_path / "hf"), translator)
+    french = zoo.load(tmp_path / "hf", tgt_lang="fr")
+    assert french.source_tokenizer.prefix == (translator.source_tokenizer.vocab[">>fr<<"],)
+
+
+@pytest.mark.parametrize("shared", ["target", "none"])
+def test_separate_embeddings_and_vocabularies(case, tmp_path, shared):
+    published = case[2]
+    settings = {**published.model.get_config(), "shared": shared, "decoder_ff_dim": None}
+    settings |= {"target_vocab_size": published.model.target_vocab_size + 3, "ff_dim": None}
+    model = zoo.models.Transformer.from_config({**settings, "logits_bias": False})
+    model.build()
+    vocab = {**published.target_tokenizer.vocab, "another": model.target_vocab_size - 1}
+    table = {**published.target_tokenizer.to_dict(), "vocab": vocab}
+    target = type(published.target_tokenizer).from_dict(
+        {**table, "vocab_size": model.target_vocab_size}
+    )
+    options = {"special_tokens": published.special_tokens, **published.description()["search"]}
+    options |= {"early_stopping": "never", "length_penalty": 0.5}
+    translator = Translator(model, published.source_tokenizer, target, **options)
+    zoo.save_hf(translator, tmp_path / "hf")
+    check = zoo.load(tmp_path / "hf")
+    model.ff_dim = model.decoder_ff_dim = 4 * model.embed_dim  # is written
+    check_same(check, translator)
+
+
+def test_what_marian_does_not_have_is_named(case, tmp_path):
+    (tmp_path / "m2m100").mkdir()
+    write_m2m100(tmp_path / "m2m100")
+    other = zoo.load(tmp_path / "m2m100", src_lang="en", tgt_lang="es")
+    with pytest.raises(CheckpointError) as raised:
+        zoo.save_hf(other, tmp_path / "hf")
+    for what in ("norm='pre'", "'offset': 2", "special_tokens.first", "control tokens of the sou"):
+        assert what in str(raised.value)
+    subword = train_tokenizer(["a b"], vocab_size=259)
+    model = zoo.transformer(
+        source_vocab_size=259,
+        target_vocab_size=259,
+        embed_dim=8,
+        num_heads=2,
+        num_layers=1,
+        activation="swiglu",
+        positions="rotary",
+        epsilon=1e-5,
+    )
+    with pytest.raises(CheckpointError) as raised:
+        zoo.save_hf(Translator(model, subword, subword), tmp_path / "hf")
+    assert str(raised.value) == (
+        "transformers' Marian has no counterpart of activation='swiglu', positions='rotary', "
+        "length_offset=5.0, a source tokenizer of kind 'subword', a target tokenizer of kind "
+        "'subword'."
+    )
+    assert not (tmp_path / "hf").exists()
+
+
+def test_a_prefix_that_is_no_language(case, tmp_path):
+    published = case[2]
+    tokenizers = published.source_tokenizer.with_prefix(5), published.target_tokenizer
+    options = {"special_tokens": published.special_tokens, **published.description()["search"]}
+    with pytest.raises(CheckpointError, match="the prefix .* of the source tokenizer"):
+        zoo.save_hf(Translator(published.model, *tokenizers, **options), tmp_path / "hf")

@@ -1,0 +1,134 @@
+"""What `zoo.save_hf` writes for a translator (transformers: models/marian)."""
+
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face import ACTIVATION_NAMES
+from zoo.checkpoints.hugging_face_marian import CONTROL, UNKNOWN
+from zoo.checkpoints.mapping import collect, same
+from zoo.checkpoints.translators import SHARED, SOURCE, TABLE, TARGET
+from zoo.text.sentencepiece import KIND, LANGUAGE
+
+# What transformers' Marian does; other settings have no counterpart in its config.json.
+_MODEL = {
+    "norm": "post",
+    "key_dim": None,
+    "qkv_bias": True,
+    "normalize_embeddings": False,
+    "epsilon": 1e-5,
+}
+_POSITIONS = {"layout": "halves", "max_wavelength": 10000.0, "offset": 0}
+
+
+def contents(translator):
+    """What to write: ({name of a file: content}, {name: tensor}), see `zoo.save_hf`."""
+    model = translator.model
+    wrong = [*_wrong_settings(translator), *_wrong_tokenizers(translator)]
+    if wrong:
+        raise CheckpointError(f"transformers' Marian has no counterpart of {', '.join(wrong)}.")
+    source, target = translator.source_tokenizer, translator.target_tokenizer
+    tokenizer = {
+        "tokenizer_class": "MarianTokenizer",
+        "model_max_length": model.max_length,
+        "separate_vocabs": source.vocab != target.vocab,
+    }
+    if source.prefix:  # of the zoo: the texts of transformers begin with it
+        tokenizer["tgt_lang"] = source.tokens[source.prefix[0]][2:-2]
+    files = {
+        "config.json": _config(translator),
+        "generation_config.json": _search(translator),
+        "tokenizer_config.json": tokenizer,
+        "source.spm": source.model,
+        "target.spm": target.model,
+        "vocab.json": source.vocab,
+    }
+    if source.vocab != target.vocab:
+        files["target_vocab.json"] = target.vocab
+    embeddings = {"source_embedding/embeddings": SOURCE, "target_embedding/embeddings": TARGET}
+    if model.shared == "all":
+        embeddings = {"target_embedding/embeddings": SHARED}
+    table = {**TABLE, **{path: same(name) for path, name in embeddings.items()}}
+    return files, collect(model, table)
+
+
+def _wrong_settings(translator):
+    """The settings of the model and the search that Marian does not have."""
+    model = translator.model
+    names = [name for name, value in _MODEL.items() if getattr(model, name) != value]
+    names += ["activation"] if model.activation not in ACTIVATION_NAMES else []
+    found = [f"{name}={getattr(model, name)!r}" for name in names]
+    positions = {name: getattr(model.positions, name, None) for name in _POSITIONS}
+    if positions != _POSITIONS:
+        is_name = isinstance(model.positions, str)
+        found.append(f"positions={model.positions if is_name else positions!r}")
+    if translator.special_tokens.first is not None:
+        found.append(f"special_tokens.first={translator.special_tokens.first}")
+    if translator.length_offset:
+        found.append(f"length_offset={translator.length_offset}")
+    return found
+
+
+def _wrong_tokenizers(translator):
+    """What is wrong with the tokenizers."""
+    special, found = translator.special_tokens, []
+    for side in ("source", "target"):
+        tokenizer = getattr(translator, f"{side}_tokenizer")
+        if tokenizer.kind != KIND:
+            found.append(f"a {side} tokenizer of kind {tokenizer.kind!r}")
+            continue
+        ends = tuple(tokenizer.vocab.get(token) for token in ("</s>", "<pad>"))
+        unknown = tokenizer.vocab.get(UNKNOWN, 0)
+        if (ends, tokenizer.unknown) != ((special.end, special.pad), unknown) or (
+            tokenizer.control != CONTROL
+        ):
+            found.append(f"the control tokens of the {side} tokenizer")
+            continue
+        names = [tokenizer.tokens.get(id, "") for id in tokenizer.prefix]
+        is_language = side == "source" and len(names) == 1 and LANGUAGE.fullmatch(names[0])
+        if names and not is_language:
+            found.append(f"the prefix {names} of the {side} tokenizer")
+    return found
+
+
+def _config(translator):
+    model, special = translator.model, translator.special_tokens
+    ff_dim = model.ff_dim or 4 * model.embed_dim
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": model.source_vocab_size,
+        "decoder_vocab_size": model.target_vocab_size,
+        "d_model": model.embed_dim,
+        "encoder_layers": model.num_layers,
+        "num_hidden_layers": model.num_layers,
+        "decoder_layers": len(model.decoder_blocks),
+        "encoder_attention_heads": model.num_heads,
+        "decoder_attention_heads": model.decoder_num_heads or model.num_heads,
+        "encoder_ffn_dim": ff_dim,
+        "decoder_ffn_dim": model.decoder_ff_dim or ff_dim,
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "activation_function": ACTIVATION_NAMES[model.activation],
+        "scale_embedding": model.scale_embeddings,
+        "max_position_embeddings": model.max_length,
+        "share_encoder_decoder_embeddings": model.shared == "all",
+        "tie_word_embeddings": model.shared != "none",
+        "decoder_start_token_id": special.start,
+        "eos_token_id": special.end,
+        "pad_token_id": special.pad,
+    }
+
+
+def _search(translator):
+    """generation_config.json, with which `generate` searches like the translator."""
+    special = translator.special_tokens
+    return {
+        "num_beams": translator.beam_size,
+        "length_penalty": translator.length_penalty,
+        "early_stopping": translator.early_stopping,
+        # transformers counts the start token.
+        "max_length": (translator.max_length or translator.model.max_length) + 1,
+        "bad_words_ids": [[special.pad]],
+        "decoder_start_token_id": special.start,
+        "eos_token_id": special.end,
+        "pad_token_id": special.pad,
+    }

@@ -1,0 +1,89 @@
+"""What `zoo.save_hf` writes for a Vision Transformer (transformers: models/vit)."""
+
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face import ACTIVATION_NAMES, INTERPOLATIONS
+from zoo.checkpoints.hugging_face_vit import VIT
+from zoo.checkpoints.mapping import collect, patches
+
+# What transformers' ViT does; other settings have no counterpart in its config.json.
+_VIT = {
+    "pool": "cls",
+    "norm": "pre",
+    "layer_scale": None,
+    "num_prefix_tokens": 1,
+    "num_registers": 0,
+    "positions": "learned",
+    "prefix_positions": True,
+    "key_dim": None,
+    "normalize_embeddings": False,
+    "normalize_pooled": False,
+    "representation_dim": None,
+}
+
+
+def contents(classifier):
+    """What to write: ({name of a JSON file: content}, {name: tensor}), see `zoo.save_hf`."""
+    vit = classifier.model
+    files = {
+        "config.json": _config(vit, classifier.class_names),
+        "preprocessor_config.json": _preprocessor(classifier.preprocessing),
+    }
+    kernel = "embeddings.patch_embeddings.projection.weight"
+    table = {**VIT, "patch_embed/projection/kernel": patches(kernel, vit.input_shape[-1])}
+    tensors = {
+        name if name.startswith("classifier.") else f"vit.{name}": array
+        for name, array in collect(vit, table).items()
+    }
+    return files, tensors
+
+
+def _config(vit, class_names):
+    wrong = [name for name, value in _VIT.items() if getattr(vit, name) != value]
+    wrong += ["activation"] if vit.activation not in ACTIVATION_NAMES else []
+    wrong += ["attention"] if vit.attention == "linear" else []
+    height, width, channels = vit.input_shape
+    wrong += ["input_shape"] if height != width else []
+    if wrong:
+        given = ", ".join(f"{name}={getattr(vit, name)!r}" for name in wrong)
+        raise CheckpointError(f"transformers' ViT has no counterpart of {given}.")
+    return {
+        "architectures": ["ViTForImageClassification"],
+        "model_type": "vit",
+        "hidden_size": vit.embed_dim,
+        "num_hidden_layers": vit.num_layers,
+        "num_attention_heads": vit.num_heads,
+        "intermediate_size": vit.ff_dim or 4 * vit.embed_dim,
+        "hidden_act": ACTIVATION_NAMES[vit.activation],
+        "layer_norm_eps": vit.epsilon,
+        "image_size": height,
+        "patch_size": vit.patch_size,
+        "num_channels": channels,
+        "qkv_bias": vit.qkv_bias,
+        "id2label": {str(index): name for index, name in enumerate(class_names)},
+        "label2id": {name: index for index, name in enumerate(class_names)},
+    }
+
+
+def _preprocessor(settings):
+    if not settings.antialias:
+        raise CheckpointError("The image processors of transformers always antialias.")
+    size, resize = settings.image_size, settings.resize or settings.image_size[0]
+    sides = ("height", "width")
+    return {
+        "image_processor_type": "BitImageProcessor",
+        "do_convert_rgb": settings.channels == 3,
+        "do_resize": True,
+        "size": {"shortest_edge": resize}
+        if isinstance(resize, int)
+        else dict(zip(sides, map(int, resize))),
+        "resample": {name: number for number, name in INTERPOLATIONS.items()}[
+            settings.interpolation
+        ],
+        "do_center_crop": True,
+        "crop_size": dict(zip(sides, size)),
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(settings.mean),
+        "image_std": list(settings.std),
+    }
