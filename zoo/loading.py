@@ -3,6 +3,7 @@
 import pathlib
 
 from zoo import checkpoints, classifier, generator, translator
+from zoo.errors import UserError
 
 
 def load(path, **options):
@@ -11,9 +12,9 @@ def load(path, **options):
     Args:
         path: run directory, such as "runs/vit_cifar10"; or a folder or file of published weights,
             see docs/checkpoints.md.
-        **options: for published weights, arguments of the model that differ from the published
-            ones: ``num_classes=7`` gives the model a new head, and another `input_shape` resizes
-            the positions; translation models of several languages need `src_lang` and `tgt_lang`.
+        **options: arguments of a Vision Transformer that differ from its own: ``num_classes=7``
+            gives the model a new head, and another `input_shape` resizes the positions; published
+            translation models of several languages need `src_lang` and `tgt_lang`.
 
     Returns:
         `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,
@@ -28,11 +29,6 @@ def load(path, **options):
         return checkpoints.load(folder, **options)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no run folder {folder}.")
-    if options:
-        raise ValueError(
-            f"A run is loaded as it was trained. Received: {', '.join(options)}, and the run "
-            f"folder {folder}."
-        )
     classes = {
         classifier.DESCRIPTION_FILE: classifier.ImageClassifier,
         classifier.TEXT_DESCRIPTION_FILE: classifier.TextClassifier,
@@ -41,9 +37,23 @@ def load(path, **options):
     }
     for description, model_class in classes.items():
         if all((folder / name).is_file() for name in (description, classifier.MODEL_FILE)):
-            return model_class.load(folder)
+            return _changed(model_class.load(folder), folder, options)
     raise FileNotFoundError(
         f"{folder} contains no finished run: there must be a {classifier.MODEL_FILE} and a "
         f"{' or '.join(classes)} in it. "
         "If training was interrupted, run the same command with --resume."
     )
+
+
+def _changed(model, folder, options):
+    """The model of a run, with other arguments if there are `options`."""
+    from zoo.checkpoints.images import changed_vit
+
+    if not options:
+        return model
+    if type(getattr(model, "model", None)).__name__ != "ViT":
+        raise UserError(
+            "Only a Vision Transformer takes options; other models are loaded as they were "
+            f"trained. Received: {', '.join(options)}, and the run folder {folder}."
+        )
+    return changed_vit(model, folder, options)

@@ -2,7 +2,8 @@
 
 import zoo
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.mapping import assign, changed
+from zoo.checkpoints.mapping import assign, changed, same
+from zoo.checkpoints.tensors import Tensors
 from zoo.classifier import ImageClassifier
 from zoo.layers import LearnedPositions, patch_grid
 
@@ -19,7 +20,8 @@ def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing` of the published model.
         class_names: those of the head in the file; empty if there is none.
         ignored: see `zoo.checkpoints.mapping.assign`.
-        options: what the caller asks for instead: arguments of `zoo.vit`.
+        options: what the caller asks for instead: arguments of `zoo.vit`; an `input_shape` (H, W)
+            keeps the number of channels.
 
     Returns:
         `zoo.classifier.ImageClassifier`.
@@ -34,6 +36,8 @@ def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored
         )
     native, kept = settings["input_shape"], ()
     settings = {**settings, **options}
+    height, width, *channels = settings["input_shape"]
+    settings["input_shape"] = (height, width, *(channels or native[2:]))
     if num_classes != len(class_names):
         kept = [f"{layer}/.*" for layer in HEADS]
         class_names = [str(index) for index in range(num_classes)]
@@ -47,6 +51,33 @@ def vit_classifier(tensors, table, settings, preprocessing, class_names, ignored
     assign(model, tensors, _resized(table, model, native), ignored, kept)
     size = tuple(model.input_shape[:2])
     return ImageClassifier(model, preprocessing.with_size(size), class_names)
+
+
+def changed_vit(classifier, path, options):
+    """A trained `ImageClassifier` with a Vision Transformer, with other arguments.
+
+    Args:
+        classifier: `zoo.classifier.ImageClassifier` with a `zoo.models.ViT`.
+        path: where it is from, for messages.
+        options: see `vit_classifier`.
+    """
+    model = classifier.model
+    own = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
+    readers = {name: variable.numpy for name, variable in own.items()}
+    tensors = Tensors(path, readers, {name: tuple(v.shape) for name, v in own.items()})
+    settings = {
+        name: getattr(model, name)
+        for name in model.get_config().keys() - {"name", "dtype", "trainable", "num_classes"}
+    }
+    return vit_classifier(
+        tensors,
+        {name: same(name) for name in own},
+        settings,
+        classifier.preprocessing,
+        classifier.class_names,
+        (),
+        options,
+    )
 
 
 def first_head_alone(head):

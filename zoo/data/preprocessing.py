@@ -4,6 +4,7 @@ Axes: H image height, W image width, C channels.
 """
 
 import dataclasses
+import functools
 import os
 
 import numpy as np
@@ -150,7 +151,7 @@ class ImagePreprocessing:
             raise FileNotFoundError(f"There is no image {path}.")
         try:
             data = tf.io.read_file(path)
-            reason = _refusal_in_graph(data).numpy().decode()
+            reason = _refusal_in_graph()(data).numpy().decode()
             if not reason:
                 return _decoded(data).numpy()
         except tf.errors.OpError as error:
@@ -166,8 +167,11 @@ def _decoded(data):
     return tf.ensure_shape(pixels, (None, None, 3))
 
 
-# Eagerly, its hundreds of small operations take 12 ms for each file.
-_refusal_in_graph = tf.function(refusal, [tf.TensorSpec((), tf.string)], autograph=False)
+@functools.cache
+def _refusal_in_graph():
+    """`refusal` as a graph: eagerly, its hundreds of small operations take 12 ms for each file."""
+    function = tf.function(refusal, autograph=False)
+    return function.get_concrete_function(tf.TensorSpec((), tf.string))
 
 
 def _checked(pixels):

@@ -17,22 +17,22 @@ _RUN_OPTIONS = (  # settings that do not affect the results of a run
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 
 
-def run_recipe(main, config_class, presets, description):
+def run_recipe(main, config_class, presets, description, selector="dataset"):
     """Reads the command line into a config and runs `main` with it.
 
     Args:
         main: function that takes the config.
-        config_class: dataclass with a field `dataset`; each field is a flag and its docstring is
-            the help text.
-        presets: {data set: config with its default values}.
+        config_class: dataclass; each field is a flag and its docstring is the help text.
+        presets: {value of the selector: config with its default values}.
         description: text shown by ``--help``.
+        selector: field that selects the default values of the others.
 
     Exits with status 2 and a message if a flag, a file or the data is invalid or the disk is full,
     with status 130 after Ctrl-C and 143 after SIGTERM.
     """
     exit_on_sigterm()
     try:
-        config = parse(sys.argv[1:], config_class, presets, description)
+        config = parse(sys.argv[1:], config_class, presets, description, selector)
         import_tensorflow_quietly()
         main(config)
     except UserError as error:
@@ -75,10 +75,10 @@ def settings_of(config):
     return {name: value for name, value in vars(config).items() if name not in _RUN_OPTIONS}
 
 
-def parse(arguments, config_class, presets, description):
-    """Parses the command line; `--dataset` selects the defaults of the other flags."""
+def parse(arguments, config_class, presets, description, selector="dataset"):
+    """Parses the command line; one flag selects the defaults of the others, see `run_recipe`."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--dataset", default=config_class().dataset)
-    dataset = first.parse_known_args(arguments)[0].dataset
-    default = presets.get(dataset, config_class())
+    first.add_argument(f"--{selector}", dest="value", default=getattr(config_class(), selector))
+    value = first.parse_known_args(arguments)[0].value
+    default = presets.get(value, config_class())
     return tyro.cli(config_class, args=arguments, default=default, description=description)
