@@ -108,9 +108,7 @@ PETS = Config()
 VTAB = dataclasses.replace(
     PETS, preset="vtab", steps=2500, eval_steps=500, learning_rate=0.01, warmup_steps=500
 )
-CIFAR = dataclasses.replace(
-    PETS, preset="cifar", image_size=384, steps=10_000, eval_steps=1000, warmup_steps=500
-)
+CIFAR = dataclasses.replace(PETS, preset="cifar", steps=10_000, eval_steps=1000, warmup_steps=500)
 IMAGENET = dataclasses.replace(CIFAR, preset="imagenet", steps=20_000)
 # He et al. 2021 (MAE), table 9, for ViT-B, with its learning rate for 1024 images; its 100 epochs
 # of ImageNet are 125,000 steps, of which 5 % are warmup.
@@ -194,8 +192,8 @@ def load(config, num_classes):
         options["input_shape"] = (config.image_size, config.image_size)
     try:
         classifier = zoo.load(config.weights, num_classes=num_classes, **options)
-    except FileNotFoundError as error:
-        raise UserError(str(error)) from None
+    except (UserError, FileNotFoundError) as error:
+        raise UserError(f"--weights: {error}") from None
     model = classifier.model
     if config.from_scratch:
         classifier.model = type(model).from_config(model.get_config())
