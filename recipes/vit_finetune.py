@@ -95,9 +95,7 @@ class Config(ImageRunSettings):
         if self.freeze and self.lora_rank:
             raise UserError("Pass either --freeze or --lora-rank, not both.")
         if self.from_scratch and (self.freeze or self.lora_rank):
-            raise UserError(
-                "With --from-scratch, all weights must be trained: not --freeze or --lora-rank."
-            )
+            raise UserError("--from-scratch trains all weights: remove --freeze or --lora-rank.")
         if self.weight_decay and self.optimizer == "sgd":
             raise UserError("--weight-decay needs --optimizer adamw.")
 

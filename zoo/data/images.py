@@ -126,7 +126,7 @@ def digits(seed=0, preprocessing=None, train_examples=None):
     drawn = _drawn(split[2], train_examples, seed)
     train, test = split[0][drawn], split[1]
     if preprocessing is not None:
-        train, test = (np.stack([preprocessing.read(p) for p in part]) for part in (train, test))
+        train, test = (_fitted(part, preprocessing) for part in (train, test))
     return ImageDataset(Images(train, split[2][drawn]), Images(test, split[3]), DIGITS)
 
 
@@ -226,6 +226,12 @@ def folder_classes(folder):
     if len(names) < 2:
         raise DataError(f"{train} must contain at least two folders, one per class.")
     return names
+
+
+def _fitted(pixels, preprocessing):
+    """Resizes and crops images [n, H, W, C] in memory."""
+    images = tf.data.Dataset.from_tensor_slices(pixels).map(preprocessing.fit, tf.data.AUTOTUNE)
+    return np.stack(list(images.as_numpy_iterator()))
 
 
 def _builder(name, data_dir):
