@@ -15,11 +15,12 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, run_recipe
-from zoo.training.image_run import ImageRun, ImageRunSettings, augmentation
+from zoo.training.image_run import ImageRun
+from zoo.training.image_settings import ImageSettings, augmentation
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(ImageRunSettings):
+class Config(ImageSettings):
     model: Literal["vit", "cbam_resnet"] = "vit"
     """A Vision Transformer, or a ResNet with CBAM; each ignores the settings of the other."""
 

@@ -16,11 +16,12 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, run_recipe
-from zoo.training.image_run import ImageRun, ImageRunSettings, augmentation
+from zoo.training.image_run import ImageRun
+from zoo.training.image_settings import ImageSettings, augmentation
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(ImageRunSettings):
+class Config(ImageSettings):
     preset: Literal["pets", "vtab", "cifar", "imagenet", "mae"] = "pets"
     """Defaults of the other flags: the published schedule for this data set, or that of MAE."""
     weights: str | None = None
