@@ -23,6 +23,7 @@ def load(path, **options):
     Raises:
         FileNotFoundError: if there is no such path, or it contains no finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
+        zoo.errors.UserError: if there are options for a run without a Vision Transformer.
     """
     folder = pathlib.Path(path)
     if checkpoints.is_checkpoint(folder):
