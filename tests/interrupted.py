@@ -22,6 +22,11 @@ RUNS = {
         "vit_cifar10",
         "--dataset digits --model cbam_resnet --blocks-per-stage 1 --epochs 2 --batch-size 128",
     ),
+    # with --weights
+    "finetune": (
+        "vit_finetune",
+        "--dataset digits --steps 8 --eval-steps 4 --batch-size 64 --warmup-steps 2 --dropout 0.1",
+    ),
     "mirrored": ("vit_cifar10", f"{_DIGITS} --strategy mirrored --devices 2"),
     "phrasebook": ("translate", f"{_TRANSLATE} --dataset phrasebook --tokens-per-batch 16384"),
     # with --tsv and a part of the phrasebook

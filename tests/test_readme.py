@@ -77,7 +77,14 @@ def test_the_serve_command_serves_until_sigterm(exported):
 
 
 @pytest.mark.parametrize(
-    "name, least", [("vit_cifar10", 3), ("translate", 3), ("text_classifier", 3), ("causal_lm", 1)]
+    "name, least",
+    [
+        ("vit_cifar10", 3),
+        ("vit_finetune", 1),
+        ("translate", 3),
+        ("text_classifier", 3),
+        ("causal_lm", 1),
+    ],
 )
 def test_recipe_flags_exist(name, least):
     module = recipe(name)

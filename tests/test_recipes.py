@@ -95,7 +95,7 @@ def test_the_run_folder_has_everything(digits_run):
 def test_the_metrics_are_those_of_the_saved_model(digits_run):
     folder = digits_run[1]
     metrics = json.loads((folder / "metrics.json").read_text())
-    test = vit_cifar10.load_data(vit_cifar10.DIGITS).test
+    test = vit_cifar10.DIGITS.load_data().test
     classifier = zoo.load(folder)
     found = [int(name) for [(name, _)] in classifier(list(test.pixels))]
     assert metrics["test_accuracy"] == np.mean(found == test.labels)
@@ -118,7 +118,7 @@ def test_the_convolutional_model_has_the_same_files_except_attention_maps(digits
     assert isinstance(classifier.model, zoo.models.ResNet)
     assert classifier.model.attention == "cbam" and classifier.model.blocks_per_stage == 1
     metrics = json.loads((folder / "metrics.json").read_text())
-    test = vit_cifar10.load_data(vit_cifar10.DIGITS).test
+    test = vit_cifar10.DIGITS.load_data().test
     found = [int(name) for [(name, _)] in classifier(list(test.pixels))]
     assert metrics["test_accuracy"] == np.mean(found == test.labels)
 

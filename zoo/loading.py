@@ -12,9 +12,9 @@ def load(path, **options):
     Args:
         path: run directory, such as "runs/vit_cifar10"; or a folder or file of published weights,
             see docs/checkpoints.md.
-        **options: for published weights, arguments of the model that differ from the published
-            ones: ``num_classes=7`` gives the model a new head, and another `input_shape` resizes
-            the positions; translation models of several languages need `src_lang` and `tgt_lang`.
+        **options: arguments of a Vision Transformer that differ from its own: ``num_classes=7``
+            gives the model a new head, and another `input_shape` resizes the positions; published
+            translation models of several languages need `src_lang` and `tgt_lang`.
 
     Returns:
         `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,
@@ -23,18 +23,13 @@ def load(path, **options):
     Raises:
         FileNotFoundError: if there is no such path, or it contains no finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
-        zoo.errors.UserError: if there are options for a run.
+        zoo.errors.UserError: if there are options for a run without a Vision Transformer.
     """
     folder = pathlib.Path(path)
     if checkpoints.is_checkpoint(folder):
         return checkpoints.load(folder, **options)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no run folder {folder}.")
-    if options:
-        raise UserError(
-            f"{folder} is a run, which is loaded as it was trained. Options are for published "
-            f"weights. Received: {', '.join(options)}."
-        )
     classes = {
         classifier.DESCRIPTION_FILE: classifier.ImageClassifier,
         classifier.TEXT_DESCRIPTION_FILE: classifier.TextClassifier,
@@ -43,9 +38,23 @@ def load(path, **options):
     }
     for description, model_class in classes.items():
         if all((folder / name).is_file() for name in (description, classifier.MODEL_FILE)):
-            return model_class.load(folder)
+            return _changed(model_class.load(folder), folder, options)
     raise FileNotFoundError(
         f"{folder} contains no finished run: there must be a {classifier.MODEL_FILE} and a "
         f"{' or '.join(classes)} in it. "
         "If training was interrupted, run the same command with --resume."
     )
+
+
+def _changed(model, folder, options):
+    """The model of a run, with other arguments if there are `options`."""
+    from zoo.checkpoints.images import changed_vit
+
+    if not options:
+        return model
+    if type(getattr(model, "model", None)).__name__ != "ViT":
+        raise UserError(
+            "Only a Vision Transformer takes options; other models are loaded as they were "
+            f"trained. Received: {', '.join(options)}, and the run folder {folder}."
+        )
+    return changed_vit(model, folder, options)

@@ -203,6 +203,22 @@ def test_saved_and_loaded(tmp_path):
         zoo.save_hf(classifier, tmp_path / "hf")
 
 
+def test_a_run_takes_the_options_of_published_weights(tmp_path, capsys):
+    """A folder of Hugging Face with the same weights gives the same."""
+    classifier = small_classifier(image=(8, 8, 1))
+    classifier.save(tmp_path / "run")
+    zoo.save_hf(classifier, tmp_path / "hf")
+    options = {"num_classes": 7, "input_shape": (12, 12), "dropout": 0.1}
+    run, other = (zoo.load(tmp_path / name, **options) for name in ("run", "hf"))
+    assert "run: the classification head is new, with 7 classes" in capsys.readouterr().out
+    assert run.model.input_shape == (12, 12, 1) and run.model.dropout == 0.1
+    assert run.preprocessing.image_size == (12, 12) and len(run.class_names) == 7
+    images = np.random.default_rng(0).normal(size=(2, 12, 12, 1)).astype("float32")
+    np.testing.assert_array_equal(run.model.features(images), other.model.features(images))
+    with pytest.raises(CheckpointError, match="depth"):
+        zoo.load(tmp_path / "run", depth=3)
+
+
 @pytest.mark.parametrize(
     "settings, message",
     [

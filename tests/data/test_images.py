@@ -8,7 +8,14 @@ import tensorflow as tf
 from PIL import Image
 
 from zoo.data import images
-from zoo.data.images import DataError, digits, image_folder, tfds_images
+from zoo.data.images import (
+    DataError,
+    digits,
+    folder_classes,
+    image_folder,
+    tfds_classes,
+    tfds_images,
+)
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
 
 RGB = ImagePreprocessing((8, 8), 3, (0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
@@ -155,6 +162,48 @@ def test_a_folder_with_test_images_uses_them(folder):
         write(folder / "test" / name / "deeper" / "one.PNG")
     data = image_folder(folder, (8, 8))
     assert (len(data.train), len(data.test)) == (20, 2)
+
+
+def test_a_part_of_the_training_images(folder, prepared):
+    """Drawn by the seed, with the share of each class; the test images stay."""
+    whole, part = digits(), digits(train_examples=100)
+    assert (len(part.train), len(part.test)) == (100, len(whole.test))
+    shares = np.bincount(whole.train.labels) / len(whole.train)
+    np.testing.assert_allclose(np.bincount(part.train.labels), 100 * shares, atol=1)
+    rows = {
+        (image.tobytes(), label) for image, label in zip(whole.train.pixels, whole.train.labels)
+    }
+    assert {(i.tobytes(), n) for i, n in zip(part.train.pixels, part.train.labels)} <= rows
+    np.testing.assert_array_equal(digits(train_examples=100).train.pixels, part.train.pixels)
+    other = digits(seed=1, train_examples=100).train
+    assert not np.array_equal(other.pixels, part.train.pixels)
+    for data in (
+        image_folder(folder, (8, 8), train_examples=5),
+        tfds_images("two_colours", prepared, (8, 8), train_examples=5),
+    ):
+        assert sorted(np.bincount(data.train.labels)) == [2, 3]
+        reds = data.train.pixels[..., 0].mean(axis=(1, 2)) > 100
+        np.testing.assert_array_equal(reds, data.train.labels == data.class_names.index("red"))
+    for count in (1, 19):
+        with pytest.raises(DataError, match=f"from 2, the .* to 18. Received: {count}"):
+            image_folder(folder, (8, 8), train_examples=count)
+
+
+def test_images_are_prepared_as_a_model_asks(folder, prepared):
+    preprocessing = ImagePreprocessing((6, 6), 3, (0.5,) * 3, (0.5,) * 3, resize=7)
+    for data in (
+        image_folder(folder, None, preprocessing=preprocessing),
+        tfds_images("two_colours", prepared, preprocessing=preprocessing),
+        digits(preprocessing=preprocessing),
+    ):
+        assert data.input_shape == (6, 6, 3)
+    expected = [preprocessing.read(image) for image in digits().test.pixels[:3]]
+    np.testing.assert_array_equal(data.test.pixels[:3], expected)
+
+
+def test_class_names_are_known_before_images_are_read(folder, prepared):
+    assert folder_classes(folder) == image_folder(folder, (8, 8)).class_names
+    assert tfds_classes("two_colours", prepared) == ["black", "red"]
 
 
 def test_an_unreadable_image_is_skipped_and_named(folder):

@@ -55,6 +55,14 @@ def test_a_later_start_continues_the_run():
     assert any((a[0] != b[0]).any() for a, b in zip(whole, other))
 
 
+def test_parts_are_the_batch_in_order():
+    parts = pipeline.training_batches(IMAGES, PREPROCESSING, CLASSES, 10, accumulation=5)
+    for part, batch in zip(parts.take(2), batches(2)):
+        assert len(part) == 5
+        for found, expected in zip(zip(*part), batch):
+            np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
 def test_repeats_stand_in_one_batch():
     found = np.array([numbers(batch) for batch in batches(8, batch_size=6, repeats=3)])
     assert found.shape == (8, 6)

@@ -8,7 +8,8 @@ import numpy as np
 import zoo
 from zoo.checkpoints.building import head_classes
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.mapping import assign, changed, pattern
+from zoo.checkpoints.mapping import assign, changed, pattern, same
+from zoo.checkpoints.tensors import Tensors
 from zoo.classifier import ImageClassifier
 from zoo.layers import LearnedPositions, patch_grid
 
@@ -23,7 +24,8 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         table: see `zoo.checkpoints.mapping`.
         settings: arguments of `zoo.vit`, without `num_classes`.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing` of the published model.
-        options: what the caller asks for instead: arguments of `zoo.vit`.
+        options: what the caller asks for instead: arguments of `zoo.vit`; an `input_shape` (H, W)
+            keeps the number of channels.
         names: of the classes; by default their indices.
         ignored: see `zoo.checkpoints.mapping.assign`.
 
@@ -41,6 +43,8 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
     names, is_new = head_classes(tensors, names, options)
     native, kept = settings["input_shape"], ()
     settings = {**settings, **options}
+    height, width, *channels = settings["input_shape"]
+    settings["input_shape"] = (height, width, *(channels or native[2:]))
     if is_new:
         kept = [f"{layer}/.*" for layer in HEADS]
         sources = [source for path, source in table.items() if path.split("/")[0] in HEADS]
@@ -52,6 +56,32 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
     assign(model, tensors, _resized(table, model, native), ignored, kept)
     size = tuple(model.input_shape[:2])
     return ImageClassifier(model, preprocessing.with_size(size), names)
+
+
+def changed_vit(classifier, path, options):
+    """A trained `ImageClassifier` with a Vision Transformer, with other arguments.
+
+    Args:
+        classifier: `zoo.classifier.ImageClassifier` with a `zoo.models.ViT`.
+        path: where it is from, for messages.
+        options: see `vit_classifier`.
+    """
+    model = classifier.model
+    own = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
+    readers = {name: variable.numpy for name, variable in own.items()}
+    tensors = Tensors(path, readers, {name: tuple(v.shape) for name, v in own.items()})
+    settings = {
+        name: getattr(model, name)
+        for name in model.get_config().keys() - {"name", "dtype", "trainable", "num_classes"}
+    }
+    return vit_classifier(
+        tensors,
+        {name: same(name) for name in own},
+        settings,
+        classifier.preprocessing,
+        options,
+        classifier.class_names,
+    )
 
 
 def count_blocks(shapes, block):

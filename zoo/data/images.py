@@ -20,6 +20,7 @@ from zoo.errors import DataError
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"}
 _MEMORY_LIMIT = 4 * 2**30  # bytes; larger image folders are decoded again in every epoch
 _HELD_OUT = 0.1  # share of the training images, if there is no test folder
+DIGITS = [str(number) for number in range(10)]  # class names
 _CLASS_NAMES = {  # for data sets that TFDS may have prepared without class names
     "cifar10": "airplane automobile bird cat deer dog frog horse ship truck".split(),
 }
@@ -105,10 +106,15 @@ class ImageDataset(NamedTuple):
         )
 
 
-def digits(seed=0):
+def digits(seed=0, preprocessing=None, train_examples=None):
     """Loads scikit-learn's 1,797 handwritten digits of 8x8 grey pixels; a fifth is for testing.
 
     Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", test part.
+
+    Args:
+        seed: seed for the choice of test and training images.
+        preprocessing: `ImagePreprocessing` that resizes and crops the images; none by default.
+        train_examples: number of training images to draw; all by default.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -117,12 +123,16 @@ def digits(seed=0):
     pixels = np.round(data.images * (255 / 16)).astype(np.uint8)[..., None]
     labels = data.target.astype(np.int32)
     split = train_test_split(pixels, labels, test_size=0.2, random_state=seed, stratify=labels)
-    return ImageDataset(
-        Images(split[0], split[2]), Images(split[1], split[3]), [str(n) for n in range(10)]
-    )
+    drawn = _drawn(split[2], train_examples, seed)
+    train, test = split[0][drawn], split[1]
+    if preprocessing is not None:
+        train, test = (_fitted(part, preprocessing) for part in (train, test))
+    return ImageDataset(Images(train, split[2][drawn]), Images(test, split[3]), DIGITS)
 
 
-def tfds_images(name, data_dir=None, image_size=None):
+def tfds_images(
+    name, data_dir=None, image_size=None, seed=0, preprocessing=None, train_examples=None
+):
     """Loads an image classification data set of TensorFlow Datasets into memory.
 
     Args:
@@ -131,16 +141,15 @@ def tfds_images(name, data_dir=None, image_size=None):
         data_dir: folder of prepared TFDS data; nothing is written there. By default TFDS's own
             folder, to which missing data are downloaded.
         image_size: (H, W) to resize the images to; required if they differ in size.
+        seed: seed for the choice of training images.
+        preprocessing: `ImagePreprocessing` that resizes and crops the images, in place of
+            `image_size`.
+        train_examples: number of training images to draw; all by default.
 
     Raises:
         DataError: if the data set is unknown, unavailable, or has no labelled images.
     """
-    builder = prepared_builder(
-        name,
-        data_dir,
-        built_in=("digits", "1,797 handwritten digits that need no network"),
-        own_data=("--data-dir FOLDER", "your own images: train/<class>/*.jpg"),
-    )
+    builder = _builder(name, data_dir)
     features, splits = builder.info.features, builder.info.splits
     test = next((split for split in ("test", "validation") if split in splits), None)
     if "image" not in features or "label" not in features or "train" not in splits or not test:
@@ -149,20 +158,32 @@ def tfds_images(name, data_dir=None, image_size=None):
             "validation split."
         )
     shape = features["image"].shape
-    if image_size is None:
+    if image_size is None and preprocessing is None:
         if None in shape:
             raise DataError(f"The images of {name} differ in size. Pass --image-size.")
         image_size = shape[:2]
-    read = _resizing(image_size, shape[-1] or 3)
-    _check_size(splits["train"].num_examples + splits[test].num_examples, read)
+    read = preprocessing or _resizing(image_size, shape[-1] or 3)
+    drawn = np.arange(splits["train"].num_examples)
+    if train_examples is not None:
+        drawn = _drawn(_labels(builder, "train"), train_examples, seed)
+    every = np.arange(splits[test].num_examples)
+    _check_size(len(drawn) + len(every), read)
     return ImageDataset(
-        _from_split(builder, "train", read),
-        _from_split(builder, test, read),
+        _from_split(builder, "train", read, drawn),
+        _from_split(builder, test, read, every),
         _class_names(builder),
     )
 
 
-def image_folder(folder, image_size, seed=0):
+def tfds_classes(name, data_dir=None):
+    """The class names of a data set of `tfds_images`."""
+    builder = _builder(name, data_dir)
+    if "label" not in builder.info.features:
+        raise DataError(f"{name} cannot be used: it needs labelled images.")
+    return _class_names(builder)
+
+
+def image_folder(folder, image_size, seed=0, preprocessing=None, train_examples=None):
     """Loads images from ``train/<class>/*.jpg`` and ``test/<class>/`` or ``val/<class>/``.
 
     Without a test folder, a tenth of each class is held out. Files that cannot be read are skipped
@@ -171,16 +192,16 @@ def image_folder(folder, image_size, seed=0):
     Args:
         folder: the folder that contains ``train``.
         image_size: (H, W) to resize the images to.
-        seed: seed for the choice of held-out images.
+        seed: seed for the choice of held-out images and of training images.
+        preprocessing: `ImagePreprocessing` that resizes and crops the images, in place of
+            `image_size`.
+        train_examples: number of training images to draw; all by default.
 
     Raises:
         DataError: if a folder is missing or a class has no images.
     """
     folder = pathlib.Path(folder)
-    train = _files_by_class(folder / "train")
-    names = sorted(train)
-    if len(names) < 2:
-        raise DataError(f"{folder / 'train'} must contain at least two folders, one per class.")
+    names, train = folder_classes(folder), _files_by_class(folder / "train")
     test_folder = next((folder / n for n in ("test", "val") if (folder / n).is_dir()), None)
     if test_folder is None:
         train, test = _hold_out(train, seed)
@@ -191,9 +212,52 @@ def image_folder(folder, image_size, seed=0):
                 f"{folder / 'train'} and {test_folder} must have the same classes. "
                 f"Classes in only one of them: {', '.join(sorted(set(test) ^ set(names)))}."
             )
-    read, skipped = _resizing(image_size, 3), []
+    read, skipped = preprocessing or _resizing(image_size, 3), []
+    train, test = (_with_labels(part, names) for part in (train, test))
+    train = [train[index] for index in _drawn([x for _, x in train], train_examples, seed)]
     sets = [_from_files(part, names, read, skipped) for part in (train, test)]
     return ImageDataset(*sets, names, tuple(skipped))
+
+
+def folder_classes(folder):
+    """The class names of an image folder, those of the folders in ``train``."""
+    train = pathlib.Path(folder) / "train"
+    names = sorted(entry.name for entry in _class_folders(train))
+    if len(names) < 2:
+        raise DataError(f"{train} must contain at least two folders, one per class.")
+    return names
+
+
+def _fitted(pixels, preprocessing):
+    """Resizes and crops images [n, H, W, C] in memory."""
+    images = tf.data.Dataset.from_tensor_slices(pixels).map(preprocessing.fit, tf.data.AUTOTUNE)
+    return np.stack(list(images.as_numpy_iterator()))
+
+
+def _builder(name, data_dir):
+    return prepared_builder(
+        name,
+        data_dir,
+        built_in=("digits", "1,797 handwritten digits that need no network"),
+        own_data=("--data-dir FOLDER", "your own images: train/<class>/*.jpg"),
+    )
+
+
+def _drawn(labels, count, seed):
+    """The indices, in order, of `count` examples, in which each class has its share; None: all."""
+    labels = np.asarray(labels)
+    if count is None:
+        return np.arange(len(labels))
+    classes, sizes = np.unique(labels, return_counts=True)
+    if not len(classes) <= count <= len(labels):
+        raise DataError(
+            f"The number of training examples must be from {len(classes)}, the number of classes, "
+            f"to {len(labels):,}. Received: {count:,}."
+        )
+    order, rank = np.random.default_rng(seed).permutation(len(labels)), np.empty(len(labels))
+    for label, size in zip(classes, sizes):
+        rank[order[labels[order] == label]] = (np.arange(size) + 0.5) / size
+    return np.sort(order[np.argsort(rank[order], kind="stable")[:count]])
 
 
 def _class_names(builder):
@@ -219,12 +283,27 @@ def _check_size(count, read):
         )
 
 
-def _from_split(builder, split, read):
-    examples = builder.as_dataset(split=split, shuffle_files=False)
+def _labels(builder, split):
+    """The labels of a split, without decoding its images."""
+    import tensorflow_datasets as tfds
+
+    skip = {"image": tfds.decode.SkipDecoding()}
+    examples = builder.as_dataset(split=split, shuffle_files=False, decoders=skip)
+    labels = examples.map(lambda example: example["label"]).batch(10_000)
+    return np.concatenate(list(labels.as_numpy_iterator()))
+
+
+def _from_split(builder, split, read, chosen):
+    """Reads the examples of a split at these indices, which are in order."""
+    is_chosen = np.zeros(builder.info.splits[split].num_examples, bool)
+    is_chosen[chosen] = True
+    is_chosen = tf.constant(is_chosen)
+    examples = builder.as_dataset(split=split, shuffle_files=False).enumerate()
+    examples = examples.filter(lambda index, _: is_chosen[index])
     examples = examples.map(
-        lambda example: (read.fit(example["image"]), example["label"]), tf.data.AUTOTUNE
+        lambda _, example: (read.fit(example["image"]), example["label"]), tf.data.AUTOTUNE
     )
-    count = builder.info.splits[split].num_examples
+    count = len(chosen)
     pixels = np.empty((count, *read.image_size, read.channels), np.uint8)
     labels = np.empty(count, np.int32)
     label = f"reading {builder.name}/{split}"
@@ -239,21 +318,30 @@ def _from_split(builder, split, read):
     return Images(pixels, labels)
 
 
-def _files_by_class(folder):
-    """{class name: sorted paths of its images}."""
+def _class_folders(folder):
     if not folder.is_dir():
         raise DataError(f"There is no folder {folder}. It must contain one folder per class.")
+    entries = sorted(folder.iterdir())
+    return [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+
+
+def _files_by_class(folder):
+    """{class name: sorted paths of its images}."""
     classes = {}
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and not entry.name.startswith("."):
-            files = sorted(p for p in entry.rglob("*") if p.suffix.lower() in SUFFIXES)
-            if not files:
-                raise DataError(
-                    f"The class folder {entry} has no images ({', '.join(sorted(SUFFIXES))}). "
-                    "Fill it or remove it."
-                )
-            classes[entry.name] = files
+    for entry in _class_folders(folder):
+        files = sorted(p for p in entry.rglob("*") if p.suffix.lower() in SUFFIXES)
+        if not files:
+            raise DataError(
+                f"The class folder {entry} has no images ({', '.join(sorted(SUFFIXES))}). "
+                "Fill it or remove it."
+            )
+        classes[entry.name] = files
     return classes
+
+
+def _with_labels(files_by_class, names):
+    """[(path, label)]."""
+    return [(path, label) for label, name in enumerate(names) for path in files_by_class[name]]
 
 
 def _hold_out(files_by_class, seed):
@@ -271,10 +359,9 @@ def _hold_out(files_by_class, seed):
     return train, test
 
 
-def _from_files(files_by_class, names, read, skipped):
+def _from_files(files, names, read, skipped):
     """Reads each file once; adds a message to `skipped` for each file that cannot be read."""
-    paths = [path for name in names for path in files_by_class[name]]
-    labels = [label for label, name in enumerate(names) for _ in files_by_class[name]]
+    paths, labels = zip(*files)
     keep = _bytes(len(paths), read) <= _MEMORY_LIMIT
     pixels, readable = [], []
 

@@ -32,6 +32,7 @@ def training_batches(
     repeats=1,
     seed=0,
     first_step=0,
+    accumulation=1,
 ):
     """Returns an infinite data set of shuffled, augmented and normalised batches.
 
@@ -52,10 +53,13 @@ def training_batches(
             section 3).
         seed: seed of shuffling and augmentation.
         first_step: step of the first batch, counted from the beginning of the run.
+        accumulation: number of parts of a batch, which must divide `batch_size`; their gradients
+            are summed, which takes less memory.
 
     Returns:
         `tf.data.Dataset` of (images float32 [B, H, W, C], soft labels float32 [B, K], weights
-        float32 [B]). The weights are 1 / B, so a summed loss is the mean over the batch.
+        float32 [B]), or of tuples of such parts if `accumulation` is greater than 1. The weights
+        are 1 / B, so a summed loss is the mean over the batch.
     """
     read, count, steps = images.reader(), len(images), steps_per_epoch(images, batch_size)
 
@@ -77,8 +81,10 @@ def training_batches(
 
     indices = tf.data.Dataset.counter(first_step // steps).flat_map(order)
     indices = indices.batch(batch_size, drop_remainder=True).skip(first_step % steps)
-    batches = indices.enumerate(first_step)
-    return batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    batches = indices.enumerate(first_step).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+    if accumulation > 1:
+        batches = batches.map(lambda *it: tuple(zip(*(tf.split(t, accumulation) for t in it))))
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def test_batches(images, preprocessing, num_classes, batch_size):

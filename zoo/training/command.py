@@ -17,23 +17,23 @@ _RUN_OPTIONS = (  # settings that do not affect the results of a run
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 
 
-def run_recipe(main, config_class, presets, description):
+def run_recipe(main, config_class, presets, description, selector="dataset"):
     """Reads the command line into a config and runs `main` with it.
 
     Args:
         main: function that takes the config.
-        config_class: dataclass with a field `dataset`; each field is a flag and its docstring is
-            the help text.
-        presets: {data set: config with its default values}; a flag such as "--weights" may have
-            default values too, which come first.
+        config_class: dataclass; each field is a flag and its docstring is the help text.
+        presets: {value of the selector: config with its default values}; a flag such as "--weights"
+            may have default values too, which come first.
         description: text shown by ``--help``.
+        selector: field that selects the default values of the others.
 
     Exits with status 2 and a message if a flag, a file or the data is invalid or the disk is full,
     with status 130 after Ctrl-C and 143 after SIGTERM.
     """
     exit_on_sigterm()
     try:
-        config = parse(sys.argv[1:], config_class, presets, description)
+        config = parse(sys.argv[1:], config_class, presets, description, selector)
         import_tensorflow_quietly()
         main(config)
     except UserError as error:
@@ -76,14 +76,14 @@ def settings_of(config):
     return {name: value for name, value in vars(config).items() if name not in _RUN_OPTIONS}
 
 
-def parse(arguments, config_class, presets, description):
-    """Parses the command line; `--dataset` or a flag of `presets` selects the other defaults."""
+def parse(arguments, config_class, presets, description, selector="dataset"):
+    """Parses the command line; one flag selects the defaults of the others, see `run_recipe`."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--dataset", default=config_class().dataset)
+    first.add_argument(f"--{selector}", dest="value", default=getattr(config_class(), selector))
     flags = [name for name in presets if name.startswith("--")]
     for flag in flags:
         first.add_argument(flag, dest=flag)
     given = vars(first.parse_known_args(arguments)[0])
-    chosen = next((flag for flag in flags if given[flag] is not None), given["dataset"])
+    chosen = next((flag for flag in flags if given[flag] is not None), given["value"])
     default = presets.get(chosen, config_class())
     return tyro.cli(config_class, args=arguments, default=default, description=description)

@@ -1,5 +1,7 @@
 """Optimizers and learning rate schedules for Transformers."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
@@ -12,6 +14,7 @@ def adamw(
     warmup_steps=0,
     clip_norm=None,
     ema_momentum=None,
+    rate_factors=None,
 ):
     """AdamW with linear warmup and cosine decay to zero; weight decay applies to kernels only.
 
@@ -27,18 +30,13 @@ def adamw(
         clip_norm: maximum global norm of the gradients; no clipping by default.
         ema_momentum: momentum of an exponential moving average of the weights, which replaces the
             weights when training ends; no average by default.
+        rate_factors: see `RateFactors`; the same rate for all variables by default.
 
     Returns:
         `keras.optimizers.AdamW`.
     """
-    schedule = keras.optimizers.schedules.CosineDecay(
-        0.0 if warmup_steps else learning_rate,
-        max(1, total_steps - warmup_steps),
-        warmup_target=learning_rate if warmup_steps else None,
-        warmup_steps=warmup_steps,
-    )
-    optimizer = keras.optimizers.AdamW(
-        schedule,
+    optimizer = _with_factors(keras.optimizers.AdamW, FactorAdamW, rate_factors)(
+        _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
         global_clipnorm=clip_norm,
         use_ema=ema_momentum is not None,
@@ -48,6 +46,87 @@ def adamw(
         var_list=[v for v in model.trainable_variables if v.name != "kernel"]
     )
     return optimizer
+
+
+def sgd(
+    learning_rate, total_steps, warmup_steps=0, momentum=0.9, clip_norm=None, rate_factors=None
+):
+    """SGD with momentum, linear warmup and cosine decay to zero.
+
+    Source: Dosovitskiy et al. 2020, appendix B.1.1 (fine-tuning).
+
+    Args:
+        learning_rate, total_steps, warmup_steps, clip_norm, rate_factors: see `adamw`.
+        momentum: share of the previous update in the next.
+
+    Returns:
+        `keras.optimizers.SGD`.
+    """
+    schedule = _warmup_cosine(learning_rate, total_steps, warmup_steps)
+    create = _with_factors(keras.optimizers.SGD, FactorSGD, rate_factors)
+    return create(schedule, momentum=momentum, global_clipnorm=clip_norm)
+
+
+class RateFactors:
+    """Gives each variable a learning rate of its own: a factor times that of the optimizer.
+
+    List it before the class of an optimizer. The factor multiplies the learning rate of the update
+    and of weight decay: factors of gradients would do nothing under Adam.
+
+    Args:
+        rate_factors: list of a factor for each variable, in the order in which the optimizer is
+            built for them.
+        *args, **settings: of the optimizer.
+    """
+
+    def __init__(self, *args, rate_factors, **settings):
+        super().__init__(*args, **settings)
+        self.rate_factors = list(rate_factors)
+
+    def build(self, variables):
+        if len(variables) != len(self.rate_factors):
+            raise ValueError(
+                f"There must be one factor for each of the {len(variables)} variables. "
+                f"Received: {len(self.rate_factors)} rate_factors."
+            )
+        super().build(variables)
+
+    def update_step(self, gradient, variable, learning_rate):
+        rate = learning_rate * self.rate_factors[self._get_variable_index(variable)]
+        if self.weight_decay is not None and self._use_weight_decay(variable):
+            self.assign_sub(variable, variable * self.weight_decay * rate)
+        super().update_step(gradient, variable, rate)
+
+    def _apply_weight_decay(self, variables):
+        pass  # `update_step` applies it, as it knows the factor of a variable
+
+    def get_config(self):
+        return {**super().get_config(), "rate_factors": self.rate_factors}
+
+
+@keras.saving.register_keras_serializable("zoo")
+class FactorSGD(RateFactors, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` with `RateFactors`."""
+
+
+@keras.saving.register_keras_serializable("zoo")
+class FactorAdamW(RateFactors, keras.optimizers.AdamW):
+    """`keras.optimizers.AdamW` with `RateFactors`."""
+
+
+def _with_factors(plain, with_factors, rate_factors):
+    if rate_factors is None:
+        return plain
+    return functools.partial(with_factors, rate_factors=rate_factors)
+
+
+def _warmup_cosine(learning_rate, total_steps, warmup_steps):
+    return keras.optimizers.schedules.CosineDecay(
+        0.0 if warmup_steps else learning_rate,
+        max(1, total_steps - warmup_steps),
+        warmup_target=learning_rate if warmup_steps else None,
+        warmup_steps=warmup_steps,
+    )
 
 
 @keras.saving.register_keras_serializable("zoo")

@@ -62,7 +62,7 @@ def _print_summary(run, metrics):
     plots = ", ".join(sorted(path.name for path in run.path.glob("*.png")))
     print(
         f"\ntest accuracy      {metrics['test_accuracy']:.2%}, "
-        f"averaged weights after the last of {metrics['epochs']} epochs\n"
+        f"after the last of {metrics['epochs']} epochs\n"
         f"images/s           {metrics['images_per_second']:.0f} in training\n"
         f"parameters         {metrics['parameters']:,}\n"
         f"model              zoo.load({str(run.path)!r})(['image.png'])\n"

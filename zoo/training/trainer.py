@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.training import distribution
+from zoo.training.fine_tuning import merged_weights
 from zoo.training.model_state import random_states
 
 KERAS = "3.15."  # this module overrides private methods of this version
@@ -46,13 +47,14 @@ class Trainer(keras.Model):
             distribution.set_random_state(variable, variable.numpy(), self.distribute_strategy)
 
     def trained_model(self):
-        """Returns the model on one device, for saving and inference."""
-        if self._distribute_strategy is None:
+        """Returns the model on one device, without LoRA, for saving and inference."""
+        has_lora = any(getattr(layer, "lora_enabled", False) for layer in self._flatten_layers())
+        if self._distribute_strategy is None and not has_lora:
             return self.model
         copy = keras.saving.deserialize_keras_object(
             keras.saving.serialize_keras_object(self.model)
         )
-        copy.set_weights(self.model.get_weights())
+        copy.set_weights(merged_weights(self.model))
         return copy
 
     def call(self, inputs, training=None):

@@ -1,0 +1,210 @@
+"""Fine-tunes a Vision Transformer: published weights or a run of your own, on your images.
+
+The defaults are those of Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words", appendix B.1.1,
+as in the code of google-research/vision_transformer; `--preset` chooses among its schedules.
+
+    python recipes/vit_finetune.py --weights vit-base-patch16-224/ --data-dir my_images
+    python recipes/vit_finetune.py --weights B_16.npz --dataset oxford_iiit_pet --image-size 384
+    python recipes/vit_finetune.py --weights runs/vit_cifar10 --dataset digits --batch-size 64
+    python recipes/vit_finetune.py --weights dinov2-base/ --data-dir my_images --lora-rank 8
+    python recipes/vit_finetune.py --weights mae_base.pth --data-dir my_images --preset mae
+"""
+
+import dataclasses
+import pathlib
+from typing import Literal
+
+from zoo.errors import UserError
+from zoo.training.command import check_limits, run_recipe
+from zoo.training.image_run import ImageRun
+from zoo.training.image_settings import ImageSettings, augmentation
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(ImageSettings):
+    preset: Literal["pets", "vtab", "cifar", "imagenet", "mae"] = "pets"
+    """Defaults of the other flags: the published schedule for this data set, or that of MAE."""
+    weights: str | None = None
+    """Vision Transformer to start from: published weights, see docs/checkpoints.md, or a run."""
+    from_scratch: bool = False
+    """Use the architecture and preprocessing of --weights only, and random weights."""
+    train_examples: int | None = None
+    """Number of training images to draw, a share of each class; all by default."""
+
+    steps: int = 500
+    """Number of updates of the weights."""
+    eval_steps: int = 100
+    """Steps after which the model is tested: an epoch of the history; must divide --steps."""
+    batch_size: int = 512
+    """Images per step."""
+    accumulation: int = 1
+    """Parts into which a batch is split to save memory; must divide --batch-size."""
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """SGD with momentum 0.9, or AdamW."""
+    learning_rate: float = 0.03
+    """Peak learning rate, after the warmup; then cosine decay to zero."""
+    warmup_steps: int = 100
+    """Steps used for linear warmup."""
+    layer_decay: float = 1.0
+    """Factor of the learning rate from each block to the one below; the head has the full rate."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of kernels; AdamW only."""
+    clip_norm: float = 1.0
+    """Maximum global norm of the gradients."""
+    freeze: bool = False
+    """Train the head only (linear probe)."""
+    lora_rank: int | None = None
+    """Train the head and updates of this rank of the matrices of the blocks (LoRA)."""
+    dropout: float = 0.0
+    """Dropout rate of blocks and position embeddings."""
+    stochastic_depth: float = 0.0
+    """Drop rate of the last block; it increases linearly from 0 at the first block."""
+
+    label_smoothing: float = 0.0
+    """Share of a label spread over all classes."""
+    crop_padding: int | None = None
+    """Pixels by which a crop may be shifted; an eighth of the image by default."""
+    flip_probability: float | None = None
+    """Probability that an image is flipped left to right; 0.5 by default, for digits 0."""
+    randaugment_num_ops: int = 0
+    """RandAugment operations per image; 0 to disable."""
+    randaugment_magnitude: float = 0.9
+    """Strength of the RandAugment operations, 0 to 1."""
+    erase_probability: float = 0.0
+    """Probability that a box of an image is erased."""
+    mixup_alpha: float = 0.0
+    """Mixup draws its mixing share from Beta(alpha, alpha); 0 to disable."""
+    cutmix_alpha: float = 0.0
+    """CutMix draws its mixing share from Beta(alpha, alpha); 0 to disable."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        least = {
+            **dict.fromkeys(("steps", "eval_steps", "batch_size", "accumulation"), 1),
+            **dict.fromkeys(("train_examples", "lora_rank"), 1),
+            **dict.fromkeys(("learning_rate", "warmup_steps", "layer_decay", "weight_decay"), 0),
+            **dict.fromkeys(("clip_norm", "label_smoothing", "crop_padding"), 0),
+        }
+        check_limits(self, least, {"layer_decay": 1, "label_smoothing": 1})
+        for part, whole in (("eval_steps", "steps"), ("accumulation", "batch_size")):
+            if getattr(self, whole) % getattr(self, part):
+                flags = [f"--{name.replace('_', '-')}" for name in (part, whole)]
+                raise UserError(
+                    f"{flags[0]} must divide {flags[1]}. Received: {getattr(self, part)} and "
+                    f"{getattr(self, whole)}."
+                )
+        if self.freeze and self.lora_rank:
+            raise UserError("Pass either --freeze or --lora-rank, not both.")
+        if self.from_scratch and (self.freeze or self.lora_rank):
+            raise UserError("--from-scratch trains all weights: remove --freeze or --lora-rank.")
+        if self.weight_decay and self.optimizer == "sgd":
+            raise UserError("--weight-decay needs --optimizer adamw.")
+
+
+# Dosovitskiy et al. 2020, table 4, which searches learning rates from 0.001 to 0.03; the rate and
+# the warmup that its code starts from: vit_jax/configs/common.py and augreg.py (pets).
+PETS = Config()
+VTAB = dataclasses.replace(
+    PETS, preset="vtab", steps=2500, eval_steps=500, learning_rate=0.01, warmup_steps=500
+)
+CIFAR = dataclasses.replace(PETS, preset="cifar", steps=10_000, eval_steps=1000, warmup_steps=500)
+IMAGENET = dataclasses.replace(CIFAR, preset="imagenet", steps=20_000)
+# He et al. 2021 (MAE), table 9, for ViT-B, with its learning rate for 1024 images; its 100 epochs
+# of ImageNet are 125,000 steps, of which 5 % are warmup.
+MAE = dataclasses.replace(
+    PETS,
+    preset="mae",
+    steps=10_000,
+    eval_steps=1000,
+    batch_size=1024,
+    optimizer="adamw",
+    learning_rate=4e-3,
+    warmup_steps=500,
+    layer_decay=0.75,
+    weight_decay=0.05,
+    stochastic_depth=0.1,
+    label_smoothing=0.1,
+    randaugment_num_ops=2,
+    mixup_alpha=0.8,
+    cutmix_alpha=1.0,
+)
+PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE)}
+
+
+# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
+
+
+def main(config):
+    from zoo.data.pipeline import steps_per_epoch
+    from zoo.training.fine_tuning import layer_rates
+    from zoo.training.optimizers import adamw, sgd
+
+    run = ImageRun(config)
+    class_names = config.class_names()
+    with run.scope():
+        classifier = load(config, len(class_names))
+    model, preprocessing = classifier.model, classifier.preprocessing
+    data = config.load_data(preprocessing, config.train_examples)
+    steps_per_epoch(data.train, config.batch_size)  # checks the batch size
+    padding, flip = config.crop_padding, config.flip_probability
+    augment = augmentation(
+        config,
+        crop_padding=preprocessing.image_size[0] // 8 if padding is None else padding,
+        flip_probability=(0.5 if config.data_name != "digits" else 0.0) if flip is None else flip,
+    )
+    schedule = {
+        "total_steps": config.steps,
+        "warmup_steps": config.warmup_steps,
+        "clip_norm": config.clip_norm,
+        "rate_factors": layer_rates(model, config.layer_decay),
+    }
+    with run.scope():
+        if config.optimizer == "sgd":
+            optimizer = sgd(config.learning_rate, **schedule)
+        else:
+            optimizer = adamw(model, config.learning_rate, config.weight_decay, **schedule)
+    run.train(
+        classifier,
+        optimizer,
+        data,
+        f"finetune_{config.data_name}",
+        epochs=config.steps // config.eval_steps,
+        steps_per_epoch=config.eval_steps,
+        augment=augment,
+        label_smoothing=config.label_smoothing,
+        accumulation=config.accumulation,
+    )
+
+
+def load(config, num_classes):
+    """The classifier of `--weights` with a new head, and what is to learn of it."""
+    import zoo
+    from zoo.training import fine_tuning
+
+    if not config.weights or not pathlib.Path(config.weights).exists():
+        raise UserError(
+            "Pass --weights PATH, of published weights of a Vision Transformer, see "
+            f"docs/checkpoints.md, or of a run. Received: {config.weights}."
+        )
+    options = {name: getattr(config, name) for name in ("dropout", "stochastic_depth")}
+    if config.image_size:
+        options["input_shape"] = (config.image_size, config.image_size)
+    try:
+        classifier = zoo.load(config.weights, num_classes=num_classes, **options)
+    except (UserError, FileNotFoundError) as error:
+        raise UserError(f"--weights: {error}") from None
+    model = classifier.model
+    if config.from_scratch:
+        classifier.model = type(model).from_config(model.get_config())
+        classifier.model.build((None, *model.input_shape))
+        return classifier
+    fine_tuning.reset_heads(model)
+    if config.freeze:
+        fine_tuning.freeze(model)
+    if config.lora_rank:
+        fine_tuning.enable_lora(model, config.lora_rank)
+    return classifier
+
+
+if __name__ == "__main__":
+    run_recipe(main, Config, PRESETS, __doc__, selector="preset")

@@ -1,0 +1,172 @@
+"""The fine-tuning recipe, shrunk: from a folder of Hugging Face to a run, and bad input."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import zoo
+from tests.checkpoints.translation_folders import write_marian
+from tests.interrupted import (
+    assert_same,
+    finish,
+    killed_while_writing,
+    log_of,
+    newest_step,
+    outcome,
+    start,
+)
+from tests.test_recipes import recipe, rows_of
+from zoo.__main__ import main
+from zoo.errors import UserError
+from zoo.training.command import parse
+
+vit_finetune = recipe("vit_finetune")
+CONFIG = dataclasses.replace(
+    vit_finetune.PETS,
+    dataset="digits",
+    batch_size=64,
+    steps=6,
+    eval_steps=3,
+    warmup_steps=2,
+    layer_decay=0.75,
+    crop_padding=1,
+)
+
+
+@pytest.fixture(autouse=True)
+def same_policy():
+    """A recipe sets the precision of the process; other tests want it back."""
+    policy = keras.config.dtype_policy()
+    yield
+    keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture(scope="module")
+def weights(made_once, digits_run):
+    """The digits run as a folder of Hugging Face."""
+    name = "digits_hugging_face"
+    return made_once(name, lambda folder: zoo.save_hf(zoo.load(digits_run[1]), folder))[1]
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("marian")
+    write_marian(folder)
+    return folder
+
+
+def test_a_folder_of_hugging_face_becomes_a_run(weights, tmp_path, capsys):
+    out, images = tmp_path / "run", CONFIG.load_data().test
+    config = dataclasses.replace(
+        CONFIG, weights=str(weights), out=str(out), image_size=12, train_examples=200, lora_rank=2
+    )
+    vit_finetune.main(config)
+    assert "test accuracy" in capsys.readouterr().out
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["train_images"] == 200 and metrics["epochs"] == len(rows_of(out / "history.csv"))
+    classifier = zoo.load(out)
+    assert classifier.model.input_shape == (12, 12, 1)
+    published = zoo.load(weights).preprocessing
+    assert classifier.preprocessing == published.with_size((12, 12))
+    found = [int(name) for [(name, _)] in classifier(list(images.pixels))]
+    assert metrics["test_accuracy"] == np.mean(found == images.labels)
+    assert main(["info", str(out)]) == 0
+
+
+@pytest.mark.slow
+def test_lora_trains_saves_and_exports_on_two_devices(weights, tmp_path):
+    """What is saved is a plain model, whose backbone has changed."""
+    out = tmp_path / "run"
+    flags = ["--weights", str(weights), "--lora-rank", "2", "--accumulation", "2"]
+    process = start("finetune", out, *flags, "--strategy", "mirrored", "--devices", "2")
+    assert finish(process) == 0, log_of(out)
+    before, after = (zoo.load(path).model for path in (weights, out))
+    for old, new in zip(before.weights, after.weights, strict=True):
+        is_new = old.path.startswith("vit/head") or old.path.endswith(
+            ("qkv/kernel", "hidden/kernel", "output_projection/kernel")
+        )
+        assert np.array_equal(old.numpy(), new.numpy()) != is_new, old.path
+    rows = rows_of(out / "history.csv")
+    metrics = json.loads((out / "metrics.json").read_text())
+    # LoRA's two products in place of one sum, in float32
+    assert abs(float(rows[-1]["val_loss"]) - metrics["test_loss"]) < 1e-4
+    assert metrics["parameters"] == before.count_params()
+    zoo.export(zoo.load(out), tmp_path / "export")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [[], ["--lora-rank", "2", "--optimizer", "adamw"]])
+def test_a_killed_run_is_resumed_bit_for_bit(weights, tmp_path, flags):
+    """Killed while it writes a checkpoint."""
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    flags = ["--weights", str(weights), *flags]
+    assert finish(start("finetune", whole, *flags)) == 0, log_of(whole)
+    killed_while_writing("finetune", part, *flags)
+    assert newest_step(part) > 0
+    assert finish(start("finetune", part, *flags, "--resume")) == 0, log_of(part)
+    assert "Resuming after" in log_of(part)
+    assert_same(outcome(part), outcome(whole))
+
+
+def test_without_the_weights_the_architecture_is_the_same(weights):
+    config = dataclasses.replace(CONFIG, weights=str(weights), from_scratch=True)
+    published = zoo.load(weights, num_classes=10)
+    classifier = vit_finetune.load(config, 10)
+    assert classifier.preprocessing == published.preprocessing
+    for random, learned in zip(classifier.model.weights, published.model.weights, strict=True):
+        assert random.path == learned.path and random.shape == learned.shape
+    kernels = (c.model.patch_embed.projection.kernel.numpy() for c in (classifier, published))
+    assert np.abs(np.subtract(*kernels)).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"weights": None}, "Pass --weights PATH.* Received: None"),
+        ({"weights": "nowhere"}, "Pass --weights PATH.* Received: nowhere"),
+        ({"weights": "{tmp}"}, "no finished run"),
+        ({"weights": "{marian}"}, "--weights: .* is a translation model"),
+        ({"weights": "{cbam}"}, "Only a Vision Transformer .* num_classes"),
+        ({"image_size": 11}, "11x11 pixels, patch_size=2"),
+        ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
+        ({"train_examples": 3}, "from 10, the number of classes"),
+        ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
+    ],
+)
+def test_bad_input_leaves_nothing_behind(weights, marian, cbam_run, tmp_path, settings, message):
+    settings = {"weights": str(weights), **settings, "out": str(tmp_path / "run")}
+    if settings["weights"]:
+        folders = {"tmp": tmp_path, "marian": marian, "cbam": cbam_run[1]}
+        settings["weights"] = settings["weights"].format(**folders)
+    with pytest.raises(UserError, match=message):
+        vit_finetune.main(dataclasses.replace(CONFIG, **settings))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"freeze": True, "lora_rank": 8}, "either --freeze or --lora-rank"),
+        ({"freeze": True, "from_scratch": True}, "--from-scratch trains all weights"),
+        ({"weight_decay": 0.1}, "--weight-decay needs --optimizer adamw"),
+        ({"steps": 7}, "--eval-steps must divide --steps. Received: 3 and 7"),
+        ({"accumulation": 3}, "--accumulation must divide --batch-size. Received: 3 and 64"),
+        ({"layer_decay": 1.5}, "--layer-decay must be from 0 to 1"),
+        ({"lora_rank": 0}, "--lora-rank must be at least 1"),
+    ],
+)
+def test_a_config_checks_itself(settings, message):
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(CONFIG, **settings)
+
+
+def test_a_preset_gives_defaults_that_flags_override():
+    def parsed(*flags):
+        return parse(flags, vit_finetune.Config, vit_finetune.PRESETS, "", "preset")
+
+    assert parsed() == vit_finetune.PETS
+    assert parsed("--preset", "vtab", "--steps", "500").learning_rate == 0.01
+    assert parsed("--preset", "mae").optimizer == "adamw"

@@ -1,0 +1,169 @@
+"""What learns in fine-tuning and how fast: rates by depth, frozen weights, LoRA."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import zoo
+from zoo.training import fine_tuning
+from zoo.training.optimizers import FactorAdamW, FactorSGD, adamw, sgd
+from zoo.training.trainer import Trainer
+
+IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32")
+LABELS = np.eye(3, dtype="float32")[np.arange(8) % 3]
+WEIGHTS = np.full(8, 1 / 8, "float32")
+
+
+def vit(**settings):
+    keras.utils.set_random_seed(0)
+    sizes = {"patch_size": 4, "embed_dim": 8, "num_heads": 2, "num_layers": 2}
+    return zoo.vit(**{"input_shape": (8, 8, 3), "num_classes": 3, **sizes, **settings})
+
+
+def factors_by_path(model, decay):
+    factors = fine_tuning.layer_rates(model, decay)
+    paths = [variable.path.split("/", 1)[1] for variable in model.trainable_variables]
+    return dict(zip(paths, factors, strict=True))
+
+
+def changes(model, optimizer, gradient=1.0):
+    """How much one step with the same gradient everywhere changes each variable."""
+    before = [variable.numpy() for variable in model.trainable_variables]
+    gradients = [tf.fill(v.shape, gradient) for v in model.trainable_variables]
+    optimizer.apply(gradients, model.trainable_variables)
+    return [old - v.numpy() for v, old in zip(model.trainable_variables, before)]
+
+
+def test_rates_fall_from_the_head_to_the_patches():
+    found = factors_by_path(vit(num_registers=1, representation_dim=8), 0.5)
+    expected = {
+        "head/kernel": 1.0,
+        "representation/bias": 1.0,
+        "encoder_norm/gamma": 1.0,
+        "encoder_1/attention/qkv/kernel": 0.5,
+        "encoder_1/feed_forward/output_projection/bias": 0.5,
+        "encoder_0/attention_norm/beta": 0.25,
+        "patch_embed/projection/kernel": 0.125,
+        "patch_positions/embeddings": 0.125,
+        "class_token/tokens": 0.125,
+        "registers/tokens": 0.125,
+    }
+    assert {path: found[path] for path in expected} == expected
+    assert sorted(set(found.values())) == [0.125, 0.25, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_a_step_changes_each_variable_by_its_rate(name):
+    """Gradients of one: SGD's first step is the rate, and so is Adam's, whatever their scale."""
+    model = vit()
+    factors = fine_tuning.layer_rates(model, 0.5)
+    if name == "sgd":
+        optimizer = sgd(0.1, total_steps=100, rate_factors=factors)
+    else:
+        optimizer = adamw(model, 0.1, 0.0, total_steps=100, rate_factors=factors)
+    for change, factor in zip(changes(model, optimizer), factors, strict=True):
+        # float32 weights of up to 1; Adam adds 1e-7 to a root of 0.03, which is 3e-6 of a rate
+        np.testing.assert_allclose(change, 0.1 * factor, atol=1e-6)
+
+
+def test_weight_decay_has_the_rate_of_its_variable():
+    model = vit()
+    factors = factors_by_path(model, 0.5)
+    optimizer = adamw(model, 0.1, 0.3, total_steps=100, rate_factors=list(factors.values()))
+    before = {v.path: v.numpy() for v in model.trainable_variables}
+    for change, variable in zip(changes(model, optimizer, 0.0), model.trainable_variables):
+        decays = variable.name == "kernel"
+        factor = factors[variable.path.split("/", 1)[1]] if decays else 0.0
+        np.testing.assert_allclose(change, 0.1 * 0.3 * factor * before[variable.path], atol=2e-7)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_factors_of_one_are_keras_itself(name):
+    """To the last bit, in three steps with clipping, and with weight decay for AdamW."""
+    results = []
+    for factors in (None, [1.0] * len(vit().trainable_variables)):
+        model = vit()
+        settings = {"total_steps": 9, "clip_norm": 0.5, "rate_factors": factors}
+        if name == "sgd":
+            optimizer = sgd(0.1, **settings)
+        else:
+            optimizer = adamw(model, 0.1, 0.3, ema_momentum=0.9, **settings)
+        results.append([changes(model, optimizer, gradient) for gradient in (1.0, -2.0, 0.5)])
+        results[-1].append([v.numpy() for v in optimizer.variables])
+    tf.nest.map_structure(np.testing.assert_array_equal, *results)
+
+
+def test_an_optimizer_with_factors_is_restored_from_its_config():
+    for optimizer in (
+        FactorSGD(0.1, momentum=0.9, rate_factors=[0.5, 1.0]),
+        FactorAdamW(0.1, weight_decay=0.3, rate_factors=[0.5, 1.0]),
+    ):
+        restored = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+        assert type(restored) is type(optimizer)
+        assert restored.get_config() == optimizer.get_config()
+        with pytest.raises(ValueError, match="each of the 1 variables. Received: 2"):
+            restored.build([keras.Variable(0.0)])
+
+
+def trained(model):
+    trainer = Trainer(model)
+    trainer.compile(
+        adamw(model, 0.1, 0.1, total_steps=20, ema_momentum=0.9),
+        keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
+    )
+    batches = tf.data.Dataset.from_tensors((IMAGES, LABELS, WEIGHTS)).repeat()
+    trainer.fit(batches, epochs=1, steps_per_epoch=3, verbose=0)
+    return trainer
+
+
+def changed(model, prepare):
+    """The names of the variables that training changes, and the trainer."""
+    prepare(model)
+    before = {id(v): v.numpy() for v in model.weights}
+    trainer = trained(model)
+    moved = [v for v in model.weights if not np.array_equal(v.numpy(), before[id(v)])]
+    return {variable.path.split("/", 1)[1] for variable in moved}, trainer
+
+
+def test_frozen_weights_stay():
+    found, _ = changed(vit(), fine_tuning.freeze)
+    assert found == {"head/kernel", "head/bias"}
+
+
+def test_lora_learns_its_own_weights_and_the_head():
+    model = vit()
+    expected = model(IMAGES)
+    found, trainer = changed(model, lambda model: fine_tuning.enable_lora(model, 2))
+    own = {path for path in found if "/lora_kernel_" in path}
+    assert len(own) == 2 * 4 * 2  # two for each of four matrices in two blocks
+    assert found - own == {"head/kernel", "head/bias"}
+    assert np.abs(model(IMAGES) - expected).max() > 0.1
+    plain = trainer.trained_model()
+    assert [v.path for v in plain.weights] == [v.path for v in vit().weights]
+    # one sum of products in place of two, in float32
+    np.testing.assert_allclose(plain(IMAGES), model(IMAGES), atol=1e-5)
+
+
+def test_lora_starts_without_an_effect():
+    model = vit()
+    expected = model(IMAGES)
+    fine_tuning.enable_lora(model, 2)
+    np.testing.assert_array_equal(model(IMAGES), expected)
+
+
+def test_lora_in_mixed_precision_is_merged_in_full_precision():
+    """Keras's own merge rounds to bfloat16, an error of up to 2**-9 of a weight."""
+    model = vit(dtype="mixed_bfloat16")
+    _, trainer = changed(model, lambda model: fine_tuning.enable_lora(model, 2))
+    for block, plain in zip(model.encoder_blocks, trainer.trained_model().encoder_blocks):
+        dense = block.attention.qkv
+        a, b = dense.lora_kernel_a.numpy(), dense.lora_kernel_b.numpy()
+        expected = dense._kernel.numpy() + a @ b
+        np.testing.assert_allclose(plain.attention.qkv.kernel.numpy(), expected, atol=1e-6)
+
+
+def test_a_new_head_gives_every_class_the_same():
+    model = vit(num_class_tokens=2)  # with a distillation token, and a head for it
+    fine_tuning.reset_heads(model)
+    np.testing.assert_array_equal(model(IMAGES), np.zeros((8, 3)))

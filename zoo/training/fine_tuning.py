@@ -1,0 +1,88 @@
+"""Fine-tuning of Vision Transformers: a new head, rates by depth, a frozen backbone, LoRA."""
+
+import numpy as np
+
+
+def heads(model):
+    """The layers of a `zoo.models.ViT` that make logits: one, or two with a distillation token."""
+    return [head for head in (model.head, model.distillation_head) if head is not None]
+
+
+def reset_heads(model):
+    """Sets the weights of the heads to zero, as a new head starts from.
+
+    Source: Dosovitskiy et al. 2020, section 3.2.
+    """
+    for head in heads(model):
+        for variable in head.weights:
+            variable.assign(np.zeros(variable.shape, "float32"))
+
+
+def layer_rates(model, decay):
+    """Factors of the learning rate that fall with the distance from the head.
+
+    1 for heads, a layer before them and the last normalization; `decay` for the last block,
+    ``decay**2`` for the block below it, and ``decay**(num_layers + 1)`` for patches, tokens and
+    positions. Source: Bao et al. 2021, "BEiT", appendix; He et al. 2021, "Masked Autoencoders Are
+    Scalable Vision Learners", appendix A.2 and util/lr_decay.py of its code.
+
+    Args:
+        model: built `zoo.models.ViT`.
+        decay: in (0, 1].
+
+    Returns:
+        A list of floats, one for each of ``model.trainable_variables``; see
+        `zoo.training.optimizers.RateFactors`.
+    """
+    last = (model.encoder_norm, model.head_norm, model.representation, *heads(model))
+    groups = [(layer, 0) for layer in last if layer is not None]
+    groups += [(block, i + 1) for i, block in enumerate(reversed(model.encoder_blocks))]
+    distance = {id(v): steps for layer, steps in groups for v in layer.weights}
+    lowest = model.num_layers + 1
+    return [decay ** distance.get(id(v), lowest) for v in model.trainable_variables]
+
+
+def freeze(model):
+    """Freezes everything but the heads: a linear probe."""
+    learning = {id(v) for head in heads(model) for v in head.weights}
+    for variable in model.weights:
+        variable.trainable = id(variable) in learning
+
+
+def enable_lora(model, rank):
+    """Freezes everything but the heads, and adds LoRA to the dense layers of the blocks.
+
+    The matrices that give queries, keys and values are one, and get one update of this rank.
+    Source: Hu et al. 2021, "LoRA", section 4.1, by `keras.layers.Dense.enable_lora`, which leaves
+    the biases trainable and the scale at 1.
+
+    Args:
+        model: built `zoo.models.ViT`.
+        rank: of the updates.
+    """
+    freeze(model)
+    for block in model.encoder_blocks:
+        attention, feed_forward = block.attention, block.feed_forward
+        for dense in (
+            *(attention.qkv, attention.output_projection),
+            *(feed_forward.hidden, feed_forward.output_projection),
+        ):
+            dense.enable_lora(rank)
+
+
+def merged_weights(model):
+    """The weights of a model as arrays, those of LoRA added to the matrices they change.
+
+    They are those of the same model without LoRA, in the order of its weights. Keras's own merge,
+    when it saves a model, rounds the sums to the compute dtype, such as bfloat16.
+    """
+    changes = {}
+    for layer in model._flatten_layers():
+        if getattr(layer, "lora_enabled", False):
+            a, b = (np.asarray(v) for v in (layer.lora_kernel_a, layer.lora_kernel_b))
+            changes[id(layer._kernel)] = layer.lora_alpha / layer.lora_rank * (a @ b)
+    return [
+        np.asarray(v) + changes[id(v)] if id(v) in changes else np.asarray(v)
+        for v in model.weights
+        if v.name not in ("lora_kernel_a", "lora_kernel_b")
+    ]

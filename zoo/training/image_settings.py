@@ -1,0 +1,99 @@
+"""Settings that the recipes for image classifiers share: data, run directory, devices."""
+
+import dataclasses
+import pathlib
+from typing import Literal
+
+from zoo.errors import UserError
+from zoo.training.command import check_limits
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSettings:
+    """Settings of a run that do not concern the model or its training."""
+
+    dataset: str = "cifar10"
+    """digits (built in), or an image classification data set by its TensorFlow Datasets name."""
+    data_dir: str | None = None
+    """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg."""
+    image_size: int | None = None
+    """Side in pixels to resize images to; required if they differ in size."""
+    out: str | None = None
+    """Run directory; by default runs/, the model and the name of the data set or folder."""
+    overwrite: bool = False
+    """Delete an existing run in the run directory."""
+    resume: bool = False
+    """Resume the run in the run directory, started with the same settings."""
+    seed: int = 0
+    """Seed of weights, order, augmentation and dropout."""
+    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
+    """Train on one device, all devices of this machine, or several workers; auto uses all."""
+    devices: int | None = None
+    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Mixed precision computes in 16 bits and keeps the weights in float32."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between checkpoints; one is also written at the end of each epoch."""
+    checkpoint_steps: int = 0
+    """Steps between additional checkpoints; 0 to disable."""
+    checkpoints_kept: int = 3
+    """Number of checkpoints to keep; the best one is also kept."""
+
+    def __post_init__(self):
+        least = {"seed": 0, "checkpoint_minutes": 0, "checkpoint_steps": 0}
+        check_limits(self, {**least, "checkpoints_kept": 1, "image_size": 1})
+
+    @property
+    def data_name(self):
+        """The name of the data set or folder."""
+        return pathlib.Path(self.data_dir).name if self._is_folder else self.dataset
+
+    def class_names(self):
+        """The class names of the data set or folder, without reading any image."""
+        from zoo.data import images
+
+        if self._is_folder:
+            return images.folder_classes(self.data_dir)
+        if self.dataset == "digits":
+            return images.DIGITS
+        return images.tfds_classes(self.dataset, self.data_dir)
+
+    def load_data(self, preprocessing=None, train_examples=None):
+        """Reads the images: `zoo.data.images.ImageDataset`.
+
+        Args:
+            preprocessing: `zoo.data.preprocessing.ImagePreprocessing` that resizes and crops them;
+                by default they are resized to `image_size`.
+            train_examples: number of training images to draw; all by default.
+        """
+        from zoo.data import images
+
+        size = self.image_size and (self.image_size, self.image_size)
+        settings = {"preprocessing": preprocessing, "train_examples": train_examples}
+        if self.dataset == "digits" and not self._is_folder:
+            return images.digits(self.seed, **settings)
+        if not self._is_folder:
+            return images.tfds_images(self.dataset, self.data_dir, size, self.seed, **settings)
+        if not size and not preprocessing:
+            raise UserError(f"Pass --image-size, such as 64, for the image folder {self.data_dir}.")
+        return images.image_folder(self.data_dir, size, self.seed, **settings)
+
+    @property
+    def _is_folder(self):
+        return self.data_dir is not None and pathlib.Path(self.data_dir, "train").is_dir()
+
+
+def augmentation(config, **settings):
+    """`Augmentation` with the settings of a recipe that have the names of its arguments.
+
+    `settings` override those of the recipe.
+    """
+    from zoo.training.augmentation import Augmentation
+
+    names = [
+        field.name for field in dataclasses.fields(Augmentation) if hasattr(config, field.name)
+    ]
+    try:
+        return Augmentation(**{**{name: getattr(config, name) for name in names}, **settings})
+    except ValueError as error:
+        raise UserError(str(error)) from None
