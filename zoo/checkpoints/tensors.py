@@ -57,15 +57,18 @@ class Tensors(Mapping):
             raise CheckpointError(f"{expected}. Its shape is {found}." if found else f"{expected}.")
         return found
 
-    def without_prefix(self, *prefixes):
-        """The same tensors, each without the first of these prefixes that it has."""
-        names = {
-            name: name.removeprefix(next(filter(name.startswith, prefixes), "")) for name in self
-        }
+    def renamed(self, rename):
+        """The same tensors by other names: `rename` is a function of a name."""
         return Tensors(
             self.path,
-            {names[name]: read for name, read in self._readers.items()},
-            {names[name]: shape for name, shape in self.shapes.items()},
+            {rename(name): read for name, read in self._readers.items()},
+            {rename(name): shape for name, shape in self.shapes.items()},
+        )
+
+    def without_prefix(self, *prefixes):
+        """The same tensors, each without the first of these prefixes that it has."""
+        return self.renamed(
+            lambda name: name.removeprefix(next(filter(name.startswith, prefixes), ""))
         )
 
     def unstacked(self, stack, block):
