@@ -180,6 +180,18 @@ def test_preprocessing_follows_the_folder(tmp_path):
         zoo.load(folder)
 
 
+def test_dinov2_has_the_image_size_of_its_processor(tmp_path):
+    """It was trained at 518 and is mostly used at 224; the positions are resized."""
+    folder = write_folder(tmp_path / "model", HUGGING_FACE["dinov2"])
+    settings = {"size": {"shortest_edge": 20}, "crop_size": 16, "do_center_crop": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    classifier = zoo.load(folder)
+    assert tuple(classifier.model.input_shape) == (16, 16, 3)
+    assert (classifier.preprocessing.image_size, classifier.preprocessing.resize) == ((16, 16), 20)
+    native = zoo.load(folder, input_shape=(32, 32))
+    assert (native.preprocessing.image_size, native.preprocessing.resize) == ((32, 32), 40)
+
+
 def test_class_names_are_in_the_order_of_their_numbers(tmp_path):
     """And not in that of config.json, which is often that of strings: 0, 1, 10, 2."""
     names = {str(index): f"class {index}" for index in (4, 0, 2, 1, 3)}
