@@ -108,6 +108,7 @@ def test_the_saved_model_continues_texts_alike(loaded, tmp_path):
     assert [text.decode() for [text] in found.numpy()] == expected
 
 
+@pytest.mark.slow
 def test_the_saved_model_classifies_texts_alike(loaded, tmp_path):
     _, classifier = loaded["bert"]
     texts = ["Hello", "", *ODD_TEXTS]
