@@ -199,8 +199,9 @@ def test_saved_and_loaded(tmp_path):
     images = [np.random.default_rng(0).integers(0, 256, (11, 22, 3), dtype=np.uint8)]
     assert loaded.preprocessing.normalise(np.ones(1)) == classifier.preprocessing.normalise([1])
     np.testing.assert_array_equal(loaded.probabilities(images), classifier.probabilities(images))
-    with pytest.raises(CheckpointError, match="hf is not empty"):
-        zoo.save_hf(classifier, tmp_path / "hf")
+    for taken in ("hf", "hf/config.json"):
+        with pytest.raises(CheckpointError, match=f"{taken} is not empty, or no folder"):
+            zoo.save_hf(classifier, tmp_path / taken)
 
 
 def test_a_run_takes_the_options_of_published_weights(tmp_path, capsys):
