@@ -238,3 +238,16 @@ def test_what_hugging_face_does_not_have(settings, message, tmp_path):
     assert not (tmp_path / "hf").exists()
     with pytest.raises(CheckpointError, match="writes an ImageClassifier"):
         zoo.save_hf(classifier.model, tmp_path / "hf")
+
+
+def test_a_new_head_keeps_the_trained_normalization_before_it(tmp_path):
+    """As in timm, whose new head follows the same `fc_norm`; of a run too."""
+    golden, path = TIMM["mean"], tmp_path / "vit.safetensors"
+    save_file(drawn.tensors(golden["shapes"]), path)
+    published = zoo.load(path, num_heads=golden["num_heads"])
+    published.save(tmp_path / "run")
+    expected = published.model.pooled_features(drawn.images(32, 32))
+    for source, options in ((path, {"num_heads": golden["num_heads"]}), (tmp_path / "run", {})):
+        found = zoo.load(source, num_classes=7, **options).model
+        assert found.num_classes == 7
+        np.testing.assert_array_equal(found.pooled_features(drawn.images(32, 32)), expected)
