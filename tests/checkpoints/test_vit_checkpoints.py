@@ -211,8 +211,9 @@ def test_saved_and_loaded(tmp_path):
     images = [np.random.default_rng(0).integers(0, 256, (11, 22, 3), dtype=np.uint8)]
     assert loaded.preprocessing.normalise(np.ones(1)) == classifier.preprocessing.normalise([1])
     np.testing.assert_array_equal(loaded.probabilities(images), classifier.probabilities(images))
-    with pytest.raises(CheckpointError, match="hf is not empty"):
-        zoo.save_hf(classifier, tmp_path / "hf")
+    for taken in ("hf", "hf/config.json"):
+        with pytest.raises(CheckpointError, match=f"{taken} is not empty, or no folder"):
+            zoo.save_hf(classifier, tmp_path / taken)
 
 
 def test_a_run_takes_the_options_of_published_weights(tmp_path, capsys):
@@ -249,3 +250,16 @@ def test_what_hugging_face_does_not_have(settings, message, tmp_path):
     assert not (tmp_path / "hf").exists()
     with pytest.raises(CheckpointError, match="writes an ImageClassifier"):
         zoo.save_hf(classifier.model, tmp_path / "hf")
+
+
+def test_a_new_head_keeps_the_trained_normalization_before_it(tmp_path):
+    """As in timm, whose new head follows the same `fc_norm`; of a run too."""
+    golden, path = TIMM["mean"], tmp_path / "vit.safetensors"
+    save_file(drawn.tensors(golden["shapes"]), path)
+    published = zoo.load(path, num_heads=golden["num_heads"])
+    published.save(tmp_path / "run")
+    expected = published.model.pooled_features(drawn.images(32, 32))
+    for source, options in ((path, {"num_heads": golden["num_heads"]}), (tmp_path / "run", {})):
+        found = zoo.load(source, num_classes=7, **options).model
+        assert found.num_classes == 7
+        np.testing.assert_array_equal(found.pooled_features(drawn.images(32, 32)), expected)

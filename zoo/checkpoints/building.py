@@ -13,9 +13,12 @@ def head_classes(tensors, class_names, options):
         options: what the caller asks for; `num_classes` is taken out.
 
     Raises:
-        CheckpointError: if there is no head and no `num_classes`.
+        CheckpointError: if there is no head and no `num_classes`, or it is no number of classes.
     """
-    count = options.pop("num_classes", len(class_names))
+    asked = options.pop("num_classes", None)
+    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
+        raise CheckpointError(f"num_classes must be a positive integer. Received: {asked!r}.")
+    count = asked or len(class_names)
     if not count:
         raise CheckpointError(
             f"{tensors.path} has no classification head. Pass num_classes=..., for a new one."

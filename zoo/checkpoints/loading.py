@@ -5,6 +5,7 @@ import pathlib
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import read_json
 from zoo.checkpoints.tensors import read_file, read_folder
+from zoo.errors import UserError
 
 FILES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
 _TEXT = ("gpt2", "bert")
@@ -38,8 +39,18 @@ def load(path, **options):
         CheckpointError: if the format is not supported or the weights do not fit.
     """
     path = pathlib.Path(path)
-    if path.is_file():
-        return _load_file(path, options)
+    try:
+        return (_load_file if path.is_file() else _load_folder)(path, dict(options))
+    except UserError:
+        raise
+    # Metadata may hold anything, and options too; what does not fit fails wherever it is used.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"metadata or the options {', '.join(options)}" if options else "metadata"
+        reason = f"there is no {error}" if isinstance(error, KeyError) else error
+        raise CheckpointError(f"{path}: the {what} cannot be used: {reason}.") from error
+
+
+def _load_folder(path, options):
     config = read_json(path / "config.json")
     kind = config.get("model_type")
     if kind in _VIT:
