@@ -123,6 +123,7 @@ def test_the_saved_model_classifies_texts_alike(loaded, tmp_path):
 
 def test_a_new_head_learns(loaded, capsys):
     folder, _ = loaded["bert"]
+    keras.utils.set_random_seed(0)
     classifier = zoo.load(folder, num_classes=2, dropout=0.0, attention_dropout=0.0)
     assert "the classification head is new" in capsys.readouterr().out
     tokens = keras.utils.pad_sequences(classifier.encode(LINES[:16]), padding="post")
