@@ -23,7 +23,7 @@ from zoo.training.image_settings import ImageSettings, augmentation
 @dataclasses.dataclass(frozen=True)
 class Config(ImageSettings):
     preset: Literal["pets", "vtab", "cifar", "imagenet", "mae"] = "pets"
-    """Defaults of the other flags: the published schedule for this data set, or that of MAE."""
+    """Published schedule that sets the defaults of the other flags: for a data set, or of MAE."""
     weights: str | None = None
     """Vision Transformer to start from: published weights, see docs/checkpoints.md, or a run."""
     from_scratch: bool = False
@@ -177,14 +177,14 @@ def main(config):
 
 
 def load(config, num_classes):
-    """The classifier of `--weights` with a new head, and what is to learn of it."""
+    """The classifier of `--weights` with a new head, and its weights frozen as the config says."""
     import zoo
     from zoo.training import fine_tuning
 
     if not config.weights or not pathlib.Path(config.weights).exists():
         raise UserError(
-            "Pass --weights PATH, of published weights of a Vision Transformer, see "
-            f"docs/checkpoints.md, or of a run. Received: {config.weights}."
+            "Pass --weights PATH: published weights of a Vision Transformer, see "
+            f"docs/checkpoints.md, or a run directory. Received: {config.weights}."
         )
     options = {name: getattr(config, name) for name in ("dropout", "stochastic_depth")}
     if config.image_size:
