@@ -21,10 +21,11 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, run_recipe, settings_of
+from zoo.training.run_settings import RunSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(RunSettings):
     dataset: str | None = None
     """phrasebook (built in), or a translation data set by its TensorFlow Datasets name."""
     data_dir: str | None = None
@@ -49,24 +50,6 @@ class Config:
     """Source language, for published weights of several languages."""
     tgt_lang: str | None = None
     """Target language, for published weights of several languages."""
-    out: str | None = None
-    """Run directory; runs/translate_ and the name of the data by default."""
-    overwrite: bool = False
-    """Delete an existing run in the run directory."""
-    resume: bool = False
-    """Resume the run in the run directory, started with the same settings."""
-    seed: int = 0
-    """Seed of weights, order, dropout and held-out pairs."""
-    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
-    """Train on one device, all devices of this machine, or several workers; auto uses all."""
-    devices: int | None = None
-    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
-    checkpoint_minutes: float = 10.0
-    """Minutes between checkpoints; one is also written at the end of each epoch."""
-    checkpoint_steps: int = 0
-    """Steps between additional checkpoints; 0 to disable."""
-    checkpoints_kept: int = 3
-    """Number of checkpoints to keep; the best one is also kept."""
 
     tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] | None = "subword"
     """Kind of tokens; text outside the vocabulary is encoded as bytes."""
@@ -116,8 +99,6 @@ class Config:
     """Share of a label spread over all tokens."""
     average_last: int = 5
     """Number of last epochs whose weights are averaged at the end."""
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Mixed precision computes in 16 bits and keeps the weights in float32."""
 
     beam_size: int | None = 4
     """Beam size of the search; 1 is greedy search."""
@@ -125,12 +106,12 @@ class Config:
     """Exponent of the length penalty; higher values favour longer translations, 0 disables it."""
 
     def __post_init__(self):
+        super().__post_init__()
         least = {
             **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim"), 1),
             **dict.fromkeys(("epochs", "patience", "tokens_per_batch", "accumulation"), 1),
-            **dict.fromkeys(("warmup_steps", "average_last", "beam_size", "checkpoints_kept"), 1),
-            **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps"), 0),
-            **dict.fromkeys(("seed", "learning_rate_scale", "label_smoothing", "clip_norm"), 0),
+            **dict.fromkeys(("warmup_steps", "average_last", "beam_size"), 1),
+            **dict.fromkeys(("learning_rate_scale", "label_smoothing", "clip_norm"), 0),
             "max_length": 2,
         }
         check_limits(self, least)

@@ -23,8 +23,8 @@ def layer_rates(model, decay):
 
     1 for the heads, the representation layer and the last normalizations; `decay` for the last
     block, ``decay**2`` for the block below it, and so on; ``decay**(num_layers + 1)`` for patches,
-    tokens and positions. Source: Bao et al. 2021, "BEiT", appendix; He et al. 2021, "Masked Autoencoders Are
-    Scalable Vision Learners", appendix A.2 and util/lr_decay.py of its code.
+    tokens and positions. Source: Bao et al. 2021, "BEiT", appendix; He et al. 2021, "Masked
+    Autoencoders Are Scalable Vision Learners", appendix A.2 and util/lr_decay.py of its code.
 
     Args:
         model: built `zoo.models.ViT`.
