@@ -82,7 +82,6 @@ def main(config):
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training import distribution
     from zoo.training.callbacks import standard_callbacks
-    from zoo.training.checkpoint import Checkpoint
     from zoo.training.generation_report import finish_generator
     from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy
@@ -127,13 +126,7 @@ def main(config):
     if distribution.from_chief(strategy, run.is_finished):
         print(f"This run is already finished: {run.path}")
         return
-    checkpoint = Checkpoint(
-        run.path,
-        steps,
-        config.checkpoint_minutes,
-        config.checkpoint_steps,
-        config.checkpoints_kept,
-    )
+    checkpoint = config.checkpoint(run.path, steps)
     steps_done, per_epoch = checkpoint.restore(trainer), steps * config.batch_size
     with distribution.exit_if_a_worker_is_lost(strategy, checkpoint.newest):
         trainer.fit(

@@ -117,7 +117,6 @@ def main(config):
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training import distribution
     from zoo.training.callbacks import early_stopping, standard_callbacks
-    from zoo.training.checkpoint import Checkpoint
     from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import adamw
@@ -159,13 +158,7 @@ def main(config):
     if distribution.from_chief(strategy, run.is_finished):
         print(f"This run is already finished: {run.path}")
         return
-    checkpoint = Checkpoint(
-        run.path,
-        steps,
-        config.checkpoint_minutes,
-        config.checkpoint_steps,
-        config.checkpoints_kept,
-    )
+    checkpoint = config.checkpoint(run.path, steps)
     stopping = early_stopping(run.path, config.patience)
     steps_done = checkpoint.restore(trainer)
     has_stopped = stopping.has_stopped(checkpoint.epoch)

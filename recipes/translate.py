@@ -173,7 +173,6 @@ def main(config):
     from zoo.training import distribution
     from zoo.training.averaging import AverageCheckpoints
     from zoo.training.callbacks import early_stopping, standard_callbacks
-    from zoo.training.checkpoint import Checkpoint
     from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import transformer_adam
@@ -214,13 +213,7 @@ def main(config):
     with distribution.private_folder(strategy, run / "tokens") as folder:
         train, valid = encode(config, data, translator, folder)
         steps = batches.steps_per_epoch(train, config.tokens_per_batch, config.accumulation)
-        checkpoint = Checkpoint(
-            run.path,
-            steps,
-            config.checkpoint_minutes,
-            config.checkpoint_steps,
-            config.checkpoints_kept,
-        )
+        checkpoint = config.checkpoint(run.path, steps)
         average = AverageCheckpoints(run.path, config.average_last, is_chief)
         stopping = early_stopping(run.path, config.patience)
         steps_done, tokens = checkpoint.restore(trainer), train.num_tokens

@@ -34,3 +34,15 @@ class RunSettings:
     def __post_init__(self):
         least = {"seed": 0, "checkpoint_minutes": 0, "checkpoint_steps": 0, "checkpoints_kept": 1}
         check_limits(self, least)
+
+    def checkpoint(self, folder, steps_per_epoch):
+        """The callback that writes checkpoints: `zoo.training.checkpoint.Checkpoint`.
+
+        Args:
+            folder: run directory.
+            steps_per_epoch: as in `fit`.
+        """
+        from zoo.training.checkpoint import Checkpoint
+
+        minutes, steps, kept = self.checkpoint_minutes, self.checkpoint_steps, self.checkpoints_kept
+        return Checkpoint(folder, steps_per_epoch, minutes, steps, kept)
