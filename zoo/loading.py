@@ -55,7 +55,7 @@ def _changed(model, folder, options):
         return model
     if not isinstance(model.model, ViT):
         raise UserError(
-            "Only a Vision Transformer takes options; other models are loaded as they were "
-            f"trained. Received: {', '.join(options)}, and the run directory {folder}."
+            f"{folder} is a run, which is loaded as it was trained: only runs with a Vision "
+            f"Transformer take options. Received: {', '.join(options)}."
         )
     return changed_vit(model, folder, options)
