@@ -20,7 +20,7 @@ import sys
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import check_limits, run_recipe, settings_of
+from zoo.training.command import check_limits, flags, run_recipe, settings_of
 from zoo.training.run_settings import RunSettings
 
 
@@ -120,16 +120,12 @@ class Config(RunSettings):
         wrong = OF_THE_MODEL if self.weights else ("src_lang", "tgt_lang")
         wrong = [name for name in wrong if getattr(self, name) is not None]
         if wrong and not self.weights:
-            raise UserError(f"{flags(wrong)}: only a model of --weights has languages.")
+            raise UserError(f"{flags(*wrong)}: only a model of --weights has languages.")
         if wrong:
             raise UserError(
                 f"The model in {self.weights} has its own tokenizers and architecture. "
-                f"Remove {flags(wrong)}."
+                f"Remove {flags(*wrong)}."
             )
-
-
-def flags(names):
-    return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
 OF_THE_MODEL = (
@@ -286,7 +282,7 @@ def untrained(config, pairs):
     missing = {name for name in OF_THE_MODEL if getattr(config, name) is None}
     missing -= {"num_decoder_layers"}
     if missing:
-        raise UserError(f"Without --weights, a value is needed: {flags(sorted(missing))}.")
+        raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")
     tokenizers = train_tokenizers(config, pairs)
     names = (
         "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "

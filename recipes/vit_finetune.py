@@ -15,7 +15,7 @@ import pathlib
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import check_limits, run_recipe
+from zoo.training.command import check_limits, flags, run_recipe
 from zoo.training.image_run import ImageRun
 from zoo.training.image_settings import ImageSettings, augmentation
 
@@ -88,10 +88,9 @@ class Config(ImageSettings):
         check_limits(self, least, {"layer_decay": 1, "label_smoothing": 1})
         for part, whole in (("eval_steps", "steps"), ("accumulation", "batch_size")):
             if getattr(self, whole) % getattr(self, part):
-                flags = [f"--{name.replace('_', '-')}" for name in (part, whole)]
                 raise UserError(
-                    f"{flags[0]} must divide {flags[1]}. Received: {getattr(self, part)} and "
-                    f"{getattr(self, whole)}."
+                    f"{flags(part)} must divide {flags(whole)}. Received: {getattr(self, part)} "
+                    f"and {getattr(self, whole)}."
                 )
         if self.freeze and self.lora_rank:
             raise UserError("Pass either --freeze or --lora-rank, not both.")
