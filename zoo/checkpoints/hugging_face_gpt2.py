@@ -68,8 +68,7 @@ def load(folder, config, tensors, options):
 
 
 def _special(folder, config):
-    path = folder / "generation_config.json"
-    config = {**config, **(read_json(path) if path.is_file() else {})}
+    config = config | read_json(folder / "generation_config.json", {})
     start, end = (config.get(f"{name}_token_id", 50256) for name in ("bos", "eos"))
     if isinstance(end, list) and len(end) == 1:
         [end] = end

@@ -1,6 +1,5 @@
 """What Hugging Face's translation models have in common: names of tensors, settings, search."""
 
-import pathlib
 import re
 
 import zoo
@@ -116,9 +115,7 @@ def tokenizer(path, *args, **kwargs):
 
 def translator(folder, config, model, tokenizers, special):
     """The translator, with the published defaults of the search."""
-    path, found = pathlib.Path(folder) / "generation_config.json", config
-    if path.is_file():
-        found = {**config, **read_json(path)}
+    found = config | read_json(folder / "generation_config.json", {})
     found = {key: value for key, value in found.items() if value is not None}
     # transformers counts the start token.
     length = found.get("max_new_tokens", found.get("max_length", model.max_length + 1) - 1)
