@@ -16,32 +16,15 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, run_recipe, settings_of
+from zoo.training.run_settings import RunSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(RunSettings):
     dataset: Literal["zoo"] = "zoo"
     """Built-in text: the documentation and source code of this project; without --text."""
     text: tuple[str, ...] = ()
     """Text files, UTF-8; the last 5 % of each are held out."""
-    out: str | None = None
-    """Run directory; runs/causal_lm_ and the name of the text by default."""
-    overwrite: bool = False
-    """Delete an existing run in the run directory."""
-    resume: bool = False
-    """Resume the run in the run directory, started with the same settings."""
-    seed: int = 0
-    """Seed of weights, order and dropout."""
-    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
-    """Train on one device, all devices of this machine, or several workers; auto uses all."""
-    devices: int | None = None
-    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
-    checkpoint_minutes: float = 10.0
-    """Minutes between checkpoints; one is also written at the end of each epoch."""
-    checkpoint_steps: int = 0
-    """Steps between additional checkpoints; 0 to disable."""
-    checkpoints_kept: int = 3
-    """Number of checkpoints to keep; the best one is also kept."""
 
     tokenizer: Literal["subword", "character"] = "subword"
     """Kind of tokens; text outside the vocabulary is encoded as bytes."""
@@ -75,15 +58,13 @@ class Config:
     """Weight decay of matrices."""
     clip_norm: float = 1.0
     """Maximum global norm of the gradients."""
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Mixed precision computes in 16 bits and keeps the weights in float32."""
 
     def __post_init__(self):
+        super().__post_init__()
         least = {
             **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim", "epochs"), 1),
-            **dict.fromkeys(("batch_size", "checkpoints_kept"), 1),
-            **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps", "warmup_steps", "seed"), 0),
-            **dict.fromkeys(("learning_rate", "weight_decay", "clip_norm"), 0),
+            **dict.fromkeys(("learning_rate", "warmup_steps", "weight_decay", "clip_norm"), 0),
+            "batch_size": 1,
             "max_length": 2,
         }
         check_limits(self, least)
@@ -101,7 +82,6 @@ def main(config):
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training import distribution
     from zoo.training.callbacks import standard_callbacks
-    from zoo.training.checkpoint import Checkpoint
     from zoo.training.generation_report import finish_generator
     from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy
@@ -146,13 +126,7 @@ def main(config):
     if distribution.from_chief(strategy, run.is_finished):
         print(f"This run is already finished: {run.path}")
         return
-    checkpoint = Checkpoint(
-        run.path,
-        steps,
-        config.checkpoint_minutes,
-        config.checkpoint_steps,
-        config.checkpoints_kept,
-    )
+    checkpoint = config.checkpoint(run.path, steps)
     steps_done, per_epoch = checkpoint.restore(trainer), steps * config.batch_size
     with distribution.exit_if_a_worker_is_lost(strategy, checkpoint.newest):
         trainer.fit(

@@ -16,34 +16,17 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, run_recipe, settings_of
+from zoo.training.run_settings import RunSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(RunSettings):
     dataset: str | None = None
     """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
     data_dir: str | None = None
     """Folder of prepared TFDS data."""
     tsv: str | None = None
     """File with one text per line, without a header: label, tab, text."""
-    out: str | None = None
-    """Run directory; runs/text_ and the name of the data by default."""
-    overwrite: bool = False
-    """Delete an existing run in the run directory."""
-    resume: bool = False
-    """Resume the run in the run directory, started with the same settings."""
-    seed: int = 0
-    """Seed of weights, order, dropout and held-out texts."""
-    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
-    """Train on one device, all devices of this machine, or several workers; auto uses all."""
-    devices: int | None = None
-    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
-    checkpoint_minutes: float = 10.0
-    """Minutes between checkpoints; one is also written at the end of each epoch."""
-    checkpoint_steps: int = 0
-    """Steps between additional checkpoints; 0 to disable."""
-    checkpoints_kept: int = 3
-    """Number of checkpoints to keep; the best one is also kept."""
 
     tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] = "subword"
     """Kind of tokens; text outside the vocabulary is encoded as bytes."""
@@ -91,15 +74,13 @@ class Config:
     """Share of a label spread over all classes."""
     ema_momentum: float = 0.99
     """Momentum of the moving average of the weights, which is tested and saved."""
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Mixed precision computes in 16 bits and keeps the weights in float32."""
 
     def __post_init__(self):
+        super().__post_init__()
         least = {
             **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim"), 1),
-            **dict.fromkeys(("epochs", "patience", "checkpoints_kept"), 1),
-            **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps"), 0),
-            **dict.fromkeys(("seed", "learning_rate", "weight_decay", "clip_norm"), 0),
+            **dict.fromkeys(("epochs", "patience"), 1),
+            **dict.fromkeys(("learning_rate", "weight_decay", "clip_norm"), 0),
             **dict.fromkeys(("label_smoothing", "ema_momentum", "warmup_fraction"), 0),
             "max_length": 3,
             "tokens_per_batch": self.max_length,
@@ -136,7 +117,6 @@ def main(config):
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training import distribution
     from zoo.training.callbacks import early_stopping, standard_callbacks
-    from zoo.training.checkpoint import Checkpoint
     from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import adamw
@@ -178,13 +158,7 @@ def main(config):
     if distribution.from_chief(strategy, run.is_finished):
         print(f"This run is already finished: {run.path}")
         return
-    checkpoint = Checkpoint(
-        run.path,
-        steps,
-        config.checkpoint_minutes,
-        config.checkpoint_steps,
-        config.checkpoints_kept,
-    )
+    checkpoint = config.checkpoint(run.path, steps)
     stopping = early_stopping(run.path, config.patience)
     steps_done = checkpoint.restore(trainer)
     has_stopped = stopping.has_stopped(checkpoint.epoch)

@@ -20,11 +20,12 @@ import sys
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import check_limits, run_recipe, settings_of
+from zoo.training.command import check_limits, flags, run_recipe, settings_of
+from zoo.training.run_settings import RunSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(RunSettings):
     dataset: str | None = None
     """phrasebook (built in), or a translation data set by its TensorFlow Datasets name."""
     data_dir: str | None = None
@@ -49,24 +50,6 @@ class Config:
     """Source language, for published weights of several languages."""
     tgt_lang: str | None = None
     """Target language, for published weights of several languages."""
-    out: str | None = None
-    """Run directory; runs/translate_ and the name of the data by default."""
-    overwrite: bool = False
-    """Delete an existing run in the run directory."""
-    resume: bool = False
-    """Resume the run in the run directory, started with the same settings."""
-    seed: int = 0
-    """Seed of weights, order, dropout and held-out pairs."""
-    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
-    """Train on one device, all devices of this machine, or several workers; auto uses all."""
-    devices: int | None = None
-    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
-    checkpoint_minutes: float = 10.0
-    """Minutes between checkpoints; one is also written at the end of each epoch."""
-    checkpoint_steps: int = 0
-    """Steps between additional checkpoints; 0 to disable."""
-    checkpoints_kept: int = 3
-    """Number of checkpoints to keep; the best one is also kept."""
 
     tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] | None = "subword"
     """Kind of tokens; text outside the vocabulary is encoded as bytes."""
@@ -116,8 +99,6 @@ class Config:
     """Share of a label spread over all tokens."""
     average_last: int = 5
     """Number of last epochs whose weights are averaged at the end."""
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Mixed precision computes in 16 bits and keeps the weights in float32."""
 
     beam_size: int | None = 4
     """Beam size of the search; 1 is greedy search."""
@@ -125,12 +106,12 @@ class Config:
     """Exponent of the length penalty; higher values favour longer translations, 0 disables it."""
 
     def __post_init__(self):
+        super().__post_init__()
         least = {
             **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim"), 1),
             **dict.fromkeys(("epochs", "patience", "tokens_per_batch", "accumulation"), 1),
-            **dict.fromkeys(("warmup_steps", "average_last", "beam_size", "checkpoints_kept"), 1),
-            **dict.fromkeys(("checkpoint_minutes", "checkpoint_steps"), 0),
-            **dict.fromkeys(("seed", "learning_rate_scale", "label_smoothing", "clip_norm"), 0),
+            **dict.fromkeys(("warmup_steps", "average_last", "beam_size"), 1),
+            **dict.fromkeys(("learning_rate_scale", "label_smoothing", "clip_norm"), 0),
             "max_length": 2,
         }
         check_limits(self, least)
@@ -139,16 +120,12 @@ class Config:
         wrong = OF_THE_MODEL if self.weights else ("src_lang", "tgt_lang")
         wrong = [name for name in wrong if getattr(self, name) is not None]
         if wrong and not self.weights:
-            raise UserError(f"{flags(wrong)}: only a model of --weights has languages.")
+            raise UserError(f"{flags(*wrong)}: only a model of --weights has languages.")
         if wrong:
             raise UserError(
                 f"The model in {self.weights} has its own tokenizers and architecture. "
-                f"Remove {flags(wrong)}."
+                f"Remove {flags(*wrong)}."
             )
-
-
-def flags(names):
-    return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
 OF_THE_MODEL = (
@@ -192,7 +169,6 @@ def main(config):
     from zoo.training import distribution
     from zoo.training.averaging import AverageCheckpoints
     from zoo.training.callbacks import early_stopping, standard_callbacks
-    from zoo.training.checkpoint import Checkpoint
     from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import transformer_adam
@@ -233,13 +209,7 @@ def main(config):
     with distribution.private_folder(strategy, run / "tokens") as folder:
         train, valid = encode(config, data, translator, folder)
         steps = batches.steps_per_epoch(train, config.tokens_per_batch, config.accumulation)
-        checkpoint = Checkpoint(
-            run.path,
-            steps,
-            config.checkpoint_minutes,
-            config.checkpoint_steps,
-            config.checkpoints_kept,
-        )
+        checkpoint = config.checkpoint(run.path, steps)
         average = AverageCheckpoints(run.path, config.average_last, is_chief)
         stopping = early_stopping(run.path, config.patience)
         steps_done, tokens = checkpoint.restore(trainer), train.num_tokens
@@ -312,7 +282,7 @@ def untrained(config, pairs):
     missing = {name for name in OF_THE_MODEL if getattr(config, name) is None}
     missing -= {"num_decoder_layers"}
     if missing:
-        raise UserError(f"Without --weights, a value is needed: {flags(sorted(missing))}.")
+        raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")
     tokenizers = train_tokenizers(config, pairs)
     names = (
         "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "

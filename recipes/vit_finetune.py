@@ -15,7 +15,7 @@ import pathlib
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import check_limits, run_recipe
+from zoo.training.command import check_limits, flags, run_recipe
 from zoo.training.image_run import ImageRun
 from zoo.training.image_settings import ImageSettings, augmentation
 
@@ -23,7 +23,7 @@ from zoo.training.image_settings import ImageSettings, augmentation
 @dataclasses.dataclass(frozen=True)
 class Config(ImageSettings):
     preset: Literal["pets", "vtab", "cifar", "imagenet", "mae"] = "pets"
-    """Defaults of the other flags: the published schedule for this data set, or that of MAE."""
+    """Published schedule that sets the defaults of the other flags: for a data set, or of MAE."""
     weights: str | None = None
     """Vision Transformer to start from: published weights, see docs/checkpoints.md, or a run."""
     from_scratch: bool = False
@@ -88,10 +88,9 @@ class Config(ImageSettings):
         check_limits(self, least, {"layer_decay": 1, "label_smoothing": 1})
         for part, whole in (("eval_steps", "steps"), ("accumulation", "batch_size")):
             if getattr(self, whole) % getattr(self, part):
-                flags = [f"--{name.replace('_', '-')}" for name in (part, whole)]
                 raise UserError(
-                    f"{flags[0]} must divide {flags[1]}. Received: {getattr(self, part)} and "
-                    f"{getattr(self, whole)}."
+                    f"{flags(part)} must divide {flags(whole)}. Received: {getattr(self, part)} "
+                    f"and {getattr(self, whole)}."
                 )
         if self.freeze and self.lora_rank:
             raise UserError("Pass either --freeze or --lora-rank, not both.")
@@ -177,14 +176,14 @@ def main(config):
 
 
 def load(config, num_classes):
-    """The classifier of `--weights` with a new head, and what is to learn of it."""
+    """The classifier of `--weights` with a new head, and its weights frozen as the config says."""
     import zoo
     from zoo.training import fine_tuning
 
     if not config.weights or not pathlib.Path(config.weights).exists():
         raise UserError(
-            "Pass --weights PATH, of published weights of a Vision Transformer, see "
-            f"docs/checkpoints.md, or of a run. Received: {config.weights}."
+            "Pass --weights PATH: published weights of a Vision Transformer, see "
+            f"docs/checkpoints.md, or a run directory. Received: {config.weights}."
         )
     options = {name: getattr(config, name) for name in ("dropout", "stochastic_depth")}
     if config.image_size:

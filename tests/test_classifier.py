@@ -88,7 +88,7 @@ def test_bad_calls(classifier, folder, tmp_path):
         classifier([], top_k=0)
     with pytest.raises(ValueError, match="3 classes. Received 2 class names"):
         ImageClassifier(classifier.model, PREPROCESSING, ["ant", "bee"])
-    with pytest.raises(FileNotFoundError, match="no run folder"):
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
         zoo.load(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError, match="no finished run.*model.keras.*--resume"):
         zoo.load(tmp_path)
@@ -108,11 +108,11 @@ def test_classifying_a_folder_continues_after_a_broken_image(classifier, folder,
     "arguments, message",
     [
         (["classify", "RUN", "nowhere.png"], "nowhere.png"),
-        (["classify", "elsewhere", "IMAGES/0.png"], "no run folder elsewhere"),
+        (["classify", "elsewhere", "IMAGES/0.png"], "no file or folder elsewhere"),
         (["classify", "RUN", "IMAGES", "--top-k", "0"], "--top-k must be at least 1"),
         (["classify", "RUN", "IMAGES/broken.jpg"], "broken.jpg"),
         (["classify", "RUN"], "Pass image files"),
-        (["info", "elsewhere"], "no run folder elsewhere"),
+        (["info", "elsewhere"], "no file or folder elsewhere"),
     ],
 )
 def test_a_command_that_can_do_nothing_ends_with_status_2(folder, capsys, arguments, message):

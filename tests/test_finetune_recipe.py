@@ -129,7 +129,7 @@ def test_without_the_weights_the_architecture_is_the_same(weights):
         ({"weights": "nowhere"}, "Pass --weights PATH.* Received: nowhere"),
         ({"weights": "{tmp}"}, "no finished run"),
         ({"weights": "{marian}"}, "--weights: .* is a translation model"),
-        ({"weights": "{cbam}"}, "Only a Vision Transformer .* num_classes"),
+        ({"weights": "{cbam}"}, "only runs with a Vision Transformer .* num_classes"),
         ({"image_size": 11}, "11x11 pixels, patch_size=2"),
         ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
         ({"train_examples": 3}, "from 10, the number of classes"),

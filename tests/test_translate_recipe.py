@@ -241,7 +241,7 @@ def test_fine_tuning(published, tmp_path):
         ({"tokenizer": "word", "norm": "pre"}, "Remove --tokenizer, --norm"),
         ({"weights": None, "src_lang": "en"}, "--src-lang: only a model of --weights"),
         ({"weights": None}, "Without --weights, a value is needed: --activation, --embed-dim"),
-        ({"weights": "nowhere"}, "--weights: There is no run folder nowhere"),
+        ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
         ({"src_lang": "en"}, "Received: src_lang"),
         ({"dropout": 1.5}, "rate=1.5"),
     ],

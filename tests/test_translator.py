@@ -477,7 +477,7 @@ def test_the_command_line(translator, folder, tmp_path, capsys):
         ("translate {run} --file {here}/missing.txt", "missing.txt cannot be read: No such file"),
         ("translate {run} --file {here}", "cannot be read: Is a directory"),
         ("translate {run} a --file {here}/latin1.txt", "Pass texts or --file, not both"),
-        ("translate {here}/nowhere a", "no run folder"),
+        ("translate {here}/nowhere a", "no file or folder"),
         ("translate {run} a --tgt-lang es", "is a run, which is loaded as it was trained"),
         ("translate {run} a b --attention x.png", "--attention takes one text"),
         ("translate {run} a --beam-size -1", "beam_size must be an integer of at least 1"),

@@ -3,7 +3,9 @@
 import pathlib
 
 from zoo import checkpoints, classifier, generator, translator
+from zoo.checkpoints.images import changed_vit
 from zoo.errors import UserError
+from zoo.models import ViT
 
 
 def load(path, **options):
@@ -12,9 +14,10 @@ def load(path, **options):
     Args:
         path: run directory, such as "runs/vit_cifar10"; or a folder or file of published weights,
             see docs/checkpoints.md.
-        **options: arguments of a Vision Transformer that differ from its own: ``num_classes=7``
-            gives the model a new head, and another `input_shape` resizes the positions; published
-            translation models of several languages need `src_lang` and `tgt_lang`.
+        **options: arguments of the model that replace its own, for published weights and for runs
+            with a Vision Transformer: ``num_classes=7`` gives it a new head, and another
+            `input_shape` resizes its positions. Translation models have no such options; those of
+            several languages need `src_lang` and `tgt_lang`.
 
     Returns:
         `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,
@@ -29,7 +32,7 @@ def load(path, **options):
     if checkpoints.is_checkpoint(folder):
         return checkpoints.load(folder, **options)
     if not folder.is_dir():
-        raise FileNotFoundError(f"There is no run folder {folder}.")
+        raise FileNotFoundError(f"There is no file or folder {folder}.")
     classes = {
         classifier.DESCRIPTION_FILE: classifier.ImageClassifier,
         classifier.TEXT_DESCRIPTION_FILE: classifier.TextClassifier,
@@ -48,13 +51,11 @@ def load(path, **options):
 
 def _changed(model, folder, options):
     """The model of a run, with other arguments if there are `options`."""
-    from zoo.checkpoints.images import changed_vit
-
     if not options:
         return model
-    if type(getattr(model, "model", None)).__name__ != "ViT":
+    if not isinstance(model.model, ViT):
         raise UserError(
-            "Only a Vision Transformer takes options; other models are loaded as they were "
-            f"trained. Received: {', '.join(options)}, and the run folder {folder}."
+            f"{folder} is a run, which is loaded as it was trained: only runs with a Vision "
+            f"Transformer take options. Received: {', '.join(options)}."
         )
     return changed_vit(model, folder, options)

@@ -197,6 +197,12 @@ def test_damaged_files_are_named(tmp_path, torch_names, name):
                 tensors[tensor]
 
 
+def test_a_file_of_another_kind(tmp_path):
+    (tmp_path / "model.h5").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="model.h5 is no file of weights: these end"):
+        read_file(tmp_path / "model.h5")
+
+
 def test_a_folder_without_weights(tmp_path):
     with pytest.raises(CheckpointError, match="contains no weights: none of model.safetensors.ind"):
         read_folder(tmp_path)

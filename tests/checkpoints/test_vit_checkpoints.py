@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import zoo
-from tests.checkpoints import drawn
+from tests.checkpoints import drawn, text_folders
 from tests.deploy.small_models import small_classifier
 from zoo.checkpoints import CheckpointError
 
@@ -25,13 +25,9 @@ HUGGING_FACE, TIMM, GOOGLE = (
 TOLERANCE = 1e-4
 
 
-def write_folder(folder, golden, without=(), **config):
+def write_folder(folder, golden, **changed):
     """Hugging Face's layout."""
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**golden["config"], **config}))
-    tensors = drawn.tensors(golden["shapes"])
-    save_file({k: v for k, v in tensors.items() if k not in without}, folder / "model.safetensors")
-    return folder
+    return text_folders.write(folder, golden["config"], golden["shapes"], {}, **changed)
 
 
 def write_npz(path, golden, change=lambda tensors: tensors):

@@ -40,7 +40,7 @@ def write_m2m100(folder, **changed):
 def write_mbart50(folder, **changed):
     model = spm([line for pair in phrasebook_pairs(200) for line in pair])
     (folder / "sentencepiece.bpe.model").write_bytes(model)
-    size = len(pieces(model)) + 3 + 1 + 52 + 1
+    size = changed.pop("vocab_size", len(pieces(model)) + 3 + 1 + 52 + 1)
     config = {"model_type": "mbart", "activation_function": "gelu", "vocab_size": size}
     config |= {"pad_token_id": 1, "eos_token_id": 2}
     coders = [f"model.{coder}." for coder in ("encoder", "decoder")]

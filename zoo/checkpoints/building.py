@@ -1,7 +1,6 @@
-"""Models of published settings, with the published classification head or a new one."""
+"""What all published models share: their creation, and the classification head."""
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.mapping import assign
 
 
 def head_classes(tensors, class_names, options):
@@ -9,8 +8,8 @@ def head_classes(tensors, class_names, options):
 
     Args:
         tensors: `zoo.checkpoints.tensors.Tensors`.
-        class_names: those of the head in the file; empty if there is none.
-        options: what the caller asks for; `num_classes` is taken out.
+        class_names: of the head in the file; empty if there is none.
+        options: of `zoo.load`; `num_classes` is removed.
 
     Raises:
         CheckpointError: if there is no head and no `num_classes`, or it is no number of classes.
@@ -29,18 +28,13 @@ def head_classes(tensors, class_names, options):
     return [str(index) for index in range(count)], True
 
 
-def built(make, tensors, table, settings, ignored=(), kept=()):
-    """A model with its variables assigned: `make`, such as `zoo.causal_lm`, of the `settings`.
-
-    For the other arguments see `zoo.checkpoints.mapping.assign`.
+def create_model(create, path, settings):
+    """Calls `create`, such as `zoo.causal_lm`, with the settings of the weights at a path.
 
     Raises:
-        CheckpointError: if the settings do not fit together; see also
-            `zoo.checkpoints.mapping.assign`.
+        CheckpointError: if the settings do not fit together.
     """
     try:
-        model = make(**settings)
+        return create(**settings)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{tensors.path}: {error}") from None
-    assign(model, tensors, table, ignored, kept)
-    return model
+        raise CheckpointError(f"{path}: {error}") from None

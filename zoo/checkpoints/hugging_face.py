@@ -22,9 +22,11 @@ ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items(
 INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
 
 
-def read_json(path):
-    """A file of metadata as a dict."""
+def read_json(path, default=None):
+    """A file of metadata as a dict; `default`, if it is given and there is no such file."""
     path = pathlib.Path(path)
+    if default is not None and not path.is_file():
+        return default
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

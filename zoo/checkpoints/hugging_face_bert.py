@@ -1,43 +1,44 @@
 """Hugging Face's folders of BERT (transformers: models/bert)."""
 
 import zoo
-from zoo.checkpoints.building import built, head_classes
+from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, check_settings, class_names
-from zoo.checkpoints.mapping import dense, joined, linear, norm, same
+from zoo.checkpoints.mapping import assign, dense, feed_forward, norm, same
 from zoo.checkpoints.tokenizer_files import bert_wordpiece
 from zoo.classifier import TextClassifier
 
 # The heads of pre-training and of other tasks, and the numbers of the positions.
 IGNORED = (r"cls\..*", r"embeddings\.position_ids")
 HEADS = (r"classifier\..*", r"qa_outputs\..*")
-_QKV = [f"encoder.layer.{{i}}.attention.self.{name}" for name in ("query", "key", "value")]
+BLOCK = "encoder.layer.{i}."
+QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]
 TABLE = {
     "token_embedding/embeddings": same("embeddings.word_embeddings.weight"),
     "token_positions/embeddings": same("embeddings.position_embeddings.weight"),
     "type_embedding/embeddings": same("embeddings.token_type_embeddings.weight"),
     **norm("token_norm", "embeddings.LayerNorm"),
-    "encoder_{i}/attention/qkv/kernel": linear(*(f"{name}.weight" for name in _QKV)),
-    "encoder_{i}/attention/qkv/bias": joined(*(f"{name}.bias" for name in _QKV)),
-    **dense("encoder_{i}/attention/output_projection", "encoder.layer.{i}.attention.output.dense"),
-    **norm("encoder_{i}/attention_norm", "encoder.layer.{i}.attention.output.LayerNorm"),
-    **dense("encoder_{i}/feed_forward/hidden", "encoder.layer.{i}.intermediate.dense"),
-    **dense("encoder_{i}/feed_forward/output_projection", "encoder.layer.{i}.output.dense"),
-    **norm("encoder_{i}/feed_forward_norm", "encoder.layer.{i}.output.LayerNorm"),
+    **dense("encoder_{i}/attention/qkv", *QKV),
+    **dense("encoder_{i}/attention/output_projection", f"{BLOCK}attention.output.dense"),
+    **norm("encoder_{i}/attention_norm", f"{BLOCK}attention.output.LayerNorm"),
+    **feed_forward(
+        "encoder_{i}/feed_forward", f"{BLOCK}intermediate.dense", f"{BLOCK}output.dense"
+    ),
+    **norm("encoder_{i}/feed_forward_norm", f"{BLOCK}output.LayerNorm"),
     **dense("pooler_layer", "pooler.dense"),
     **dense("head", "classifier"),
 }
-SETTINGS = {  # names in config.json and in `zoo.text_classifier`, and the published defaults
+SETTINGS = {  # argument of `zoo.text_classifier`: its name in config.json, and its default there
     "vocab_size": ("vocab_size", 30522),
-    "hidden_size": ("embed_dim", 768),
-    "num_hidden_layers": ("num_layers", 12),
-    "num_attention_heads": ("num_heads", 12),
-    "intermediate_size": ("ff_dim", 3072),
-    "hidden_dropout_prob": ("dropout", 0.1),
-    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
-    "max_position_embeddings": ("max_length", 512),
-    "type_vocab_size": ("num_token_types", 2),
-    "layer_norm_eps": ("epsilon", 1e-12),
+    "embed_dim": ("hidden_size", 768),
+    "num_layers": ("num_hidden_layers", 12),
+    "num_heads": ("num_attention_heads", 12),
+    "ff_dim": ("intermediate_size", 3072),
+    "dropout": ("hidden_dropout_prob", 0.1),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
+    "max_length": ("max_position_embeddings", 512),
+    "num_token_types": ("type_vocab_size", 2),
+    "epsilon": ("layer_norm_eps", 1e-12),
 }
 FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
@@ -45,7 +46,7 @@ FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_
 def load(folder, config, tensors, options):
     """The text classifier of a folder, see `zoo.load`; options: those of `zoo.text_classifier`."""
     check_settings(folder, config, FIXED)
-    settings = {ours: config.get(name, default) for name, (ours, default) in SETTINGS.items()}
+    settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     tensors = tensors.renamed(_renamed)
     settings["pooler"] = "pooler.dense.weight" in tensors
@@ -55,7 +56,8 @@ def load(folder, config, tensors, options):
     tokenizer, special = bert_wordpiece(folder, settings["vocab_size"])
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
     ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
-    model = built(zoo.text_classifier, tensors, TABLE, settings, ignored, kept)
+    model = create_model(zoo.text_classifier, tensors.path, settings)
+    assign(model, tensors, TABLE, ignored, kept)
     return TextClassifier(model, tokenizer, names, special)
 
 

@@ -1,10 +1,10 @@
 """Hugging Face's folders of GPT-2 (transformers: models/gpt2)."""
 
 import zoo
-from zoo.checkpoints.building import built
+from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, check_settings, read_json
-from zoo.checkpoints.mapping import linear, norm, same
+from zoo.checkpoints.mapping import assign, feed_forward, linear, norm, same
 from zoo.checkpoints.tokenizer_files import byte_level_bpe
 from zoo.decoding import SpecialTokens
 from zoo.errors import TextError
@@ -26,22 +26,21 @@ TABLE = {
     **conv1d("decoder_{i}/self_attention/qkv", "h.{i}.attn.c_attn"),
     **conv1d("decoder_{i}/self_attention/output_projection", "h.{i}.attn.c_proj"),
     **norm("decoder_{i}/feed_forward_norm", "h.{i}.ln_2"),
-    **conv1d("decoder_{i}/feed_forward/hidden", "h.{i}.mlp.c_fc"),
-    **conv1d("decoder_{i}/feed_forward/output_projection", "h.{i}.mlp.c_proj"),
+    **feed_forward("decoder_{i}/feed_forward", "h.{i}.mlp.c_fc", "h.{i}.mlp.c_proj", conv1d),
     **norm("decoder_norm", "ln_f"),
     "output_projection/kernel": linear(OUTPUT),
 }
-SETTINGS = {  # names in config.json and in `zoo.causal_lm`, and the published defaults
+SETTINGS = {  # argument of `zoo.causal_lm`: its name in config.json, and its default there
     "vocab_size": ("vocab_size", 50257),
-    "n_positions": ("max_length", 1024),
-    "n_embd": ("embed_dim", 768),
-    "n_layer": ("num_layers", 12),
-    "n_head": ("num_heads", 12),
-    "n_inner": ("ff_dim", None),
-    "resid_pdrop": ("dropout", 0.1),
-    "attn_pdrop": ("attention_dropout", 0.1),
-    "layer_norm_epsilon": ("epsilon", 1e-5),
-    "tie_word_embeddings": ("tie_weights", True),
+    "max_length": ("n_positions", 1024),
+    "embed_dim": ("n_embd", 768),
+    "num_layers": ("n_layer", 12),
+    "num_heads": ("n_head", 12),
+    "ff_dim": ("n_inner", None),
+    "dropout": ("resid_pdrop", 0.1),
+    "attention_dropout": ("attn_pdrop", 0.1),
+    "epsilon": ("layer_norm_epsilon", 1e-5),
+    "tie_weights": ("tie_word_embeddings", True),
 }
 FIXED = {
     "scale_attn_weights": True,
@@ -54,13 +53,14 @@ def load(folder, config, tensors, options):
     """The text generator of a folder, see `zoo.load`; options are those of `zoo.causal_lm`."""
     check_settings(folder, config, FIXED)
     tensors = tensors.without_prefix("transformer.")
-    settings = {ours: config.get(name, default) for name, (ours, default) in SETTINGS.items()}
+    settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"activation_function": "gelu_new", **config})
     # Tensors that are equal may be stored once, under any of their names.
     is_stored = EMBEDDING in tensors or not settings["tie_weights"]
     table = {**TABLE, "token_embedding/embeddings": same(EMBEDDING if is_stored else OUTPUT)}
     tokenizer, add_start_token = byte_level_bpe(folder, settings["vocab_size"])
-    model = built(zoo.causal_lm, tensors, table, {**settings, **options}, IGNORED)
+    model = create_model(zoo.causal_lm, tensors.path, {**settings, **options})
+    assign(model, tensors, table, IGNORED)
     try:
         return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)
     except TextError as error:
@@ -68,8 +68,7 @@ def load(folder, config, tensors, options):
 
 
 def _special(folder, config):
-    path = folder / "generation_config.json"
-    config = {**config, **(read_json(path) if path.is_file() else {})}
+    config = config | read_json(folder / "generation_config.json", {})
     start, end = (config.get(f"{name}_token_id", 50256) for name in ("bos", "eos"))
     if isinstance(end, list) and len(end) == 1:
         [end] = end

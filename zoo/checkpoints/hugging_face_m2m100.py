@@ -21,8 +21,7 @@ POSITIONS = {  # the first two rows are not used
 
 def load(folder, config, tensors, options):
     """The translator of a folder from `src_lang` to `tgt_lang`, see `zoo.load`."""
-    saved = folder / "tokenizer_config.json"
-    saved = read_json(saved) if saved.is_file() else {}
+    saved = read_json(folder / "tokenizer_config.json", {})
     if config["model_type"] == "mbart":
         settings = {"positions": "learned", "normalize_embeddings": True, "table": POSITIONS}
     else:

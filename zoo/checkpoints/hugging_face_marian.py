@@ -18,9 +18,8 @@ def load(folder, config, tensors, options):
         ignored=IGNORED,
         positions=SinusoidalPositions("halves"),
     )
-    source_vocab = target_vocab = read_json(folder / "vocab.json")
-    if (folder / "target_vocab.json").is_file():
-        target_vocab = read_json(folder / "target_vocab.json")
+    source_vocab = read_json(folder / "vocab.json")
+    target_vocab = read_json(folder / "target_vocab.json", source_vocab)
     sides = [
         tokenizer(
             folder / f"{side}.spm",
@@ -32,8 +31,7 @@ def load(folder, config, tensors, options):
         )
         for side, vocab in (("source", source_vocab), ("target", target_vocab))
     ]
-    saved = folder / "tokenizer_config.json"
-    saved = read_json(saved) if saved.is_file() else {}
+    saved = read_json(folder / "tokenizer_config.json", {})
     target = options.pop("tgt_lang", saved.get("tgt_lang"))
     if target is not None:
         codes = {token[2:-2]: id for token, id in source_vocab.items() if token.startswith(">>")}

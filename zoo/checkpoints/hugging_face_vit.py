@@ -6,7 +6,7 @@ from zoo.checkpoints.mapping import dense, feed_forward, norm, patches, same, st
 
 IGNORED, BLOCK = (r"pooler\..*", r"embeddings\.mask_token"), "encoder.layer.{i}."
 PREFIXES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
-SETTINGS = {  # argument of `zoo.vit`: its name in config.json, and what it is if it is not there
+SETTINGS = {  # argument of `zoo.vit`: its name in config.json, and its default there
     "patch_size": ("patch_size", 16),
     "embed_dim": ("hidden_size", 768),
     "num_layers": ("num_hidden_layers", 12),

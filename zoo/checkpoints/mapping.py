@@ -95,26 +95,22 @@ def stacked(*names):
 
 def patches(name, channels=3):
     """The kernel of a convolution [E, C, P, P]: [P·P·C, E]."""
-    return Source(
-        (name,),
-        lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]),
-        lambda x, _: [_convolution(x, channels)],
-    )
+
+    def invert(x, _):
+        side = math.isqrt(len(x) // channels)
+        return [x.reshape(side, side, channels, -1).transpose(3, 2, 0, 1)]
+
+    return Source((name,), lambda x: x.transpose(2, 3, 1, 0).reshape(-1, x.shape[0]), invert)
 
 
 def changed(source, function):
-    """A source whose value is changed by a function at the end."""
+    """A source whose value is then passed through a function; it has no inverse."""
     return Source(source.names, lambda *arrays: function(source.convert(*arrays)))
 
 
 def row(name):
-    """A vector that is a matrix of one row: [1, n]."""
+    """A matrix of one row [1, n], as a vector [n]."""
     return Source((name,), lambda x: x.reshape(-1), lambda x, _: [x[None]])
-
-
-def _convolution(x, channels):
-    side = math.isqrt(len(x) // channels)
-    return x.reshape(side, side, channels, -1).transpose(3, 2, 0, 1)
 
 
 def assign(model, tensors, table, ignored=(), kept=()):
@@ -186,6 +182,7 @@ def collect(model, table):
 
 
 def pattern(path):
+    """The regular expression of a path or name, whose group is the index ``{i}``."""
     return re.compile(re.escape(path).replace(r"\{i\}", r"(\d+)"))
 
 

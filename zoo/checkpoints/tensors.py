@@ -9,6 +9,7 @@ import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
 
+SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
 # In the order of preference.
 WEIGHTS = (
     "model.safetensors.index.json",
@@ -98,6 +99,9 @@ def read_folder(folder):
 def read_file(path):
     """The tensors of one file, by its suffix: .safetensors, .npz or PyTorch's."""
     path = pathlib.Path(path)
+    if path.suffix not in SUFFIXES:
+        suffixes = ", ".join(SUFFIXES)
+        raise CheckpointError(f"{path} is no file of weights: these end in {suffixes}.")
     try:
         if path.suffix == ".safetensors":
             return _safetensors(path)

@@ -94,10 +94,10 @@ def _made(folder, kind, arguments):
 
 def _settings(folder):
     """The content of tokenizer_config.json and special_tokens_map.json, with tokens as str."""
-    paths = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
+    names = ("special_tokens_map.json", "tokenizer_config.json")
     found = {}
-    for path in paths:
-        found |= read_json(path) if path.is_file() else {}
+    for name in names:
+        found |= read_json(folder / name, {})
     return {
         key: value["content"] if isinstance(value, dict) and "content" in value else value
         for key, value in found.items()
@@ -129,9 +129,9 @@ def _with_control(folder, found, settings, names):
     added = found.get("added_tokens") or [
         {"id": int(id), **token} for id, token in settings.get("added_tokens_decoder", {}).items()
     ]
-    if not added and (folder / "added_tokens.json").is_file():  # of old folders
+    if not added:
         is_special = [*settings.values()].__contains__
-        tokens = read_json(folder / "added_tokens.json").items()
+        tokens = read_json(folder / "added_tokens.json", {}).items()  # of old folders
         added = [{"content": t, "id": id, "special": is_special(t)} for t, id in tokens]
     for token in added:
         if not token.get("special"):

@@ -1,10 +1,10 @@
 """What Hugging Face's translation models have in common: names of tensors, settings, search."""
 
-import pathlib
 import re
 
 import zoo
 from zoo.checkpoints import mapping
+from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, read_json
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
@@ -50,6 +50,19 @@ TABLE = {
     "output_bias": row("final_logits_bias"),
     "output_projection/kernel": linear(OUTPUT),
 }
+SETTINGS = {  # argument of `zoo.transformer`: its name in config.json
+    "source_vocab_size": "vocab_size",
+    "embed_dim": "d_model",
+    "num_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+    "num_heads": "encoder_attention_heads",
+    "decoder_num_heads": "decoder_attention_heads",
+    "ff_dim": "encoder_ffn_dim",
+    "decoder_ff_dim": "decoder_ffn_dim",
+    "max_length": "max_position_embeddings",
+    "pad_id": "pad_token_id",
+    "scale_embeddings": "scale_embedding",
+}
 
 
 def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
@@ -72,27 +85,17 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         f"{side}_embedding/embeddings": same(next((n for n in names if n in tensors), names[0]))
         for side, names in (("source", source), ("target", target))
     }
-    model = zoo.transformer(
-        source_vocab_size=config["vocab_size"],
-        target_vocab_size=config.get("decoder_vocab_size") or config["vocab_size"],
-        embed_dim=config["d_model"],
-        num_layers=config["encoder_layers"],
-        num_decoder_layers=config["decoder_layers"],
-        num_heads=config["encoder_attention_heads"],
-        decoder_num_heads=config["decoder_attention_heads"],
-        ff_dim=config["encoder_ffn_dim"],
-        decoder_ff_dim=config["decoder_ffn_dim"],
-        dropout=config.get("dropout", 0.1),
-        attention_dropout=config.get("attention_dropout", 0.0),
-        activation=activation(tensors.path, config),
-        shared=("all" if is_shared else "target") if is_tied else "none",
-        max_length=config["max_position_embeddings"],
-        pad_id=config["pad_token_id"],
-        scale_embeddings=config["scale_embedding"],
-        logits_bias="final_logits_bias" in tensors,
-        epsilon=1e-5,
-        **settings,
-    )
+    settings |= {ours: config[theirs] for ours, theirs in SETTINGS.items()}
+    settings |= {
+        "target_vocab_size": config.get("decoder_vocab_size") or config["vocab_size"],
+        "dropout": config.get("dropout", 0.1),
+        "attention_dropout": config.get("attention_dropout", 0.0),
+        "activation": activation(tensors.path, config),
+        "shared": ("all" if is_shared else "target") if is_tied else "none",
+        "logits_bias": "final_logits_bias" in tensors,
+        "epsilon": 1e-5,
+    }
+    model = create_model(zoo.transformer, tensors.path, settings)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
     assign(model, tensors, {**TABLE, **embeddings, **dict(table)}, ignored)
     return model
@@ -112,9 +115,7 @@ def tokenizer(path, *args, **kwargs):
 
 def translator(folder, config, model, tokenizers, special):
     """The translator, with the published defaults of the search."""
-    path, found = pathlib.Path(folder) / "generation_config.json", config
-    if path.is_file():
-        found = {**config, **read_json(path)}
+    found = config | read_json(folder / "generation_config.json", {})
     found = {key: value for key, value in found.items() if value is not None}
     # transformers counts the start token.
     length = found.get("max_new_tokens", found.get("max_length", model.max_length + 1) - 1)

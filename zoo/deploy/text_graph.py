@@ -15,9 +15,9 @@ from zoo.deploy.trie_graph import longest_match_of, viterbi_of
 from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC
 from zoo.text.tokenizer import SPLIT_PATTERNS
 
-# In bytes, of BERT: an unknown word is one token, and spaces are none, however long they are. Real
-# texts have less.
-_LONGEST_WORD = 2**10
+# In bytes. BERT has no bound: an unknown word is one token, and spaces are none, however long they
+# are. This one holds for real texts.
+_LONGEST_BERT_TOKEN = 2**10
 _NO_TOKEN = "<pad>"  # label of ids outside the vocabulary
 
 
@@ -60,7 +60,7 @@ class TextGraph(tf.Module):
         spelled = tokenizer.token_bytes
         self.longest_token = math.ceil(LARGEST_SHRINKAGE * max(map(len, spelled)))
         if tokenizer.kind == "bert_wordpiece":
-            self.longest_token = _LONGEST_WORD
+            self.longest_token = _LONGEST_BERT_TOKEN
         self._vocab_size = tokenizer.vocab_size
         self._has_prefix_space = tokenizer.kind != "byte_level_bpe"
         with tf.device("CPU"):

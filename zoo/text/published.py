@@ -1,7 +1,7 @@
-"""Tokenizers of published models with a vocabulary of their own: GPT-2's and BERT's.
+"""Tokenizers of published models: GPT-2's, BERT's, and what they share with SentencePiece's.
 
-The library `tokenizers` implements them. A token such as "<|endoftext|>" or "[SEP]" in a text is
-ordinary text.
+The library `tokenizers` implements those of GPT-2 and BERT. A token such as "<|endoftext|>" or
+"[SEP]" in a text is ordinary text.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from zoo.text.tokenizer import (
     BYTE_ALPHABET,
+    BYTE_OF,
     CONTINUATION,
     TokenizerError,
     checked_ids,
@@ -21,37 +22,14 @@ from zoo.text.tokenizer import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Published:
-    """What both tokenizers share.
+class PublishedTokenizer:
+    """What the tokenizers of published models share.
 
-    Args:
-        vocab: {token: id}.
-        control: tokens that are not text: `decode` leaves them out.
-        vocab_size: number of ids, at least those of `vocab`.
-
-    Raises:
-        TokenizerError: if the vocabulary is invalid.
+    A subclass is a frozen dataclass, which has the fields `vocab`, `control` and `vocab_size`, the
+    class attribute `kind`, and `_bytes(token)`, the text of a token.
     """
 
-    vocab: dict
-    control: tuple[str, ...]
-    vocab_size: int
-
     prefix = ()  # ids at the beginning of each text
-
-    def __post_init__(self):
-        checked_ids([*self.vocab.values()], self.vocab_size)
-        try:
-            self._library  # noqa: B018
-        except Exception as error:  # the library has no class of its own
-            raise TokenizerError(f"The vocabulary is invalid: {error}.") from None
-
-    def encode(self, texts):
-        """Encodes texts, without control ids: a list of ids for each text."""
-        return [
-            encoding.ids for encoding in self._library.encode_batch_fast([*checked_texts(texts)])
-        ]
 
     def pieces(self, ids):
         """Returns a label for each id of one sequence: its text, or a name such as "[SEP]"."""
@@ -69,11 +47,8 @@ class _Published:
         """The inverse of `to_dict`; raises `TokenizerError` if the table is invalid."""
         table = {key: value for key, value in table.items() if key not in ("version", "kind")}
         try:
-            table["control"] = tuple(table["control"])
-            if "merges" in table:
-                table["merges"] = tuple(map(tuple, table["merges"]))
-            return cls(**table)
-        except (KeyError, TypeError) as error:
+            return cls(**{key: _tuples(value) for key, value in table.items()})
+        except TypeError as error:
             raise TokenizerError(f"It is no table of a {cls.kind} tokenizer: {error!r}.") from None
 
     def save(self, path):
@@ -100,7 +75,37 @@ class _Published:
 
 
 @dataclasses.dataclass(frozen=True)
-class ByteLevelBPETokenizer(_Published):
+class _LibraryTokenizer(PublishedTokenizer):
+    """A tokenizer of the library `tokenizers`, given by `_library`.
+
+    Args:
+        vocab: {token: id}.
+        control: tokens that are not text: `decode` leaves them out.
+        vocab_size: number of ids, at least those of `vocab`.
+
+    Raises:
+        TokenizerError: if the vocabulary is invalid.
+    """
+
+    vocab: dict
+    control: tuple[str, ...]
+    vocab_size: int
+
+    def __post_init__(self):
+        checked_ids([*self.vocab.values()], self.vocab_size)
+        try:
+            self._library  # noqa: B018
+        except Exception as error:  # the library has no class of its own
+            raise TokenizerError(f"The vocabulary is invalid: {error}.") from None
+
+    def encode(self, texts):
+        """Encodes texts, without control ids: a list of ids for each text."""
+        found = self._library.encode_batch_fast([*checked_texts(texts)])
+        return [encoding.ids for encoding in found]
+
+
+@dataclasses.dataclass(frozen=True)
+class ByteLevelBPETokenizer(_LibraryTokenizer):
     """GPT-2's tokenizer: byte-pair encoding of bytes, within words.
 
     Sources: Radford et al. 2019, section 2.2; transformers: models/gpt2.
@@ -128,18 +133,17 @@ class ByteLevelBPETokenizer(_Published):
 
     def _bytes(self, token):
         # Tokens that were added as text may have other characters.
-        return b"".join(bytes([_BYTES[c]]) if c in _BYTES else c.encode() for c in token)
+        return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in token)
 
     @functools.cached_property
     def _library(self):
-        merges = [tuple(pair) for pair in self.merges]
-        tokenizer = tokenizers.Tokenizer(models.BPE(vocab=self.vocab, merges=merges))
+        tokenizer = tokenizers.Tokenizer(models.BPE(vocab=self.vocab, merges=[*self.merges]))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(self.add_prefix_space)
         return tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
-class BertWordPieceTokenizer(_Published):
+class BertWordPieceTokenizer(_LibraryTokenizer):
     """BERT's tokenizer: WordPiece within words, after a normalization of characters.
 
     Sources: Devlin et al. 2018, section 3; transformers: models/bert.
@@ -176,25 +180,20 @@ class BertWordPieceTokenizer(_Published):
     @functools.cached_property
     def normalizer(self):
         """That of the library."""
-        return normalizers.BertNormalizer(
-            clean_text=True,
-            handle_chinese_chars=self.chinese_chars,
-            strip_accents=self.strip_accents,
-            lowercase=self.lowercase,
-        )
+        settings = {"strip_accents": self.strip_accents, "lowercase": self.lowercase}
+        return normalizers.BertNormalizer(True, self.chinese_chars, **settings)
 
     @functools.cached_property
     def _library(self):
-        model = models.WordPiece(
-            vocab=self.vocab,
-            unk_token=self.unknown,
-            max_input_chars_per_word=self.longest_word,
-            continuing_subword_prefix=CONTINUATION,
-        )
+        settings = {"unk_token": self.unknown, "continuing_subword_prefix": CONTINUATION}
+        settings["max_input_chars_per_word"] = self.longest_word
+        model = models.WordPiece(vocab=self.vocab, **settings)
         tokenizer = tokenizers.Tokenizer(model)
         tokenizer.normalizer = self.normalizer
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return tokenizer
 
 
-_BYTES = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
+def _tuples(value):
+    """JSON's lists as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -7,10 +7,9 @@ tokenizer and detokenizer for Neural Text Processing". The library `sentencepiec
 import base64
 import dataclasses
 import functools
-import json
-import pathlib
 import re
 
+from zoo.text.published import PublishedTokenizer
 from zoo.text.tokenizer import TokenizerError, checked_ids, checked_texts
 
 KIND = "sentencepiece"
@@ -19,7 +18,7 @@ LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(PublishedTokenizer):
     """Encodes text to ids and decodes ids to text, like the published tokenizer.
 
     Args:
@@ -58,19 +57,7 @@ class SentencePieceTokenizer:
 
     def decode(self, ids):
         """Decodes sequences of ids; control tokens are left out."""
-        return [
-            b"".join([self.token_bytes[id] for id in checked_ids(sequence, self.vocab_size)])
-            .decode(errors="replace")
-            .strip(" ")
-            for sequence in ids
-        ]
-
-    def pieces(self, ids):
-        """Returns a label for each id of one sequence: its text, or a name such as "</s>"."""
-        return [
-            self.token_bytes[id].decode() or self.tokens.get(id, "")
-            for id in checked_ids(ids, self.vocab_size)
-        ]
+        return [text.decode().strip(" ") for text in self._joined(ids)]
 
     def with_prefix(self, *prefix):
         """The same tokenizer with another `prefix`."""
@@ -78,36 +65,16 @@ class SentencePieceTokenizer:
 
     def to_dict(self):
         """Returns the arguments as a dict that can be stored as JSON; `model` in Base64."""
-        table = {"version": 1, "kind": KIND, **dataclasses.asdict(self)}
-        return {**table, "model": base64.b64encode(self.model).decode()}
+        return {**super().to_dict(), "model": base64.b64encode(self.model).decode()}
 
     @classmethod
     def from_dict(cls, table):
         """The inverse of `to_dict`; raises `TokenizerError` if the table is invalid."""
         try:
-            table = {key: value for key, value in table.items() if key not in ("version", "kind")}
-            table["model"] = base64.b64decode(table["model"])
-            for name in ("control", "prefix"):
-                table[name] = tuple(table[name])
-            return cls(**table)
+            model = base64.b64decode(table["model"])
         except (KeyError, TypeError, ValueError) as error:
-            raise TokenizerError(f"It is no table of a SentencePiece model: {error!r}.") from None
-
-    def save(self, path):
-        """Writes the table to a JSON file."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False)
-        pathlib.Path(path).write_text(text + "\n", encoding="utf-8")
-
-    @functools.cached_property
-    def tokens(self):
-        """{id: token}."""
-        return {id: token for token, id in self.vocab.items()}
-
-    @functools.cached_property
-    def token_bytes(self):
-        """The bytes of each id, as a list of bytes; empty for control tokens and unused ids."""
-        texts = {id: token for id, token in self.tokens.items() if token not in self.control}
-        return [texts.get(id, "").replace(SPACE, " ").encode() for id in range(self.vocab_size)]
+            raise TokenizerError(f"Its SentencePiece model cannot be read: {error!r}.") from None
+        return super().from_dict({**table, "model": model})
 
     @functools.cached_property
     def proto(self):
@@ -119,6 +86,9 @@ class SentencePieceTokenizer:
             return sentencepiece_model_pb2.ModelProto.FromString(self.model)
         except DecodeError:
             raise TokenizerError("It is no SentencePiece model.") from None
+
+    def _bytes(self, token):
+        return token.replace(SPACE, " ").encode()
 
     @functools.cached_property
     def _processor(self):

@@ -64,7 +64,7 @@ def _byte_alphabet():
 
 
 BYTE_ALPHABET = _byte_alphabet()
-_BYTES = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
+BYTE_OF = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Tokenizer:
         known = {*BYTE_ALPHABET, *self.tokens}
         for token in self.tokens:
             text = _text(self.kind, token)
-            if len(text) < 2 or not _BYTES.keys() >= set(text):
+            if len(text) < 2 or not BYTE_OF.keys() >= set(text):
                 raise TokenizerError(f"{token!r} is not a token of two or more bytes.")
         if len(known) != 256 + len(self.tokens):
             raise TokenizerError("A token occurs twice in the table.")
@@ -211,7 +211,7 @@ class Tokenizer:
     def token_bytes(self):
         """The bytes of each id, as a list of bytes; empty for control ids."""
         texts = (*BYTE_ALPHABET, *(_text(self.kind, token) for token in self.tokens))
-        return [b""] * len(_CONTROL) + [bytes(map(_BYTES.get, text)) for text in texts]
+        return [b""] * len(_CONTROL) + [bytes(map(BYTE_OF.get, text)) for text in texts]
 
     @functools.cached_property
     def _library(self):

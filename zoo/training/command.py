@@ -67,8 +67,12 @@ def check_limits(config, least, most=None):
         value, high = getattr(config, name), (most or {}).get(name, math.inf)
         if value is not None and not low <= value <= high:
             limits = f"at least {low}" if high == math.inf else f"from {low} to {high}"
-            flag = "--" + name.replace("_", "-")
-            raise UserError(f"{flag} must be {limits}. Received: {value}.")
+            raise UserError(f"{flags(name)} must be {limits}. Received: {value}.")
+
+
+def flags(*names):
+    """The flags of settings, such as "--seed, --batch-size"."""
+    return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
 def settings_of(config):
@@ -80,10 +84,10 @@ def parse(arguments, config_class, presets, description, selector="dataset"):
     """Parses the command line; one flag selects the defaults of the others, see `run_recipe`."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument(f"--{selector}", dest="value", default=getattr(config_class(), selector))
-    flags = [name for name in presets if name.startswith("--")]
-    for flag in flags:
+    with_presets = [name for name in presets if name.startswith("--")]
+    for flag in with_presets:
         first.add_argument(flag, dest=flag)
     given = vars(first.parse_known_args(arguments)[0])
-    chosen = next((flag for flag in flags if given[flag] is not None), given["value"])
+    chosen = next((flag for flag in with_presets if given[flag] is not None), given["value"])
     default = presets.get(chosen, config_class())
     return tyro.cli(config_class, args=arguments, default=default, description=description)

@@ -1,4 +1,4 @@
-"""Fine-tuning of Vision Transformers: a new head, rates by depth, a frozen backbone, LoRA."""
+"""Fine-tuning of Vision Transformers: a new head, layer-wise rates, a frozen backbone, LoRA."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ def heads(model):
 
 
 def reset_heads(model):
-    """Sets the weights of the heads to zero, as a new head starts from.
+    """Sets the weights of the heads to zero, from which fine-tuning starts.
 
     Source: Dosovitskiy et al. 2020, section 3.2.
     """
@@ -19,12 +19,12 @@ def reset_heads(model):
 
 
 def layer_rates(model, decay):
-    """Factors of the learning rate that fall with the distance from the head.
+    """Layer-wise learning rate decay: factors that fall with the distance from the head.
 
-    1 for heads, a layer before them and the last normalization; `decay` for the last block,
-    ``decay**2`` for the block below it, and ``decay**(num_layers + 1)`` for patches, tokens and
-    positions. Source: Bao et al. 2021, "BEiT", appendix; He et al. 2021, "Masked Autoencoders Are
-    Scalable Vision Learners", appendix A.2 and util/lr_decay.py of its code.
+    1 for the heads, the representation layer and the last normalizations; `decay` for the last
+    block, ``decay**2`` for the block below it, and so on; ``decay**(num_layers + 1)`` for patches,
+    tokens and positions. Source: Bao et al. 2021, "BEiT", appendix; He et al. 2021, "Masked
+    Autoencoders Are Scalable Vision Learners", appendix A.2 and util/lr_decay.py of its code.
 
     Args:
         model: built `zoo.models.ViT`.
@@ -52,9 +52,9 @@ def freeze(model):
 def enable_lora(model, rank):
     """Freezes everything but the heads, and adds LoRA to the dense layers of the blocks.
 
-    The matrices that give queries, keys and values are one, and get one update of this rank.
-    Source: Hu et al. 2021, "LoRA", section 4.1, by `keras.layers.Dense.enable_lora`, which leaves
-    the biases trainable and the scale at 1.
+    Queries, keys and values have one matrix, which gets one update of this rank. The biases are
+    frozen, and the scale is 1, the default of `keras.layers.Dense.enable_lora`. Source: Hu et al.
+    2021, "LoRA", section 4.1.
 
     Args:
         model: built `zoo.models.ViT`.
@@ -71,10 +71,10 @@ def enable_lora(model, rank):
 
 
 def merged_weights(model):
-    """The weights of a model as arrays, those of LoRA added to the matrices they change.
+    """The weights of the same model without LoRA, as arrays: its updates are added to the matrices.
 
-    They are those of the same model without LoRA, in the order of its weights. Keras's own merge,
-    when it saves a model, rounds the sums to the compute dtype, such as bfloat16.
+    Keras's own merge, when it saves a model, rounds the sums to the compute dtype, such as
+    bfloat16.
     """
     changes = {}
     for layer in model._flatten_layers():

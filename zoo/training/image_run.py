@@ -87,16 +87,9 @@ class ImageRun:
         import zoo.data.pipeline as pipeline
         from zoo.training import distribution
         from zoo.training.callbacks import standard_callbacks
-        from zoo.training.checkpoint import Checkpoint
 
         config, classes = self.config, len(data.class_names)
-        checkpoint = Checkpoint(
-            run.path,
-            steps,
-            config.checkpoint_minutes,
-            config.checkpoint_steps,
-            config.checkpoints_kept,
-        )
+        checkpoint = config.checkpoint(run.path, steps)
         done, images = checkpoint.restore(trainer), steps * config.batch_size
         callbacks = standard_callbacks(
             run.path, steps, done, self.is_chief, images_per_epoch=images

@@ -1,16 +1,16 @@
-"""Settings that the recipes for image classifiers share: data, run directory, devices."""
+"""Settings that the recipes for image classifiers share."""
 
 import dataclasses
 import pathlib
-from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits
+from zoo.training.run_settings import RunSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageSettings:
-    """Settings of a run that do not concern the model or its training."""
+class ImageSettings(RunSettings):
+    """Settings of a run and its data."""
 
     dataset: str = "cifar10"
     """digits (built in), or an image classification data set by its TensorFlow Datasets name."""
@@ -18,30 +18,10 @@ class ImageSettings:
     """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg."""
     image_size: int | None = None
     """Side in pixels to resize images to; required if they differ in size."""
-    out: str | None = None
-    """Run directory; by default runs/, the model and the name of the data set or folder."""
-    overwrite: bool = False
-    """Delete an existing run in the run directory."""
-    resume: bool = False
-    """Resume the run in the run directory, started with the same settings."""
-    seed: int = 0
-    """Seed of weights, order, augmentation and dropout."""
-    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
-    """Train on one device, all devices of this machine, or several workers; auto uses all."""
-    devices: int | None = None
-    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Mixed precision computes in 16 bits and keeps the weights in float32."""
-    checkpoint_minutes: float = 10.0
-    """Minutes between checkpoints; one is also written at the end of each epoch."""
-    checkpoint_steps: int = 0
-    """Steps between additional checkpoints; 0 to disable."""
-    checkpoints_kept: int = 3
-    """Number of checkpoints to keep; the best one is also kept."""
 
     def __post_init__(self):
-        least = {"seed": 0, "checkpoint_minutes": 0, "checkpoint_steps": 0}
-        check_limits(self, {**least, "checkpoints_kept": 1, "image_size": 1})
+        super().__post_init__()
+        check_limits(self, {"image_size": 1})
 
     @property
     def data_name(self):
