@@ -81,3 +81,8 @@ def test_options_of_another_kind(tmp_path):
         for path in (folder, run):
             with pytest.raises(CheckpointError, match=next(iter(option))):
                 zoo.load(path, **option)
+
+
+def test_a_file_that_holds_no_weights(tmp_path):
+    with pytest.raises(CheckpointError, match="config.json is no file of published weights"):
+        zoo.load(timm(tmp_path) / "config.json")
