@@ -120,7 +120,7 @@ def test_the_widest_beam_finds_what_trying_everything_finds(log_probs, alpha):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_scores_are_log_probabilities_over_the_penalty(alpha, seed):
     model, source = model_of(9, seed=seed), sources(4, seed=seed)
     for found in (greedy(model, source, 7, alpha=alpha), beam(model, source, 3, 7, alpha=alpha)):

@@ -182,7 +182,8 @@ def children(process):
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc").is_dir(), reason="reads /proc")
-@pytest.mark.parametrize("lost", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [1, 0])
 def test_when_a_worker_is_lost_the_others_say_so(tmp_path, lost):
     log, folder = [], tmp_path / "run"
     with started(2, folder, "--epochs 500") as process:

@@ -176,6 +176,18 @@ def test_preprocessing_follows_the_folder(tmp_path):
         zoo.load(folder)
 
 
+def test_dinov2_has_the_image_size_of_its_processor(tmp_path):
+    """It was trained at 518 and is mostly used at 224; the positions are resized."""
+    folder = write_folder(tmp_path / "model", HUGGING_FACE["dinov2"])
+    settings = {"size": {"shortest_edge": 20}, "crop_size": 16, "do_center_crop": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    classifier = zoo.load(folder)
+    assert tuple(classifier.model.input_shape) == (16, 16, 3)
+    assert (classifier.preprocessing.image_size, classifier.preprocessing.resize) == ((16, 16), 20)
+    native = zoo.load(folder, input_shape=(32, 32))
+    assert (native.preprocessing.image_size, native.preprocessing.resize) == ((32, 32), 40)
+
+
 def test_class_names_are_in_the_order_of_their_numbers(tmp_path):
     """And not in that of config.json, which is often that of strings: 0, 1, 10, 2."""
     names = {str(index): f"class {index}" for index in (4, 0, 2, 1, 3)}
@@ -195,8 +207,9 @@ def test_saved_and_loaded(tmp_path):
     images = [np.random.default_rng(0).integers(0, 256, (11, 22, 3), dtype=np.uint8)]
     assert loaded.preprocessing.normalise(np.ones(1)) == classifier.preprocessing.normalise([1])
     np.testing.assert_array_equal(loaded.probabilities(images), classifier.probabilities(images))
-    with pytest.raises(CheckpointError, match="hf is not empty"):
-        zoo.save_hf(classifier, tmp_path / "hf")
+    for taken in ("hf", "hf/config.json"):
+        with pytest.raises(CheckpointError, match=f"{taken} is not empty, or no folder"):
+            zoo.save_hf(classifier, tmp_path / taken)
 
 
 def test_a_run_takes_the_options_of_published_weights(tmp_path, capsys):
@@ -233,3 +246,16 @@ def test_what_hugging_face_does_not_have(settings, message, tmp_path):
     assert not (tmp_path / "hf").exists()
     with pytest.raises(CheckpointError, match="writes an ImageClassifier"):
         zoo.save_hf(classifier.model, tmp_path / "hf")
+
+
+def test_a_new_head_keeps_the_trained_normalization_before_it(tmp_path):
+    """As in timm, whose new head follows the same `fc_norm`; of a run too."""
+    golden, path = TIMM["mean"], tmp_path / "vit.safetensors"
+    save_file(drawn.tensors(golden["shapes"]), path)
+    published = zoo.load(path, num_heads=golden["num_heads"])
+    published.save(tmp_path / "run")
+    expected = published.model.pooled_features(drawn.images(32, 32))
+    for source, options in ((path, {"num_heads": golden["num_heads"]}), (tmp_path / "run", {})):
+        found = zoo.load(source, num_classes=7, **options).model
+        assert found.num_classes == 7
+        np.testing.assert_array_equal(found.pooled_features(drawn.images(32, 32)), expected)

@@ -57,19 +57,15 @@ def test_texts_are_classified_as_by_the_model(classifier, call):
     assert_classified(call(TEXTS * 40), classifier(TEXTS, top_k=2) * 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
         {"pool": "mean", "positions": "relative", "norm": "pre", "pooler": False},
-        *(
-            pytest.param(settings, marks=pytest.mark.slow)
-            for settings in (
-                {"positions": "rotary", "kind": "word"},
-                {"positions": "sinusoidal", "kind": "character", "max_length": 90},
-                {"precision": "mixed_bfloat16"},
-                {"max_length": 4},
-            )
-        ),
+        {"positions": "rotary", "kind": "word"},
+        {"positions": "sinusoidal", "kind": "character", "max_length": 90},
+        {"precision": "mixed_bfloat16"},
+        {"max_length": 4},
     ],
     ids=str,
 )

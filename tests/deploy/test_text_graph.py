@@ -206,7 +206,7 @@ def long_words(kind):
     ]
 
 
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=2)
 @given(TOKENS, st.data(), LETTERS)
 def test_any_longest_matches(tokens, data, words):
     tokens = [data.draw(st.sampled_from(["", CONTINUATION, "Ġ"])) + token for token in tokens]
@@ -214,7 +214,7 @@ def test_any_longest_matches(tokens, data, words):
     assert encode(TextGraph(tokenizer), words) == tokenizer.encode(words)
 
 
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=2)
 @given(TOKENS, st.data(), LETTERS)
 def test_any_scores(tokens, data, words):
     """Few different scores, so that many splits have the same sum, or nearly."""

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
+from zoo.deploy.plain_graphs import plain_copy
 from zoo.training import fine_tuning
 from zoo.training.optimizers import FactorAdamW, FactorSGD, adamw, sgd
 from zoo.training.trainer import Trainer
@@ -167,3 +168,13 @@ def test_a_new_head_gives_every_class_the_same():
     model = vit(num_class_tokens=2)  # with a distillation token, and a head for it
     fine_tuning.reset_heads(model)
     np.testing.assert_array_equal(model(IMAGES), np.zeros((8, 3)))
+
+
+def test_lora_is_exported_without_its_own_weights():
+    model = vit()
+    fine_tuning.enable_lora(model, 2)
+    for variable in model.trainable_variables:
+        variable.assign(keras.random.normal(variable.shape, 0.0, 0.2, seed=0))
+    copy = plain_copy(model, (None, 8, 8, 3))
+    assert not any("lora" in variable.path for variable in copy.weights)
+    np.testing.assert_allclose(copy(IMAGES), model(IMAGES), atol=1e-5)  # another order of sums

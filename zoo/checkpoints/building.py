@@ -1,4 +1,4 @@
-"""What all published models share: their creation, and the classification head."""
+"""The classification head of published models, or a new one."""
 
 from zoo.checkpoints.errors import CheckpointError
 
@@ -12,9 +12,12 @@ def head_classes(tensors, class_names, options):
         options: of `zoo.load`; `num_classes` is removed.
 
     Raises:
-        CheckpointError: if there is no head and no `num_classes`.
+        CheckpointError: if there is no head and no `num_classes`, or it is no number of classes.
     """
-    count = options.pop("num_classes", len(class_names))
+    asked = options.pop("num_classes", None)
+    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
+        raise CheckpointError(f"num_classes must be a positive integer. Received: {asked!r}.")
+    count = asked or len(class_names)
     if not count:
         raise CheckpointError(
             f"{tensors.path} has no classification head. Pass num_classes=..., for a new one."
@@ -23,15 +26,3 @@ def head_classes(tensors, class_names, options):
         return class_names, False
     print(f"{tensors.path}: the classification head is new, with {count} classes.")
     return [str(index) for index in range(count)], True
-
-
-def create_model(create, path, settings):
-    """Calls `create`, such as `zoo.causal_lm`, with the settings of the weights at a path.
-
-    Raises:
-        CheckpointError: if the settings do not fit together.
-    """
-    try:
-        return create(**settings)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: {error}") from None

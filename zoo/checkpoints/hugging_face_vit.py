@@ -75,4 +75,6 @@ def load(folder, config, tensors, options):
             ff_dim = (int(ff_dim * 2 / 3) + 7) // 8 * 8
         settings["ff_dim"] = ff_dim
     names, images = class_names(folder, config), preprocessing(folder, config, size)
+    if is_dino:  # evaluated at the size of its image processor: trained at 518, mostly used at 224
+        options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)

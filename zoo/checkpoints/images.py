@@ -6,14 +6,14 @@ import math
 import numpy as np
 
 import zoo
-from zoo.checkpoints.building import create_model, head_classes
+from zoo.checkpoints.building import head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.mapping import assign, changed, pattern, same
 from zoo.checkpoints.tensors import Tensors
 from zoo.classifier import ImageClassifier
 from zoo.layers import LearnedPositions, patch_grid
 
-HEADS = ("head", "distillation_head", "head_norm")
+HEADS = ("head", "distillation_head")
 
 
 def vit_classifier(tensors, table, settings, preprocessing, options, names=None, ignored=()):
@@ -43,13 +43,20 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
     names, is_new = head_classes(tensors, names, options)
     native, kept = settings["input_shape"], ()
     settings = {**settings, **options}
-    height, width, *channels = settings["input_shape"]
-    settings["input_shape"] = (height, width, *(channels or native[2:]))
     if is_new:
-        kept = [f"{layer}/.*" for layer in HEADS]
-        sources = [source for path, source in table.items() if path.split("/")[0] in HEADS]
+        # A trained normalization before the head stays, as in timm.
+        norm = table.get("head_norm/gamma")
+        heads = HEADS if norm and norm.names[0] in tensors else (*HEADS, "head_norm")
+        kept = [f"{layer}/.*" for layer in heads]
+        sources = [source for path, source in table.items() if path.split("/")[0] in heads]
         ignored = (*ignored, *(name for source in sources for name in source.names))
-    model = create_model(zoo.vit, tensors.path, {**settings, "num_classes": len(names)})
+    try:
+        height, width, *channels = settings["input_shape"]
+        settings["input_shape"] = (height, width, *(channels or native[2:]))
+        model = zoo.vit(**settings, num_classes=len(names))
+    except (TypeError, ValueError) as error:
+        given = f" (options: {options})" if options else ""
+        raise CheckpointError(f"{tensors.path}: {error}{given}") from None
     assign(model, tensors, _resized(table, model, native), ignored, kept)
     size = tuple(model.input_shape[:2])
     return ImageClassifier(model, preprocessing.with_size(size), names)

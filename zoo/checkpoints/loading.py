@@ -15,6 +15,7 @@ from zoo.checkpoints import (
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import read_json
 from zoo.checkpoints.tensors import read_file, read_folder
+from zoo.errors import UserError
 
 _KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
 _HUGGING_FACE = {
@@ -57,18 +58,29 @@ def load(path, **options):
         CheckpointError: if the format is not supported or the weights do not fit.
     """
     path = pathlib.Path(path)
-    if path.is_file():
-        tensors = read_file(path)
-        if path.suffix == ".npz":
-            return google_vit.load(tensors, options)
-        return timm_vit.load(tensors, {}, options)
+    try:
+        return (_load_file if path.is_file() else _load_folder)(path, dict(options))
+    except UserError:
+        raise
+    # Metadata may hold anything, and options too; what does not fit fails wherever it is used.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"metadata or the options {', '.join(options)}" if options else "metadata"
+        reason = f"there is no {error}" if isinstance(error, KeyError) else error
+        raise CheckpointError(f"{path}: the {what} cannot be used: {reason}.") from error
+
+
+def _load_file(path, options):
+    tensors = read_file(path)
+    if path.suffix == ".npz":
+        return google_vit.load(tensors, options)
+    return timm_vit.load(tensors, {}, options)
+
+
+def _load_folder(path, options):
     config = read_json(path / "config.json")
     kind = str(config.get("model_type") or config.get("class_name"))
     if kind in _HUGGING_FACE:
-        try:
-            return _HUGGING_FACE[kind].load(path, config, read_folder(path), options)
-        except KeyError as name:
-            raise CheckpointError(f"{path}: the configuration has no {name}.") from None
+        return _HUGGING_FACE[kind].load(path, config, read_folder(path), options)
     if kind in _KERAS_HUB:
         return kerashub_vit.load(path, options)
     if "architecture" in config:

@@ -34,8 +34,8 @@ def save_hf(model, folder):
         raise CheckpointError(
             "save_hf writes an ImageClassifier with a zoo.models.ViT, or a Translator."
         )
-    if folder.exists() and any(folder.iterdir()):
-        raise CheckpointError(f"{folder} is not empty. Choose a new folder.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(f"{folder} is not empty, or no folder. Choose a new one.")
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         if not isinstance(content, bytes):

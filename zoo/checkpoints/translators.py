@@ -4,7 +4,6 @@ import re
 
 import zoo
 from zoo.checkpoints import mapping
-from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, read_json
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
@@ -95,7 +94,7 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         "logits_bias": "final_logits_bias" in tensors,
         "epsilon": 1e-5,
     }
-    model = create_model(zoo.transformer, tensors.path, settings)
+    model = zoo.transformer(**settings)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
     assign(model, tensors, {**TABLE, **embeddings, **dict(table)}, ignored)
     return model

@@ -5,6 +5,7 @@ Axes: H image height, W image width, C channels.
 
 import dataclasses
 import functools
+import numbers
 import os
 
 import numpy as np
@@ -39,6 +40,9 @@ class ImagePreprocessing:
             (height, width), which may distort them. By default they are just large enough.
         interpolation: "bilinear" or "bicubic".
         antialias: whether all pixels count where an image shrinks, as in Pillow.
+
+    Raises:
+        ValueError: if `mean` or `std` are not of the channels.
     """
 
     image_size: tuple[int, int]
@@ -48,6 +52,16 @@ class ImagePreprocessing:
     resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
     antialias: bool = True
+
+    def __post_init__(self):
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            valid = all(isinstance(value, numbers.Real) for value in values)
+            if not valid or len(values) not in (1, self.channels):
+                raise ValueError(
+                    f"{name} must be a number for each of {self.channels} channels. "
+                    f"Received: {name}={values}."
+                )
 
     def read(self, image):
         """Reads one image, resizes and crops it.

@@ -9,10 +9,11 @@ import tensorflow as tf
 from keras import ops
 
 from zoo.layers import Cache, DecoderCache, KeyValue
+from zoo.training.fine_tuning import merged_weights
 
 
 def plain_copy(model, input_shape=None):
-    """A copy of a model in float32, and without the loops of blockwise attention.
+    """A copy of a model in float32, without LoRA and the loops of blockwise attention.
 
     Converters do not support these loops; softmax attention computes the same.
     """
@@ -21,8 +22,8 @@ def plain_copy(model, input_shape=None):
         config["attention"] = "softmax"
     copy = type(model).from_config(config)
     copy.build(input_shape)
-    for mine, theirs in zip(copy.weights, model.weights, strict=True):
-        mine.assign(theirs)
+    for mine, value in zip(copy.weights, merged_weights(model), strict=True):
+        mine.assign(value)
     return copy
 
 

@@ -1,0 +1,83 @@
+"""Metadata that hold anything are one error that names the folder, whatever the model."""
+
+import json
+
+import pytest
+from safetensors.numpy import save_file
+
+import zoo
+from tests.checkpoints import drawn
+from tests.checkpoints.test_text_checkpoints import folder_of
+from tests.checkpoints.test_vit_checkpoints import HUGGING_FACE, TIMM, write_folder
+from tests.checkpoints.translation_folders import write_marian
+from zoo.checkpoints import CheckpointError
+
+
+def vit(folder):
+    folder = write_folder(folder / "model", next(iter(HUGGING_FACE.values())))
+    images = {"size": {"height": 32, "width": 32}, "crop_size": 32, "do_center_crop": True}
+    images |= {"resample": 2, "rescale_factor": 1 / 255}
+    images |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(images))
+    return folder
+
+
+def timm(folder):
+    save_file(drawn.tensors(TIMM["distilled"]["shapes"]), folder / "model.safetensors")
+    config = {"architecture": "deit", "num_heads": 3}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def marian(folder):
+    write_marian(folder)
+    (folder / "generation_config.json").write_text("{}")
+    return folder
+
+
+def gpt2(folder):
+    return folder_of(folder, "gpt2")
+
+
+def bert(folder):
+    return folder_of(folder, "bert")
+
+
+SETTINGS = {  # {folder: {file: settings of several kinds}}
+    vit: {
+        "config.json": ["hidden_size", "image_size", "num_channels", "hidden_act"],
+        "preprocessor_config.json": ["size", "crop_size", "resample", "image_mean", "image_std"],
+    },
+    timm: {"config.json": ["model_args", "pretrained_cfg", "mean", "crop_pct"]},
+    marian: {
+        "config.json": ["d_model", "encoder_layers", "vocab_size", "activation_function"],
+        "generation_config.json": ["max_length"],
+    },
+    gpt2: {"config.json": ["n_embd", "vocab_size", "bos_token_id", "activation_function"]},
+    bert: {"config.json": ["hidden_size", "num_attention_heads", "architectures", "hidden_act"]},
+}
+
+
+@pytest.mark.parametrize("write", SETTINGS, ids=lambda x: x.__name__)
+def test_settings_of_another_kind(write, tmp_path):
+    folder = write(tmp_path)
+    for name, settings in SETTINGS[write].items():
+        path = folder / name
+        text = path.read_text()
+        for setting in settings:
+            for value in ("x", [{"a": 1}]):
+                path.write_text(json.dumps({**json.loads(text), setting: value}))
+                with pytest.raises(CheckpointError, match=folder.name):
+                    zoo.load(folder)
+                    pytest.fail(f"{setting}={value}")
+        path.write_text(text)
+
+
+def test_options_of_another_kind(tmp_path):
+    """Of published weights and of a run."""
+    folder, run = vit(tmp_path), tmp_path / "run"
+    zoo.load(folder).save(run)
+    for option in ({"input_shape": 32}, {"num_classes": "x"}, {"num_classes": 0}, {"other": 1}):
+        for path in (folder, run):
+            with pytest.raises(CheckpointError, match=next(iter(option))):
+                zoo.load(path, **option)
