@@ -1,4 +1,4 @@
-"""The classification head of published models, or a new one."""
+"""What all published models share: their creation, and the classification head."""
 
 from zoo.checkpoints.errors import CheckpointError
 
@@ -26,3 +26,15 @@ def head_classes(tensors, class_names, options):
         return class_names, False
     print(f"{tensors.path}: the classification head is new, with {count} classes.")
     return [str(index) for index in range(count)], True
+
+
+def create_model(create, path, settings):
+    """Calls `create`, such as `zoo.causal_lm`, with the settings of the weights at a path.
+
+    Raises:
+        CheckpointError: if the settings do not fit together.
+    """
+    try:
+        return create(**settings)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error}") from None

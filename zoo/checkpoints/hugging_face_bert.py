@@ -1,7 +1,7 @@
 """Hugging Face's folders of BERT (transformers: models/bert)."""
 
 import zoo
-from zoo.checkpoints.building import head_classes
+from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, check_settings, class_names
 from zoo.checkpoints.mapping import assign, dense, feed_forward, norm, same
@@ -56,7 +56,7 @@ def load(folder, config, tensors, options):
     tokenizer, special = bert_wordpiece(folder, settings["vocab_size"])
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
     ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
-    model = zoo.text_classifier(**settings)
+    model = create_model(zoo.text_classifier, tensors.path, settings)
     assign(model, tensors, TABLE, ignored, kept)
     return TextClassifier(model, tokenizer, names, special)
 

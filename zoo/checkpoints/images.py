@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 import zoo
-from zoo.checkpoints.building import head_classes
+from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.mapping import assign, changed, pattern, same
 from zoo.checkpoints.tensors import Tensors
@@ -50,13 +50,9 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         kept = [f"{layer}/.*" for layer in heads]
         sources = [source for path, source in table.items() if path.split("/")[0] in heads]
         ignored = (*ignored, *(name for source in sources for name in source.names))
-    try:
-        height, width, *channels = settings["input_shape"]
-        settings["input_shape"] = (height, width, *(channels or native[2:]))
-        model = zoo.vit(**settings, num_classes=len(names))
-    except (TypeError, ValueError) as error:
-        given = f" (options: {options})" if options else ""
-        raise CheckpointError(f"{tensors.path}: {error}{given}") from None
+    height, width, *channels = settings["input_shape"]
+    settings["input_shape"] = (height, width, *(channels or native[2:]))
+    model = create_model(zoo.vit, tensors.path, {**settings, "num_classes": len(names)})
     assign(model, tensors, _resized(table, model, native), ignored, kept)
     size = tuple(model.input_shape[:2])
     return ImageClassifier(model, preprocessing.with_size(size), names)

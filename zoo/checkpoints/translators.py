@@ -4,6 +4,7 @@ import re
 
 import zoo
 from zoo.checkpoints import mapping
+from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, read_json
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
@@ -94,7 +95,7 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         "logits_bias": "final_logits_bias" in tensors,
         "epsilon": 1e-5,
     }
-    model = zoo.transformer(**settings)
+    model = create_model(zoo.transformer, tensors.path, settings)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
     assign(model, tensors, {**TABLE, **embeddings, **dict(table)}, ignored)
     return model
