@@ -42,7 +42,6 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         names = [str(index) for index in range(math.prod(tensors.shapes[head]))]
     names, is_new = head_classes(tensors, names, options)
     native, kept = settings["input_shape"], ()
-    settings = {**settings, **options}
     if is_new:
         # A trained normalization before the head stays, as in timm.
         norm = table.get("head_norm/gamma")
@@ -50,9 +49,13 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         kept = [f"{layer}/.*" for layer in heads]
         sources = [source for path, source in table.items() if path.split("/")[0] in heads]
         ignored = (*ignored, *(name for source in sources for name in source.names))
-    height, width, *channels = settings["input_shape"]
-    settings["input_shape"] = (height, width, *(channels or native[2:]))
-    model = create_model(zoo.vit, tensors.path, {**settings, "num_classes": len(names)})
+
+    def create(input_shape, **others):
+        height, width, *channels = input_shape
+        return zoo.vit(input_shape=(height, width, *(channels or native[2:])), **others)
+
+    settings = {**settings, **options, "num_classes": len(names)}
+    model = create_model(create, tensors.path, settings)
     assign(model, tensors, _resized(table, model, native), ignored, kept)
     size = tuple(model.input_shape[:2])
     return ImageClassifier(model, preprocessing.with_size(size), names)
