@@ -43,12 +43,8 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
     names, is_new = head_classes(tensors, names, options)
     native, kept = settings["input_shape"], ()
     if is_new:
-        # A trained normalization before the head stays, as in timm.
-        norm = table.get("head_norm/gamma")
-        heads = HEADS if norm and norm.names[0] in tensors else (*HEADS, "head_norm")
-        kept = [f"{layer}/.*" for layer in heads]
-        sources = [source for path, source in table.items() if path.split("/")[0] in heads]
-        ignored = (*ignored, *(name for source in sources for name in source.names))
+        kept, unused = _of_head(tensors, table)
+        ignored = (*ignored, *unused)
 
     def create(input_shape, **others):
         height, width, *channels = input_shape
@@ -119,6 +115,15 @@ def first_head_alone(table):
         for layer, factor in (("head", 2), ("distillation_head", 0))
         for name in ("kernel", "bias")
     }
+
+
+def _of_head(tensors, table):
+    """The variables of the head, as patterns, and the tensors that they would be made of."""
+    # A trained normalization before the head is no part of it, as in timm.
+    norm = table.get("head_norm/gamma")
+    heads = HEADS if norm and norm.names[0] in tensors else (*HEADS, "head_norm")
+    sources = [source for path, source in table.items() if path.split("/")[0] in heads]
+    return [f"{layer}/.*" for layer in heads], [name for source in sources for name in source.names]
 
 
 def _resized(table, model, native):
