@@ -42,17 +42,16 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         names = [str(index) for index in range(math.prod(tensors.shapes[head]))]
     names, is_new = head_classes(tensors, names, options)
     native, kept = settings["input_shape"], ()
-    settings = {**settings, **options}
     if is_new:
-        # A trained normalization before the head stays, as in timm.
-        norm = table.get("head_norm/gamma")
-        heads = HEADS if norm and norm.names[0] in tensors else (*HEADS, "head_norm")
-        kept = [f"{layer}/.*" for layer in heads]
-        sources = [source for path, source in table.items() if path.split("/")[0] in heads]
-        ignored = (*ignored, *(name for source in sources for name in source.names))
-    height, width, *channels = settings["input_shape"]
-    settings["input_shape"] = (height, width, *(channels or native[2:]))
-    model = create_model(zoo.vit, tensors.path, {**settings, "num_classes": len(names)})
+        kept, unused = _of_head(tensors, table)
+        ignored = (*ignored, *unused)
+
+    def create(input_shape, **others):
+        height, width, *channels = input_shape
+        return zoo.vit(input_shape=(height, width, *(channels or native[2:])), **others)
+
+    settings = {**settings, **options, "num_classes": len(names)}
+    model = create_model(create, tensors.path, settings)
     assign(model, tensors, _resized(table, model, native), ignored, kept)
     size = tuple(model.input_shape[:2])
     return ImageClassifier(model, preprocessing.with_size(size), names)
@@ -116,6 +115,15 @@ def first_head_alone(table):
         for layer, factor in (("head", 2), ("distillation_head", 0))
         for name in ("kernel", "bias")
     }
+
+
+def _of_head(tensors, table):
+    """The variables of the head, as patterns, and the tensors that they would be made of."""
+    # A trained normalization before the head is no part of it, as in timm.
+    norm = table.get("head_norm/gamma")
+    heads = HEADS if norm and norm.names[0] in tensors else (*HEADS, "head_norm")
+    sources = [source for path, source in table.items() if path.split("/")[0] in heads]
+    return [f"{layer}/.*" for layer in heads], [name for source in sources for name in source.names]
 
 
 def _resized(table, model, native):
