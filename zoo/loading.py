@@ -31,11 +31,6 @@ def load(path, **options):
     folder = pathlib.Path(path)
     if checkpoints.is_checkpoint(folder):
         return checkpoints.load(folder, **options)
-    if folder.is_file():
-        raise checkpoints.CheckpointError(
-            f"{folder} is no file of published weights, whose names end in "
-            f"{', '.join(checkpoints.FILES)}. Pass a run directory, or a folder as a whole."
-        )
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no file or folder {folder}.")
     classes = {
