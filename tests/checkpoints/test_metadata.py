@@ -84,7 +84,5 @@ def test_options_of_another_kind(tmp_path):
 
 
 def test_a_file_that_holds_no_weights(tmp_path):
-    with pytest.raises(
-        CheckpointError, match="config.json is no file of weights: these end in .safetensors"
-    ):
+    with pytest.raises(CheckpointError, match="config.json is no file of weights: these end"):
         zoo.load(timm(tmp_path) / "config.json")

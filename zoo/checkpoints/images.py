@@ -47,6 +47,8 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         ignored = (*ignored, *unused)
 
     def create(input_shape, **others):
+        if not isinstance(input_shape, (tuple, list)) or len(input_shape) not in (2, 3):
+            raise ValueError(f"input_shape must be (H, W, C). Received: {input_shape!r}")
         height, width, *channels = input_shape
         return zoo.vit(input_shape=(height, width, *(channels or native[2:])), **others)
 
