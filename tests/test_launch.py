@@ -127,6 +127,7 @@ def test_gpus_are_shared_out(monkeypatch):
     assert launching._gpu_shares(2) == [{}, {}]
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named():
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]

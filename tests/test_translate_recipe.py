@@ -135,6 +135,7 @@ def test_a_file_of_pairs_with_other_settings(corpus, tmp_path, capsys):
     assert translator.model.shared == "target" and translator.model.norm == "post"
 
 
+@pytest.mark.slow
 def test_two_files(corpus, tmp_path):
     pairs = [line.split("\t")[:2] for line in corpus.read_text().splitlines() if "\t" in line]
     files = {}

@@ -36,12 +36,13 @@ def small_classifier(**settings):
     return ImageClassifier(model, preprocessing, ["cat", "dog", "n\u00fc"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
         {"pool": "mean", "num_registers": 2, "norm": "post", "dtype": "mixed_bfloat16"},
-        pytest.param({"pool": "mean", "num_registers": 2, "norm": "post"}, marks=pytest.mark.slow),
-        pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.slow),
+        {"pool": "mean", "num_registers": 2, "norm": "post"},
+        {"dtype": "mixed_bfloat16"},
     ],
     ids=str,
 )

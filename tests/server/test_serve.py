@@ -112,6 +112,7 @@ def test_limits_that_make_no_sense(home):
         serve([home / "toy"], max_body=2, max_bodies=1)
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_served(home, tmp_path):
     with pytest.raises(ServerError, match="contains no SavedModel"):
         serve([home / "toy", tmp_path], port=0)

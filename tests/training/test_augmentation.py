@@ -230,7 +230,7 @@ def test_mix_and_cutmix_probability():
     assert 0.6 * 0.25 * 0.7 < cut.mean() < 0.6 * 0.25 * 1.2
 
 
-@pytest.mark.parametrize("drop_remainder", [True, False])
+@pytest.mark.parametrize("drop_remainder", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_in_a_dataset(drop_remainder):
     images, labels = batch(20)
     settings = Augmentation()

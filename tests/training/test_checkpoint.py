@@ -161,6 +161,7 @@ def test_resumed_is_uninterrupted(whole, tmp_path):
     assert [row["epoch"] for row in history(tmp_path)] == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16", "bfloat16"])
 def test_in_16_bits_too(tmp_path, policy):
     (tmp_path / "whole").mkdir()
