@@ -114,6 +114,7 @@ def test_scores():
     assert scores(["la casa roja de Ana"], ["la casa roja de Ana"])["bleu"] == pytest.approx(100)
 
 
+@pytest.mark.slow
 def test_a_file_of_pairs_with_other_settings(corpus, tmp_path, capsys):
     config = dataclasses.replace(
         CONFIG,

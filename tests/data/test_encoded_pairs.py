@@ -116,6 +116,7 @@ def test_nothing_to_encode(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path):
     """200,000 pairs: 70 MB as Python strings; their lengths, kept in memory, are 3.2 MB."""
     letters = "abcdefghijklmnopqrst"

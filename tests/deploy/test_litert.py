@@ -25,9 +25,14 @@ def random_images(classifier, count):
     "options",
     [
         {"num_registers": 2, "layer_scale": 0.3},
-        {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
-        {"make": zoo.resnet},
-        {"attention": "linear", "positions": "rotary"},
+        *(
+            pytest.param(settings, marks=pytest.mark.slow)
+            for settings in (
+                {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
+                {"make": zoo.resnet},
+                {"attention": "linear", "positions": "rotary"},
+            )
+        ),
         {"attention": "blockwise", "positions": "relative", "image": (24, 24, 3), "patch_size": 1},
     ],
 )

@@ -45,9 +45,14 @@ def random_images(classifier, count):
     "options",
     [
         {"num_registers": 2, "layer_scale": 0.3},
-        {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
-        {"make": zoo.resnet},
-        {"attention": "linear", "positions": "rotary"},
+        *(
+            pytest.param(settings, marks=pytest.mark.slow)
+            for settings in (
+                {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
+                {"make": zoo.resnet},
+                {"attention": "linear", "positions": "rotary"},
+            )
+        ),
         {"attention": "blockwise", "positions": "relative", "image": (24, 24, 3), "patch_size": 1},
     ],
 )
@@ -145,6 +150,7 @@ def assert_is_described(model, signature):
         assert {t.name: (t.type, t.shape) for t in tensors} == described
 
 
+@pytest.mark.slow
 def test_int8(tmp_path):
     """Smaller by far, a little different, and in 8 bits indeed."""
     classifier = small_classifier(embed_dim=64, ff_dim=256, num_layers=1)
