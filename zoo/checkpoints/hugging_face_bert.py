@@ -50,9 +50,8 @@ def load(folder, config, tensors, options):
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     tensors = tensors.renamed(_renamed)
     settings["pooler"] = "pooler.dense.weight" in tensors
-    classes = _num_classes(folder, config, tensors, options)
-    names = class_names(folder, config) if classes else []
-    names, is_new = head_classes(tensors, names, options)
+    has_head = _num_classes(folder, config, tensors, options) > 0
+    names, is_new = head_classes(tensors, class_names(folder, config) if has_head else [], options)
     tokenizer, special = bert_wordpiece(folder, settings["vocab_size"])
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
     ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())

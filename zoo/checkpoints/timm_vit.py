@@ -42,9 +42,7 @@ def load(tensors, config, options):
     settings["num_heads"] = config.get("num_heads", HEADS.get(settings["embed_dim"]))
     if not options.get("num_heads", settings["num_heads"]):
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
-    is_imagenet = (
-        len(tokens) == 2 or settings["layer_scale"] is not None
-    )  # distilled DeiT; DeiT III, DINOv2
+    is_imagenet = len(tokens) == 2 or settings["layer_scale"] is not None  # DeiT, DeiT III, DINOv2
     images = preprocessing(tensors.path, config, settings["input_shape"], is_imagenet)
     classes = config.get("label_names")
     return vit_classifier(tensors, table, settings, images, options, classes, ["mask_token"])
