@@ -76,6 +76,16 @@ def _without_xla(request, monkeypatch):
         monkeypatch.setattr(search, "JIT_COMPILE", False)
 
 
+@pytest.fixture
+def same_policy():
+    """A recipe sets the precision of the process; other tests want it back."""
+    import keras
+
+    policy = keras.config.dtype_policy()
+    yield
+    keras.config.set_dtype_policy(policy)
+
+
 def _resident():
     """Bytes of memory of this process; 0 where the system does not say."""
     path = pathlib.Path("/proc/self/statm")

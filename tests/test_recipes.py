@@ -9,7 +9,6 @@ import pathlib
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -45,12 +44,7 @@ def run(*arguments):
     )
 
 
-@pytest.fixture(autouse=True)
-def same_policy():
-    """A recipe sets the precision of the process; other tests want it back."""
-    policy = keras.config.dtype_policy()
-    yield
-    keras.config.set_dtype_policy(policy)
+pytestmark = pytest.mark.usefixtures("same_policy")
 
 
 def rows_of(path):

@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import json
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -27,12 +26,7 @@ CONFIG = dataclasses.replace(
 )
 
 
-@pytest.fixture(autouse=True)
-def same_policy():
-    """A recipe sets the precision of the process; other tests need the old one."""
-    policy = keras.config.dtype_policy()
-    yield
-    keras.config.set_dtype_policy(policy)
+pytestmark = pytest.mark.usefixtures("same_policy")
 
 
 def predictions(folder):

@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import json
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -33,12 +32,7 @@ CONFIG = dataclasses.replace(
 )
 
 
-@pytest.fixture(autouse=True)
-def same_policy():
-    """A recipe sets the precision of the process; other tests want it back."""
-    policy = keras.config.dtype_policy()
-    yield
-    keras.config.set_dtype_policy(policy)
+pytestmark = pytest.mark.usefixtures("same_policy")
 
 
 @pytest.fixture(scope="module")
