@@ -13,6 +13,7 @@ IGNORED = (r"cls\..*", r"embeddings\.position_ids")
 HEADS = (r"classifier\..*", r"qa_outputs\..*")
 BLOCK = "encoder.layer.{i}."
 QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]
+DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
 TABLE = {
     "token_embedding/embeddings": same("embeddings.word_embeddings.weight"),
     "token_positions/embeddings": same("embeddings.position_embeddings.weight"),
@@ -21,9 +22,7 @@ TABLE = {
     **dense("encoder_{i}/attention/qkv", *QKV),
     **dense("encoder_{i}/attention/output_projection", f"{BLOCK}attention.output.dense"),
     **norm("encoder_{i}/attention_norm", f"{BLOCK}attention.output.LayerNorm"),
-    **feed_forward(
-        "encoder_{i}/feed_forward", f"{BLOCK}intermediate.dense", f"{BLOCK}output.dense"
-    ),
+    **feed_forward("encoder_{i}/feed_forward", *DENSE),
     **norm("encoder_{i}/feed_forward_norm", f"{BLOCK}output.LayerNorm"),
     **dense("pooler_layer", "pooler.dense"),
     **dense("head", "classifier"),

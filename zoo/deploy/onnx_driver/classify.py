@@ -111,8 +111,11 @@ class Classifier:
 
         if (rows, columns) != (image.height, image.width):
             if self._resizing["interpolation"] == "bicubic":
-                image = image.resize((columns, image.height), Image.Resampling.BICUBIC)
-                image = image.resize((columns, rows), Image.Resampling.BICUBIC)
+                # In the order of Pillow 13, whichever version is installed.
+                rows_first = image.height - rows > 2 * max(0, image.width - columns)
+                first = (image.width, rows) if rows_first else (columns, image.height)
+                for size in (first, (columns, rows)):
+                    image = image.resize(size, Image.Resampling.BICUBIC)
             else:
                 # As float, so that Pillow does not round between the two directions.
                 channels = [
