@@ -40,7 +40,7 @@ class Config(ImageSettings):
     """Drop rate of the last block; it increases linearly from 0 at the first block."""
     pool: Literal["cls", "mean"] = "cls"
     """Input of the head: the class token, or the mean of the patches."""
-    positions: Literal["learned", "relative", "rotary"] = "learned"
+    positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
     """Kind of positions."""
     attention: Literal["softmax", "linear", "blockwise"] = "softmax"
     """Linear attention, or softmax attention in less memory, for long sequences of patches."""
@@ -69,6 +69,8 @@ class Config(ImageSettings):
     """Number of times an image occurs in its batch, each with a different augmentation."""
     crop_padding: int = 4
     """Pixels by which a crop may be shifted."""
+    min_crop_area: float | None = None
+    """Least share of an image that a random crop covers, which is then resized; none by default."""
     flip_probability: float = 0.5
     """Probability that an image is flipped left to right."""
     randaugment_num_ops: int = 2
@@ -91,8 +93,10 @@ class Config(ImageSettings):
             **dict.fromkeys(("epochs", "batch_size", "repeats", "blocks_per_stage"), 1),
             **dict.fromkeys(("warmup_fraction", "weight_decay", "label_smoothing"), 0),
             **dict.fromkeys(("learning_rate", "clip_norm", "ema_momentum"), 0),
+            "min_crop_area": 0.01,
         }
-        most = {"label_smoothing": 1, "ema_momentum": 1, "warmup_fraction": 1}
+        most = dict.fromkeys(("label_smoothing", "ema_momentum", "warmup_fraction"), 1)
+        most["min_crop_area"] = 1
         check_limits(self, least, most)
 
 
@@ -126,7 +130,8 @@ def main(config):
     from zoo.training.optimizers import adamw
 
     run = ImageRun(config)
-    data, augment = config.load_data(), augmentation(config)
+    data = config.load_data(streamed=config.min_crop_area is not None)
+    augment = augmentation(config)
     steps = steps_per_epoch(data.train, config.batch_size)
     with run.scope():
         model = build(config, data)
@@ -149,6 +154,7 @@ def main(config):
         augment=augment,
         label_smoothing=config.label_smoothing,
         repeats=config.repeats,
+        min_crop_area=config.min_crop_area,
     )
 
 

@@ -7,16 +7,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from zoo.data import images
-from zoo.data.images import (
-    DataError,
-    digits,
-    folder_classes,
-    image_folder,
-    tfds_classes,
-    tfds_images,
-)
+from zoo.data import tfds_images as tfds_module
+from zoo.data.image_folder import folder_classes, image_folder
+from zoo.data.images import StreamedImages, digits
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
+from zoo.data.tfds_images import tfds_classes, tfds_images
+from zoo.errors import DataError
 
 RGB = ImagePreprocessing((8, 8), 3, (0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
 GREY = ImagePreprocessing((8, 8), 1, (0.5,), (0.2,))
@@ -214,16 +210,27 @@ def test_an_unreadable_image_is_skipped_and_named(folder):
     assert "red/0.png" in line.replace("\\", "/")
 
 
-def test_images_that_do_not_fit_in_memory_are_read_when_needed(folder, monkeypatch):
-    expected = image_folder(folder, (8, 8))
-    monkeypatch.setattr("zoo.data.images._MEMORY_LIMIT", 1)
-    streamed = image_folder(folder, (8, 8))
-    assert streamed.train.pixels.dtype.kind == "U"
-    assert streamed.preprocessing() == expected.preprocessing()
-    for indices in ([3], [0, 17, 5]):
-        in_graph = tf.function(streamed.train.reader())
-        for found, known in zip(in_graph(tf.constant(indices)), expected.train.reader()(indices)):
-            np.testing.assert_array_equal(found, known)
+@pytest.mark.parametrize("limit", [1, 2**29])
+def test_many_images_are_read_when_needed(folder, prepared, monkeypatch, limit):
+    """Those of a folder and those in the record files of TFDS, in the same order."""
+    for find in (
+        lambda **options: image_folder(folder, (8, 8), **options),
+        lambda **options: tfds_images("two_colours", prepared, (8, 8), **options),
+        lambda **options: tfds_images("two_colours", prepared, (8, 8), train_examples=5, **options),
+    ):
+        expected = find()
+        monkeypatch.setattr("zoo.data.images._MEMORY_LIMIT", limit)
+        streamed = find(streamed=limit > 1)
+        monkeypatch.undo()
+        assert isinstance(streamed.train, StreamedImages) and len(streamed.test) == len(
+            expected.test
+        )
+        found, known = streamed.preprocessing(), expected.preprocessing()
+        assert (found.mean, found.std) == (known.mean, known.std)
+        for part, whole in zip(streamed[:2], expected[:2]):
+            pixels, labels = part.sample(len(whole))
+            np.testing.assert_array_equal(pixels, whole.pixels)
+            np.testing.assert_array_equal(labels, whole.labels)
 
 
 def test_bad_folders(folder, tmp_path):
@@ -298,10 +305,10 @@ def test_the_classes_of_cifar10_have_names(tmp_path):
     import tensorflow_datasets as tfds
 
     builder = tfds.builder("cifar10", data_dir=tmp_path)
-    names = images._class_names(builder)
+    names = tfds_module._class_names(builder)
     assert len(names) == 10 and names[0] == "airplane" and names[9] == "truck"
     builder.info.features["label"].names = list("abcdefghij")
-    assert images._class_names(builder) == list("abcdefghij")  # its own go before
+    assert tfds_module._class_names(builder) == list("abcdefghij")  # its own go before
 
 
 def test_bad_tfds_data(tmp_path, monkeypatch):

@@ -1,17 +1,19 @@
-"""Batches: every image once an epoch, a pure function of seed and step, soft labels."""
+"""Batches: every image once an epoch, a pure function of seed, step and row, soft labels."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from zoo.data import pipeline
+from zoo.data.image_folder import image_folder
 from zoo.data.images import Images
-from zoo.data.preprocessing import ImagePreprocessing
-from zoo.errors import UserError
+from zoo.data.random_crop import random_resized_crop
+from zoo.data.worker_batches import worker_rows
+from zoo.errors import DataError, UserError
 from zoo.training.augmentation import Augmentation
 
 COUNT, CLASSES = 50, 5
-PREPROCESSING = ImagePreprocessing((4, 4), 1, (0.0,), (1.0,))
 # each image holds its own number, so that it can be recognised in a batch
 IMAGES = Images(
     np.arange(COUNT, dtype=np.uint8)[:, None, None, None].repeat(4, 1).repeat(4, 2),
@@ -21,12 +23,12 @@ IMAGES = Images(
 
 def batches(count=10, batch_size=10, **options):
     """The first `count` batches; five of 10 images are an epoch."""
-    dataset = pipeline.training_batches(IMAGES, PREPROCESSING, CLASSES, batch_size, **options)
+    dataset = pipeline.training_batches(IMAGES, CLASSES, batch_size, **options).whole()
     return [tuple(t.numpy() for t in batch) for batch in dataset.take(count)]
 
 
 def numbers(batch):
-    return np.round(batch[0][:, 0, 0, 0] * 255).astype(int)
+    return batch[0][:, 0, 0, 0].astype(int)
 
 
 def test_an_epoch_has_every_image_once_and_another_order_than_the_last():
@@ -56,7 +58,7 @@ def test_a_later_start_continues_the_run():
 
 
 def test_parts_are_the_batch_in_order():
-    parts = pipeline.training_batches(IMAGES, PREPROCESSING, CLASSES, 10, accumulation=5)
+    parts = pipeline.training_batches(IMAGES, CLASSES, 10, accumulation=5).whole()
     for part, batch in zip(parts.take(2), batches(2)):
         assert len(part) == 5
         for found, expected in zip(zip(*part), batch):
@@ -79,31 +81,127 @@ def test_label_smoothing():
 
 
 def test_shapes_are_known_to_the_model():
-    dataset = pipeline.training_batches(IMAGES, PREPROCESSING, CLASSES, 10)
-    images, labels, weights = dataset.element_spec
+    images, labels, weights = pipeline.training_batches(IMAGES, CLASSES, 10).whole().element_spec
     assert images.shape[1:] == (4, 4, 1)
     assert labels.shape[1:] == (CLASSES,)
     assert weights.shape[1:] == ()
-    assert images.dtype == labels.dtype == weights.dtype == tf.float32
+    assert images.dtype == tf.uint8 and labels.dtype == weights.dtype == tf.float32
 
 
 def test_test_batches_are_all_images_in_order():
-    dataset = pipeline.test_batches(IMAGES, PREPROCESSING, CLASSES, 16)
-    found = np.concatenate([numbers((batch[0].numpy(),)) for batch in dataset])
+    tested = pipeline.test_batches(IMAGES, CLASSES, 16)
+    batches = [tuple(t.numpy() for t in batch) for batch in tested.whole()]
+    found = np.concatenate([numbers(batch)[batch[2] > 0] for batch in batches])
     np.testing.assert_array_equal(found, np.arange(COUNT))
-    assert len(dataset) == 4
+    assert len(batches) == tested.num_batches == 4
 
 
 def test_weights_make_means_of_sums():
     """Over a batch in training; over all images, on the mean of the batches, in a test."""
     for _, _, weights in batches(batch_size=7, count=2):
         np.testing.assert_allclose(weights, np.full(7, 1 / 7), rtol=1e-6)
-    tested = [w.numpy() for _, _, w in pipeline.test_batches(IMAGES, PREPROCESSING, CLASSES, 16)]
-    assert [len(w) for w in tested] == [16, 16, 16, 2]
-    np.testing.assert_allclose(np.concatenate(tested) / len(tested), 1 / COUNT, rtol=1e-6)
+    tested = [w.numpy() for _, _, w in pipeline.test_batches(IMAGES, CLASSES, 16).whole()]
+    assert [np.count_nonzero(w) for w in tested] == [16, 16, 16, 2]
+    weights = np.concatenate(tested)
+    np.testing.assert_allclose(weights[weights > 0] / len(tested), 1 / COUNT, rtol=1e-6)
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, 51])
 def test_a_bad_batch_size_is_refused(batch_size):
     with pytest.raises(UserError, match=f"from 1 to .* 50. Received: {batch_size}"):
         pipeline.steps_per_epoch(IMAGES, batch_size)
+
+
+def parts_of(batches, workers, replicas, count):
+    """The first `count` batches as the replicas of all workers get them: [batch][replica][part]."""
+    found = []
+    for worker in range(workers):
+        context = tf.distribute.InputContext(workers, worker, replicas)
+        own = replicas // workers
+        parts = list(batches.parts(context).take(count * own).as_numpy_iterator())
+        found.append([parts[own * batch : own * (batch + 1)] for batch in range(count)])
+    return [[part for worker in found for part in worker[batch]] for batch in range(count)]
+
+
+@pytest.mark.parametrize("workers, replicas", [(1, 2), (2, 2), (2, 6), (3, 3)])
+@pytest.mark.parametrize("options", [{}, {"accumulation": 2}, {"min_crop_area": 0.3}])
+def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options):
+    """To the bit: what is drawn for a row, and whom it is mixed with, depends on its number."""
+    # a batch of 44 has two whole groups and a part of one
+    augment = Augmentation(randaugment_probability=1.0, erase_probability=0.5)
+    images = Images(np.random.default_rng(0).integers(0, 256, (50, 6, 5, 3), "u1"), IMAGES.labels)
+    batches = pipeline.training_batches(images, CLASSES, 44, augment, repeats=3, **options)
+    whole = list(batches.whole().take(2).as_numpy_iterator())
+    for expected, parts in zip(whole, parts_of(batches, workers, replicas, 2), strict=True):
+        if "accumulation" not in options:
+            expected, parts = (expected,), [(part,) for part in parts]
+        for turn, batch in enumerate(expected):
+            pixels, labels, weights = (np.concatenate(t) for t in zip(*(p[turn] for p in parts)))
+            real = weights > 0
+            for found, known in zip((pixels[real], labels[real], weights[real]), batch):
+                np.testing.assert_array_equal(found, known)
+
+
+def test_a_worker_computes_few_other_rows():
+    for workers, group in ((1, 16), (4, 16), (4, 1)):
+        rows = [
+            worker_rows(128, tf.distribute.InputContext(workers, index, workers), group=group)
+            for index in range(workers)
+        ]
+        assert [len(own.numbers) for own in rows] == [128 // workers] * workers
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """40 photographs of different sizes, of two classes; their brightness tells their number."""
+    for number in range(40):
+        pixels = np.full((20 + number, 60 - number, 3), 6 * number, np.uint8)
+        path = tmp_path / "train" / "ab"[number % 2] / f"{number:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return tmp_path
+
+
+def test_images_that_cannot_be_read_have_no_weight(folder, capsys):
+    """They are met in a batch; the other rows are what they would have been."""
+    options = {"augment": Augmentation(mix_probability=0.0), "min_crop_area": 0.2, "seed": 4}
+    data = image_folder(folder, (8, 8), streamed=True)
+    batches = pipeline.training_batches(data.train, 2, 12, **options)
+    before = list(batches.whole().take(3).as_numpy_iterator())
+    lost = folder / "train" / "a" / "10.jpg"
+    lost.write_bytes(lost.read_bytes()[:150])
+    after = list(batches.whole().take(3).as_numpy_iterator())
+    found = 0
+    for old, new in zip(before, after):
+        good = new[2] > 0
+        found += (~good).sum()
+        for known, values in zip(old, new):
+            np.testing.assert_array_equal(values[good], known[good])
+    assert found == 1 and (new[0].dtype == np.uint8)
+    [message] = data.train.skipped.values()
+    assert "10.jpg cannot be read" in message and message in capsys.readouterr().out
+
+
+def test_a_folder_of_unreadable_images_ends_training(folder):
+    data = image_folder(folder, (8, 8), streamed=True)
+    for path in folder.rglob("*.jpg"):
+        path.write_bytes(b"oops")
+    with pytest.raises(tf.errors.OpError, match="images cannot be read, the last: .*jpg"):
+        next(iter(pipeline.training_batches(data.train, 2, 12).whole()))
+    with pytest.raises(DataError, match="of 36 images cannot be read"):
+        data.train.check()
+
+
+def test_random_crops_are_parts_of_the_image(folder):
+    """Of a ramp from 0 to 200, a part is a ramp of at least its share."""
+    ramp = np.linspace(0, 200, 90)[None, :, None].repeat(70, 0).repeat(3, 2).astype(np.uint8)
+    Image.fromarray(ramp).save(folder / "ramp.jpg", quality=95)
+    data = tf.io.read_file(str(folder / "ramp.jpg"))
+    for image in (data, tf.io.encode_png(ramp), tf.constant(ramp)):
+        crops = [random_resized_crop(image, [0, s], (12, 10), 3, 0.25).numpy() for s in range(30)]
+        spans = np.array([float(c[6, -1, 0]) - float(c[6, 0, 0]) for c in crops])
+        assert all(crop.shape == (12, 10, 3) for crop in crops)
+        assert 40 < spans.min() < 100 and 120 < spans.max() <= 200
+    # the part of a JPEG is that of its pixels, but for the losses of the format
+    found = random_resized_crop(data, [0, 0], (12, 10), 3, 0.25)
+    np.testing.assert_allclose(crops[0].astype(float), found, atol=9)

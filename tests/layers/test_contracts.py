@@ -101,6 +101,9 @@ CASES = {
         [np.stack([_POSITIONS, _POSITIONS[::-1]], axis=-1)],
         [(1,)],
     ),
+    "SinusoidalGridPositions": Case(
+        lambda **k: L.SinusoidalGridPositions((2, 2), **k), [_array(_B, 4, 8)], [(1,)]
+    ),
     "SinusoidalPositions": Case(
         lambda **k: L.SinusoidalPositions("halves", 100.0, 3, **k), [_SEQUENCE], [(1,)]
     ),

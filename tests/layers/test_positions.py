@@ -6,7 +6,12 @@ import pytest
 from keras import ops
 
 import zoo
-from zoo.layers import LearnedPositions, SinusoidalPositions, sinusoidal_positions
+from zoo.layers import (
+    LearnedPositions,
+    SinusoidalGridPositions,
+    SinusoidalPositions,
+    sinusoidal_positions,
+)
 
 
 def numpy(tensor):
@@ -42,6 +47,24 @@ def test_a_later_start_continues_the_positions():
     layer, zeros = SinusoidalPositions(), np.zeros((2, 3, 8), "float32")
     whole = numpy(sinusoidal_positions(8, 8))
     np.testing.assert_allclose(numpy(layer(zeros, start=5)), [whole[5:]] * 2, atol=1e-6)
+
+
+def test_positions_of_a_grid_are_those_of_beyer_et_al():
+    """Each patch from its row y and column x: [sin(x w), cos(x w), sin(y w), cos(y w)]."""
+    frequencies = 10_000.0 ** -np.linspace(0, 1, 4)
+    expected = [
+        np.concatenate([wave(place * frequencies) for place in (x, y) for wave in (np.sin, np.cos)])
+        for y in range(3)
+        for x in range(5)
+    ]
+    layer, zeros = SinusoidalGridPositions((3, 5)), np.zeros((2, 15, 16), "float32")
+    np.testing.assert_allclose(numpy(layer(zeros)), [expected] * 2, atol=1e-6)
+    np.testing.assert_allclose(
+        numpy(SinusoidalGridPositions((8, 8))(zeros, grid=(3, 5)))[0], expected, atol=1e-6
+    )
+    for width in (4, 10):
+        with pytest.raises(ValueError, match="multiple of 4, and at least 8"):
+            SinusoidalGridPositions((1, 1))(np.zeros((1, 1, width), "float32"))
 
 
 def test_a_sequence_takes_the_first_positions():

@@ -89,18 +89,19 @@ def vit(
         else:
             model = model(data.input_shape, 10)
         model.build((None, *data.input_shape))
-        trainer = Trainer(model)
+        trainer = Trainer(model, preprocessing.normalise)
         trainer.compile(
             adamw(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
             loss(from_logits=True, reduction="sum"),
             [keras.metrics.CategoricalAccuracy(name="accuracy")],
             jit_compile,
         )
-    # mixing shares images within the batch: it has to be the whole batch
     augment = Augmentation(crop_padding=1, flip_probability=0.0, randaugment_num_ops=0)
     train = pipeline.training_batches(
-        data.train, preprocessing, 10, batch_size, augment, label_smoothing=0.1, seed=3
+        data.train, 10, batch_size, augment, label_smoothing=0.1, seed=3
     )
+    if halves or overflow:
+        train = train.whole()  # a data set of the user's own, which every worker computes
     if halves:
         half = batch_size // 2 + 1  # of two sizes, which differ
         train = train.map(
@@ -109,7 +110,7 @@ def vit(
     if overflow:
         train = train.enumerate().map(lambda step, batch: _mark(step, *batch))
     # 360 images: the last batch is of 9
-    return trainer, train, pipeline.test_batches(data.test, preprocessing, 10, 27)
+    return trainer, train, pipeline.test_batches(data.test, 10, 27)
 
 
 def _mark(step, images, labels, weights):

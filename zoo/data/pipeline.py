@@ -1,11 +1,17 @@
-"""Input pipeline for images: each batch is a pure function of the seed and the step.
+"""Input pipeline for images: each row of a batch is a pure function of the seed and its place.
 
-Axes: B batch, H image height, W image width, C channels, K classes.
+Axes: B rows of a batch, b rows that a worker computes, H image height, W image width, C channels,
+K classes.
 """
 
+import numpy as np
 import tensorflow as tf
 
+from zoo.data.images import Images
+from zoo.data.random_crop import random_resized_crop
+from zoo.data.worker_batches import WorkerBatches, of_each_replica, worker_rows
 from zoo.errors import UserError
+from zoo.training.rand_augment import Rows
 
 
 def steps_per_epoch(images, batch_size):
@@ -24,7 +30,6 @@ def steps_per_epoch(images, batch_size):
 
 def training_batches(
     images,
-    preprocessing,
     num_classes,
     batch_size,
     augment=None,
@@ -33,19 +38,19 @@ def training_batches(
     seed=0,
     first_step=0,
     accumulation=1,
+    min_crop_area=None,
 ):
-    """Returns an infinite data set of shuffled, augmented and normalised batches.
+    """Returns shuffled and augmented batches without end.
 
-    Every epoch has ``len(images) // batch_size`` batches. A batch depends only on `seed` and its
-    step, so a resumed run sees the same batches as an uninterrupted one.
+    Every epoch has ``len(images) // batch_size`` batches. A row of a batch depends only on `seed`,
+    its step and its number, so a resumed run sees the same batches as an uninterrupted one, and any
+    number of workers computes the same rows. An image that cannot be read has weight 0.
 
     Args:
-        images: `zoo.data.images.Images`.
-        preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
+        images: `zoo.data.images.Images` or `StreamedImages`.
         num_classes: K.
         batch_size: B.
-        augment: function of (images float32 [B, H, W, C] in 0..255, one-hot labels, seed [2]), such
-            as `zoo.training.augmentation.Augmentation`; none by default.
+        augment: `zoo.training.augmentation.Augmentation`; none by default.
         label_smoothing: share of each label spread over all classes (Szegedy et al. 2015, section
             7).
         repeats: number of times an image occurs in its batch, each with a different augmentation;
@@ -55,51 +60,152 @@ def training_batches(
         first_step: step of the first batch, counted from the beginning of the run.
         accumulation: number of parts of a batch, which must divide `batch_size`; their gradients
             are summed, which takes less memory.
+        min_crop_area: see `random_resized_crop`; no such crops by default.
 
     Returns:
-        `tf.data.Dataset` of (images float32 [B, H, W, C], soft labels float32 [B, K], weights
-        float32 [B]), or of tuples of such parts if `accumulation` is greater than 1. The weights
-        are 1 / B, so a summed loss is the mean over the batch.
+        `WorkerBatches` of (images uint8 [B, H, W, C], soft labels float32 [B, K], weights float32
+        [B]), or of tuples of such parts if `accumulation` is greater than 1. The weights are 1 / B,
+        so a summed loss is the mean over the batch.
     """
-    read, count, steps = images.reader(), len(images), steps_per_epoch(images, batch_size)
+    count, steps = len(images), steps_per_epoch(images, batch_size)
 
-    def order(epoch):
-        shuffled = tf.random.experimental.stateless_shuffle(
-            tf.range(count), seed=tf.stack([tf.cast(seed, tf.int64), epoch])
-        )
-        return tf.data.Dataset.from_tensor_slices(
-            tf.repeat(shuffled, repeats)[: steps * batch_size]
-        )
+    def parts(context):
+        rows = worker_rows(batch_size, context, accumulation, getattr(augment, "group", 1))
+        places = _apart(batch_size, repeats)[rows.numbers]
 
-    def batch(step, indices):
-        pixels, labels = read(indices)
-        pixels, labels = tf.cast(pixels, tf.float32), tf.one_hot(labels, num_classes)
-        if augment is not None:
-            pixels, labels = augment(pixels, labels, tf.stack([seed, tf.cast(step, tf.int32)]))
-        labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
-        return preprocessing.normalise(pixels), labels, tf.fill([batch_size], 1.0 / batch_size)
+        def epoch_of(epoch):
+            shuffled = tf.random.experimental.stateless_shuffle(
+                tf.range(count, dtype=tf.int64), seed=tf.stack([tf.cast(seed, tf.int64), epoch])
+            )
+            first = tf.where(epoch == first_step // steps, first_step % steps, 0)
+            return tf.data.Dataset.range(tf.cast(first, tf.int64), steps).map(
+                lambda step: (
+                    epoch * steps + step,
+                    tf.gather(shuffled, (step * batch_size + places) // repeats),
+                )
+            )
 
-    indices = tf.data.Dataset.counter(first_step // steps).flat_map(order)
-    indices = indices.batch(batch_size, drop_remainder=True).skip(first_step % steps)
-    batches = indices.enumerate(first_step).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
-    if accumulation > 1:
-        batches = batches.map(lambda *it: tuple(zip(*(tf.split(t, accumulation) for t in it))))
-    return batches.prefetch(tf.data.AUTOTUNE)
+        def crop(image, step, row):
+            own = tf.random.fold_in(tf.stack([seed, tf.cast(step, tf.int32)]), row)
+            size, channels = images.image_shape[:2], images.image_shape[2]
+            return random_resized_crop(image, own, size, channels, min_crop_area)
+
+        def batch(step, pixels, labels, readable):
+            labels = tf.one_hot(labels, num_classes)
+            if augment is not None:
+                step = tf.stack([seed, tf.cast(step, tf.int32)])
+                augmented = Rows(tf.constant(rows.numbers), batch_size)
+                pixels, labels = augment(pixels, labels, step, augmented)
+            labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
+            return rows.split(pixels, labels, readable / batch_size)
+
+        chosen = tf.data.Dataset.counter(first_step // steps).flat_map(epoch_of)
+        crop = None if min_crop_area is None else crop
+        batches = _read(images, chosen, rows.numbers, crop).map(batch, tf.data.AUTOTUNE)
+        return of_each_replica(_weighted(batches, rows), rows).prefetch(tf.data.AUTOTUNE)
+
+    return WorkerBatches(parts)
 
 
-def test_batches(images, preprocessing, num_classes, batch_size):
-    """Returns all images in order, in normalised batches with one-hot labels and weights.
+def test_batches(images, num_classes, batch_size):
+    """Returns all images in order, in batches with one-hot labels and weights.
 
     The weights are number of batches / number of images: with a summed loss, the mean over the
-    batches, which Keras reports, is then the mean over all images.
+    batches, which Keras reports, is then the mean over all images. The last batch is filled with
+    rows of weight 0. For arguments and return value see `training_batches`.
+    """
+    batch_size = min(batch_size, len(images))
+    steps = -(-len(images) // batch_size)
+
+    def parts(context):
+        rows = worker_rows(batch_size, context)
+
+        def numbers(step):
+            wanted = step * batch_size + tf.cast(rows.numbers, tf.int64)
+            return wanted, tf.minimum(wanted, len(images) - 1)
+
+        def batch(wanted, pixels, labels, readable):
+            weights = tf.where(wanted < len(images), readable * steps / len(images), 0.0)
+            return rows.split(pixels, tf.one_hot(labels, num_classes), weights)
+
+        chosen = tf.data.Dataset.range(steps).map(numbers)
+        batches = _read(images, chosen, rows.numbers).map(batch, tf.data.AUTOTUNE)
+        return of_each_replica(_weighted(batches, rows), rows).prefetch(tf.data.AUTOTUNE)
+
+    return WorkerBatches(parts, steps)
+
+
+def _apart(batch_size, repeats):
+    """A place in the order of an epoch for each row, so that the repeats of an image are apart."""
+    return np.concatenate([np.arange(turn, batch_size, repeats) for turn in range(repeats)])
+
+
+def _weighted(batches, rows):
+    """Rows that are repeated for want of others get weight 0."""
+
+    def weighted(*batch):
+        parts = batch if isinstance(batch[0], tuple) else (batch,)
+        parts = [
+            (pixels, labels, weights * rows.weights[:, index])
+            for index, (pixels, labels, weights) in enumerate(parts)
+        ]
+        return parts[0] if len(parts) == 1 else tuple(parts)
+
+    return batches.map(weighted)
+
+
+def _read(images, chosen, rows, crop=None):
+    """Reads the images of each batch.
+
+    Args:
+        images: `Images` or `StreamedImages`.
+        chosen: data set of (anything, numbers of images int64 [b]).
+        rows: int32 [b], the rows of the batch.
+        crop: function of (image, the first of `chosen`, row) -> uint8 [H, W, C].
+
+    Returns:
+        Data set of (the first of `chosen`, uint8 [b, H, W, C], labels int32 [b], float32 [b]: 1, or
+        0 if an image cannot be read).
     """
     read = images.reader()
-    weight = -(-len(images) // batch_size) / len(images)
+    if isinstance(images, Images) and crop is None:
+        everything = tf.ones(len(rows))
+        return chosen.map(
+            lambda first, numbers: (first, *read(numbers), everything), tf.data.AUTOTUNE
+        )
 
-    def batch(indices):
-        pixels, labels = read(indices)
-        weights = tf.fill(tf.shape(indices), tf.constant(weight, tf.float32))
-        return preprocessing.normalise(pixels), tf.one_hot(labels, num_classes), weights
+    def batch(first, numbers):
+        def example(place):
+            image, label = read(numbers[place])
+            row = tf.gather(rows, place)
+            image = images.fit(image) if crop is None else crop(image, first, row)
+            return place, image, label
 
-    indices = tf.data.Dataset.range(len(images)).batch(batch_size)
-    return indices.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+        nothing = tf.zeros([0], tf.int64), tf.zeros([0, *images.image_shape], tf.uint8)
+        nothing = tf.data.Dataset.from_tensors((*nothing, tf.zeros([0], tf.int32)))
+        found = tf.data.Dataset.range(len(rows)).map(example, tf.data.AUTOTUNE)
+        # The images that are left when those that cannot be read are gone, maybe none.
+        found = found.ignore_errors().batch(len(rows)).concatenate(nothing).take(1)
+        return found.map(lambda *rest: (first, *_whole(images, numbers, *rest)))
+
+    return chosen.interleave(batch, cycle_length=2, num_parallel_calls=2, deterministic=True)
+
+
+def _whole(images, numbers, places, pixels, labels):
+    """Fills the rows whose images could not be read with black images, and counts them."""
+    size = tf.shape(numbers, tf.int64)
+    readable = tf.scatter_nd(places[:, None], tf.ones_like(places, tf.float32), size)
+    missing = tf.boolean_mask(numbers, readable == 0.0)
+
+    def skip():
+        return tf.numpy_function(lambda missing: images.skip(missing) or 0, [missing], tf.int64)
+
+    def filled():
+        # scattering takes longer than all else, so it is left out where nothing is missing
+        with tf.control_dependencies([skip()]):
+            shape = tf.concat([size, tf.shape(pixels, tf.int64)[1:]], axis=0)
+            return tf.scatter_nd(places[:, None], pixels, shape)
+
+    pixels = tf.cond(tf.size(missing) > 0, filled, lambda: pixels)
+    pixels = tf.ensure_shape(pixels, (None, *images.image_shape))
+    return pixels, tf.scatter_nd(places[:, None], labels, size), readable

@@ -92,7 +92,7 @@ class ImagePreprocessing:
         reason = refusal(data)
         check = tf.debugging.Assert(reason == "", [reason])
         with tf.control_dependencies([] if check is None else [check]):
-            return _decoded(data)
+            return decoded(data)
 
     def fit(self, pixels):
         """Resizes and crops uint8 [any height, any width, 1, 3 or 4] to uint8 [H, W, C]."""
@@ -106,7 +106,7 @@ class ImagePreprocessing:
             # Like `tf.image.resize`, but only the crop is computed.
             for axes in self._passes(tf.cast(own, tf.int32), resized):
                 pixels = self._resampled(pixels, axes, size, scale, shift)
-        pixels = _with_channels(pixels, self.channels)  # after resizing, as there are fewer pixels
+        pixels = with_channels(pixels, self.channels)  # after resizing, as there are fewer pixels
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))
 
     def _resized(self, own):
@@ -178,15 +178,15 @@ class ImagePreprocessing:
             data = tf.io.read_file(path)
             reason = _refusal_in_graph()(data).numpy().decode()
             if not reason:
-                return _decoded(data).numpy()
+                return decoded(data).numpy()
         except tf.errors.OpError as error:
             what = error.message.splitlines()[0].split("}} ")[-1].split(" [Op:")[0]
             reason = f"It is damaged or uses an unsupported feature: {what}."
         raise ImageError(f"{path} cannot be read as an image: {reason}")
 
 
-def _decoded(data):
-    """Decodes a string tensor to uint8 [its height, its width, 3]."""
+def decoded(data):
+    """Decodes an image (string tensor) of any size to uint8 [its height, its width, 3]."""
     # Not all decoders support channels=1, so everything is decoded as RGB.
     pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
     return tf.ensure_shape(pixels, (None, None, 3))
@@ -219,8 +219,8 @@ def _checked(pixels):
     return pixels
 
 
-def _with_channels(pixels, channels):
-    """uint8 [H, W, 1 or 3] -> [H, W, channels]."""
+def with_channels(pixels, channels):
+    """Converts uint8 [H, W, 1 or 3] to [H, W, channels]."""
     if pixels.shape[-1] == channels:
         return pixels
     if channels == 1:

@@ -34,6 +34,7 @@ from zoo.layers.patches import PatchEmbed, PatchExtract, patch_grid
 from zoo.layers.positions import (
     LearnedPositions,
     RelativePositions,
+    SinusoidalGridPositions,
     SinusoidalPositions,
     sinusoidal_positions,
 )

@@ -79,6 +79,48 @@ class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("zoo")
+class SinusoidalGridPositions(ConfigMixin, keras.layers.Layer):
+    """Adds fixed positions to a grid of patches: sines and cosines of its column, then of its row.
+
+    Source: Beyer et al. 2022, "Better plain ViT baselines for ImageNet-1k", section 2; wavelengths
+    from 2π to 10000 · 2π as in its code.
+
+    Args:
+        shape: (rows, columns) of the grid.
+
+    Inputs: `x` [B, N, E], the rows of the grid one after the other, E a multiple of 4 and at least
+    8; `grid`, the (rows, columns) of `x` if they differ from `shape`.
+    Output: [B, N, E].
+
+    Raises:
+        ValueError: when built, if the width is no such number.
+    """
+
+    def __init__(self, shape, **kwargs):
+        super().__init__(**kwargs)
+        self.store(locals())
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        if input_shape[-1] % 4 or input_shape[-1] < 8:
+            raise ValueError(
+                "Sinusoidal positions of a grid need a width of a multiple of 4, and at least 8. "
+                f"Received: {input_shape}."
+            )
+
+    def call(self, x, grid=None):
+        width, grid = x.shape[-1] // 2, grid or self.shape
+        longest = 10000.0 ** (width / (width - 2))
+        rows, columns = (sinusoidal_positions(length, width, "halves", longest) for length in grid)
+        columns = ops.tile(columns, (grid[0], 1))
+        positions = ops.concatenate([columns, ops.repeat(rows, grid[1], axis=0)], axis=-1)
+        return x + ops.cast(positions, x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable("zoo")
 class LearnedPositions(ConfigMixin, keras.layers.Layer):
     """Adds a learned vector for each position, of a sequence or of a grid of patches.
 

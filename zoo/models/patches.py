@@ -13,13 +13,15 @@ from zoo.layers import (
     RegisterTokens,
     RelativePositions,
     RotaryPositions,
+    SinusoidalGridPositions,
     patch_grid,
 )
 from zoo.layers.attention import head_width
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 
-POSITIONS = ("learned", "relative", "rotary")
+POSITIONS = ("learned", "sinusoidal", "relative", "rotary")
+ADDED = ("learned", "sinusoidal")  # to the tokens, not in attention
 # Heo et al. 2024, "Rotary Position Embedding for Vision Transformer", section 3.2: the square root
 # of that of texts, as the positions on an axis number the square root of the patches
 ROTARY_MAX_WAVELENGTH = 100.0
@@ -29,7 +31,7 @@ class PatchModel(ZooModel):
     """Base class of models whose inputs are images.
 
     Their tokens are class tokens, register tokens and patches, in this order. The layers of
-    positions are `patch_positions`, learned or rotary, or `row_positions` and `column_positions`.
+    positions are `patch_positions`, added or rotary, or `row_positions` and `column_positions`.
     """
 
     def create_embedding(self):
@@ -60,12 +62,13 @@ class PatchModel(ZooModel):
 
     def embed(self, images, training=None):
         """The input of the first block: [B, T, E]."""
-        grid, learned = self.grid(images.shape), self.positions == "learned"
+        grid, added = self.grid(images.shape), self.positions in ADDED
+        of_prefix = self.positions == "learned" and self.prefix_positions
         x = self.patch_embed(images)
-        if learned and not self.prefix_positions:
+        if added and not of_prefix:
             x = self.patch_positions(x, grid=grid)
         x = apply(self.class_token, x)
-        if learned and self.prefix_positions:
+        if added and of_prefix:
             x = self.patch_positions(x, grid=grid)
         x = self._dropout(x, **training_argument(training))
         return apply(self.embedding_norm, apply(self.registers, x))
@@ -76,7 +79,7 @@ class PatchModel(ZooModel):
         Args:
             grid: (rows, columns) of patches.
         """
-        if self.positions == "learned":
+        if self.positions in ADDED:
             return {}
         before = (self.num_prefix_tokens + self.num_registers, 0)
         rows, columns = (ops.arange(length) for length in grid)
@@ -109,6 +112,9 @@ class PatchModel(ZooModel):
             key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
             arguments = (key_dim, ROTARY_MAX_WAVELENGTH, 2)
             self.patch_positions = self.layer(RotaryPositions, "patch_positions", *arguments)
+        elif self.positions == "sinusoidal":
+            grid = patch_grid(self.input_shape[:2], self.patch_size)
+            self.patch_positions = self.layer(SinusoidalGridPositions, "patch_positions", grid)
         else:
             self.patch_positions = self.layer(
                 LearnedPositions,

@@ -99,10 +99,10 @@ class ViT(PatchModel):
             which has a head of its own: with ``pool="cls"`` the logits are the mean of both heads
             (Touvron et al. 2020, DeiT, section 4).
         num_registers: register tokens (Darcet et al. 2023).
-        positions: "learned"; "relative", a learned bias on the scores of two patches for their
-            distance in rows and one in columns (Raffel et al. 2019, section 2.1); or "rotary", of
-            rows and columns (Heo et al. 2024, section 3.2). The last two do not concern class and
-            register tokens.
+        positions: "learned"; "sinusoidal", fixed ones of rows and columns (Beyer et al. 2022);
+            "relative", a learned bias on the scores of two patches for their distance in rows and
+            one in columns (Raffel et al. 2019, section 2.1); or "rotary", of rows and columns (Heo
+            et al. 2024, section 3.2). The last three do not concern class and register tokens.
         prefix_positions: whether class tokens have learned positions.
         interpolation: "bilinear" or "bicubic", how learned positions are resized to another image
             size.

@@ -6,9 +6,10 @@ RandAugment, random erasing, Mixup or CutMix.
 
 Images are float32 [batch, height, width, channels] in 0..255 with any number of channels, labels
 float32 [batch, classes] whose rows sum to one, and a seed an int32 pair [2]. Every choice is drawn
-per image from the seed, so an epoch can be replayed with any number of workers. Keras's random
-layers take no seed tensor, and some of them (RandomCrop, RandAugment, Equalization) make one choice
-per batch, so only Keras's deterministic operations are used.
+per image from the seed and the image's row in its batch, so any number of workers can compute parts
+of a batch, and an epoch can be replayed. Keras's random layers take no seed tensor, and some of
+them (RandomCrop, RandAugment, Equalization) make one choice per batch, so only Keras's
+deterministic operations are used.
 """
 
 import dataclasses
@@ -16,7 +17,9 @@ import math
 
 import tensorflow as tf
 
-from zoo.training.rand_augment import rand_augment, size, uniform, warp
+from zoo.training.rand_augment import Rows, rand_augment, size, uniform, warp
+
+GROUP = 16  # consecutive rows of a batch within which images are mixed
 
 
 def _box(images, top, left, height, width):
@@ -27,66 +30,118 @@ def _box(images, top, left, height, width):
     return (row >= 0) & (row < height) & (column >= 0) & (column < width)
 
 
-def crop_and_flip(images, seed, padding, flip_probability):
+def _changed(images, chosen, change):
+    """Images of which the chosen ones (bool [batch, 1, 1, 1]) are changed.
+
+    `change` is a function of (chosen images, their places in the batch).
+    """
+    chosen = tf.cast(tf.reshape(chosen, [-1]), tf.int32)
+    places = tf.dynamic_partition(tf.range(tf.shape(images)[0]), chosen, 2)
+    kept, given = tf.dynamic_partition(images, chosen, 2)
+    return tf.ensure_shape(
+        tf.dynamic_stitch(places, [kept, change(given, places[1])]), images.shape
+    )
+
+
+def crop_and_flip(images, seed, rows, padding, flip_probability):
     """Crops at random after padding with `padding` black pixels, and flips left to right."""
     seeds = tf.unstack(tf.random.split(seed, 3))
-    x, y = (tf.floor(uniform(s, images, -padding, padding + 1)) for s in seeds[:2])
-    flip = tf.where(uniform(seeds[2], images) < flip_probability, -1.0, 1.0)
-    return warp(images, xx=flip, x=x, y=y, fill=0.0, kind="nearest")
+    x, y = (tf.floor(uniform(s, rows, -padding, padding + 1)) for s in seeds[:2])
+    flip = uniform(seeds[2], rows) < flip_probability
+    if not padding:
+        return _changed(images, flip, lambda chosen, _: tf.reverse(chosen, [2]))
+    flip = tf.where(flip, -1.0, 1.0)
+    moved = warp(tf.cast(images, tf.float32), xx=flip, x=x, y=y, fill=0.0, kind="nearest")
+    return tf.cast(moved, images.dtype)
 
 
-def erase(images, seed, probability):
+def erase(images, seed, rows, probability):
     """Zhong et al. 2020, "Random Erasing", algorithm 1: noise in a box of 2 % to 40 %.
 
     A box that is larger than the image is clipped instead of being drawn again.
     """
     seeds = tf.unstack(tf.random.split(seed, 6))
-    rows, columns = size(images)
-    area = uniform(seeds[0], images, 0.02, 0.4) * rows * columns
-    aspect = uniform(seeds[1], images, 0.3, 1.0 / 0.3)
-    height = tf.minimum(tf.round(tf.sqrt(area * aspect)), rows)
-    width = tf.minimum(tf.round(tf.sqrt(area / aspect)), columns)
-    top = tf.floor(uniform(seeds[2], images) * (rows - height + 1.0))
-    left = tf.floor(uniform(seeds[3], images) * (columns - width + 1.0))
-    chosen = uniform(seeds[4], images) < probability
-    noise = tf.random.stateless_uniform(tf.shape(images), seeds[5], 0.0, 255.0)
-    return tf.where(chosen & _box(images, top, left, height, width), noise, images)
+    full_height, full_width = size(images)
+    area = uniform(seeds[0], rows, 0.02, 0.4) * full_height * full_width
+    aspect = uniform(seeds[1], rows, 0.3, 1.0 / 0.3)
+    height = tf.minimum(tf.round(tf.sqrt(area * aspect)), full_height)
+    width = tf.minimum(tf.round(tf.sqrt(area / aspect)), full_width)
+    top = tf.floor(uniform(seeds[2], rows) * (full_height - height + 1.0))
+    left = tf.floor(uniform(seeds[3], rows) * (full_width - width + 1.0))
+
+    def noise(number):
+        own = tf.random.fold_in(seeds[5], number)
+        return tf.random.stateless_uniform(tf.shape(images)[1:], own, 0.0, 255.0)
+
+    def fill(chosen, places):
+        spec = tf.TensorSpec(images.shape[1:])
+        drawn = tf.map_fn(noise, tf.gather(rows.numbers, places), fn_output_signature=spec)
+        edges = (tf.gather(edge, places) for edge in (top, left, height, width))
+        return tf.where(_box(chosen, *edges), drawn, chosen)
+
+    return _changed(images, uniform(seeds[4], rows) < probability, fill)
 
 
-def mix(images, labels, seed, mixup_alpha, cutmix_alpha, mix_probability, cutmix_probability):
+def mix(images, labels, seed, rows, mixup_alpha, cutmix_alpha, mix_probability, cutmix_probability):
     """Mixup (Zhang et al. 2018, section 2) or CutMix (Yun et al. 2019, section 3.1).
 
     Both use a map of the share of each pixel that is kept: constant for Mixup, 0 in a box and 1
     elsewhere for CutMix. The label's share is the mean of the map, so a clipped box counts with
     its real area. An alpha of 0 disables that operation, whatever `cutmix_probability`; at least
     one alpha must be positive.
+
+    The other image is one of the same group of `GROUP` rows, so that no worker needs all rows of a
+    batch: `rows` must have whole groups.
     """
     seeds = tf.unstack(tf.random.split(seed, 7))
     if not mixup_alpha or not cutmix_alpha:
         cutmix_probability = 1.0 if cutmix_alpha else 0.0
-    cut = uniform(seeds[0], images) < cutmix_probability
+    cut = uniform(seeds[0], rows) < cutmix_probability
     alpha = tf.where(cut, cutmix_alpha, mixup_alpha)
-    ours, theirs = (tf.random.stateless_gamma(tf.shape(alpha), s, alpha) for s in seeds[1:3])
+    ours, theirs = (_gamma(s, rows, alpha) for s in seeds[1:3])
     share = tf.math.divide_no_nan(ours, ours + theirs)
-    rows, columns = size(images)
-    height, width = (tf.round(side * tf.sqrt(1.0 - share)) for side in (rows, columns))
-    top = tf.round(uniform(seeds[3], images) * rows - height / 2.0)
-    left = tf.round(uniform(seeds[4], images) * columns - width / 2.0)
+    full_height, full_width = size(images)
+    height, width = (tf.round(side * tf.sqrt(1.0 - share)) for side in (full_height, full_width))
+    top = tf.round(uniform(seeds[3], rows) * full_height - height / 2.0)
+    left = tf.round(uniform(seeds[4], rows) * full_width - width / 2.0)
     kept = tf.where(cut & _box(images, top, left, height, width), 0.0, 1.0)
     kept = tf.where(cut, kept, share)
-    kept = tf.where(uniform(seeds[5], images) < mix_probability, kept, 1.0)
-    partner = tf.random.experimental.stateless_shuffle(tf.range(tf.shape(images)[0]), seeds[6])
+    mixes = uniform(seeds[5], rows) < mix_probability
+    kept = tf.where(mixes, kept, 1.0)
+    partner = _partners(seeds[6], rows)
     share = tf.reduce_mean(kept, axis=(1, 2, 3))[:, None]
-    images = kept * images + (1.0 - kept) * tf.gather(images, partner)
-    return images, share * labels + (1.0 - share) * tf.gather(labels, partner)
+
+    def blend(chosen, places):
+        own, other = tf.gather(kept, places), tf.gather(images, tf.gather(partner, places))
+        return own * chosen + (1.0 - own) * other
+
+    labels = share * labels + (1.0 - share) * tf.gather(labels, partner)
+    return _changed(images, mixes, blend), labels
+
+
+def _partners(seed, rows):
+    """Draws another row of its group for each row, each row once: indices, int32 [batch]."""
+    groups, places = rows.numbers // GROUP, rows.numbers % GROUP
+    draws = tf.cast(groups, tf.float32) + tf.reshape(uniform(seed, rows), [-1])
+    order = tf.argsort(draws, stable=True)  # at random within each group
+    sizes = tf.minimum(GROUP, rows.count - GROUP * groups)
+    following = tf.range(tf.size(order)) - places + (places + 1) % sizes
+    return tf.scatter_nd(order[:, None], tf.gather(order, following), tf.shape(order))
+
+
+def _gamma(seed, rows, alpha):
+    """Draws from Gamma(alpha), [batch, 1, 1, 1]; `alpha` has one value for each of the rows."""
+    every = tf.scatter_nd(rows.numbers[:, None], alpha - 1.0, [rows.count, 1, 1, 1]) + 1.0
+    return tf.gather(tf.random.stateless_gamma(tf.shape(every), seed, every), rows.numbers)
 
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """Augments a batch: call it with (images, labels, seed).
+    """Augments a batch or some of its rows: call it with (images, labels, seed, rows).
 
-    Images may have any numeric dtype; each row of labels must sum to one. Returns float32 images
-    and labels as described at the top of this module.
+    Images are uint8 [batch, height, width, channels]; each row of labels must sum to one. `rows`,
+    by default all, says which rows of the batch they are: whole groups of `group` consecutive rows.
+    Returns uint8 images and float32 labels.
 
     Args:
         crop_padding: pixels by which a crop may be shifted; 0 disables cropping.
@@ -124,28 +179,43 @@ class Augmentation:
             if not good:
                 raise ValueError(f"{name} must be {allowed}. Received: {name}={value!r}.")
 
-    def __call__(self, images, labels, seed):
-        images, labels = tf.cast(images, tf.float32), tf.cast(labels, tf.float32)
+    @property
+    def group(self):
+        """Number of consecutive rows that must be augmented together."""
+        return GROUP if self._mixes else 1
+
+    @property
+    def _mixes(self):
+        return self.mix_probability and (self.mixup_alpha or self.cutmix_alpha)
+
+    def __call__(self, images, labels, seed, rows=None):
+        labels, count = tf.cast(labels, tf.float32), tf.shape(images)[0]
+        rows = rows or Rows(tf.range(count), count)
         seeds = tf.unstack(tf.random.split(seed, 4))
         if self.crop_padding or self.flip_probability:
-            images = crop_and_flip(images, seeds[0], self.crop_padding, self.flip_probability)
+            images = crop_and_flip(images, seeds[0], rows, self.crop_padding, self.flip_probability)
+        if not (self.randaugment_num_ops or self.erase_probability or self._mixes):
+            return images, labels
+        images = tf.cast(images, tf.float32)
         images = rand_augment(
             images,
             seeds[1],
+            rows,
             self.randaugment_num_ops,
             self.randaugment_magnitude,
             self.randaugment_probability,
         )
         if self.erase_probability:
-            images = erase(images, seeds[2], self.erase_probability)
-        if self.mix_probability and (self.mixup_alpha or self.cutmix_alpha):
+            images = erase(images, seeds[2], rows, self.erase_probability)
+        if self._mixes:
             images, labels = mix(
                 images,
                 labels,
                 seeds[3],
+                rows,
                 self.mixup_alpha,
                 self.cutmix_alpha,
                 self.mix_probability,
                 self.cutmix_probability,
             )
-        return images, labels
+        return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8), labels

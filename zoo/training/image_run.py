@@ -41,8 +41,8 @@ class ImageRun:
             data: `zoo.data.images.ImageDataset`.
             name: of the run directory in ``runs``, if the config has none.
             epochs, steps_per_epoch: as in `fit`.
-            **batches: `augment`, `label_smoothing`, `repeats` and `accumulation` of
-                `zoo.data.pipeline.training_batches`.
+            **batches: `augment`, `label_smoothing`, `repeats`, `accumulation` and `min_crop_area`
+                of `zoo.data.pipeline.training_batches`.
         """
         from zoo.classifier import ImageClassifier
         from zoo.training import distribution
@@ -53,7 +53,7 @@ class ImageRun:
         config = self.config
         for line in data.skipped if self.is_chief else ():
             print(f"skipped: {line}")
-        trainer = self._trainer(classifier.model, optimizer)
+        trainer = self._trainer(classifier, optimizer)
         out, settings = config.out or f"runs/{name}", settings_of(config)
         run = RunFolder(out, settings, config.overwrite, config.resume, self.is_chief)
         exit_on_sigterm(run.enable_auto_resume)
@@ -67,13 +67,13 @@ class ImageRun:
             finish_classifier(run, trained, data)
             checkpoint.remove()
 
-    def _trainer(self, model, optimizer):
+    def _trainer(self, classifier, optimizer):
         import keras
 
         from zoo.training.trainer import Trainer
 
         with self.scope():
-            trainer = Trainer(model)
+            trainer = Trainer(classifier.model, classifier.preprocessing.normalise)
             trainer.compile(
                 optimizer,
                 keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
@@ -97,11 +97,13 @@ class ImageRun:
         if getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer).use_ema:
             # validation uses the averaged weights
             callbacks.insert(0, keras.callbacks.SwapEMAWeights())
-        with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
+        with (
+            _unreadable_images_named(data),
+            distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest),
+        ):
             trainer.fit(
                 pipeline.training_batches(
                     data.train,
-                    classifier.preprocessing,
                     classes,
                     config.batch_size,
                     seed=config.seed,
@@ -111,10 +113,24 @@ class ImageRun:
                 epochs=epochs,
                 initial_epoch=checkpoint.epoch,
                 steps_per_epoch=steps,
-                validation_data=pipeline.test_batches(
-                    data.test, classifier.preprocessing, classes, 256
-                ),
+                validation_data=pipeline.test_batches(data.test, classes, 256),
                 callbacks=[*callbacks, checkpoint],
                 verbose=1 if sys.stdout.isatty() else 2,
             )
         return checkpoint
+
+
+@contextlib.contextmanager
+def _unreadable_images_named(data):
+    """In place of TensorFlow's error about the input, raises ours if too many images are broken."""
+    import tensorflow as tf
+
+    from zoo.data.images import StreamedImages
+
+    try:
+        yield
+    except tf.errors.OpError:
+        for part in (data.train, data.test):
+            if isinstance(part, StreamedImages):
+                part.check()
+        raise

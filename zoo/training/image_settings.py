@@ -30,33 +30,38 @@ class ImageSettings(RunSettings):
 
     def class_names(self):
         """The class names of the data set or folder, without reading any image."""
-        from zoo.data import images
+        from zoo.data.image_folder import folder_classes
+        from zoo.data.images import DIGITS
+        from zoo.data.tfds_images import tfds_classes
 
         if self._is_folder:
-            return images.folder_classes(self.data_dir)
-        if self.dataset == "digits":
-            return images.DIGITS
-        return images.tfds_classes(self.dataset, self.data_dir)
+            return folder_classes(self.data_dir)
+        return DIGITS if self.dataset == "digits" else tfds_classes(self.dataset, self.data_dir)
 
-    def load_data(self, preprocessing=None, train_examples=None):
-        """Reads the images: `zoo.data.images.ImageDataset`.
+    def load_data(self, preprocessing=None, train_examples=None, streamed=False):
+        """Finds the images: `zoo.data.images.ImageDataset`.
 
         Args:
             preprocessing: `zoo.data.preprocessing.ImagePreprocessing` that resizes and crops them;
                 by default they are resized to `image_size`.
             train_examples: number of training images to draw; all by default.
+            streamed: whether the training images keep their sizes until they are needed, for
+                random crops.
         """
-        from zoo.data import images
+        from zoo.data.image_folder import image_folder
+        from zoo.data.images import digits
+        from zoo.data.tfds_images import tfds_images
 
         size = self.image_size and (self.image_size, self.image_size)
         settings = {"preprocessing": preprocessing, "train_examples": train_examples}
         if self.dataset == "digits" and not self._is_folder:
-            return images.digits(self.seed, **settings)
+            return digits(self.seed, **settings)
+        settings["streamed"] = streamed
         if not self._is_folder:
-            return images.tfds_images(self.dataset, self.data_dir, size, self.seed, **settings)
+            return tfds_images(self.dataset, self.data_dir, size, self.seed, **settings)
         if not size and not preprocessing:
             raise UserError(f"Pass --image-size, such as 64, for the image folder {self.data_dir}.")
-        return images.image_folder(self.data_dir, size, self.seed, **settings)
+        return image_folder(self.data_dir, size, self.seed, **settings)
 
     @property
     def _is_folder(self):

@@ -8,14 +8,28 @@ is an int32 pair [2].
 """
 
 import math
+from typing import NamedTuple
 
 import tensorflow as tf
 from keras import ops
 
 
-def uniform(seed, images, low=0.0, high=1.0):
-    """Draws one number per image, shaped [batch, 1, 1, 1]."""
-    return tf.random.stateless_uniform([tf.shape(images)[0], 1, 1, 1], seed, low, high)
+class Rows(NamedTuple):
+    """The rows of a batch that are augmented: what is drawn for a row depends on its number alone.
+
+    Fields:
+        numbers: int32 [batch], the numbers of the rows, ascending.
+        count: number of rows of the whole batch.
+    """
+
+    numbers: tf.Tensor
+    count: int
+
+
+def uniform(seed, rows, low=0.0, high=1.0):
+    """Draws one number for each of the rows, shaped [batch, 1, 1, 1]."""
+    draws = tf.random.stateless_uniform([rows.count, 1, 1, 1], seed, low, high)
+    return tf.gather(draws, rows.numbers)
 
 
 def size(images):
@@ -77,7 +91,7 @@ def _autocontrast(images, strength):
 
 def _equalize(images, strength):
     """Equalizes the histogram of each channel of each image."""
-    channels = tf.transpose(tf.cast(tf.round(images), tf.int32), [0, 3, 1, 2])
+    channels = tf.cast(tf.transpose(tf.round(images), [0, 3, 1, 2]), tf.int32)
     values = tf.reshape(channels, [-1, tf.reduce_prod(tf.shape(images)[1:3])])
     histogram = tf.math.bincount(values, minlength=256, maxlength=256, axis=-1)
     upto = tf.cast(tf.cumsum(histogram, axis=-1), tf.float32)
@@ -115,15 +129,15 @@ OPERATIONS = {
 }
 
 
-def rand_augment(images, seed, num_ops, magnitude, probability):
+def rand_augment(images, seed, rows, num_ops, magnitude, probability):
     """Applies `num_ops` random operations in sequence: Cubuk et al. 2020, section 3."""
     names, shape = list(OPERATIONS), images.shape
     for turn in range(num_ops):
         seeds = tf.unstack(tf.random.split(tf.random.fold_in(seed, turn), 3))
-        chosen = tf.cast(uniform(seeds[0], images, 0.0, len(names)), tf.int32)
-        done = uniform(seeds[1], images) < probability
+        chosen = tf.cast(uniform(seeds[0], rows, 0.0, len(names)), tf.int32)
+        done = uniform(seeds[1], rows) < probability
         chosen = tf.reshape(tf.where(done, chosen, names.index("identity")), [-1])
-        strength = magnitude * tf.where(uniform(seeds[2], images) < 0.5, -1.0, 1.0)
+        strength = magnitude * tf.where(uniform(seeds[2], rows) < 0.5, -1.0, 1.0)
         # Each operation is applied only to the images that drew it: applying every operation to
         # every image and selecting afterwards would cost their sum, not their mean.
         places, parts, strengths = (

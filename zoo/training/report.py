@@ -2,6 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from zoo.attention_rollout import attention_rollout
 from zoo.data.pipeline import test_batches
@@ -20,10 +21,8 @@ def finish_classifier(run, classifier, data):
     """
     print("Testing the model, saving it and drawing plots ...")
     classifier.save(run.path)
-    logits = classifier.model.predict(
-        test_batches(data.test, classifier.preprocessing, len(data.class_names), 256), verbose=0
-    )
-    history, labels = run.history(), data.test.labels
+    logits, labels = _tested(classifier, data)
+    history = run.history()
     metrics = {
         "test_accuracy": float(np.mean(logits.argmax(axis=1) == labels)),
         "test_loss": float(np.mean(_cross_entropy(logits, labels))),
@@ -32,8 +31,8 @@ def finish_classifier(run, classifier, data):
         "images_per_second": float(np.median(history["images_per_second"])),
         "parameters": classifier.model.count_params(),
         "train_images": len(data.train),
-        "test_images": len(data.test),
-        "skipped_images": data.skipped,
+        "test_images": len(labels),
+        "skipped_images": [*data.skipped, *_skipped(data.train), *_skipped(data.test)],
     }
     pictures.learning_curves(history, run / "learning_curves.png")
     counts = np.zeros((len(data.class_names),) * 2, int)
@@ -43,6 +42,23 @@ def finish_classifier(run, classifier, data):
         _draw_attention(classifier, data.test, run / "attention.png")
     run.write_json("metrics.json", metrics)
     _print_summary(run, metrics)
+
+
+def _tested(classifier, data):
+    """The logits [n, K] and labels int [n] of all test images that can be read."""
+    logits, labels = [], []
+    batches = test_batches(data.test, len(data.class_names), 256)
+    progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
+    for pixels, one_hot, weights in progress:
+        real = weights > 0
+        images = classifier.preprocessing.normalise(pixels)
+        logits.append(classifier.model.predict_on_batch(images)[real])
+        labels.append(tf.argmax(one_hot, axis=1)[real])
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+def _skipped(images):
+    return getattr(images, "skipped", {}).values()
 
 
 def _cross_entropy(logits, labels):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from zoo.data.worker_batches import WorkerBatches
 from zoo.training import distribution
 from zoo.training.fine_tuning import merged_weights
 from zoo.training.model_state import random_states
@@ -25,13 +26,15 @@ class Trainer(keras.Model):
 
     Args:
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
+        preprocess: function of the inputs of a batch that is computed on the device before the
+            model, such as a normalisation; images then travel there as integers.
 
     Raises:
         ValueError: if the model is not built or was created under another strategy.
         RuntimeError: if the installed version of Keras is not supported.
     """
 
-    def __init__(self, model, **kwargs):
+    def __init__(self, model, preprocess=None, **kwargs):
         if not keras.__version__.startswith(KERAS):
             raise RuntimeError(f"Trainer needs Keras {KERAS}*. Installed: {keras.__version__}.")
         super().__init__(dtype=model.dtype_policy, **kwargs)
@@ -42,6 +45,7 @@ class Trainer(keras.Model):
                 f"The model {model.name} was created under another strategy than its Trainer."
             )
         self.model = model
+        self.preprocess = preprocess
         self.built = True
         for variable in random_states(model):
             distribution.set_random_state(variable, variable.numpy(), self.distribute_strategy)
@@ -58,6 +62,7 @@ class Trainer(keras.Model):
         return copy
 
     def call(self, inputs, training=None):
+        inputs = inputs if self.preprocess is None else self.preprocess(inputs)
         return self.model(inputs, training=training)
 
     def compile(self, optimizer, loss, weighted_metrics=(), jit_compile="auto"):
@@ -94,8 +99,9 @@ class Trainer(keras.Model):
         """Calls `keras.Model.fit` on a data set of batches; only the chief prints progress.
 
         Args:
-            batches: infinite `tf.data.Dataset` of batches, or of tuples of batches.
-            validation_data: `tf.data.Dataset` of batches, with known cardinality.
+            batches: `WorkerBatches` or infinite `tf.data.Dataset` of batches, or of tuples of
+                batches.
+            validation_data: `WorkerBatches` or `tf.data.Dataset` with a known number of batches.
             verbose: as in Keras.
             **settings: `epochs`, `steps_per_epoch` and other arguments of `keras.Model.fit`.
 
@@ -111,7 +117,7 @@ class Trainer(keras.Model):
         if workers > 1:
             distribution.check_agreement(strategy, self._fingerprint(batches))
         if validation_data is not None:
-            settings["validation_steps"] = len(validation_data)
+            settings["validation_steps"] = num_batches(validation_data)
             validation_data = distribution.distribute(validation_data, strategy)
         return super().fit(
             distribution.distribute(batches, strategy),
@@ -124,7 +130,7 @@ class Trainer(keras.Model):
     def evaluate(self, batches=None, steps=None, **settings):
         """Calls `keras.Model.evaluate` on a data set of batches with known cardinality."""
         batches = settings.pop("x", batches)  # `fit` passes it by this name
-        steps = len(batches) if steps is None else steps
+        steps = num_batches(batches) if steps is None else steps
         batches = distribution.distribute(batches, self.distribute_strategy)
         return super().evaluate(batches, steps=steps, **settings)
 
@@ -171,6 +177,7 @@ class Trainer(keras.Model):
         def total(tensors):
             return sum(np.abs(np.asarray(t, np.float64)).sum() for t in tensors)
 
+        batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
         first = tf.nest.flatten(next(iter(batches)))
         return {
             "the steps done": self.optimizer.iterations.numpy(),
@@ -204,6 +211,11 @@ class Trainer(keras.Model):
         # Everything is built already. Keras would average the first batch over the replicas, which
         # fails with several workers or if replicas have different numbers of rows.
         pass
+
+
+def num_batches(batches):
+    """Returns the number of batches of finite `WorkerBatches` or of a `tf.data.Dataset`."""
+    return batches.num_batches if isinstance(batches, WorkerBatches) else len(batches)
 
 
 def _checked(batch):

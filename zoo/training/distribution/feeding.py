@@ -2,25 +2,34 @@
 
 import tensorflow as tf
 
+from zoo.data.worker_batches import WorkerBatches
+
 
 def distribute(batches, strategy):
     """Splits each batch between the replicas, for any number of rows.
 
-    Every worker computes all batches and keeps the parts of its own replicas, so the training data
-    do not depend on the number of workers. The rows are split in order into equal parts; if they
-    do not divide evenly, the last row is repeated with weight 0.
+    The rows are split in order into equal parts; if they do not divide evenly, the last row is
+    repeated with weight 0. So the training data do not depend on the number of workers. Of
+    `WorkerBatches`, each worker computes the parts of its own replicas only; of a
+    `tf.data.Dataset`, every worker computes all batches.
 
     Args:
-        batches: `tf.data.Dataset` of batches (inputs, labels, weights), or of tuples of these.
-            Weights are [B] or [B, ...]; loss and metrics must be weighted sums.
+        batches: `WorkerBatches` or `tf.data.Dataset` of batches (inputs, labels, weights), or of
+            tuples of these. Weights are [B] or [B, ...]; loss and metrics must be weighted sums.
         strategy: `tf.distribute.Strategy`.
 
     Returns:
-        An input for `fit`: `batches` itself if there is one replica or if they are already
-        distributed, else a `DistributedDataset` that repeats without end.
+        An input for `fit`: a `tf.data.Dataset` if there is one replica, `batches` itself if they
+        are already distributed, else a `DistributedDataset` that repeats without end.
     """
     replicas = strategy.num_replicas_in_sync
-    if replicas == 1 or isinstance(batches, tf.distribute.DistributedDataset):
+    if isinstance(batches, tf.distribute.DistributedDataset):
+        return batches
+    if isinstance(batches, WorkerBatches):
+        if replicas == 1:
+            return batches.whole()
+        return strategy.distribute_datasets_from_function(lambda it: batches.parts(it).repeat())
+    if replicas == 1:
         return batches
 
     def parts(context):

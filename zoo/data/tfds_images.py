@@ -1,0 +1,180 @@
+"""Image classification data sets of TensorFlow Datasets."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from zoo.data import images
+from zoo.data.tfds_download import prepared_builder
+from zoo.errors import DataError
+
+_CLASS_NAMES = {  # for data sets that TFDS may have prepared without class names
+    "cifar10": "airplane automobile bird cat deer dog frog horse ship truck".split(),
+}
+_HIDDEN_TEST = ("imagenet2012",)  # data sets whose test split has no labels
+# A TFRecord is its length (8 bytes), a checksum of it (4), the data, and a checksum of them (4).
+_BEFORE, _AFTER = 12, 4
+
+
+def tfds_images(
+    name,
+    data_dir=None,
+    image_size=None,
+    seed=0,
+    preprocessing=None,
+    train_examples=None,
+    streamed=False,
+):
+    """Finds the images of a data set of TensorFlow Datasets.
+
+    Few images are decoded at once; many are read from the record files when they are needed.
+
+    Args:
+        name: TFDS name, such as "cifar10". The data set needs labels, a "train" split, and a "test"
+            or "validation" split.
+        data_dir: folder of prepared TFDS data; nothing is written there. By default TFDS's own
+            folder, to which missing data are downloaded.
+        image_size: (H, W) to resize the images to; required if they differ in size.
+        seed: seed for the choice of training images.
+        preprocessing: `ImagePreprocessing` that resizes and crops the images, in place of
+            `image_size`.
+        train_examples: number of training images to draw; all by default.
+        streamed: whether to decode the training images when they are needed, however few they are.
+
+    Returns:
+        `zoo.data.images.ImageDataset`.
+
+    Raises:
+        DataError: if the data set is unknown, unavailable, or has no labelled images.
+    """
+    builder = _builder(name, data_dir)
+    features, splits = builder.info.features, builder.info.splits
+    tests = ("validation", "test") if builder.name in _HIDDEN_TEST else ("test", "validation")
+    test = next((split for split in tests if split in splits), None)
+    if "image" not in features or "label" not in features or "train" not in splits or not test:
+        raise DataError(
+            f"{name} cannot be used: it needs labelled images, a train split, and a test or "
+            "validation split."
+        )
+    shape = features["image"].shape
+    if image_size is None and preprocessing is None:
+        if None in shape:
+            raise DataError(f"The images of {name} differ in size. Pass --image-size.")
+        image_size = shape[:2]
+    read = preprocessing or images.resizing(image_size, shape[-1] or 3)
+    chosen = np.arange(splits["train"].num_examples)
+    if train_examples is not None:
+        chosen = images.drawn(_labels(builder, "train"), train_examples, seed)
+    every = np.arange(splits[test].num_examples)
+    in_memory = not streamed and images.fit_in_memory(len(chosen) + len(every), read)
+    part = _decode if in_memory else _stream
+    sets = [part(builder, "train", read, chosen), part(builder, test, read, every)]
+    return images.ImageDataset(*sets, _class_names(builder))
+
+
+def tfds_classes(name, data_dir=None):
+    """The class names of a data set of `tfds_images`."""
+    builder = _builder(name, data_dir)
+    if "label" not in builder.info.features:
+        raise DataError(f"{name} cannot be used: it needs labelled images.")
+    return _class_names(builder)
+
+
+def _builder(name, data_dir):
+    return prepared_builder(
+        name,
+        data_dir,
+        built_in=("digits", "1,797 handwritten digits that need no network"),
+        own_data=("--data-dir FOLDER", "your own images: train/<class>/*.jpg"),
+    )
+
+
+def _class_names(builder):
+    names = list(builder.info.features["label"].names)
+    unnamed = names == [str(label) for label in range(len(names))]
+    return list(_CLASS_NAMES.get(builder.name, names)) if unnamed else names
+
+
+def _labels(builder, split):
+    """The labels of a split, without decoding its images."""
+    import tensorflow_datasets as tfds
+
+    skip = {"image": tfds.decode.SkipDecoding()}
+    examples = builder.as_dataset(split=split, shuffle_files=False, decoders=skip)
+    labels = examples.map(lambda example: example["label"]).batch(10_000)
+    return np.concatenate(list(labels.as_numpy_iterator()))
+
+
+def _stream(builder, split, preprocessing, chosen):
+    """`StreamedImages` of the examples of a split at these indices, read from its TFRecords."""
+    paths = [os.fspath(path) for path in builder.info.splits[split].filepaths]
+    places = _places(builder, paths, chosen)
+
+    def record(number):
+        file, start, size = places[number]
+        descriptor = os.open(paths[file], os.O_RDONLY)
+        try:
+            return os.pread(descriptor, size, start)
+        finally:
+            os.close(descriptor)
+
+    def read(number):
+        import tensorflow_datasets as tfds
+
+        data = tf.ensure_shape(tf.numpy_function(record, [number], tf.string), ())
+        skip = {"image": tfds.decode.SkipDecoding()}
+        example = builder.info.features.deserialize_example(data, decoders=skip)
+        return example["image"], tf.cast(example["label"], tf.int32)
+
+    def name(number):
+        file, start, _ = places[number]
+        return f"the image at byte {start:,} of {paths[file]}"
+
+    return images.StreamedImages(len(chosen), read, name, preprocessing)
+
+
+def _places(builder, paths, chosen):
+    """(file, start, size) of the data of each chosen example: int64 [n, 3]."""
+    if builder.info.file_format.value != "tfrecord":
+        raise DataError(
+            f"{builder.name} is stored as {builder.info.file_format.value} files. It is too large "
+            "for memory, and only TFRecord files can be read by example number. Prepare it with "
+            'tfds.builder(..., file_format="tfrecord"), or choose a smaller --image-size.'
+        )
+    places = []
+    for file, path in enumerate(tqdm(paths, "finding records", leave=False, disable=None)):
+        size = os.path.getsize(path)
+        with open(path, "rb", buffering=0) as records:
+            position = 0
+            while position < size:
+                length = int.from_bytes(os.pread(records.fileno(), 8, position), "little")
+                places.append((file, position + _BEFORE, length))
+                position += _BEFORE + length + _AFTER
+    return np.array(places, np.int64)[chosen]
+
+
+def _decode(builder, split, read, chosen):
+    """Reads the examples of a split at these indices, which are in order."""
+    is_chosen = np.zeros(builder.info.splits[split].num_examples, bool)
+    is_chosen[chosen] = True
+    is_chosen = tf.constant(is_chosen)
+    examples = builder.as_dataset(split=split, shuffle_files=False).enumerate()
+    examples = examples.filter(lambda index, _: is_chosen[index])
+    examples = examples.map(
+        lambda _, example: (read.fit(example["image"]), example["label"]), tf.data.AUTOTUNE
+    )
+    count = len(chosen)
+    pixels = np.empty((count, *read.image_size, read.channels), np.uint8)
+    labels = np.empty(count, np.int32)
+    label = f"reading {builder.name}/{split}"
+    progress = tqdm(total=count, desc=label, unit="image", leave=False, disable=None)
+    done = 0
+    with progress:
+        for batch in examples.batch(500).prefetch(2).as_numpy_iterator():
+            after = done + len(batch[1])
+            pixels[done:after], labels[done:after] = batch
+            progress.update(after - done)
+            done = after
+    return images.Images(pixels, labels)
