@@ -95,7 +95,7 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         "logits_bias": "final_logits_bias" in tensors,
         "epsilon": 1e-5,
     }
-    model = create_model(zoo.transformer, tensors.path, settings)
+    model = create_model(zoo.transformer, tensors, settings)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
     assign(model, tensors, {**TABLE, **embeddings, **dict(table)}, ignored)
     return model

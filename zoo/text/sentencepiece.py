@@ -46,8 +46,8 @@ class SentencePieceTokenizer(PublishedTokenizer):
     kind = KIND
 
     def __post_init__(self):
-        ids = {*self.vocab.values(), self.unknown, *self.prefix, 0}
-        checked_ids(list(ids), self.vocab_size)
+        self.check_vocab()
+        checked_ids([self.unknown, *self.prefix, 0], self.vocab_size)
         if any(piece.type == piece.BYTE for piece in self.proto.pieces):
             raise TokenizerError("SentencePiece models with byte fallback are not supported.")
 
