@@ -72,6 +72,9 @@ def bert_wordpiece(folder, vocab_size):
     missing = [tokens[name] for name in [*names][:4] if tokens[name] not in vocab]
     if missing:
         raise CheckpointError(f"{folder}: the vocabulary has no {', '.join(missing)}.")
+    count = max(vocab.values()) + 1
+    if count < vocab_size:  # as published by some, or cut off
+        print(f"{folder}: the vocabulary has {count} tokens, the model {vocab_size}.")
     normalizer = found.get("normalizer", {})
     options = {"lowercase": True, "strip_accents": None, "handle_chinese_chars": True}
     options = {key: normalizer.get(key, default) for key, default in options.items()}

@@ -36,7 +36,9 @@ class PublishedTokenizer:
         ids = checked_ids([*self.vocab.values()], self.vocab_size)
         if len(self.tokens) < len(ids):
             first, second = next(
-                (self.tokens[id], token) for token, id in self.vocab.items() if self.tokens[id] != token
+                (self.tokens[id], token)
+                for token, id in self.vocab.items()
+                if self.tokens[id] != token
             )
             raise TokenizerError(f"The tokens {first!r} and {second!r} have the same id.")
 

@@ -83,9 +83,13 @@ class SentencePieceTokenizer(PublishedTokenizer):
         from sentencepiece import sentencepiece_model_pb2
 
         try:
-            return sentencepiece_model_pb2.ModelProto.FromString(self.model)
+            proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
         except DecodeError:
             raise TokenizerError("It is no SentencePiece model.") from None
+        # They follow the pieces: without them, a file that ends between two pieces is a model too.
+        if not (proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
+            raise TokenizerError("The SentencePiece model is not complete.")
+        return proto
 
     def _bytes(self, token):
         return token.replace(SPACE, " ").encode()
