@@ -14,6 +14,7 @@ pytest.importorskip("sentencepiece")
 
 import zoo  # noqa: E402
 from tests.checkpoints.translation_folders import (  # noqa: E402
+    spm,
     write_json,
     write_m2m100,
     write_marian,
@@ -169,12 +170,17 @@ def test_a_damaged_sentencepiece_model(tmp_path):
     (tmp_path / "source.spm").write_bytes(b"\xff\xff no model")
     with pytest.raises(CheckpointError, match="source.spm: It is no SentencePiece model"):
         zoo.load(tmp_path)
+    written = spm(["the cat", "a dog"], "char")
+    for side in ("source", "target"):
+        write_marian(tmp_path)
+        (tmp_path / f"{side}.spm").write_bytes(written * 2)  # is a protocol buffer as well
+        with pytest.raises(CheckpointError, match=f"{side}.spm: The SentencePiece model is not"):
+            zoo.load(tmp_path)
 
 
-def test_a_sentencepiece_model_that_ends_anywhere_earlier(tmp_path):
+def test_a_sentencepiece_model_that_ends_anywhere_earlier():
     """Also between two pieces, where the rest would be a model of fewer pieces."""
-    write_marian(tmp_path)
-    model = (tmp_path / "source.spm").read_bytes()
+    model = spm(["the cat", "a dog"], "char")
     SentencePieceTokenizer(model, {}, 0, (), 1)
     for size in range(len(model)):
         with pytest.raises(TokenizerError, match="no SentencePiece model|not complete"):

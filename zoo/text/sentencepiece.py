@@ -98,7 +98,10 @@ class SentencePieceTokenizer(PublishedTokenizer):
     def _processor(self):
         import sentencepiece
 
-        return sentencepiece.SentencePieceProcessor(model_proto=self.model)
+        try:
+            return sentencepiece.SentencePieceProcessor(model_proto=self.model)
+        except RuntimeError as error:
+            raise TokenizerError(f"The SentencePiece model is not valid: {error}") from None
 
     def _ids(self, text):
         language = LANGUAGE.match(text) if self.language_prefixes else None

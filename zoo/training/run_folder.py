@@ -115,7 +115,9 @@ def fingerprint(model, *metadata):
     A setting of runs that start from other weights: their files may change before it is resumed.
     The values of the weights do not count: those of a run that is resumed are in its checkpoints.
     """
-    text = json.dumps([model.to_json(), *metadata], sort_keys=True)
+    # Keras counts the names of layers up.
+    model = json.loads(model.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"})
+    text = json.dumps([model, *metadata], sort_keys=True)
     return f"{zlib.crc32(text.encode()):08x}"
 
 
