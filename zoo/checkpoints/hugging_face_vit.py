@@ -65,7 +65,11 @@ def load(folder, config, tensors, options):
     patch_size = settings["patch_size"] = _patch_size(folder, settings["patch_size"])
     prefix = 2 if kind == "deit" else 1
     image_size(tensors, "embeddings.position_embeddings", prefix, patch_size, size)
-    settings["input_shape"] = (*size, config.get("num_channels", 3))
+    channels = tensors.shape("embeddings.patch_embeddings.projection.weight", 4)[1]
+    if config.get("num_channels", 3) != channels:
+        received = f"num_channels={config.get('num_channels', 3)!r}"
+        raise CheckpointError(f"{tensors.path}: patches have {channels} channels, not {received}.")
+    settings["input_shape"] = (*size, channels)
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     if kind == "deit":
         settings["num_class_tokens"] = 2
