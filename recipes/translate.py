@@ -172,7 +172,7 @@ def main(config):
     from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import transformer_adam
-    from zoo.training.run_folder import RunFolder
+    from zoo.training.run_folder import RunFolder, fingerprint
     from zoo.training.trainer import Trainer
     from zoo.training.translation_report import finish_translator
 
@@ -195,6 +195,10 @@ def main(config):
             [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         )
     settings = settings_of(config)
+    if config.weights:
+        sides = translator.source_tokenizer, translator.target_tokenizer
+        metadata = [translator.description(), *(side.to_dict() for side in sides)]
+        settings["model of weights"] = fingerprint(translator.model, *metadata)
     run = RunFolder(
         config.out or f"runs/translate_{name}",
         settings,

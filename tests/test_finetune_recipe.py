@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import zoo
 from tests.checkpoints.translation_folders import write_marian
@@ -21,6 +23,7 @@ from tests.test_recipes import recipe, rows_of
 from zoo.__main__ import main
 from zoo.errors import UserError
 from zoo.training.command import parse
+from zoo.training.image_run import ImageRun
 
 vit_finetune = recipe("vit_finetune")
 CONFIG = dataclasses.replace(
@@ -103,6 +106,41 @@ def test_a_killed_run_is_resumed_bit_for_bit(weights, tmp_path, flags):
     assert finish(start("finetune", part, *flags, "--resume")) == 0, log_of(part)
     assert "Resuming after" in log_of(part)
     assert_same(outcome(part), outcome(whole))
+
+
+def test_a_run_is_not_resumed_with_other_metadata_of_the_weights(weights, tmp_path, monkeypatch):
+    """They are not in the checkpoints, unlike the weights."""
+    folder, out = tmp_path / "weights", tmp_path / "run"
+    shutil.copytree(weights, folder)
+    config = dataclasses.replace(CONFIG, weights=str(folder), out=str(out), resume=True)
+    monkeypatch.setattr(ImageRun, "_fit", stop)
+
+    def is_the_same():
+        with pytest.raises(Stopped):
+            vit_finetune.main(config)
+
+    is_the_same()
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: x + 1 for name, x in tensors.items()}, folder / "model.safetensors")
+    is_the_same()
+    for name, changed in (
+        ("config.json", {"hidden_act": "relu"}),
+        ("preprocessor_config.json", {"image_mean": [0.1]}),
+    ):
+        text = (folder / name).read_text()
+        (folder / name).write_text(json.dumps({**json.loads(text), **changed}))
+        with pytest.raises(UserError, match="other settings:\n  model of weights: '"):
+            vit_finetune.main(config)
+        (folder / name).write_text(text)
+    is_the_same()
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop(*_):
+    raise Stopped
 
 
 def test_without_the_weights_the_architecture_is_the_same(weights):

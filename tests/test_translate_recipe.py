@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -228,6 +229,27 @@ def test_fine_tuning(published, tmp_path):
     zoo.save_hf(after, tmp_path / "hf")
     for one, other in zip(zoo.load(tmp_path / "hf").model.weights, after.model.weights):
         np.testing.assert_array_equal(one, other, err_msg=one.path)
+
+
+def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_path, monkeypatch):
+    """Two tokens have changed places."""
+    folder = tmp_path / "weights"
+    shutil.copytree(published, folder)
+    settings = {"weights": str(folder), "tsv": str(corpus), "out": str(tmp_path / "run")}
+    config = dataclasses.replace(translate.FINE_TUNING, **settings, resume=True)
+
+    def reached(*arguments):
+        raise InterruptedError
+
+    monkeypatch.setitem(translate.main.__globals__, "encode", reached)
+    for _ in range(2):
+        with pytest.raises(InterruptedError):
+            translate.main(config)
+    vocab = json.loads((folder / "vocab.json").read_text())
+    vocab[">>es<<"], vocab[">>fr<<"] = vocab[">>fr<<"], vocab[">>es<<"]
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    with pytest.raises(UserError, match="other settings:\n  model of weights: '"):
+        translate.main(config)
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,13 @@ def test_whatever_changes_in_the_model_takes_effect(translator):
     assert len(set(answers)) == 5, "a change does not show"
 
 
+@pytest.mark.parametrize("name", ["early_stopping", "length_offset"])
+def test_options_that_the_search_is_compiled_with_are_not_changed(translator, name):
+    """They would be saved and exported, but not used."""
+    with pytest.raises(AttributeError, match=f"'{name}' .* has no setter"):
+        setattr(translator, name, True)
+
+
 def test_another_model_must_fit(translator):
     wrong = small_model(translator, pad_id=5)
     message = "padding token is 5 .*Received special tokens with pad=0"

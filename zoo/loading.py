@@ -44,7 +44,7 @@ def load(path, **options):
             return _changed(model_class.load(folder), folder, options)
     raise FileNotFoundError(
         f"{folder} contains no finished run: there must be a {classifier.MODEL_FILE} and a "
-        f"{' or '.join(classes)} in it. "
+        f"{' or '.join(classes)} in it; of published weights, a config.json with a model_type. "
         "If training was interrupted, run the same command with --resume."
     )
 

@@ -68,15 +68,14 @@ class Translator:
         self.target_tokenizer = target_tokenizer
         self.beam_size = checked("beam_size", beam_size, int, 1)
         self.length_penalty = checked("length_penalty", length_penalty, float)
-        self.length_offset = checked("length_offset", length_offset, float, 0)
+        length_offset = checked("length_offset", length_offset, float, 0)
         if early_stopping not in (True, False, "never"):
             raise TextError(
                 'early_stopping must be True, False or "never". '
                 f"Received: early_stopping={early_stopping!r}."
             )
-        self.early_stopping = early_stopping
         self.run_folder = None  # where it was loaded from
-        self._set_model(model, special_tokens)
+        self._set_model(model, special_tokens, length_offset, early_stopping)
         self.max_length = max_length
         if max_length is not None:
             self.max_length = checked("max_length", max_length, int, 1, self.max_source_length)
@@ -196,11 +195,19 @@ class Translator:
 
     @model.setter
     def model(self, model):
-        self._set_model(model, self.special_tokens)
+        self._set_model(model, self.special_tokens, self.length_offset, self.early_stopping)
 
     @property
     def special_tokens(self):
         return self._search.special
+
+    @property
+    def length_offset(self):
+        return self._search.length_offset
+
+    @property
+    def early_stopping(self):
+        return self._search.early_stopping
 
     @property
     def max_source_length(self):
@@ -243,7 +250,7 @@ class Translator:
         translator.run_folder = folder
         return translator
 
-    def _set_model(self, model, special):
+    def _set_model(self, model, special, *options):
         for side, tokenizer in self._tokenizers().items():
             size = getattr(model, f"{side}_vocab_size")
             if size != tokenizer.vocab_size:
@@ -251,7 +258,6 @@ class Translator:
                     f"The model has {size} {side} tokens. "
                     f"Received a tokenizer with {tokenizer.vocab_size} tokens."
                 )
-        options = self.length_offset, self.early_stopping
         self._search = TranslationSearch(model, special, *options)
         self.search, self.log_probs = self._search.search, self._search.log_probs  # as graphs
 

@@ -24,6 +24,7 @@ from tests.checkpoints.text_folders import (
 )
 from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError
+from zoo.checkpoints.tokenizer_files import byte_level_bpe
 from zoo.deploy.text_graph import TextGraph
 
 GOLDENS = json.loads(
@@ -259,3 +260,41 @@ def test_tokenizer_json(kind, changed, message, tmp_path):
     else:
         with pytest.raises(CheckpointError, match=message):
             zoo.load(folder)
+
+
+def test_merges_that_end_early(tmp_path):
+    """At any line: texts would become other tokens."""
+    path = folder_of(tmp_path, "gpt2") / "merges.txt"
+    lines = path.read_text().splitlines(keepends=True)
+    for count in range(len(lines)):
+        path.write_text("".join(lines[:count]))
+        with pytest.raises(CheckpointError, match=f"{path.parent.name}: .*not made by any merge"):
+            zoo.load(path.parent)
+
+
+def test_a_vocabulary_without_merges_of_special_tokens(tmp_path):
+    """As that of a tokenizer trained anew, in which no file names them as special."""
+    path = folder_of(tmp_path, "gpt2") / "vocab.json"
+    vocab = json.loads(path.read_text())
+    path.write_text(json.dumps({**vocab, "<mask>": len(vocab)}))
+    tokenizer, _ = byte_level_bpe(path.parent, len(vocab) + 1)
+    assert tokenizer.vocab["<mask>"] == len(vocab)
+
+
+def test_a_vocabulary_that_ends_early_is_told(tmp_path, capsys):
+    """There are published models with unused ids at the end, so it is no error."""
+    path = folder_of(tmp_path, "bert") / "vocab.txt"
+    path.write_text("\n".join(path.read_text().split("\n")[:100]))
+    size = zoo.load(path.parent).model.vocab_size
+    expected = f"{path.parent}: the vocabulary has 100 tokens, the model {size}.\n"
+    assert capsys.readouterr().out == expected
+
+
+def test_tensors_of_integers(tmp_path):
+    """Such as quantized ones."""
+    folder = folder_of(tmp_path, "gpt2")
+    tensors = drawn.tensors(KINDS["gpt2"]["shapes"])
+    name = next(name for name in tensors if name.endswith("ln_f.weight"))
+    save_file({**tensors, name: tensors[name].astype("int8")}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="ln_f.weight is of int8, not of weights"):
+        zoo.load(folder)

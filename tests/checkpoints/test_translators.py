@@ -14,6 +14,7 @@ pytest.importorskip("sentencepiece")
 
 import zoo  # noqa: E402
 from tests.checkpoints.translation_folders import (  # noqa: E402
+    spm,
     write_json,
     write_m2m100,
     write_marian,
@@ -22,6 +23,8 @@ from tests.checkpoints.translation_folders import (  # noqa: E402
 from zoo.__main__ import main  # noqa: E402
 from zoo.checkpoints import CheckpointError, languages  # noqa: E402
 from zoo.deploy.errors import ExportError  # noqa: E402
+from zoo.text.sentencepiece import SentencePieceTokenizer  # noqa: E402
+from zoo.text.tokenizer import TokenizerError  # noqa: E402
 
 TEXTS = ["the cat", "a dog \U0001f600", "", "cafe\u0301 \ufb01x \u4f60\u597d", "  two  spaces "]
 CASES = {
@@ -166,6 +169,29 @@ def test_a_damaged_sentencepiece_model(tmp_path):
     write_marian(tmp_path)
     (tmp_path / "source.spm").write_bytes(b"\xff\xff no model")
     with pytest.raises(CheckpointError, match="source.spm: It is no SentencePiece model"):
+        zoo.load(tmp_path)
+    written = spm(["the cat", "a dog"], "char")
+    for side in ("source", "target"):
+        write_marian(tmp_path)
+        (tmp_path / f"{side}.spm").write_bytes(written * 2)  # is a protocol buffer as well
+        with pytest.raises(CheckpointError, match=f"{side}.spm: The SentencePiece model is not"):
+            zoo.load(tmp_path)
+
+
+def test_a_sentencepiece_model_that_ends_anywhere_earlier():
+    """Also between two pieces, where the rest would be a model of fewer pieces."""
+    model = spm(["the cat", "a dog"], "char")
+    SentencePieceTokenizer(model, {}, 0, (), 1)
+    for size in range(len(model)):
+        with pytest.raises(TokenizerError, match="no SentencePiece model|not complete"):
+            SentencePieceTokenizer(model[:size], {}, 0, (), 1)
+
+
+def test_two_tokens_with_one_id(tmp_path):
+    write_marian(tmp_path)
+    vocab = json.loads((tmp_path / "vocab.json").read_text())
+    write_json(tmp_path / "vocab.json", {**vocab, ">>fr<<": vocab[">>es<<"]})
+    with pytest.raises(CheckpointError, match="source.spm: .* '>>es<<' have the same id"):
         zoo.load(tmp_path)
 
 

@@ -108,6 +108,13 @@ def test_google_without_positions(tmp_path):
     np.testing.assert_allclose(table[0, 3, 0], np.sin(3 * 1e4 ** (-np.arange(6) / 5)), atol=1e-6)
 
 
+def test_square_patches_written_as_two_sides(tmp_path):
+    golden = HUGGING_FACE["vit"]
+    side = golden["config"]["patch_size"]
+    folder = write_folder(tmp_path / "model", golden, patch_size=[side, side])
+    assert zoo.load(folder).model.patch_size == side
+
+
 def test_a_new_head(tmp_path, capsys):
     golden, images = HUGGING_FACE["vit"], drawn.images(32, 32)
     folder = write_folder(tmp_path / "model", golden)
@@ -133,7 +140,11 @@ def test_a_new_head(tmp_path, capsys):
         ({"hidden_act": "mish"}, "the activation 'mish' is not supported"),
         ({"model_type": "swin"}, "the model 'swin' is not supported"),
         ({"id2label": {"0": "cat"}}, "would give head/kernel the shape"),
-        ({"image_size": 16}, "would give patch_positions/embeddings the shape"),
+        ({"image_size": 16}, "17 positions, which are not those of 16 x 16 pixels"),
+        ({"image_size": 10**9}, "not those of 1000000000 x 1000000000 pixels"),
+        ({"patch_size": [8, 4]}, r"patch_size=\[8, 4\] is not supported"),
+        ({"num_channels": 10**9}, "patches have 3 channels, not num_channels=1000000000"),
+        ({"patch_size": "8"}, "patch_size='8' is not supported"),
     ],
 )
 def test_what_does_not_fit_is_named(change, message, tmp_path):

@@ -31,7 +31,7 @@ def read_json(path, default=None):
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}.") from None
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} holds no JSON object.")

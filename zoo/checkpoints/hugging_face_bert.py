@@ -54,7 +54,7 @@ def load(folder, config, tensors, options):
     tokenizer, special = bert_wordpiece(folder, settings["vocab_size"])
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
     ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
-    model = create_model(zoo.text_classifier, tensors.path, settings)
+    model = create_model(zoo.text_classifier, tensors, settings)
     assign(model, tensors, TABLE, ignored, kept)
     return TextClassifier(model, tokenizer, names, special)
 

@@ -59,7 +59,7 @@ def load(folder, config, tensors, options):
     is_stored = EMBEDDING in tensors or not settings["tie_weights"]
     table = {**TABLE, "token_embedding/embeddings": same(EMBEDDING if is_stored else OUTPUT)}
     tokenizer, add_start_token = byte_level_bpe(folder, settings["vocab_size"])
-    model = create_model(zoo.causal_lm, tensors.path, {**settings, **options})
+    model = create_model(zoo.causal_lm, tensors, {**settings, **options})
     assign(model, tensors, table, IGNORED)
     try:
         return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)

@@ -1,7 +1,8 @@
 """Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
 
+from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, class_names, preprocessing
-from zoo.checkpoints.images import first_head_alone, vit_classifier
+from zoo.checkpoints.images import first_head_alone, image_size, vit_classifier
 from zoo.checkpoints.mapping import dense, feed_forward, norm, patches, same, stacked
 
 IGNORED, BLOCK = (r"pooler\..*", r"embeddings\.mask_token"), "encoder.layer.{i}."
@@ -61,7 +62,14 @@ def load(folder, config, tensors, options):
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     size = config.get("image_size", 224)
     size = tuple(size) if isinstance(size, list) else (size, size)
-    settings["input_shape"] = (*size, config.get("num_channels", 3))
+    patch_size = settings["patch_size"] = _patch_size(folder, settings["patch_size"])
+    prefix = 2 if kind == "deit" else 1
+    image_size(tensors, "embeddings.position_embeddings", prefix, patch_size, size)
+    channels = tensors.shape("embeddings.patch_embeddings.projection.weight", 4)[1]
+    if config.get("num_channels", 3) != channels:
+        received = f"num_channels={config.get('num_channels', 3)!r}"
+        raise CheckpointError(f"{tensors.path}: patches have {channels} channels, not {received}.")
+    settings["input_shape"] = (*size, channels)
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     if kind == "deit":
         settings["num_class_tokens"] = 2
@@ -78,3 +86,11 @@ def load(folder, config, tensors, options):
     if is_dino:  # evaluated at the size of its image processor: trained at 518, mostly used at 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)
+
+
+def _patch_size(folder, value):
+    """16, which may also be [16, 16]."""
+    side, *others = value if isinstance(value, list) and value else [value]
+    if not isinstance(side, int) or any(other != side for other in others):
+        raise CheckpointError(f"{folder}: patch_size={value!r} is not supported.")
+    return side

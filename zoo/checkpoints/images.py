@@ -53,7 +53,7 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         return zoo.vit(input_shape=(height, width, *(channels or native[2:])), **others)
 
     settings = {**settings, **options, "num_classes": len(names)}
-    model = create_model(create, tensors.path, settings)
+    model = create_model(create, tensors, settings)
     assign(model, tensors, _resized(table, model, native), ignored, kept)
     size = tuple(model.input_shape[:2])
     return ImageClassifier(model, preprocessing.with_size(size), names)

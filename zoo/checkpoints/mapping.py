@@ -157,6 +157,9 @@ def assign(model, tensors, table, ignored=(), kept=()):
 def _value(tensors, names, source, path, variable):
     """The value of a variable at a path."""
     arrays = [tensors[name] for name in names]
+    for name, array in zip(names, arrays):
+        if array.dtype.kind in "iub":  # such as quantized ones
+            raise CheckpointError(f"{tensors.path}: {name} is of {array.dtype}, not of weights.")
     try:
         value = np.asarray(source.convert(*arrays), variable.dtype)
         if value.shape == tuple(variable.shape):

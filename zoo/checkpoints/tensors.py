@@ -1,13 +1,13 @@
 """Tensors by name, read one by one: safetensors, PyTorch files and NumPy archives."""
 
 import functools
-import json
 import pathlib
 from collections.abc import Mapping
 
 import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face import read_json
 
 SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
 # In the order of preference.
@@ -118,8 +118,8 @@ def read_file(path):
 
 def _sharded(index):
     try:
-        files = set(json.loads(index.read_text())["weight_map"].values())
-    except (ValueError, KeyError, AttributeError) as error:
+        files = set(read_json(index)["weight_map"].values())
+    except (KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index} is no index of tensors: {error!r}.") from None
     readers, shapes = {}, {}
     for name in sorted(files):

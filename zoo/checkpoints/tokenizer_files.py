@@ -55,6 +55,7 @@ def byte_level_bpe(folder, vocab_size):
     )
     merges = found["model"]["merges"]
     merges = tuple(tuple(m.split(" ") if isinstance(m, str) else m) for m in merges)
+    _check_merges(folder, vocab, control, merges)
     arguments = (vocab, control, vocab_size, merges, settings.get("add_prefix_space", False))
     return _made(folder, ByteLevelBPETokenizer, arguments), settings.get("add_bos_token", False)
 
@@ -71,6 +72,9 @@ def bert_wordpiece(folder, vocab_size):
     missing = [tokens[name] for name in [*names][:4] if tokens[name] not in vocab]
     if missing:
         raise CheckpointError(f"{folder}: the vocabulary has no {', '.join(missing)}.")
+    count = max(vocab.values()) + 1
+    if count < vocab_size:  # as published by some, or cut off
+        print(f"{folder}: the vocabulary has {count} tokens, the model {vocab_size}.")
     normalizer = found.get("normalizer", {})
     options = {"lowercase": True, "strip_accents": None, "handle_chinese_chars": True}
     options = {key: normalizer.get(key, default) for key, default in options.items()}
@@ -83,6 +87,19 @@ def bert_wordpiece(folder, vocab_size):
     arguments = (vocab, control, vocab_size, tokens["unk_token"], *options.values())
     special = SpecialTokens(*(vocab[tokens[name]] for name in [*names][:3]))
     return _made(folder, BertWordPieceTokenizer, arguments), special
+
+
+def _check_merges(folder, vocab, control, merges):
+    """Raises `CheckpointError` if merges are missing: texts would become other tokens."""
+    known = {*control, *map("".join, merges)}
+    # A vocabulary may also hold special tokens that no other file names, such as <mask>.
+    lost = [token for token in vocab if len(token) > 1 and token not in known]
+    lost = [token for token in lost if token[0] + token[-1] not in ("<>", "[]")]
+    if lost:
+        raise CheckpointError(
+            f"{folder}: {len(lost)} tokens of the vocabulary are not made by any merge, such as "
+            f"{lost[0]!r}. The list of merges is damaged."
+        )
 
 
 def _made(folder, kind, arguments):

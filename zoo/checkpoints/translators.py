@@ -95,7 +95,7 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         "logits_bias": "final_logits_bias" in tensors,
         "epsilon": 1e-5,
     }
-    model = create_model(zoo.transformer, tensors.path, settings)
+    model = create_model(zoo.transformer, tensors, settings)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
     assign(model, tensors, {**TABLE, **embeddings, **dict(table)}, ignored)
     return model
@@ -104,9 +104,13 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
 def tokenizer(path, *args, **kwargs):
     """The `SentencePieceTokenizer` of a file with the model."""
     try:
-        return SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
+        found = SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
+        found.encode([""])  # reads the model, which may not be valid
+        return found
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from None
     except ImportError as error:
         raise CheckpointError(f"{path}: install the package {error.name} to read it.") from None
     except TokenizerError as error:

@@ -31,6 +31,17 @@ class PublishedTokenizer:
 
     prefix = ()  # ids at the beginning of each text
 
+    def check_vocab(self):
+        """Raises `TokenizerError` if an id is not one of `vocab_size`, or not of one token."""
+        ids = checked_ids([*self.vocab.values()], self.vocab_size)
+        if len(self.tokens) < len(ids):
+            first, second = next(
+                (self.tokens[id], token)
+                for token, id in self.vocab.items()
+                if self.tokens[id] != token
+            )
+            raise TokenizerError(f"The tokens {first!r} and {second!r} have the same id.")
+
     def pieces(self, ids):
         """Returns a label for each id of one sequence: its text, or a name such as "[SEP]"."""
         return [
@@ -92,7 +103,7 @@ class _LibraryTokenizer(PublishedTokenizer):
     vocab_size: int
 
     def __post_init__(self):
-        checked_ids([*self.vocab.values()], self.vocab_size)
+        self.check_vocab()
         try:
             self._library  # noqa: B018
         except Exception as error:  # the library has no class of its own

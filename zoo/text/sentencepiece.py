@@ -46,8 +46,8 @@ class SentencePieceTokenizer(PublishedTokenizer):
     kind = KIND
 
     def __post_init__(self):
-        ids = {*self.vocab.values(), self.unknown, *self.prefix, 0}
-        checked_ids(list(ids), self.vocab_size)
+        self.check_vocab()
+        checked_ids([self.unknown, *self.prefix, 0], self.vocab_size)
         if any(piece.type == piece.BYTE for piece in self.proto.pieces):
             raise TokenizerError("SentencePiece models with byte fallback are not supported.")
 
@@ -83,9 +83,13 @@ class SentencePieceTokenizer(PublishedTokenizer):
         from sentencepiece import sentencepiece_model_pb2
 
         try:
-            return sentencepiece_model_pb2.ModelProto.FromString(self.model)
+            proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
         except DecodeError:
             raise TokenizerError("It is no SentencePiece model.") from None
+        # They follow the pieces: without them, a file that ends between two pieces is a model too.
+        if not (proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
+            raise TokenizerError("The SentencePiece model is not complete.")
+        return proto
 
     def _bytes(self, token):
         return token.replace(SPACE, " ").encode()
@@ -94,7 +98,10 @@ class SentencePieceTokenizer(PublishedTokenizer):
     def _processor(self):
         import sentencepiece
 
-        return sentencepiece.SentencePieceProcessor(model_proto=self.model)
+        try:
+            return sentencepiece.SentencePieceProcessor(model_proto=self.model)
+        except RuntimeError as error:
+            raise TokenizerError(f"The SentencePiece model is not valid: {error}") from None
 
     def _ids(self, text):
         language = LANGUAGE.match(text) if self.language_prefixes else None

@@ -48,13 +48,15 @@ class ImageRun:
         from zoo.training import distribution
         from zoo.training.interruption import exit_on_sigterm
         from zoo.training.report import finish_classifier
-        from zoo.training.run_folder import RunFolder
+        from zoo.training.run_folder import RunFolder, fingerprint
 
         config = self.config
         for line in data.skipped if self.is_chief else ():
             print(f"skipped: {line}")
         trainer = self._trainer(classifier, optimizer)
         out, settings = config.out or f"runs/{name}", settings_of(config)
+        if "weights" in settings:
+            settings["model of weights"] = fingerprint(classifier.model, classifier.description())
         run = RunFolder(out, settings, config.overwrite, config.resume, self.is_chief)
         exit_on_sigterm(run.enable_auto_resume)
         if distribution.from_chief(self.strategy, run.is_finished):

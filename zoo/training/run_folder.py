@@ -7,6 +7,7 @@ import pathlib
 import platform
 import shutil
 import sys
+import zlib
 
 from zoo.errors import UserError
 from zoo.training.whole_file import PARTIAL, write_whole
@@ -106,6 +107,18 @@ class RunFolder:
             raise RunFolderError(
                 f"The run in {self.path} was started with other settings:\n" + "\n".join(lines)
             )
+
+
+def fingerprint(model, *metadata):
+    """A short text that differs for another architecture or other metadata, such as tokenizers.
+
+    A setting of runs that start from other weights: their files may change before it is resumed.
+    The values of the weights do not count: those of a run that is resumed are in its checkpoints.
+    """
+    # Keras counts the names of layers up.
+    model = json.loads(model.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"})
+    text = json.dumps([model, *metadata], sort_keys=True)
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def enable_auto_resume(folder):
