@@ -102,7 +102,7 @@ def training_batches(
         chosen = tf.data.Dataset.counter(first_step // steps).flat_map(epoch_of)
         crop = None if min_crop_area is None else crop
         batches = _read(images, chosen, rows.numbers, crop).map(batch, tf.data.AUTOTUNE)
-        return of_each_replica(_weighted(batches, rows), rows).prefetch(tf.data.AUTOTUNE)
+        return of_each_replica(_weighted(batches, rows), rows).prefetch(2)
 
     return WorkerBatches(parts)
 
@@ -130,7 +130,7 @@ def test_batches(images, num_classes, batch_size):
 
         chosen = tf.data.Dataset.range(steps).map(numbers)
         batches = _read(images, chosen, rows.numbers).map(batch, tf.data.AUTOTUNE)
-        return of_each_replica(_weighted(batches, rows), rows).prefetch(tf.data.AUTOTUNE)
+        return of_each_replica(_weighted(batches, rows), rows).prefetch(2)
 
     return WorkerBatches(parts, steps)
 
