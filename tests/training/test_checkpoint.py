@@ -301,7 +301,7 @@ def test_the_one_before_a_damaged_one_is_used(whole, interrupted, tmp_path, caps
     printed = capsys.readouterr().out
     assert done == 4
     assert printed.count("is damaged and cannot be used") == damaged
-    assert "epoch_00001_step_000000005 is damaged" in printed
+    assert "epoch_00001_step_00000005 is damaged" in printed
     assert len(list(interrupted.glob("*.unusable"))) == damaged
     assert_equal(everything(trainer), everything(whole[0]))
     assert history(tmp_path) == history(whole[1])
@@ -311,14 +311,14 @@ def test_a_run_without_a_whole_one_begins_again(whole, interrupted, tmp_path, ca
     for path in interrupted.rglob("state.index"):
         path.write_bytes(b"PK")
     trainer, done = train(tmp_path)
-    assert done == 0 and "best/epoch_00001_step_000000004 is dam" in capsys.readouterr().out
+    assert done == 0 and "best/epoch_00001_step_00000004 is dam" in capsys.readouterr().out
     assert_equal(everything(trainer), everything(whole[0]))
 
 
 def test_a_foreign_one_is_named(interrupted_once, tmp_path, capsys):
     shutil.copytree(interrupted_once, tmp_path / "other")
     other = tmp_path / "other" / "checkpoints"
-    with pytest.raises(CheckpointError, match=r"step_000000005 is from another run.*\[5, 6\]"):
+    with pytest.raises(CheckpointError, match=r"step_00000005 is from another run.*\[5, 6\]"):
         Checkpoint(tmp_path / "other", STEPS).restore(make_trainer(width=7))
     with pytest.raises(CheckpointError, match="epochs have 4 steps, not 5"):
         Checkpoint(tmp_path / "other", 5).restore(make_trainer())
@@ -327,10 +327,10 @@ def test_a_foreign_one_is_named(interrupted_once, tmp_path, capsys):
     with pytest.raises(Killed):
         train(tmp_path / "mine", make_trainer(width=7), kill_after=2)
     foreign = files.paths(other)[-1]
-    foreign.rename(tmp_path / "mine" / "checkpoints" / "epoch_00009_step_000000099")
+    foreign.rename(tmp_path / "mine" / "checkpoints" / "epoch_00009_step_00000099")
     capsys.readouterr()
     assert Checkpoint(tmp_path / "mine", STEPS).restore(make_trainer(width=7)) == 2
-    assert "epoch_00009_step_000000099 is from another run" in capsys.readouterr().out
+    assert "epoch_00009_step_00000099 is from another run" in capsys.readouterr().out
 
 
 def test_a_write_that_was_cut_off_leaves_no_trace(interrupted, tmp_path, monkeypatch):
@@ -343,7 +343,7 @@ def test_a_write_that_was_cut_off_leaves_no_trace(interrupted, tmp_path, monkeyp
         patch.setattr(os, "replace", cut_off)
         train(tmp_path)
     assert {path: path.read_bytes() for path in interrupted.rglob("state.*")} == before
-    half = interrupted / "partial.epoch_00001_step_000000006"  # of a process killed outright
+    half = interrupted / "partial.epoch_00001_step_00000006"  # of a process killed outright
     half.mkdir()
     (half / "state.index").write_bytes(b"half")
     assert Checkpoint(tmp_path, STEPS).restore(make_trainer()) == 5
@@ -383,7 +383,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(mounted):
     (folder / "filler").write_bytes(b"x" * (status.f_bavail * status.f_bsize - 3000))
     checkpoint, trainer = Checkpoint(folder, STEPS, steps=1), make_trainer()
     assert checkpoint.restore(trainer) == 2
-    with pytest.raises(WriteError, match=r"step_000000003 cannot be written: No space left"):
+    with pytest.raises(WriteError, match=r"step_00000003 cannot be written: No space left"):
         trainer.fit(batches(2), steps_per_epoch=STEPS, callbacks=[checkpoint], verbose=0)
     checkpoint._interruption.unwatch()
     assert files.paths(folder / "checkpoints") == before
@@ -401,7 +401,7 @@ def test_a_folder_that_cannot_be_written_to(mounted):
         RunFolder(folder, {}, resume=True)
     checkpoint, trainer = Checkpoint(folder, STEPS, steps=1), make_trainer()
     assert checkpoint.restore(trainer) == 2
-    with pytest.raises(WriteError, match="step_000000003 cannot be written: Read-only"):
+    with pytest.raises(WriteError, match="step_00000003 cannot be written: Read-only"):
         trainer.fit(batches(2), steps_per_epoch=STEPS, callbacks=[checkpoint], verbose=0)
     checkpoint._interruption.unwatch()
 
@@ -411,9 +411,7 @@ def test_a_folder_that_cannot_be_written_to(mounted):
 
 @pytest.mark.parametrize("settings", [{"steps": 0}, {"steps": 2}])
 def test_a_run_without_a_number_stops_at_its_step(tmp_path, settings):
-    with pytest.raises(
-        DivergedError, match=r"loss of step 7 is nan \(epoch 2\).*step_00000000[46]"
-    ):
+    with pytest.raises(DivergedError, match=r"loss of step 7 is nan \(epoch 2\).*step_0000000[46]"):
         train(tmp_path, bad_step=7, **settings)
     newest = files.paths(tmp_path / "checkpoints")[-1]
     _, state = files.read(newest)

@@ -1,5 +1,6 @@
 """The callback that saves checkpoints, so that an interrupted run can be resumed exactly."""
 
+import contextlib
 import pathlib
 import shutil
 import time
@@ -139,7 +140,8 @@ class Checkpoint(keras.callbacks.Callback):
         if step <= self.step:
             return
         self.step = step
-        self._explain_divergence(lambda: self._losses.add(step, logs))
+        with self._explained():
+            self._losses.add(step, logs)
         save, stop = self._decide(step)
         # During validation the model may hold the averaged weights and validation metrics, so the
         # state from before validation is written.
@@ -215,10 +217,11 @@ class Checkpoint(keras.callbacks.Callback):
         steps_due = self.steps > 0 and self.step - self._saved >= self.steps
         return save or steps_due, stop
 
-    def _explain_divergence(self, check):
-        """Returns `check()`; adds epoch, checkpoint and advice to a `DivergedError`."""
+    @contextlib.contextmanager
+    def _explained(self):
+        """Adds epoch, checkpoint and advice to a `DivergedError`."""
         try:
-            return check()
+            yield
         except DivergedError as error:
             self._interruption.unwatch()
             newest = self.newest()
@@ -230,9 +233,10 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _save(self, epochs_done, is_best=False):
         """Writes a checkpoint; raises `DivergedError` if losses or weights are not finite."""
-        weights = model_state.variables(self.model, (model_state.WEIGHTS,))
-        self._explain_divergence(self._losses.check)
-        self._explain_divergence(lambda: check_weights(weights, self.step))
+        with self._explained():
+            self._losses.check()
+            weights = model_state.variables(self.model, (model_state.WEIGHTS,))
+            check_weights(weights, self.step)
         metadata = {
             "step": self.step,
             "epoch": epochs_done,
@@ -242,10 +246,9 @@ class Checkpoint(keras.callbacks.Callback):
         }
         if self._is_chief:
             variables = model_state.variables(self.model)
-            name = f"epoch_{epochs_done:05d}_step_{self.step:09d}"
-            if (
-                is_best
-            ):  # first: a run killed in between repeats the validation, and writes it again
+            name = f"epoch_{epochs_done:05d}_step_{self.step:08d}"
+            # The best one first: a run killed in between validates, and writes it, again.
+            if is_best:
                 files.write(self.folder / files.BEST / name, variables, 1, metadata)
             files.write(self.folder / name, variables, self.keep, metadata)
         self._saved = self.step

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from zoo.errors import UserError
 from zoo.training import model_state
-from zoo.training.whole_file import WriteError, whole
+from zoo.training.whole_file import whole
 
 BEST = "best"  # subfolder
 UNUSABLE = ".unusable"  # suffix for checkpoints that are damaged or from another run
@@ -51,8 +51,9 @@ def write(path, variables, keep, metadata=None):
         try:
             checkpoint.write(partial / _NAME)
         except tf.errors.OpError as error:
-            reason = error.message.split("; ")[-1].partition(" [Op")[0]
-            raise WriteError(f"{path} cannot be written: {reason}.") from error
+            if partial.name not in error.message:
+                raise  # a worker is lost, for instance
+            raise OSError(error.message.split("; ")[-1].partition(" [Op")[0]) from error
         shutil.rmtree(path, ignore_errors=True)  # if the run has gone back
     found = paths(path.parent)
     end = found.index(path) + 1
