@@ -83,28 +83,24 @@ class Checkpoint(keras.callbacks.Callback):
         strategy = model.distribute_strategy
         self._is_chief = distribution.is_chief(strategy)
         self._agreement = distribution.Agreement(strategy)
-        unusable = {}
-        best = files.paths(self.folder / files.BEST)
+        errors, best = [], files.paths(self.folder / files.BEST)
         for path in reversed([*best, *files.paths(self.folder)]):
             try:
-                metadata, state = files.read(path)
-                self._check(model, path, metadata, state)
+                self._resume(model, path, *files.read(path))
+                break
             except CheckpointError as error:
-                unusable[path] = error
-                continue
-            self._resume(model, path, metadata, state)
-            break
+                errors.append(error)
         else:
-            for error in unusable.values():
+            for error in errors:
                 # If all are damaged, the run starts from the beginning instead.
                 if not isinstance(error, files.Damaged):
                     raise error
         if self._is_chief:
-            for path, error in unusable.items():
+            for error in errors:
                 print(error)
-                files.set_aside(path)
-            remove_partial(self.folder)
-            remove_partial(self.folder / files.BEST)
+            if self.step:
+                steps = self.step - self.epoch * self.steps_per_epoch
+                print(f"Resuming after {self.epoch:,} epochs and {steps:,} steps, from {path}")
         return self.step
 
     def newest(self):
@@ -169,26 +165,20 @@ class Checkpoint(keras.callbacks.Callback):
 
     # --- internals -------------------------------------------------------------------------------
 
-    def _check(self, model, path, metadata, state):
+    def _resume(self, model, path, metadata, state):
         steps = metadata["steps_per_epoch"]
+        wrong = model_state.difference(model_state.variables(model), state)
         if steps != self.steps_per_epoch:
             wrong = f"its epochs have {steps:,} steps, not {self.steps_per_epoch:,}"
-        else:
-            wrong = model_state.difference(model_state.variables(model), state)
         if wrong:
             raise CheckpointError(
                 f"{path} is from another run and cannot be used: {wrong}. Use the settings it was "
                 "written with, or start over with --overwrite."
             )
-
-    def _resume(self, model, path, metadata, state):
         model_state.set_state(model, state)
         self.step = self._saved = metadata["step"]
         self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]
         self._best = metadata.get(self.monitor)
-        if self._is_chief:
-            steps = self.step - self.epoch * self.steps_per_epoch
-            print(f"Resuming after {self.epoch:,} epochs and {steps:,} steps, from {path}")
 
     def _skip(self, done):
         """Makes `fit` count the first `done` steps of this epoch without running them.

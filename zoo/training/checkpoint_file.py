@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from zoo.errors import UserError
 from zoo.training import model_state
-from zoo.training.whole_file import whole
+from zoo.training.whole_file import remove_partial, whole
 
 BEST = "best"  # subfolder
-UNUSABLE = ".unusable"  # suffix for checkpoints that are damaged or from another run
 _NAME = "state"  # of TensorFlow's files in the folder
 
 
@@ -29,8 +28,7 @@ class Damaged(CheckpointError):
 
 def paths(folder):
     """The paths of the checkpoints in a folder, oldest first."""
-    found = pathlib.Path(folder).glob("epoch_*")
-    return sorted(path for path in found if path.suffix != UNUSABLE)
+    return sorted(pathlib.Path(folder).glob("epoch_*"))
 
 
 def write(path, variables, keep, metadata=None):
@@ -39,14 +37,15 @@ def write(path, variables, keep, metadata=None):
     Args:
         path: path of its folder.
         variables: {name: variable}; the names without slashes and dots.
-        keep: number of checkpoints to keep, this one and the ones before it. Later ones are
-            deleted: the run has gone back to an earlier one.
+        keep: number of checkpoints to keep, this one and the ones before it. Later ones could not
+            be used, as the run has gone back, and are deleted.
         metadata: dict that can be stored as JSON.
 
     Raises:
         zoo.training.whole_file.WriteError: if it cannot be written; the others are unchanged.
     """
     checkpoint = tf.train.Checkpoint(state=variables, metadata=_Json(metadata))
+    remove_partial(path.parent)
     with whole(path) as partial:
         try:
             checkpoint.write(partial / _NAME)
@@ -75,13 +74,6 @@ def read(path):
     # TensorFlow raises errors of several types, depending on where the damage is.
     except Exception as error:
         raise Damaged(f"{path} is damaged and cannot be used: {error}.") from None
-
-
-def set_aside(path):
-    """Renames a checkpoint that cannot be used: it would rank above later ones."""
-    renamed = path.with_name(path.name + UNUSABLE)
-    shutil.rmtree(renamed, ignore_errors=True)
-    path.rename(renamed)
 
 
 def load_weights(model, path):
