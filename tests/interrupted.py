@@ -96,8 +96,8 @@ def killed_while_writing(run, folder, *flags):
 
 def newest_step(folder):
     """The step of the newest checkpoint; 0 without one."""
-    names = [path.stem for path in pathlib.Path(folder).glob("checkpoints/step_*.npz")]
-    return max((int(name.removeprefix("step_")) for name in names), default=0)
+    paths = pathlib.Path(folder).glob("checkpoints/epoch_*[0-9]")
+    return max((int(path.name.rpartition("_")[2]) for path in paths), default=0)
 
 
 def is_writing(folder):

@@ -196,7 +196,7 @@ def test_when_a_worker_is_lost_the_others_say_so(tmp_path, lost):
         assert time.monotonic() - start < 40
     said = [line for line in log if line.startswith(f"[{1 - lost}] ")]
     assert any("error: a worker is lost" in line for line in said), "".join(log)
-    newest = max((folder / "checkpoints").glob("step_*.npz"))
+    newest = max((folder / "checkpoints").glob("epoch_*"))
     assert any(str(newest) in line and "--resume" in line for line in said)
     assert not any("Traceback" in line for line in log)
 

@@ -127,6 +127,25 @@ def test_replicas_resume_bit_for_bit(tmp_path, uninterrupted):
     check_kills("mirrored", tmp_path / "run", ["writing", 0.1, 0.3], uninterrupted("mirrored"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first, then", [("mirrored", "digits"), ("digits", "mirrored")])
+def test_another_number_of_devices_resumes(first, then, tmp_path):
+    flags = "--dropout 0 --stochastic-depth 0".split()
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert finish(start("digits", whole, *flags)) == 0, log_of(whole)
+    killed(first, parts, 0.1, *flags)
+    assert finish(start(then, parts, "--resume", *flags)) == 0, log_of(parts)
+    assert "Resuming after" in log_of(parts)
+    assert_close(outcome(parts), outcome(whole))
+
+
+def assert_close(found, expected):
+    for path, weights in expected[0].items():
+        # sums over replicas are in another order; a step of Adam is 1e-3
+        np.testing.assert_allclose(found[0][path], weights, atol=1e-5, err_msg=path)
+    assert found[2] == expected[2]
+
+
 def launched(folder, workers, flags, number=None, after=None):
     """Runs the digits recipe with several workers and sends a signal to one of them once `after` is
     in the log; returns status and log."""
@@ -177,11 +196,7 @@ def test_another_number_of_workers_resumes(tmp_path):
     assert status != 0 and "a worker is lost" in log, log
     status, log = launched(parts, 1, [*flags, "--resume"])
     assert status == 0, log
-    found, expected = outcome(parts), outcome(whole)
-    for path, weights in expected[0].items():
-        # sums over replicas are in another order; a step of Adam is 1e-3
-        np.testing.assert_allclose(found[0][path], weights, atol=1e-5, err_msg=path)
-    assert found[2] == expected[2]
+    assert_close(outcome(parts), outcome(whole))
 
 
 @pytest.mark.slow

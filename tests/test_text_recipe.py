@@ -145,14 +145,14 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(sentences_part, tmp_path, mo
         if moment == "after training":
             patch.setattr(text_report, "finish_text_classifier", stop)
         else:
-            write = checkpoint.Checkpoint._write
+            save = checkpoint.Checkpoint._save
 
-            def write_some(self, metadata, state):
-                write(self, metadata, state)
-                if metadata["step"] == 12:
+            def save_some(self, *args):
+                save(self, *args)
+                if self.step == 12:
                     raise Stop
 
-            patch.setattr(checkpoint.Checkpoint, "_write", write_some)
+            patch.setattr(checkpoint.Checkpoint, "_save", save_some)
         with pytest.raises(Stop):
             text_classifier.main(config)
     text_classifier.main(dataclasses.replace(config, resume=True))

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -103,6 +104,15 @@ def everything(trainer):
     return [np.asarray(v.numpy(), "float64") for group in groups for v in group]
 
 
+def steps(folder):
+    """Epochs and steps of the checkpoints in a folder, oldest first."""
+    return [tuple(map(int, re.findall("[0-9]+", path.name))) for path in files.paths(folder)]
+
+
+def data_file(path):
+    return path / "state.data-00000-of-00001"
+
+
 def history(folder):
     with open(folder / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -153,7 +163,7 @@ def test_resumed_is_uninterrupted(whole, tmp_path):
             # the steps of its epoch that were done are counted again, though not done again
             train(tmp_path, kill_after=kill + (done and (done - 1) % STEPS + 1))
         done += kill
-        assert files.step_paths(tmp_path / "checkpoints")[-1].name == f"step_{done:08d}.npz"
+        assert steps(tmp_path / "checkpoints")[-1][1] == done
     trainer, begun = train(tmp_path)
     assert begun == done
     assert_equal(everything(trainer), everything(whole[0]))
@@ -194,21 +204,19 @@ def test_the_history_says_how_fast_each_device_was(whole):
 
 
 def test_the_last_ones_and_the_best_are_kept(tmp_path):
-    train(tmp_path, keep=2, steps=3)
+    train(tmp_path, keep=3, steps=3)
     folder = tmp_path / "checkpoints"
-    assert {path.name for path in folder.iterdir()} == {
-        "auto_resume",
-        "best.npz",
-        "step_00000011.npz",
-        "step_00000012.npz",
-    }
+    assert steps(folder) == [(2, 11), (2, 12), (3, 12)], "before and after the last validation"
     losses = [float(row["val_loss"]) for row in history(tmp_path)]
-    metadata, _ = files.read(folder / "best.npz")
+    [best] = files.paths(folder / "best")
+    metadata, _ = files.read(best)
     assert metadata["val_loss"] == min(losses)
     assert metadata["step"] == STEPS * (1 + int(np.argmin(losses)))
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {"auto_resume"}
     checkpoint = Checkpoint(tmp_path, STEPS)
     checkpoint.remove()
-    assert [path.name for path in folder.iterdir()] == ["best.npz"]
+    assert [path.name for path in folder.iterdir()] == ["best"]
+    assert files.paths(folder / "best") == [best]
 
 
 @pytest.mark.parametrize("monitor,expected", [("val_loss", 2), ("val_accuracy", 1)])
@@ -220,8 +228,7 @@ def test_the_best_checkpoint_survives_resuming(tmp_path, monitor, expected):
         checkpoint.restore(trainer)
         checkpoint.step = (epoch + 1) * STEPS
         checkpoint.on_epoch_end(epoch, {monitor: value})
-    metadata = files.read_metadata(tmp_path / "checkpoints" / "best.npz")
-    assert metadata["step"] == (expected + 1) * STEPS
+    assert steps(tmp_path / "checkpoints" / "best") == [(expected + 1, (expected + 1) * STEPS)]
 
 
 def test_one_is_written_after_some_minutes(tmp_path, monkeypatch):
@@ -236,93 +243,98 @@ def test_one_is_written_after_some_minutes(tmp_path, monkeypatch):
     checkpoint = Checkpoint(tmp_path, 100, minutes=2.0, keep=9)
     checkpoint.restore(trainer)
     trainer.fit(batches(), steps_per_epoch=10, callbacks=[Clock(), checkpoint], verbose=0)
-    names = {path.name for path in files.step_paths(tmp_path / "checkpoints")}
-    assert names == {"step_00000004.npz", "step_00000008.npz", "step_00000010.npz"}
+    assert steps(tmp_path / "checkpoints") == [(0, 4), (0, 8), (1, 10)]
 
 
-def test_weights_can_be_taken_from_the_best(whole):
-    path = files.step_path(whole[1] / "checkpoints", STEPS * EPOCHS)
-    model = make_trainer(seed=1).model
-    load_weights(model, path)
-    # at its end, `fit` gives the model the averaged weights
-    for mine, theirs in zip(model.get_weights(), whole[0].model.get_weights()):
-        np.testing.assert_array_equal(mine, theirs)
-    with pytest.raises(CheckpointError, match="weights/00000"):
+def test_weights_can_be_taken_from_a_checkpoint(whole, tmp_path):
+    folder = whole[1] / "checkpoints"
+    for path in (folder, files.paths(folder)[-1]):
+        model = make_trainer(seed=1).model
+        load_weights(model, path)
+        # at its end, `fit` gives the model the averaged weights
+        for mine, theirs in zip(model.get_weights(), whole[0].model.get_weights()):
+            np.testing.assert_array_equal(mine, theirs)
+    with pytest.raises(CheckpointError, match=r"weights-00000-.*\[5, 6\], not float32 \[5, 7\]"):
         load_weights(make_trainer(width=7).model, path)
+    with pytest.raises(CheckpointError, match="cannot be used"):
+        load_weights(model, tmp_path)
 
 
 # --- bad ones ------------------------------------------------------------------------------------
 
 
-def test_damage_shows(interrupted):
+@pytest.mark.parametrize("name", ["state.index", "state.data-00000-of-00001"])
+def test_damage_shows(interrupted, name):
     """A cut or changed file is not read, or what changed is no part of what it holds."""
-    path = files.step_paths(interrupted)[-1]
-    whole_bytes, (metadata, state) = path.read_bytes(), files.read(path)
+    path = files.paths(interrupted)[-1]
+    whole_bytes, (metadata, state) = (path / name).read_bytes(), files.read(path)
     random = np.random.default_rng(0)
-    for length in [0, 1, len(whole_bytes) - 1, *random.integers(0, len(whole_bytes), 40)]:
-        path.write_bytes(whole_bytes[:length])
-        with pytest.raises(Damaged):
-            files.read(path)
     noticed = 0
-    for position in random.integers(0, len(whole_bytes), 300):
+    for length in random.integers(0, len(whole_bytes), 20):
+        (path / name).write_bytes(whole_bytes[:length])
+        noticed += is_noticed(path, metadata, state)
+    for position in random.integers(0, len(whole_bytes), 200):
         flipped = bytearray(whole_bytes)
         flipped[position] ^= 1 << random.integers(8)
-        path.write_bytes(flipped)
-        try:
-            found_metadata, found = files.read(path)
-        except Damaged:
-            noticed += 1
-        else:
-            assert found_metadata == metadata and found.keys() == state.keys()
-            assert_equal(list(found.values()), list(state.values()))
-    assert noticed > 200
+        (path / name).write_bytes(flipped)
+        noticed += is_noticed(path, metadata, state)
+    assert noticed > 20  # most of this small data file describes Python objects, and is not read
 
 
-@pytest.mark.parametrize("damaged,expected", [(1, 4), (2, 3), (3, 4)])
-def test_the_one_before_a_damaged_one_is_used(
-    whole, interrupted, tmp_path, capsys, damaged, expected
-):
-    """And the best one, if that is all there is: it was that of step 4."""
-    for path in files.step_paths(interrupted)[-damaged:]:
-        path.write_bytes(path.read_bytes()[:-1000])
+def is_noticed(path, metadata, state):
+    try:
+        found_metadata, found = files.read(path)
+    except Damaged:
+        return True
+    assert found_metadata == metadata and found.keys() == state.keys()
+    assert_equal(list(found.values()), list(state.values()))
+    return False
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 3])
+def test_the_one_before_a_damaged_one_is_used(whole, interrupted, tmp_path, capsys, damaged):
+    """That of step 4 after its validation, or before it; the best one, if that is all there is."""
+    assert steps(interrupted) == [(0, 4), (1, 4), (1, 5)]
+    for path in files.paths(interrupted)[-damaged:]:
+        data_file(path).write_bytes(data_file(path).read_bytes()[:1000])
     trainer, done = train(tmp_path)
     printed = capsys.readouterr().out
-    assert done == expected
+    assert done == 4
     assert printed.count("is damaged and cannot be used") == damaged
-    assert "step_00000005.npz is damaged" in printed
-    assert len(list(interrupted.glob("*.unusable"))) == damaged
+    assert "epoch_00001_step_00000005 is damaged" in printed
+    assert steps(interrupted) == [(2, 11), (2, 12), (3, 12)], "all are of this run"
     assert_equal(everything(trainer), everything(whole[0]))
     assert history(tmp_path) == history(whole[1])
 
 
 def test_a_run_without_a_whole_one_begins_again(whole, interrupted, tmp_path, capsys):
-    for path in interrupted.glob("*.npz"):
+    for path in interrupted.rglob("state.index"):
         path.write_bytes(b"PK")
     trainer, done = train(tmp_path)
-    assert done == 0 and "best.npz is damaged" in capsys.readouterr().out
+    assert done == 0 and "best/epoch_00001_step_00000004 is dam" in capsys.readouterr().out
     assert_equal(everything(trainer), everything(whole[0]))
 
 
 def test_a_foreign_one_is_named(interrupted_once, tmp_path, capsys):
     shutil.copytree(interrupted_once, tmp_path / "other")
     other = tmp_path / "other" / "checkpoints"
-    with pytest.raises(CheckpointError, match=r"step_00000005.npz is from another run.*\[5, 6\]"):
+    with pytest.raises(CheckpointError, match=r"step_00000005 is from another run.*\[5, 6\]"):
         Checkpoint(tmp_path / "other", STEPS).restore(make_trainer(width=7))
     with pytest.raises(CheckpointError, match="epochs have 4 steps, not 5"):
         Checkpoint(tmp_path / "other", 5).restore(make_trainer())
-    assert len(files.step_paths(other)) == 3, "nothing of it is touched"
+    assert len(files.paths(other)) == 3, "nothing of it is touched"
     (tmp_path / "mine").mkdir()
     with pytest.raises(Killed):
         train(tmp_path / "mine", make_trainer(width=7), kill_after=2)
-    foreign = files.step_paths(other)[-1]
-    foreign.rename(tmp_path / "mine" / "checkpoints" / "step_00000099.npz")
+    foreign = files.paths(other)[-1]
+    foreign.rename(tmp_path / "mine" / "checkpoints" / "epoch_00009_step_00000099")
     capsys.readouterr()
     assert Checkpoint(tmp_path / "mine", STEPS).restore(make_trainer(width=7)) == 2
-    assert "step_00000099.npz is from another run" in capsys.readouterr().out
+    assert "epoch_00009_step_00000099 is from another run" in capsys.readouterr().out
 
 
 def test_a_write_that_was_cut_off_leaves_no_trace(interrupted, tmp_path, monkeypatch):
-    before = {path: path.read_bytes() for path in files.step_paths(interrupted)}
+    before = {path: path.read_bytes() for path in interrupted.rglob("state.*")}
 
     def cut_off(*args):
         raise Killed
@@ -330,10 +342,12 @@ def test_a_write_that_was_cut_off_leaves_no_trace(interrupted, tmp_path, monkeyp
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(os, "replace", cut_off)
         train(tmp_path)
-    assert {path: path.read_bytes() for path in files.step_paths(interrupted)} == before
-    (interrupted / "partial.step_00000006.npz").write_bytes(b"half")  # of a process killed outright
-    assert Checkpoint(tmp_path, STEPS).restore(make_trainer()) == 5
-    assert not list(interrupted.glob("partial.*"))
+    assert {path: path.read_bytes() for path in interrupted.rglob("state.*")} == before
+    half = interrupted / "partial.epoch_00007_step_00000030"  # of a process killed outright
+    half.mkdir()
+    (half / "state.index").write_bytes(b"half")
+    assert train(tmp_path)[1] == 5
+    assert not half.exists()
 
 
 # --- disks ---------------------------------------------------------------------------------------
@@ -364,15 +378,15 @@ def mounted(tmp_path):
 def test_a_full_disk_leaves_the_checkpoint_before(mounted):
     folder = mounted("size=400k")
     interrupted_run(folder, steps=2)
-    before = files.step_paths(folder / "checkpoints")
+    before = files.paths(folder / "checkpoints")
     status = os.statvfs(folder)
     (folder / "filler").write_bytes(b"x" * (status.f_bavail * status.f_bsize - 3000))
     checkpoint, trainer = Checkpoint(folder, STEPS, steps=1), make_trainer()
     assert checkpoint.restore(trainer) == 2
-    with pytest.raises(WriteError, match=r"step_00000003.npz cannot be written: No space left"):
+    with pytest.raises(WriteError, match=r"step_00000003 cannot be written: No space left"):
         trainer.fit(batches(2), steps_per_epoch=STEPS, callbacks=[checkpoint], verbose=0)
     checkpoint._interruption.unwatch()
-    assert files.step_paths(folder / "checkpoints") == before
+    assert files.paths(folder / "checkpoints") == before
     assert not list(folder.rglob("partial.*"))
     (folder / "filler").unlink()
     assert train(folder)[1] == 2
@@ -387,7 +401,7 @@ def test_a_folder_that_cannot_be_written_to(mounted):
         RunFolder(folder, {}, resume=True)
     checkpoint, trainer = Checkpoint(folder, STEPS, steps=1), make_trainer()
     assert checkpoint.restore(trainer) == 2
-    with pytest.raises(WriteError, match="step_00000003.npz cannot be written: Read-only"):
+    with pytest.raises(WriteError, match="step_00000003 cannot be written: Read-only"):
         trainer.fit(batches(2), steps_per_epoch=STEPS, callbacks=[checkpoint], verbose=0)
     checkpoint._interruption.unwatch()
 
@@ -399,7 +413,7 @@ def test_a_folder_that_cannot_be_written_to(mounted):
 def test_a_run_without_a_number_stops_at_its_step(tmp_path, settings):
     with pytest.raises(DivergedError, match=r"loss of step 7 is nan \(epoch 2\).*step_0000000[46]"):
         train(tmp_path, bad_step=7, **settings)
-    newest = files.step_paths(tmp_path / "checkpoints")[-1]
+    newest = files.paths(tmp_path / "checkpoints")[-1]
     _, state = files.read(newest)
     assert all(np.isfinite(a).all() for a in state.values() if a.dtype.kind == "f")
     assert train(tmp_path)[1] == {0: 4, 2: 6}[settings["steps"]]
@@ -415,7 +429,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
     trainer = make_trainer()
     checkpoint = Checkpoint(tmp_path, STEPS, steps=1)
     checkpoint.restore(trainer)
-    with pytest.raises(DivergedError, match="After step 3, weights/00000.*kernel is not finite"):
+    with pytest.raises(DivergedError, match="After step 3, weights-00000.*kernel is not finite"):
         trainer.fit(batches(), steps_per_epoch=STEPS, callbacks=[Spoil(), checkpoint], verbose=0)
 
 

@@ -1,11 +1,12 @@
 """The average of the weights of the last epochs."""
 
 import pathlib
+import shutil
 
 import keras
 import numpy as np
 
-from zoo.training.whole_file import write_whole
+from zoo.training import checkpoint_file as files
 
 
 class AverageCheckpoints(keras.callbacks.Callback):
@@ -16,7 +17,8 @@ class AverageCheckpoints(keras.callbacks.Callback):
     then on disk before the checkpoint that marks the epoch as done.
 
     Args:
-        folder: run directory; it holds one file per epoch until `remove` is called.
+        folder: run directory; its subfolder ``last_epochs`` holds the weights until `remove` is
+            called.
         count: number of epochs to keep, at least 1.
         is_chief: whether this worker writes the files.
     """
@@ -25,23 +27,14 @@ class AverageCheckpoints(keras.callbacks.Callback):
         super().__init__()
         if count < 1:
             raise ValueError(f"count must be at least 1. Received: count={count}.")
-        self.folder = pathlib.Path(folder)
+        self.folder = pathlib.Path(folder) / "last_epochs"
         self.count = count
         self.is_chief = is_chief
 
     def on_epoch_end(self, epoch, logs=None):
-        if not self.is_chief:
-            return
-        weights = self.model.get_weights()
-
-        def write(file):
-            np.savez(file, *(_widened(array, np.float32) for array in weights))
-
-        write_whole(self._path(epoch), write)
-        kept = {self._path(number) for number in range(max(0, epoch - self.count + 1), epoch + 1)}
-        for path in self._files():
-            if path not in kept:
-                path.unlink()
+        if self.is_chief:
+            weights = {f"{index:05d}": v for index, v in enumerate(self.model.weights)}
+            files.write(self.folder / f"epoch_{epoch:05d}", weights, self.count)
 
     def average(self, model):
         """Sets the weights of `model` to their mean over the saved epochs.
@@ -51,34 +44,17 @@ class AverageCheckpoints(keras.callbacks.Callback):
         Raises:
             FileNotFoundError: if no epoch has been saved.
             ValueError: if the files do not fit `model`.
+            CheckpointError: if a file is damaged.
         """
-        files = self._files()
-        if not files:
+        paths, total = files.paths(self.folder), {}
+        if not paths:
             raise FileNotFoundError(f"{self.folder} contains no epoch weights to average.")
-        total = None
-        for path in files:
-            with np.load(path) as file:
-                weights = [_widened(array, np.float64) for array in file.values()]
-            total = [
-                old + new if new.dtype == np.float64 else new
-                for old, new in zip(total or [0.0] * len(weights), weights, strict=True)
-            ]
-        model.set_weights([w / len(files) if w.dtype == np.float64 else w for w in total])
+        for path in paths:
+            for name, array in files.read(path)[1].items():
+                is_count = array.dtype.kind in "iub"
+                total[name] = array if is_count else total.get(name, 0) + array.astype(np.float64)
+        model.set_weights([w if w.dtype.kind in "iub" else w / len(paths) for w in total.values()])
 
     def remove(self):
         """Deletes the saved epochs."""
-        for path in self._files():
-            path.unlink()
-
-    def _path(self, epoch):
-        return self.folder / f"epoch_{epoch:05d}.weights.npz"
-
-    def _files(self):
-        return sorted(self.folder.glob("epoch_*.weights.npz"))
-
-
-def _widened(array, dtype):
-    """Casts floats to `dtype` or wider, as .npz files cannot store bfloat16; keeps integers."""
-    if array.dtype.kind in "iub":
-        return array
-    return array.astype(np.promote_types(array.dtype, dtype))
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,7 +1,8 @@
 """The callback that saves checkpoints, so that an interrupted run can be resumed exactly."""
 
-import os
+import contextlib
 import pathlib
+import shutil
 import time
 
 import keras
@@ -9,6 +10,7 @@ import numpy as np
 
 from zoo.training import checkpoint_file as files
 from zoo.training import distribution, model_state, run_folder
+from zoo.training.checkpoint_file import CheckpointError
 from zoo.training.divergence import DivergedError, LossWatch, check_weights
 from zoo.training.interruption import Interruption
 from zoo.training.whole_file import remove_partial
@@ -18,14 +20,13 @@ class Checkpoint(keras.callbacks.Callback):
     """Saves the full training state and restores it; stops training if it diverges.
 
     A checkpoint holds the weights, the optimizer state including averaged weights, the random
-    states, the step, and the metrics of the current epoch so far. One is written at the end of each
-    epoch, every `minutes`, every `steps`, and when the process receives SIGTERM or SIGINT: the
-    current step is then finished before the process exits. With several workers, the chief writes
-    and all workers restore.
+    states, the step, and the metrics of the current epoch so far. `tf.train.Checkpoint` writes one
+    at the end of each epoch, before and after validation, every `minutes`, every `steps`, and when
+    the process receives SIGTERM or SIGINT: the current step is then finished before the process
+    exits. With several workers, the chief writes and all workers restore.
 
     Keras's `BackupAndRestore` restores the epoch only, overwrites its files in place, and does not
-    support several workers. Orbax and `tf.train.Checkpoint` write many files and do not detect
-    damaged values.
+    support several workers.
 
     This callback must be the last in the list: the other callbacks have then written their files
     before the checkpoint marks an epoch as done.
@@ -35,7 +36,8 @@ class Checkpoint(keras.callbacks.Callback):
         steps_per_epoch: as passed to `fit`.
         minutes: minutes between checkpoints.
         steps: steps between checkpoints, in addition to `minutes`; 0 to disable.
-        keep: number of checkpoints to keep, at least 1; the best one is also kept, as ``best.npz``.
+        keep: number of checkpoints to keep, at least 1; the best one is also kept, in the
+            subfolder ``best``.
         monitor: metric that selects the best epoch; lower is better if its name ends in "loss",
             else higher.
 
@@ -64,9 +66,8 @@ class Checkpoint(keras.callbacks.Callback):
         self.monitor = monitor
         self.step = self.epoch = 0
         self._saved = 0  # step of the last checkpoint
-        self._best = None
+        self._best = None  # value of `monitor`
         self._metrics = None  # of the epoch that is resumed, until they are restored
-        self._trained = None  # (metadata, state) after an epoch's last step, before validation
         self._losses = LossWatch()
         self._interruption = Interruption()
 
@@ -76,39 +77,41 @@ class Checkpoint(keras.callbacks.Callback):
         Prints a line for each checkpoint that cannot be used.
 
         Raises:
-            CheckpointError: if all checkpoints are from another run.
+            CheckpointError: if no checkpoint is usable and at least one is from another run.
         """
         model.optimizer.build(model.trainable_variables)
         strategy = model.distribute_strategy
         self._is_chief = distribution.is_chief(strategy)
         self._agreement = distribution.Agreement(strategy)
-        found, unusable = files.newest_usable(self.folder, lambda *it: self._mismatch(model, *it))
+        errors, best = [], files.paths(self.folder / files.BEST)
+        for path in reversed([*best, *files.paths(self.folder)]):
+            try:
+                self._resume(model, path, *files.read(path))
+                break
+            except CheckpointError as error:
+                errors.append(error)
+        else:
+            for error in errors:
+                # If all are damaged, the run starts from the beginning instead.
+                if not isinstance(error, files.Damaged):
+                    raise error
         if self._is_chief:
-            for path, message in unusable:
-                print(message)
-                os.replace(path, f"{path}{files.UNUSABLE}")
-            remove_partial(self.folder)
-            self._best = self._best_value()
-        if found:
-            metadata, state, path = found
-            model_state.set_state(model, state)
-            self.step = self._saved = metadata["step"]
-            self.epoch = metadata["epoch"]
-            self._metrics = model_state.only(state, model_state.METRICS)
-            if self._is_chief:
+            for error in errors:
+                print(error)
+            if self.step:
                 steps = self.step - self.epoch * self.steps_per_epoch
                 print(f"Resuming after {self.epoch:,} epochs and {steps:,} steps, from {path}")
         return self.step
 
     def newest(self):
         """The path of the newest checkpoint, or None."""
-        return next(reversed(files.step_paths(self.folder)), None)
+        return next(reversed(files.paths(self.folder)), None)
 
     def remove(self):
         """Deletes the checkpoints of a finished run, except for the best one."""
         run_folder.disable_auto_resume(self.run_folder)
-        for path in files.step_paths(self.folder):
-            path.unlink(missing_ok=True)
+        for path in files.paths(self.folder):
+            shutil.rmtree(path)
         remove_partial(self.folder)
 
     # --- callback methods ------------------------------------------------------------------------
@@ -121,8 +124,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.epoch = epoch
         done = self.step - epoch * self.steps_per_epoch
         if self._metrics and done > 0:
-            model_state.build_metrics(self.model)
-            model_state.set_state(self.model, self._metrics, (model_state.METRICS,))
+            model_state.set_metrics(self.model, self._metrics)
             self._skip(done)
         self._metrics = None
 
@@ -134,32 +136,23 @@ class Checkpoint(keras.callbacks.Callback):
         if step <= self.step:
             return
         self.step = step
-        self._explain_divergence(lambda: self._losses.add(step, logs))
-        is_last = batch + 1 == self.steps_per_epoch
+        with self._explained():
+            self._losses.add(step, logs)
         save, stop = self._decide(step)
-        if is_last or save or stop:
-            snapshot = self._metadata(self.epoch), self._read()
-            if save or stop:
-                self._write(*snapshot)
-            if stop:
-                self._exit()
-            self._trained = snapshot if is_last else None
-
-    def on_test_batch_end(self, batch, logs=None):
         # During validation the model may hold the averaged weights and validation metrics, so the
         # state from before validation is written.
-        if self._trained and self._decide(batch + 1)[1]:
-            self._write(*self._trained)
+        if save or stop or batch + 1 == self.steps_per_epoch:
+            self._save(self.epoch)
+        if stop:
+            self._exit()
+
+    def on_test_batch_end(self, batch, logs=None):
+        if self._decide(batch + 1)[1]:
             self._exit()
 
     def on_epoch_end(self, epoch, logs=None):
         value = (logs or {}).get(self.monitor)
-        value = None if value is None else float(value)
-        metadata = {**self._metadata(epoch + 1), self.monitor: value}
-        self._trained, state = None, self._read()
-        self._write(metadata, state)
-        if self._is_chief and self._is_best(value):
-            files.write(self.folder / files.BEST, metadata, state)
+        self._save(epoch + 1, self._is_best(value))
         if self._decide(0)[1]:
             self._exit()
 
@@ -171,6 +164,21 @@ class Checkpoint(keras.callbacks.Callback):
             self._exit()
 
     # --- internals -------------------------------------------------------------------------------
+
+    def _resume(self, model, path, metadata, state):
+        steps = metadata["steps_per_epoch"]
+        wrong = model_state.difference(model_state.variables(model), state)
+        if steps != self.steps_per_epoch:
+            wrong = f"its epochs have {steps:,} steps, not {self.steps_per_epoch:,}"
+        if wrong:
+            raise CheckpointError(
+                f"{path} is from another run and cannot be used: {wrong}. Use the settings it was "
+                "written with, or start over with --overwrite."
+            )
+        model_state.set_state(model, state)
+        self.step = self._saved = metadata["step"]
+        self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]
+        self._best = metadata.get(self.monitor)
 
     def _skip(self, done):
         """Makes `fit` count the first `done` steps of this epoch without running them.
@@ -199,24 +207,11 @@ class Checkpoint(keras.callbacks.Callback):
         steps_due = self.steps > 0 and self.step - self._saved >= self.steps
         return save or steps_due, stop
 
-    def _metadata(self, epochs_done):
-        return {"step": self.step, "epoch": epochs_done, "steps_per_epoch": self.steps_per_epoch}
-
-    def _read(self):
-        """Reads the state; raises `DivergedError` if the losses or weights are not finite."""
-
-        def read():
-            self._losses.check()
-            state = model_state.read_state(self.model)
-            check_weights(state, self.step)
-            return state
-
-        return self._explain_divergence(read)
-
-    def _explain_divergence(self, check):
-        """Returns `check()`; adds epoch, checkpoint and advice to a `DivergedError`."""
+    @contextlib.contextmanager
+    def _explained(self):
+        """Adds epoch, checkpoint and advice to a `DivergedError`."""
         try:
-            return check()
+            yield
         except DivergedError as error:
             self._interruption.unwatch()
             newest = self.newest()
@@ -226,19 +221,28 @@ class Checkpoint(keras.callbacks.Callback):
                 + "Try a lower learning rate, a longer warmup or stronger gradient clipping."
             ) from None
 
-    def _write(self, metadata, state):
+    def _save(self, epochs_done, is_best=False):
+        """Writes a checkpoint; raises `DivergedError` if losses or weights are not finite."""
+        with self._explained():
+            self._losses.check()
+            weights = model_state.variables(self.model, (model_state.WEIGHTS,))
+            check_weights(weights, self.step)
+        metadata = {
+            "step": self.step,
+            "epoch": epochs_done,
+            "steps_per_epoch": self.steps_per_epoch,
+            "metrics": model_state.read_metrics(self.model),
+            self.monitor: self._best,
+        }
         if self._is_chief:
-            files.write(files.step_path(self.folder, metadata["step"]), metadata, state)
-            for path in files.step_paths(self.folder)[: -self.keep]:
-                path.unlink(missing_ok=True)
-        self._saved = metadata["step"]
+            variables = model_state.variables(self.model)
+            name = f"epoch_{epochs_done:05d}_step_{self.step:08d}"
+            # The best one first: a run killed in between validates, and writes it, again.
+            if is_best:
+                files.write(self.folder / files.BEST / name, variables, 1, metadata)
+            files.write(self.folder / name, variables, self.keep, metadata)
+        self._saved = self.step
         self._due = time.monotonic() + 60 * self.minutes
-
-    def _best_value(self):
-        try:
-            return files.read_metadata(self.folder / files.BEST).get(self.monitor)
-        except (FileNotFoundError, files.Damaged):
-            return None
 
     def _is_best(self, value):
         if value is None or not np.isfinite(value):
@@ -246,7 +250,7 @@ class Checkpoint(keras.callbacks.Callback):
         sign = 1 if self.monitor.endswith("loss") else -1
         if self._best is not None and sign * value >= sign * self._best:
             return False
-        self._best = value
+        self._best = float(value)
         return True
 
     def _enable_auto_resume(self):
@@ -259,10 +263,3 @@ class Checkpoint(keras.callbacks.Callback):
             print(f"\nInterrupted: step {self.step:,} is saved. Run the same command to resume.")
         self._agreement.any_worker(0, True)  # a barrier: no worker exits before the chief has saved
         self._interruption.exit()
-
-    def _mismatch(self, model, metadata, state):
-        """Why a checkpoint does not belong to this run, as a message; None if it does."""
-        steps = metadata["steps_per_epoch"]
-        if steps != self.steps_per_epoch:
-            return f"its epochs have {steps:,} steps, not {self.steps_per_epoch:,}"
-        return model_state.difference(model, state)

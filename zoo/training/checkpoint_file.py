@@ -1,127 +1,79 @@
-"""Checkpoint files: one ``.npz`` with checksums per checkpoint."""
+"""Checkpoints in TensorFlow's format, one folder each.
+
+`tf.train.Checkpoint` writes them; it stores a checksum of each array. The list of checkpoints that
+`tf.train.CheckpointManager` keeps has none, so the folders themselves are the list.
+"""
 
 import json
 import pathlib
+import shutil
 
-import numpy as np
+import tensorflow as tf
 
 from zoo.errors import UserError
 from zoo.training import model_state
-from zoo.training.whole_file import write_whole
+from zoo.training.whole_file import remove_partial, whole
 
-BEST = "best.npz"
-UNUSABLE = ".unusable"  # suffix for files that are damaged or from another run
-_FORMAT = 1  # version of the file format
-_METADATA = "metadata"
+BEST = "best"  # subfolder
+_NAME = "state"  # of TensorFlow's files in the folder
 
 
 class CheckpointError(UserError):
-    """No checkpoint can be used; the message says why and what to do."""
+    """A checkpoint cannot be used; the message says why and what to do."""
 
 
-class Damaged(Exception):
+class Damaged(CheckpointError):
     """A checkpoint that is truncated or corrupted."""
 
 
-def step_path(folder, step):
-    """The path of the checkpoint of a step."""
-    return pathlib.Path(folder) / f"step_{step:08d}.npz"
+def paths(folder):
+    """The paths of the checkpoints in a folder, oldest first."""
+    return sorted(pathlib.Path(folder).glob("epoch_*"))
 
 
-def step_paths(folder):
-    """The paths of the step checkpoints in a folder, oldest first."""
-    return sorted(pathlib.Path(folder).glob("step_*.npz"), key=lambda p: (len(p.name), p.name))
-
-
-def write(path, metadata, state):
-    """Writes a checkpoint atomically.
+def write(path, variables, keep, metadata=None):
+    """Writes a checkpoint atomically, then deletes those beside it that are no longer needed.
 
     Args:
-        path: path of the file.
+        path: path of its folder.
+        variables: {name: variable}; the names without slashes and dots.
+        keep: number of checkpoints to keep, this one and the ones before it. Later ones could not
+            be used, as the run has gone back, and are deleted.
         metadata: dict that can be stored as JSON.
-        state: {name: array}.
 
     Raises:
-        zoo.training.whole_file.WriteError: if the file cannot be written; `path` is unchanged.
+        zoo.training.whole_file.WriteError: if it cannot be written; the others are unchanged.
     """
-    # The directory of a zip archive has no checksum, so a lost member would go unnoticed without
-    # the list of names.
-    metadata = json.dumps({"format": _FORMAT, "names": list(state), **metadata})
-    write_whole(path, lambda file: np.savez(file, **{_METADATA: np.array(metadata)}, **state))
+    checkpoint = tf.train.Checkpoint(state=variables, metadata=_Json(metadata))
+    remove_partial(path.parent)
+    with whole(path) as partial:
+        try:
+            checkpoint.write(partial / _NAME)
+        except tf.errors.OpError as error:
+            if partial.name not in error.message:
+                raise  # a worker is lost, for instance
+            raise OSError(error.message.split("; ")[-1].partition(" [Op")[0]) from error
+        shutil.rmtree(path, ignore_errors=True)  # if the run has gone back
+    found = paths(path.parent)
+    end = found.index(path) + 1
+    for other in found[: max(0, end - keep)] + found[end:]:
+        shutil.rmtree(other)
 
 
 def read(path):
-    """Reads a checkpoint: (metadata, state).
+    """Reads a checkpoint: (metadata, {name: array}).
 
     Raises:
-        Damaged: if the content is not what was written; each array has a checksum.
+        Damaged: if the content is not what was written.
     """
     try:
-        with np.load(path) as file:
-            state = {name: file[name] for name in file.files}
-        metadata = json.loads(str(state.pop(_METADATA)))
-        if metadata["format"] != _FORMAT:
-            raise ValueError(f"its format is {metadata['format']}, not {_FORMAT}")
-        if metadata.pop("names") != list(state):
-            raise ValueError("some of its arrays are missing")
-        return metadata, state
-    # A damaged archive can raise almost any error, depending on where the damage is.
+        reader = tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
+        keys = sorted(key for key in reader.get_variable_to_shape_map() if key.startswith("state/"))
+        metadata = json.loads(reader.get_tensor("metadata/.ATTRIBUTES/py_state"))
+        return metadata, {key.split("/")[1]: reader.get_tensor(key) for key in keys}
+    # TensorFlow raises errors of several types, depending on where the damage is.
     except Exception as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from None
-
-
-def read_metadata(path):
-    """Reads the metadata of a checkpoint without its state.
-
-    Raises:
-        FileNotFoundError: if the file does not exist.
-        Damaged: if the metadata is damaged; the state is not checked.
-    """
-    try:
-        with np.load(path) as file:
-            return json.loads(str(file[_METADATA]))
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from None
-
-
-def newest_usable(folder, mismatch):
-    """Finds the newest checkpoint that is intact and belongs to the run.
-
-    Args:
-        folder: folder of the checkpoints.
-        mismatch: function (metadata, state) -> why the checkpoint does not belong to the run, as a
-            message, or None if it does.
-
-    Returns:
-        (metadata, state, path), or None if there is no usable checkpoint; and a list of
-        (path, message) of the unusable ones. Rename these: otherwise the step in their names could
-        rank them above later checkpoints.
-
-    Raises:
-        CheckpointError: if there is no usable checkpoint and at least one is intact but from
-            another run. If all are damaged, the run starts from the beginning instead.
-    """
-    folder, unusable, foreign = pathlib.Path(folder), [], None
-    best = [folder / BEST] if (folder / BEST).exists() else []
-    for path in [*reversed(step_paths(folder)), *best]:
-        try:
-            metadata, state = read(path)
-            reason = mismatch(metadata, state)
-            if reason is None:
-                return (metadata, state, path), unusable
-            message = f"{path} is from another run and cannot be used: {reason}."
-            foreign = foreign or message
-        except Damaged as error:
-            message = f"{path} is damaged and cannot be used: {error}."
-        unusable.append((path, message))
-    if foreign:
-        raise CheckpointError(
-            f"None of the checkpoints in {folder} is from this run. {foreign} "
-            "Use the settings they were written with, or start over with --overwrite."
-        )
-    return None, unusable
+        raise Damaged(f"{path} is damaged and cannot be used: {error}.") from None
 
 
 def load_weights(model, path):
@@ -129,12 +81,34 @@ def load_weights(model, path):
 
     Args:
         model: model of the same architecture, such as ``zoo.load("runs/vit_digits").model``.
-        path: path of the checkpoint, such as ``runs/vit_digits/checkpoints/best.npz``.
+        path: path of the checkpoint, or of a folder of checkpoints, of which the newest is loaded:
+            ``runs/vit_digits/checkpoints/best``.
 
     Raises:
-        CheckpointError: if the checkpoint is damaged or does not fit the model.
+        CheckpointError: if the checkpoint is missing or damaged, or does not fit the model.
     """
-    try:
-        model_state.set_weights(model, read(path)[1])
-    except (Damaged, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be used: {error}.") from None
+    path = next(reversed(paths(path)), path)
+    state = read(path)[1]
+    weights = {name: a for name, a in state.items() if name.startswith(model_state.WEIGHTS)}
+    variables = model_state.variables(model, (model_state.WEIGHTS,))
+    wrong = model_state.difference(variables, weights)
+    if wrong:
+        raise CheckpointError(f"{path} cannot be used: {wrong}.")
+    for name, variable in variables.items():
+        variable.assign(weights[name])
+    averages = [array for name, array in state.items() if name.endswith("_average")]
+    for variable, average in zip(model.trainable_variables, averages):
+        variable.assign(average)
+
+
+class _Json(tf.train.experimental.PythonState):
+    """A dict that `tf.train.Checkpoint` writes as JSON."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def serialize(self):
+        return json.dumps(self.values)
+
+    def deserialize(self, string_value):
+        self.values = json.loads(string_value)

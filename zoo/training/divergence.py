@@ -3,7 +3,6 @@
 import numpy as np
 
 from zoo.errors import UserError
-from zoo.training.model_state import WEIGHTS, only
 
 _STEPS_BETWEEN_CHECKS = 20  # reading a loss makes the program wait for the device
 
@@ -42,12 +41,12 @@ class LossWatch:
                 raise DivergedError(f"The loss of step {step:,} is {np.ravel(loss)[0]}")
 
 
-def check_weights(state, step):
-    """Checks that all weights in a state are finite.
+def check_weights(weights, step):
+    """Checks that all weights, {name: variable}, are finite.
 
     Raises:
         DivergedError: if a weight is not finite.
     """
-    for name, array in only(state, WEIGHTS).items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+    for name, variable in weights.items():
+        if "float" in variable.dtype and not np.isfinite(variable.numpy()).all():
             raise DivergedError(f"After step {step:,}, {name} is not finite")
