@@ -11,11 +11,11 @@ and cosine decay, weight decay 0.1, gradients clipped to a norm of 1.
 
 import dataclasses
 import pathlib
-import sys
 from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, run_recipe, settings_of
+from zoo.training.run import Run
 from zoo.training.run_settings import RunSettings
 
 
@@ -80,19 +80,11 @@ def main(config):
     from zoo.generator import TextGenerator
     from zoo.text import EOS_ID
     from zoo.text.tokenizer import train_tokenizer
-    from zoo.training import distribution
-    from zoo.training.callbacks import standard_callbacks
     from zoo.training.generation_report import finish_generator
-    from zoo.training.interruption import exit_on_sigterm
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import adamw
-    from zoo.training.run_folder import RunFolder
-    from zoo.training.trainer import Trainer
 
-    strategy = distribution.choose(config.strategy, config.devices)
-    is_chief = distribution.is_chief(strategy)
-    keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.precision)
+    run = Run(config)
     texts = plain_text.read_texts(config.text) if config.text else plain_text.project_texts()
     train_texts, valid_texts = plain_text.hold_out(texts)
     tokenizer = train_tokenizer(train_texts, config.tokenizer, config.vocab_size)
@@ -100,57 +92,36 @@ def main(config):
     valid = plain_text.encode_texts(tokenizer, valid_texts, EOS_ID)
     sizes = (config.batch_size, config.max_length)
     steps = plain_text.steps_per_epoch(train, *sizes)
-    with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
-        trainer = Trainer(build(config, tokenizer.vocab_size))
-        trainer.compile(
-            adamw(
-                trainer.model,
-                config.learning_rate,
-                config.weight_decay,
-                config.epochs * steps,
-                config.warmup_steps,
-                config.clip_norm,
-            ),
-            SmoothedCrossEntropy(),
-            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    with run.scope():
+        model = build(config, tokenizer.vocab_size)
+        optimizer = adamw(
+            model,
+            config.learning_rate,
+            config.weight_decay,
+            config.epochs * steps,
+            config.warmup_steps,
+            config.clip_norm,
         )
     name = pathlib.Path(config.text[0]).stem if config.text else config.dataset
-    run = RunFolder(
-        config.out or f"runs/causal_lm_{name}",
-        settings_of(config),
-        config.overwrite,
-        config.resume,
-        is_chief,
+    run.train(
+        model,
+        lambda first_step: plain_text.training_windows(train, *sizes, config.seed, first_step),
+        epochs=config.epochs,
+        steps_per_epoch=steps,
+        validation_data=plain_text.evaluation_windows(valid, *sizes),
+        compiled_with={
+            "optimizer": optimizer,
+            "loss": SmoothedCrossEntropy(),
+            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            "steps_per_execution": config.steps_per_execution,
+        },
+        name=f"causal_lm_{name}",
+        config=settings_of(config),
+        finish=lambda folder, trained: finish_generator(
+            folder, TextGenerator(trained, tokenizer), train, valid_texts
+        ),
+        tokens_per_epoch=steps * config.batch_size * config.max_length,
     )
-    exit_on_sigterm(run.enable_auto_resume)
-    if distribution.from_chief(strategy, run.is_finished):
-        print(f"This run is already finished: {run.path}")
-        return
-    checkpoint = config.checkpoint(run.path, steps)
-    steps_done, per_epoch = checkpoint.restore(trainer), steps * config.batch_size
-    with distribution.exit_if_a_worker_is_lost(strategy, checkpoint.newest):
-        trainer.fit(
-            plain_text.training_windows(train, *sizes, config.seed, steps_done),
-            epochs=config.epochs,
-            initial_epoch=checkpoint.epoch,
-            steps_per_epoch=steps,
-            validation_data=plain_text.evaluation_windows(valid, *sizes),
-            callbacks=[
-                *standard_callbacks(
-                    run.path,
-                    steps,
-                    steps_done,
-                    is_chief,
-                    tokens_per_epoch=per_epoch * config.max_length,
-                ),
-                checkpoint,
-            ],
-            verbose=1 if sys.stdout.isatty() else 2,
-        )
-    if is_chief:
-        generator = TextGenerator(trainer.trained_model(), tokenizer)
-        finish_generator(run, generator, train, valid_texts)
-        checkpoint.remove()
 
 
 def build(config, vocab_size):

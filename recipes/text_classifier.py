@@ -11,11 +11,11 @@ Transformers for Language Understanding", of a small size and without pre-traini
 
 import dataclasses
 import pathlib
-import sys
 from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, run_recipe, settings_of
+from zoo.training.run import Run
 from zoo.training.run_settings import RunSettings
 
 
@@ -115,75 +115,49 @@ def main(config):
     from zoo.data import translation_batches as batches
     from zoo.data.encoded_texts import EncodedTexts
     from zoo.text.tokenizer import train_tokenizer
-    from zoo.training import distribution
-    from zoo.training.callbacks import early_stopping, standard_callbacks
-    from zoo.training.interruption import exit_on_sigterm
+    from zoo.training.callbacks import early_stopping
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import adamw
-    from zoo.training.run_folder import RunFolder
     from zoo.training.text_report import finish_text_classifier
-    from zoo.training.trainer import Trainer
 
-    strategy = distribution.choose(config.strategy, config.devices)
-    is_chief = distribution.is_chief(strategy)
-    keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.precision)
+    run = Run(config)
     data, name = load_data(config)
     tokenizer = train_tokenizer(data.train.texts, config.tokenizer, config.vocab_size)
     train, valid = (
         EncodedTexts(texts, tokenizer, config.max_length) for texts in (data.train, data.valid)
     )
     steps = batches.steps_per_epoch(train, config.tokens_per_batch)
-    with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
+    with run.scope():
         model = build(config, tokenizer.vocab_size, len(data.class_names))
-        trainer = Trainer(model)
-        trainer.compile(
-            adamw(
-                model,
-                config.learning_rate,
-                config.weight_decay,
-                total_steps=config.epochs * steps,
-                warmup_steps=round(config.warmup_fraction * config.epochs * steps),
-                clip_norm=config.clip_norm,
-                ema_momentum=config.ema_momentum,
-            ),
-            SmoothedCrossEntropy(config.label_smoothing),
-            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        optimizer = adamw(
+            model,
+            config.learning_rate,
+            config.weight_decay,
+            total_steps=config.epochs * steps,
+            warmup_steps=round(config.warmup_fraction * config.epochs * steps),
+            clip_norm=config.clip_norm,
+            ema_momentum=config.ema_momentum,
         )
-    settings = settings_of(config)
-    run = RunFolder(
-        config.out or f"runs/text_{name}", settings, config.overwrite, config.resume, is_chief
+    run.train(
+        model,
+        lambda step: batches.training_batches(train, config.tokens_per_batch, config.seed, step),
+        epochs=config.epochs,
+        steps_per_epoch=steps,
+        validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
+        callbacks=lambda folder: [early_stopping(folder, config.patience)],
+        compiled_with={
+            "optimizer": optimizer,
+            "loss": SmoothedCrossEntropy(config.label_smoothing),
+            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            "steps_per_execution": config.steps_per_execution,
+        },
+        name=f"text_{name}",
+        config=settings_of(config),
+        finish=lambda folder, trained: finish_text_classifier(
+            folder, TextClassifier(trained, tokenizer, data.class_names), data, train
+        ),
+        texts_per_epoch=len(train),
     )
-    exit_on_sigterm(run.enable_auto_resume)
-    if distribution.from_chief(strategy, run.is_finished):
-        print(f"This run is already finished: {run.path}")
-        return
-    checkpoint = config.checkpoint(run.path, steps)
-    stopping = early_stopping(run.path, config.patience)
-    steps_done = checkpoint.restore(trainer)
-    has_stopped = stopping.has_stopped(checkpoint.epoch)
-    with distribution.exit_if_a_worker_is_lost(strategy, checkpoint.newest):
-        trainer.fit(
-            batches.training_batches(train, config.tokens_per_batch, config.seed, steps_done),
-            # no epoch, if it has stopped: then `fit` only replaces the weights by their average
-            epochs=checkpoint.epoch if has_stopped else config.epochs,
-            initial_epoch=checkpoint.epoch,
-            steps_per_epoch=steps,
-            validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
-            callbacks=[
-                keras.callbacks.SwapEMAWeights(),  # validation uses the averaged weights
-                *standard_callbacks(
-                    run.path, steps, steps_done, is_chief, texts_per_epoch=len(train)
-                ),
-                checkpoint,
-                stopping,
-            ],
-            verbose=1 if sys.stdout.isatty() else 2,
-        )
-    if is_chief:
-        classifier = TextClassifier(trainer.trained_model(), tokenizer, data.class_names)
-        finish_text_classifier(run, classifier, data, train)
-        checkpoint.remove()
 
 
 def load_data(config):

@@ -15,8 +15,9 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, run_recipe
-from zoo.training.image_run import ImageRun
+from zoo.training.image_run import train_classifier
 from zoo.training.image_settings import ImageSettings, augmentation
+from zoo.training.run import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +130,7 @@ def main(config):
     from zoo.data.pipeline import steps_per_epoch
     from zoo.training.optimizers import adamw
 
-    run = ImageRun(config)
+    run = Run(config)
     data = config.load_data(streamed=config.min_crop_area is not None)
     augment = augmentation(config)
     steps = steps_per_epoch(data.train, config.batch_size)
@@ -144,7 +145,8 @@ def main(config):
             clip_norm=config.clip_norm,
             ema_momentum=config.ema_momentum,
         )
-    run.train(
+    train_classifier(
+        run,
         ImageClassifier(model, data.preprocessing(), data.class_names),
         optimizer,
         data,

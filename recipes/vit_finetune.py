@@ -16,8 +16,9 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, flags, run_recipe
-from zoo.training.image_run import ImageRun
+from zoo.training.image_run import train_classifier
 from zoo.training.image_settings import ImageSettings, augmentation
+from zoo.training.run import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +140,7 @@ def main(config):
     from zoo.training.fine_tuning import layer_rates
     from zoo.training.optimizers import adamw, sgd
 
-    run = ImageRun(config)
+    run = Run(config)
     class_names = config.class_names()
     with run.scope():
         classifier = load(config, len(class_names))
@@ -163,7 +164,8 @@ def main(config):
             optimizer = sgd(config.learning_rate, **schedule)
         else:
             optimizer = adamw(model, config.learning_rate, config.weight_decay, **schedule)
-    run.train(
+    train_classifier(
+        run,
         classifier,
         optimizer,
         data,

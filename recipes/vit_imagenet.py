@@ -16,8 +16,9 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, run_recipe
-from zoo.training.image_run import ImageRun
+from zoo.training.image_run import train_classifier
 from zoo.training.image_settings import ImageSettings, augmentation
+from zoo.training.run import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +102,7 @@ def main(config):
     from zoo.data.preprocessing import ImagePreprocessing
     from zoo.training.optimizers import adamw
 
-    run = ImageRun(config)
+    run = Run(config)
     side, half = (config.image_size,) * 2, (0.5,) * 3
     preprocessing = ImagePreprocessing(side, 3, half, half, resize=config.eval_resize)
     data = config.load_data(preprocessing, streamed=True)
@@ -125,7 +126,8 @@ def main(config):
             warmup_steps=min(config.warmup_steps, config.epochs * steps // 10),
             clip_norm=config.clip_norm,
         )
-    run.train(
+    train_classifier(
+        run,
         ImageClassifier(model, preprocessing, data.class_names),
         optimizer,
         data,

@@ -49,11 +49,21 @@ class WorkerRows(NamedTuple):
             Tuple of tensors [replicas, rows of a replica, ...]; with accumulation, a tuple of such
             tuples.
         """
-        parts = [
-            tuple(tf.gather(tensor, self.places[:, part]) for tensor in tensors)
-            for part in range(self.places.shape[1])
-        ]
+        if np.array_equal(self.places.reshape(-1), np.arange(len(self.numbers))):
+            # without a copy, as one device has all rows
+            tensors = [self._reshaped(tensor) for tensor in tensors]
+        else:
+            tensors = [tf.gather(tensor, self.places) for tensor in tensors]
+        parts = [tuple(tensor[:, part] for tensor in tensors) for part in range(self.num_parts)]
         return parts[0] if len(parts) == 1 else tuple(parts)
+
+    @property
+    def num_parts(self):
+        """Number of parts whose gradients are accumulated."""
+        return self.places.shape[1]
+
+    def _reshaped(self, tensor):
+        return tf.reshape(tensor, tf.concat([self.places.shape, tf.shape(tensor)[1:]], axis=0))
 
 
 def worker_rows(batch_size, context, accumulation=1, group=1):

@@ -1,0 +1,1 @@
+from zoo.training.run import Run

@@ -4,15 +4,13 @@ import argparse
 import math
 import sys
 
-import tyro
-
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 from zoo.training.interruption import exit_on_sigterm
 
 _RUN_OPTIONS = (  # settings that do not affect the results of a run
     *("out", "overwrite", "resume", "strategy", "devices"),
-    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
+    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept", "steps_per_execution"),
 )
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 
@@ -82,6 +80,8 @@ def settings_of(config):
 
 def parse(arguments, config_class, presets, description, selector="dataset"):
     """Parses the command line; one flag selects the defaults of the others, see `run_recipe`."""
+    import tyro  # recipes only
+
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument(f"--{selector}", dest="value", default=getattr(config_class(), selector))
     with_presets = [name for name in presets if name.startswith("--")]

@@ -1,7 +1,9 @@
-"""The loss of translation models.
+"""Losses: of translation models, and of any Keras model that is trained on several devices.
 
 Axes: B batch, T tokens, V vocabulary.
 """
+
+import math
 
 import keras
 from keras import ops
@@ -89,3 +91,30 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
         return losses, gradient
 
     return ops.squeeze(losses_of(logits), -1)
+
+
+class ExampleLoss(keras.losses.Loss):
+    """The sum over a batch of the mean loss of each example, times its weight.
+
+    Args:
+        loss: `keras.losses.Loss`, or function of (labels, outputs).
+    """
+
+    def __init__(self, loss):
+        super().__init__(name=getattr(loss, "name", None), reduction="sum")
+        self.loss = loss
+
+    def call(self, y_true, y_pred):
+        losses = getattr(self.loss, "call", self.loss)(y_true, y_pred)
+        return losses / math.prod(losses.shape[1:])
+
+
+def summed(losses):
+    """The losses that a model is compiled with, as `ExampleLoss`: one, or one for each output."""
+    return keras.tree.map_structure(lambda loss: ExampleLoss(keras.losses.get(loss)), losses)
+
+
+def is_summed(losses):
+    """Whether all losses that a model is compiled with are sums."""
+    losses = keras.tree.flatten(losses)
+    return all(getattr(loss, "reduction", None) == "sum" for loss in losses)

@@ -43,7 +43,7 @@ def adamw(
         ema_momentum=0.99 if ema_momentum is None else ema_momentum,
     )
     optimizer.exclude_from_weight_decay(
-        var_list=[v for v in model.trainable_variables if v.name != "kernel"]
+        var_list=[v for v in model.trainable_variables if not v.name.endswith("kernel")]
     )
     return optimizer
 

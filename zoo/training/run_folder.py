@@ -134,13 +134,14 @@ def disable_auto_resume(folder):
 
 def _environment():
     """Command, machine and package versions, needed to reproduce the run."""
-    from importlib.metadata import version
+    from importlib.metadata import distributions, version
 
-    packages = ("tensorflow", "keras", "tensorflow-datasets", "numpy")
+    installed = {distribution.name for distribution in distributions()}
+    packages = {"tensorflow", "keras", "tensorflow-datasets", "numpy"} & installed
     return {
         "command": " ".join([pathlib.Path(sys.executable).name, *sys.argv]),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        "packages": {name: version(name) for name in packages},
+        "packages": {name: version(name) for name in sorted(packages)},
     }

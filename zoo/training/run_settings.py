@@ -24,6 +24,8 @@ class RunSettings:
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Mixed precision computes in 16 bits and keeps the weights in float32."""
+    steps_per_execution: int = 1
+    """Steps that run without returning to Python; must divide the steps of an epoch."""
     checkpoint_minutes: float = 10.0
     """Minutes between checkpoints; one is also written at the end of each epoch."""
     checkpoint_steps: int = 0
@@ -33,6 +35,7 @@ class RunSettings:
 
     def __post_init__(self):
         least = {"seed": 0, "checkpoint_minutes": 0, "checkpoint_steps": 0, "checkpoints_kept": 1}
+        least["steps_per_execution"] = 1
         check_limits(self, least)
 
     def checkpoint(self, folder, steps_per_epoch):

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import reduce_per_replica
 
 from zoo.data.worker_batches import WorkerBatches
 from zoo.training import distribution
@@ -45,6 +46,7 @@ class Trainer(keras.Model):
                 f"The model {model.name} was created under another strategy than its Trainer."
             )
         self.model = model
+        self._num_parts = 1
         self.preprocess = preprocess
         self.built = True
         for variable in random_states(model):
@@ -56,7 +58,8 @@ class Trainer(keras.Model):
         if self._distribute_strategy is None and not has_lora:
             return self.model
         copy = keras.saving.deserialize_keras_object(
-            keras.saving.serialize_keras_object(self.model)
+            keras.saving.serialize_keras_object(self.model),
+            safe_mode=False,  # lambda functions are the model's own
         )
         copy.set_weights(merged_weights(self.model))
         return copy
@@ -65,34 +68,58 @@ class Trainer(keras.Model):
         inputs = inputs if self.preprocess is None else self.preprocess(inputs)
         return self.model(inputs, training=training)
 
-    def compile(self, optimizer, loss, weighted_metrics=(), jit_compile="auto"):
+    def compile(
+        self,
+        optimizer,
+        loss,
+        weighted_metrics=(),
+        metrics=(),
+        jit_compile="auto",
+        steps_per_execution=1,
+        loss_weights=None,
+    ):
         """Configures training; call it within the strategy's scope.
 
         Args:
             optimizer: `keras.optimizers.Optimizer`.
-            loss: `keras.losses.Loss` with ``reduction="sum"``.
-            weighted_metrics: list of `keras.metrics.Metric`.
-            jit_compile: whether to compile the forward and backward pass with XLA; "auto" compiles
-                on GPUs only.
+            loss: `keras.losses.Loss` with ``reduction="sum"``, or one for each output, as in Keras.
+            weighted_metrics, metrics, loss_weights: as in Keras.
+            jit_compile: whether to compile with XLA: on one device the whole step, on several the
+                forward and backward pass. "auto" compiles on GPUs only.
+            steps_per_execution: number of steps that run without returning to Python. It must
+                divide the steps of an epoch.
 
         Raises:
             ValueError: if the loss has another reduction, or the optimizer accumulates gradients.
         """
-        if getattr(loss, "reduction", None) != "sum":
-            raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {loss}.')
+        for part in keras.tree.flatten(loss):
+            if getattr(part, "reduction", None) != "sum":
+                raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {part}.')
         if getattr(optimizer, "gradient_accumulation_steps", None):
             raise ValueError(
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
             )
-        super().compile(optimizer, loss, weighted_metrics=list(weighted_metrics), jit_compile=False)
+        if jit_compile == "auto":
+            jit_compile = bool(tf.config.list_logical_devices("GPU"))
+        one_device = self.distribute_strategy.num_replicas_in_sync == 1
+        super().compile(
+            optimizer,
+            loss,
+            loss_weights=loss_weights,
+            metrics=metrics or None,
+            weighted_metrics=weighted_metrics or None,
+            jit_compile=jit_compile and one_device,
+            steps_per_execution=steps_per_execution,
+        )
+        self._has_unweighted_metrics = bool(metrics)
         self.optimizer.build(self.trainable_variables)
         # `train_step` has already summed the gradients of all replicas.
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         inner._all_reduce_sum_gradients = list
-        if jit_compile == "auto":
-            jit_compile = bool(tf.config.list_logical_devices("GPU"))
+        # XLA compiles no variables of several devices, so their optimizer runs outside.
+        jit_gradients = jit_compile and not one_device
         self._gradients = tf.function(
-            self._forward_and_backward, jit_compile=jit_compile, reduce_retracing=True
+            self._forward_and_backward, jit_compile=jit_gradients, reduce_retracing=True
         )
 
     def fit(self, batches, validation_data=None, verbose="auto", **settings):
@@ -116,6 +143,8 @@ class Trainer(keras.Model):
             print(f"Training on {replicas} devices, {replicas // workers} per worker")
         if workers > 1:
             distribution.check_agreement(strategy, self._fingerprint(batches))
+        with strategy.scope():
+            self._build_metrics(batches)
         if validation_data is not None:
             settings["validation_steps"] = num_batches(validation_data)
             validation_data = distribution.distribute(validation_data, strategy)
@@ -132,7 +161,12 @@ class Trainer(keras.Model):
         batches = settings.pop("x", batches)  # `fit` passes it by this name
         steps = num_batches(batches) if steps is None else steps
         batches = distribution.distribute(batches, self.distribute_strategy)
-        return super().evaluate(batches, steps=steps, **settings)
+        settings.pop("_use_cached_eval_dataset", None)  # it has several steps per execution
+        several, self.steps_per_execution = self.steps_per_execution, 1
+        try:
+            return super().evaluate(batches, steps=steps, **settings)
+        finally:
+            self.steps_per_execution = several
 
     def predict(self, *args, **kwargs):
         """Calls `predict` of the trained model, on one device."""
@@ -149,16 +183,42 @@ class Trainer(keras.Model):
     def test_on_batch(self, *args, **kwargs):
         raise NotImplementedError("Trainer does not support test_on_batch. Use `evaluate`.")
 
+    def make_train_function(self, force=False):
+        # Keras's own function for several steps fails under a strategy.
+        if self.steps_per_execution == 1:
+            return super().make_train_function(force)
+        if self.train_function is not None and not force:
+            return self.train_function
+        strategy, one_device = self.distribute_strategy, not self._distribute_strategy
+        step = tf.function(self.train_step, jit_compile=True) if self.jit_compile else None
+        step = step if one_device and step else self.train_step
+
+        def one(data):
+            return reduce_per_replica(strategy.run(step, args=(data,)), strategy, "auto")
+
+        @tf.function(reduce_retracing=True)
+        def several(iterator):
+            for _ in tf.range(self.steps_per_execution - 1):
+                one(next(iterator))
+            return one(next(iterator))
+
+        self.train_function = several
+        return several
+
     def train_step(self, data):
         replicas = self.distribute_strategy.num_replicas_in_sync
+        batches = data if isinstance(data[0], tuple) else (data,)
+        self._num_parts = len(batches)
         total, gradients = 0.0, None
-        for batch in data if isinstance(data[0], tuple) else (data,):
+        for batch in batches:
             loss, outputs, new = self._gradients(*_checked(batch))
             total += loss
-            gradients = new if gradients is None else [a + b for a, b in zip(gradients, new)]
+            gradients = new if gradients is None else list(map(_sum, gradients, new))
             self._update_metrics(batch, outputs)
-        gradients = distribution.sum_over_replicas(gradients)
-        self.optimizer.apply(gradients, self.trainable_variables)
+        # Variables that the loss does not depend on stay as they are, as in Keras.
+        used = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        gradients = distribution.sum_over_replicas([gradients[index] for index in used])
+        self.optimizer.apply(gradients, [self.trainable_variables[index] for index in used])
         self._loss_tracker.update_state(total * replicas, sample_weight=1.0 / replicas)
         return self._logs()
 
@@ -193,12 +253,35 @@ class Trainer(keras.Model):
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, self.trainable_variables)
         # Embedding gradients are `IndexedSlices` with repeated rows; conversion sums them.
-        return loss, outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return loss, outputs, [g if g is None else tf.convert_to_tensor(g) for g in gradients]
+
+    def _aggregate_additional_loss(self, loss):
+        # An update has one regularization, whatever the number of batches it accumulates.
+        return super()._aggregate_additional_loss(loss) / self._num_parts
+
+    def _build_metrics(self, batches):
+        """Builds the metrics, which Keras does in the first step only."""
+        if self._compile_metrics is None or self._compile_metrics.built:
+            return
+        batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
+        first = batches.element_spec
+        first = first[0] if isinstance(first[0], tuple) else first
+        inputs, labels, _ = keras.tree.map_structure(
+            lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype), _checked(first)
+        )
+        self._compile_metrics.build(labels, self(inputs, training=False))
 
     def _update_metrics(self, batch, outputs):
         _, labels, weights = batch
-        if self._compile_metrics is not None:
-            self._compile_metrics.update_state(labels, outputs, weights)
+        if self._compile_metrics is None:
+            return
+        if self._has_unweighted_metrics and self.distribute_strategy.num_replicas_in_sync > 1:
+            # rows that are repeated so that each replica has some
+            real = tf.reduce_any(tf.reshape(weights, [tf.shape(weights)[0], -1]) != 0, axis=1)
+            labels, outputs, weights = keras.tree.map_structure(
+                lambda tensor: tf.boolean_mask(tensor, real), (labels, outputs, weights)
+            )
+        self._compile_metrics.update_state(labels, outputs, weights)
 
     def _logs(self):
         logs = self.get_metrics_result()
@@ -216,6 +299,10 @@ class Trainer(keras.Model):
 def num_batches(batches):
     """Returns the number of batches of finite `WorkerBatches` or of a `tf.data.Dataset`."""
     return batches.num_batches if isinstance(batches, WorkerBatches) else len(batches)
+
+
+def _sum(first, second):
+    return first if second is None else second if first is None else first + second
 
 
 def _checked(batch):

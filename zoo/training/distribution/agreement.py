@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from zoo.training.distribution.workers import num_workers, sum_over_workers
 
-_STEPS_BETWEEN = 20  # communication takes time
+_STEPS_BETWEEN = 20  # at least, as communication takes time
 
 
 class Agreement:
@@ -16,16 +16,18 @@ class Agreement:
 
     def __init__(self, strategy):
         self.strategy = strategy
+        self._block = 0  # of this many steps
 
     def any_worker(self, step, *flags):
         """For each flag, whether it is True on at least one worker.
 
-        All workers must call this with the same `step`. With several workers, they communicate if
-        `step` is a multiple of 20, including 0; at other steps the result is False.
+        All workers must call this with the same `step`. With several workers, they communicate at
+        step 0 and at the first call in each block of 20 steps; else the result is False.
         """
         if num_workers(self.strategy) == 1:
             return [bool(flag) for flag in flags]
-        if step % _STEPS_BETWEEN:
+        before, self._block = self._block, step // _STEPS_BETWEEN
+        if step and self._block == before:
             return [False] * len(flags)
         sums = sum_over_workers(self.strategy, tf.constant(flags, tf.float32))
         return [total > 0 for total in sums]

@@ -1,0 +1,227 @@
+"""One training run, from devices to report: what all recipes and users' own scripts share."""
+
+import contextlib
+import sys
+
+from zoo.errors import DataError, UserError
+from zoo.training.run_settings import RunSettings
+
+
+class Run:
+    """Trains a Keras model on any number of devices and machines; it can be interrupted.
+
+    A script is interrupted and run again as a recipe is: the same command resumes it exactly. See
+    docs/training_your_model.md.
+
+        run = zoo.training.Run(out="runs/mine")
+        with run.scope():
+            model = ...
+            model.compile(...)
+        run.train(model, batches, epochs=3)
+
+    Create the run first: it selects the devices, which TensorFlow allows only before it computes
+    anything, and sets the seed and the precision.
+
+    Args:
+        settings: `zoo.training.run_settings.RunSettings`, such as the config of a recipe; by
+            default one with these fields: `out`, `resume`, `overwrite`, `seed`, `strategy`,
+            `devices`, `precision`, ...
+        **fields: fields of `RunSettings`.
+
+    Attributes:
+        strategy: `tf.distribute.Strategy`.
+        is_chief: whether this worker prints and writes the run directory.
+    """
+
+    def __init__(self, settings=None, **fields):
+        import keras
+
+        from zoo.training import distribution
+
+        self.settings = settings or RunSettings(**fields)
+        self.strategy = distribution.choose(self.settings.strategy, self.settings.devices)
+        self.is_chief = distribution.is_chief(self.strategy)
+        keras.utils.set_random_seed(self.settings.seed)
+        keras.config.set_dtype_policy(self.settings.precision)
+
+    @contextlib.contextmanager
+    def scope(self):
+        """The context in which the model is created and compiled."""
+        from zoo.training import distribution
+
+        with distribution.exit_if_a_worker_is_lost(self.strategy), self.strategy.scope():
+            yield
+
+    def train(
+        self,
+        model,
+        batches,
+        *,
+        epochs,
+        steps_per_epoch=None,
+        validation_data=None,
+        callbacks=(),
+        compiled_with=None,
+        preprocess=None,
+        name="model",
+        config=None,
+        finish=None,
+        **per_epoch,
+    ):
+        """Trains a model, resuming if asked to, and saves it.
+
+        The run directory gets the settings, the history of all epochs, TensorBoard's files,
+        checkpoints, and at the end what `finish` writes.
+
+        Args:
+            model: built and compiled `keras.Model`, created within `scope`. It is trained by
+                `zoo.training.trainer.Trainer`: a `train_step` of its own is ignored. If its losses
+                have Keras's default reduction, the loss of a batch is the mean over its examples.
+            batches: `tf.data.Dataset` of (inputs, labels) or (inputs, labels, weights), with or
+                without end; or a function of a number of steps that returns a data set, or
+                `WorkerBatches`, without end that begins after these steps. A data set is read
+                again from its beginning when a run is resumed, to skip the steps that were done.
+            epochs: number of epochs.
+            steps_per_epoch: number of steps; by default those of a data set with an end.
+            validation_data: data set or `WorkerBatches` with an end.
+            callbacks: list of Keras callbacks, or a function of the run directory that returns it.
+            compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
+            preprocess: see `zoo.training.trainer.Trainer`.
+            name: of the run directory in ``runs``, if the settings have no `out`.
+            config: dict of the settings that affect the result, which must be the same when the run
+                is resumed; by default the seed, the precision and the number of epochs.
+            finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
+                default it writes ``model.keras`` and ``metrics.json``, the last row of the history.
+            **per_epoch: see `zoo.training.callbacks.EpochFigures`.
+
+        Returns:
+            On the chief the trained model, on one device; None on other workers, and if the run had
+            been finished before.
+
+        Raises:
+            UserError: if a setting or the data cannot be used, or the run diverges.
+        """
+        from zoo.training import distribution
+        from zoo.training.interruption import exit_on_sigterm
+        from zoo.training.losses import is_summed, summed
+        from zoo.training.run_folder import RunFolder
+        from zoo.training.trainer import Trainer
+
+        settings, steps = self.settings, _steps_per_epoch(batches, steps_per_epoch)
+        default = {"seed": settings.seed, "precision": settings.precision, "epochs": epochs}
+        compiled_with = compiled_with or _compiled_with(model)
+        if steps % compiled_with.get("steps_per_execution", 1):
+            raise UserError(
+                f"--steps-per-execution must divide the {steps:,} steps of an epoch. Received: "
+                f"{compiled_with['steps_per_execution']}."
+            )
+        weigh = _averaged
+        if is_summed(compiled_with["loss"]):
+            weigh = _unchanged
+        else:
+            compiled_with["loss"] = summed(compiled_with["loss"])
+        with self.scope():
+            trainer = Trainer(model, preprocess)
+            trainer.compile(**compiled_with)
+        out = settings.out or f"runs/{name}"
+        config = default if config is None else config
+        folder = RunFolder(out, config, settings.overwrite, settings.resume, self.is_chief)
+        exit_on_sigterm(folder.enable_auto_resume)
+        if distribution.from_chief(self.strategy, folder.is_finished):
+            print(f"This run is already finished: {folder.path}")
+            return None
+        if callable(callbacks):
+            callbacks = callbacks(folder.path)
+        checkpoint = self._fit(
+            trainer, folder, callbacks, per_epoch, epochs, steps, batches, validation_data, weigh
+        )
+        if not self.is_chief:
+            return None
+        trained = trainer.trained_model()
+        (finish or _save)(folder, trained)
+        checkpoint.remove()
+        return trained
+
+    def _fit(
+        self, trainer, folder, callbacks, per_epoch, epochs, steps, batches, validation_data, weigh
+    ):
+        import keras
+
+        from zoo.training import distribution
+        from zoo.training.callbacks import EarlyStopping, standard_callbacks
+
+        checkpoint = self.settings.checkpoint(folder.path, steps)
+        done = checkpoint.restore(trainer)
+        standard = standard_callbacks(folder.path, steps, done, self.is_chief, **per_epoch)
+        if getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer).use_ema:
+            # validation uses the averaged weights
+            standard.insert(0, keras.callbacks.SwapEMAWeights())
+        stopped = any(
+            isinstance(callback, EarlyStopping) and callback.has_stopped(checkpoint.epoch)
+            for callback in callbacks
+        )
+        batches = batches(done) if callable(batches) else batches.repeat().skip(done)
+        with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
+            trainer.fit(
+                weigh(batches),
+                # no epoch, if it has stopped: then `fit` only replaces the weights by their average
+                epochs=checkpoint.epoch if stopped else epochs,
+                initial_epoch=checkpoint.epoch,
+                steps_per_epoch=steps,
+                validation_data=None if validation_data is None else weigh(validation_data),
+                callbacks=[*standard, *callbacks, checkpoint],
+                verbose=1 if sys.stdout.isatty() else 2,
+            )
+        return checkpoint
+
+
+def _compiled_with(model):
+    """What a model is compiled with, as arguments of `Trainer.compile`."""
+    if not model.compiled:
+        raise ValueError(f"The model {model.name} must be compiled: call model.compile(...).")
+    metrics = model._compile_metrics
+    return {
+        "optimizer": model.optimizer,
+        "loss": model.loss,
+        "loss_weights": model._compile_loss._user_loss_weights,
+        "metrics": (metrics and metrics._user_metrics) or (),
+        "weighted_metrics": (metrics and metrics._user_weighted_metrics) or (),
+        "steps_per_execution": model.steps_per_execution,
+    }
+
+
+def _steps_per_epoch(batches, steps):
+    """The given number of steps, or that of a data set with an end."""
+    steps = steps or (-1 if callable(batches) else int(batches.cardinality()))
+    if steps < 1:
+        raise DataError(
+            "The number of batches is not known. Pass steps_per_epoch, or a tf.data.Dataset with a "
+            "known number of batches: see tf.data.experimental.assert_cardinality."
+        )
+    return steps
+
+
+def _unchanged(batches):
+    return batches
+
+
+def _averaged(batches):
+    """Divides the weights of examples, 1 by default, by their number in the batch."""
+    import tensorflow as tf
+
+    def weighted(inputs, labels, weights=None):
+        count = tf.shape(tf.nest.flatten(inputs)[0])[:1]
+        weights = tf.ones(count) if weights is None else tf.cast(weights, tf.float32)
+        return inputs, labels, weights / tf.cast(count[0], tf.float32)
+
+    return batches.map(weighted, tf.data.AUTOTUNE)
+
+
+def _save(folder, model):
+    """Writes the model and the last row of the history."""
+    from zoo.training.whole_file import whole
+
+    with whole(folder / "model.keras") as path:
+        model.save(path)
+    history = folder.history()
+    folder.write_json("metrics.json", {name: values[-1] for name, values in history.items()})
