@@ -23,7 +23,7 @@ from tests.test_recipes import recipe, rows_of
 from zoo.__main__ import main
 from zoo.errors import UserError
 from zoo.training.command import parse
-from zoo.training.image_run import ImageRun
+from zoo.training.run import Run
 
 vit_finetune = recipe("vit_finetune")
 CONFIG = dataclasses.replace(
@@ -113,7 +113,7 @@ def test_a_run_is_not_resumed_with_other_metadata_of_the_weights(weights, tmp_pa
     folder, out = tmp_path / "weights", tmp_path / "run"
     shutil.copytree(weights, folder)
     config = dataclasses.replace(CONFIG, weights=str(folder), out=str(out), resume=True)
-    monkeypatch.setattr(ImageRun, "_fit", stop)
+    monkeypatch.setattr(Run, "_fit", stop)
 
     def is_the_same():
         with pytest.raises(Stopped):

@@ -121,7 +121,7 @@ class Run:
         else:
             compiled_with["loss"] = summed(compiled_with["loss"])
         with self.scope():
-            trainer = Trainer(model, preprocess)
+            trainer = Trainer(model, preprocess, loss_is_mean_of_rows=weigh is _averaged)
             trainer.compile(**compiled_with)
         out = settings.out or f"runs/{name}"
         config = default if config is None else config

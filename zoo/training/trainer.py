@@ -29,13 +29,15 @@ class Trainer(keras.Model):
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
         preprocess: function of the inputs of a batch that is computed on the device before the
             model, such as a normalisation; images then travel there as integers.
+        loss_is_mean_of_rows: whether the reported loss is the mean over the rows of all batches,
+            as in Keras, instead of the mean over the steps.
 
     Raises:
         ValueError: if the model is not built or was created under another strategy.
         RuntimeError: if the installed version of Keras is not supported.
     """
 
-    def __init__(self, model, preprocess=None, **kwargs):
+    def __init__(self, model, preprocess=None, loss_is_mean_of_rows=False, **kwargs):
         if not keras.__version__.startswith(KERAS):
             raise RuntimeError(f"Trainer needs Keras {KERAS}*. Installed: {keras.__version__}.")
         super().__init__(dtype=model.dtype_policy, **kwargs)
@@ -47,6 +49,7 @@ class Trainer(keras.Model):
             )
         self.model = model
         self._num_parts = 1
+        self._loss_is_mean_of_rows = loss_is_mean_of_rows
         self.preprocess = preprocess
         self.built = True
         for variable in random_states(model):
@@ -117,9 +120,9 @@ class Trainer(keras.Model):
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         inner._all_reduce_sum_gradients = list
         # XLA compiles no variables of several devices, so their optimizer runs outside.
-        jit_gradients = jit_compile and not one_device
-        self._gradients = tf.function(
-            self._forward_and_backward, jit_compile=jit_gradients, reduce_retracing=True
+        self._jit_gradients = jit_compile and not one_device
+        self._gradients_function = tf.function(
+            self._forward_and_backward, jit_compile=self._jit_gradients, reduce_retracing=True
         )
 
     def fit(self, batches, validation_data=None, verbose="auto", **settings):
@@ -209,9 +212,13 @@ class Trainer(keras.Model):
         replicas = self.distribute_strategy.num_replicas_in_sync
         batches = data if isinstance(data[0], tuple) else (data,)
         self._num_parts = len(batches)
+        gradients_of = self._forward_and_backward
+        if self._jit_gradients or self._num_parts > 1:
+            # Layers cannot communicate within it, as synchronized batch normalization does.
+            gradients_of = self._gradients_function
         total, gradients = 0.0, None
         for batch in batches:
-            loss, outputs, new = self._gradients(*_checked(batch))
+            loss, outputs, new = gradients_of(*_checked(batch))
             total += loss
             gradients = new if gradients is None else list(map(_sum, gradients, new))
             self._update_metrics(batch, outputs)
@@ -219,17 +226,14 @@ class Trainer(keras.Model):
         used = [index for index, gradient in enumerate(gradients) if gradient is not None]
         gradients = distribution.sum_over_replicas([gradients[index] for index in used])
         self.optimizer.apply(gradients, [self.trainable_variables[index] for index in used])
-        self._loss_tracker.update_state(total * replicas, sample_weight=1.0 / replicas)
-        return self._logs()
+        return self._logs(total * replicas, batches[0])
 
     def test_step(self, data):
         inputs, labels, weights = _checked(data)
-        replicas = self.distribute_strategy.num_replicas_in_sync
         outputs = self(inputs, training=False)
         loss = self.compute_loss(inputs, labels, outputs, weights, training=False)
         self._update_metrics(data, outputs)
-        self._loss_tracker.update_state(loss * replicas, sample_weight=1.0 / replicas)
-        return self._logs()
+        return self._logs(loss * self.distribute_strategy.num_replicas_in_sync, data)
 
     def _fingerprint(self, batches):
         """Numbers that differ if the workers start with different states or data."""
@@ -267,7 +271,7 @@ class Trainer(keras.Model):
         first = batches.element_spec
         first = first[0] if isinstance(first[0], tuple) else first
         inputs, labels, _ = keras.tree.map_structure(
-            lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype), _checked(first)
+            lambda spec: tf.zeros([size or 2 for size in spec.shape], spec.dtype), _checked(first)
         )
         self._compile_metrics.build(labels, self(inputs, training=False))
 
@@ -275,6 +279,8 @@ class Trainer(keras.Model):
         _, labels, weights = batch
         if self._compile_metrics is None:
             return
+        if self._loss_is_mean_of_rows:  # the weights of rows were divided by the number of rows
+            weights *= tf.cast(tf.shape(weights)[0], weights.dtype)
         if self._has_unweighted_metrics and self.distribute_strategy.num_replicas_in_sync > 1:
             # rows that are repeated so that each replica has some
             real = tf.reduce_any(tf.reshape(weights, [tf.shape(weights)[0], -1]) != 0, axis=1)
@@ -283,7 +289,11 @@ class Trainer(keras.Model):
             )
         self._compile_metrics.update_state(labels, outputs, weights)
 
-    def _logs(self):
+    def _logs(self, loss, batch):
+        weight = 1.0 / self.distribute_strategy.num_replicas_in_sync
+        if self._loss_is_mean_of_rows:
+            weight = tf.shape(tf.nest.flatten(batch[0])[0])[0]
+        self._loss_tracker.update_state(loss, sample_weight=weight)
         logs = self.get_metrics_result()
         if distribution.num_workers(self.distribute_strategy) > 1:
             # Keras averages the logs of several workers over their first axis.
