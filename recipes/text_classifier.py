@@ -153,6 +153,7 @@ def main(config):
         },
         name=f"text_{name}",
         config=settings_of(config),
+        may_change=("patience",),
         finish=lambda folder, trained: finish_text_classifier(
             folder, TextClassifier(trained, tokenizer, data.class_names), data, train
         ),

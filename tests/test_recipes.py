@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import importlib
 import importlib.util
 import json
 import os
@@ -29,7 +30,7 @@ def recipe(name):
     return module
 
 
-vit_cifar10 = recipe("vit_cifar10")
+vit_cifar10, vit_imagenet = recipe("vit_cifar10"), recipe("vit_imagenet")
 CONFIG = dataclasses.replace(
     vit_cifar10.DIGITS, embed_dim=16, num_heads=2, num_layers=1, ff_dim=16, epochs=3
 )
@@ -164,6 +165,59 @@ def test_a_folder_of_images_in_place_of_another_run(tmp_path, capsys):
     assert "0.jpg" in capsys.readouterr().out
     [[(name, _)]] = zoo.load(tmp_path / "run")([tmp_path / "images/train/green/3.jpg"])
     assert name == "green"
+
+
+def test_the_imagenet_recipe_on_a_few_images(tmp_path, monkeypatch, capsys):
+    """Of different sizes; a damaged one is met in training, and one in the test."""
+    sizes = importlib.import_module("zoo.models.vit")
+    monkeypatch.setitem(sizes.SIZES, "Ti", sizes.Size(16, 1, 2, 32))
+    for name, colour in (("red", 0), ("green", 1)):
+        for index in range(24):
+            pixels = np.random.default_rng(index).integers(
+                0, 60, (20 + index, 40 - index, 3), np.uint8
+            )
+            pixels[..., colour] += 150
+            part = "val" if index < 4 else "train"
+            path = tmp_path / "images" / part / name / f"{index}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    (tmp_path / "images/train/red/4.jpg").write_bytes(b"broken")
+    (tmp_path / "images/val/green/1.jpg").write_bytes(b"broken")
+    config = vit_imagenet.Config(
+        data_dir=str(tmp_path / "images"),
+        image_size=16,
+        eval_resize=18,
+        size="Ti/8",
+        epochs=6,
+        batch_size=20,
+        accumulation=2,
+        learning_rate=0.01,
+        randaugment_num_ops=1,
+        randaugment_magnitude=0.3,
+        out=str(tmp_path / "run"),
+    )
+    vit_imagenet.main(config)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["test_images"] == 7 and metrics["test_accuracy"] == 1.0
+    skipped = " ".join(metrics["skipped_images"])
+    assert "4.jpg" in skipped and "1.jpg" in skipped and "4.jpg" in capsys.readouterr().out
+    classifier = zoo.load(tmp_path / "run")
+    assert classifier.preprocessing.resize == 18 and classifier.preprocessing.mean == (0.5,) * 3
+    [[(name, _)]] = classifier([tmp_path / "images/train/green/20.jpg"])
+    assert name == "green"
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"eval_resize": 200}, "--eval-resize must be at least 224"),
+        ({"accumulation": 3}, "--accumulation must divide --batch-size"),
+        ({"min_crop_area": 0.0}, "--min-crop-area must be from 0.01 to 1"),
+    ],
+)
+def test_the_imagenet_config_checks_itself(settings, message):
+    with pytest.raises(UserError, match=message):
+        vit_imagenet.Config(**settings)
 
 
 @pytest.mark.parametrize(

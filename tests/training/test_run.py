@@ -205,8 +205,17 @@ def test_what_cannot_be_trained(tmp_path):
         run.train(classifier(), unknown, epochs=1)
     assert not (tmp_path / "run").exists()
     train(classifier, dataset(X, Y), tmp_path / "run", epochs=1)
-    with pytest.raises(RunFolderError, match="epochs: 1, now 2"):
-        train(classifier, dataset(X, Y), tmp_path / "run", epochs=2)
+    with pytest.raises(RunFolderError, match="seed: 3, now 4"):
+        train(classifier, dataset(X, Y), tmp_path / "run", seed=4)
+
+
+def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
+    whole = train(classifier, dataset(X, Y), tmp_path / "whole", epochs=4)
+    with pytest.raises(InterruptedError):
+        train(classifier, dataset(X, Y), tmp_path / "part", callbacks=[Stop()])
+    part = train(classifier, dataset(X, Y), tmp_path / "part", epochs=4)
+    for mine, other in zip(part.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_the_script_of_the_docs_runs(tmp_path, monkeypatch):

@@ -65,6 +65,7 @@ class Run:
         preprocess=None,
         name="model",
         config=None,
+        may_change=(),
         finish=None,
         **per_epoch,
     ):
@@ -89,7 +90,9 @@ class Run:
             preprocess: see `zoo.training.trainer.Trainer`.
             name: of the run directory in ``runs``, if the settings have no `out`.
             config: dict of the settings that affect the result, which must be the same when the run
-                is resumed; by default the seed, the precision and the number of epochs.
+                is resumed; by default the seed and the precision.
+            may_change: names of settings in `config` that may change nevertheless, such as the
+                number of epochs if the learning rate does not depend on it.
             finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
                 default it writes ``model.keras`` and ``metrics.json``, the last row of the history.
             **per_epoch: see `zoo.training.callbacks.EpochFigures`.
@@ -108,7 +111,7 @@ class Run:
         from zoo.training.trainer import Trainer
 
         settings, steps = self.settings, _steps_per_epoch(batches, steps_per_epoch)
-        default = {"seed": settings.seed, "precision": settings.precision, "epochs": epochs}
+        default = {"seed": settings.seed, "precision": settings.precision}
         compiled_with = compiled_with or _compiled_with(model)
         if steps % compiled_with.get("steps_per_execution", 1):
             raise UserError(
@@ -125,7 +128,8 @@ class Run:
             trainer.compile(**compiled_with)
         out = settings.out or f"runs/{name}"
         config = default if config is None else config
-        folder = RunFolder(out, config, settings.overwrite, settings.resume, self.is_chief)
+        flags = (settings.overwrite, settings.resume, self.is_chief, may_change)
+        folder = RunFolder(out, config, *flags)
         exit_on_sigterm(folder.enable_auto_resume)
         if distribution.from_chief(self.strategy, folder.is_finished):
             print(f"This run is already finished: {folder.path}")

@@ -29,13 +29,14 @@ class RunFolder:
         overwrite: whether to delete an existing run.
         resume: whether to resume an existing run.
         writable: False for a worker that is not the chief: then nothing is checked or written.
+        may_change: names of settings that may be others when the run is resumed.
 
     Raises:
         RunFolderError: if the directory contains a run and neither `overwrite` nor `resume` is
             True, if it contains other files, or if the run to resume has other settings.
     """
 
-    def __init__(self, path, config, overwrite=False, resume=False, writable=True):
+    def __init__(self, path, config, overwrite=False, resume=False, writable=True, may_change=()):
         self.path = pathlib.Path(path)
         self.writable = writable
         if not writable:
@@ -47,7 +48,7 @@ class RunFolder:
         if self.path.is_dir() and any(
             not path.name.startswith(PARTIAL) for path in self.path.iterdir()
         ):
-            self._open_existing(config, overwrite, resume)
+            self._open_existing(config, overwrite, resume, may_change)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.write_json("config.json", {"config": config, "environment": _environment()})
@@ -83,7 +84,7 @@ class RunFolder:
         if self.writable:
             enable_auto_resume(self.path)
 
-    def _open_existing(self, config, overwrite, resume):
+    def _open_existing(self, config, overwrite, resume, may_change):
         holds_run = (self.path / "config.json").is_file()
         if not holds_run:
             raise RunFolderError(
@@ -97,11 +98,12 @@ class RunFolder:
                 "delete it, or choose another --out directory."
             )
         else:
-            self._check_same(self.read_json("config.json")["config"], config)
+            self._check_same(self.read_json("config.json")["config"], config, may_change)
 
-    def _check_same(self, saved, config):
+    def _check_same(self, saved, config, may_change):
         config = json.loads(json.dumps(config))
-        differing = [k for k in {**saved, **config} if saved.get(k) != config.get(k)]
+        names = [name for name in {**saved, **config} if name not in may_change]
+        differing = [k for k in names if saved.get(k) != config.get(k)]
         if differing:
             lines = [f"  {k}: {saved.get(k)!r}, now {config.get(k)!r}" for k in differing]
             raise RunFolderError(
