@@ -76,8 +76,8 @@ class Trainer(keras.Model):
         optimizer,
         loss,
         weighted_metrics=(),
-        metrics=(),
         jit_compile="auto",
+        metrics=(),
         steps_per_execution=1,
         loss_weights=None,
     ):
