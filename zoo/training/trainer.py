@@ -1,7 +1,6 @@
 """Training on one device, several devices or several machines, with the same results."""
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from zoo.data.worker_batches import WorkerBatches
@@ -115,7 +114,7 @@ class Trainer(keras.Model):
         if verbose and replicas > 1:
             print(f"Training on {replicas} devices, {replicas // workers} per worker")
         if workers > 1:
-            distribution.check_agreement(strategy, self._fingerprint(batches))
+            self._check_same_start(batches)
         if validation_data is not None:
             settings["validation_steps"] = num_batches(validation_data)
             validation_data = distribution.distribute(validation_data, strategy)
@@ -171,20 +170,14 @@ class Trainer(keras.Model):
         self._loss_tracker.update_state(loss * replicas, sample_weight=1.0 / replicas)
         return self._logs()
 
-    def _fingerprint(self, batches):
-        """Numbers that differ if the workers start with different states or data."""
-
-        def total(tensors):
-            return sum(np.abs(np.asarray(t, np.float64)).sum() for t in tensors)
-
+    def _check_same_start(self, batches):
         batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
-        first = tf.nest.flatten(next(iter(batches)))
-        return {
-            "the steps done": self.optimizer.iterations.numpy(),
-            "the weights": total(w.numpy() for w in self.trainable_variables),
-            "the shapes of the first batch": total(t.shape for t in first),
-            "the first batch": total(t.numpy() for t in first),
-        }
+        distribution.check_same_start(
+            self.distribute_strategy,
+            self.optimizer.iterations.numpy(),
+            [weight.numpy() for weight in self.trainable_variables],
+            next(iter(batches)),
+        )
 
     def _forward_and_backward(self, inputs, labels, weights):
         with tf.GradientTape() as tape:
