@@ -50,7 +50,7 @@ def assert_named(failed, other, index, error):
     """Both workers name the error; only the one that failed may say more."""
     assert not any("is lost" in line for line in failed + other)
     assert any(line.startswith(error) for line in failed)
-    found = [line for line in other if "error" in line.lower()]
+    found = [line for line in other if "rror: " in line]
     assert found == [f"error: worker {index} failed: {error.removeprefix('error: ')}"]
     assert "Start all workers again with --resume" in other[-1]
     assert not any("crashed" in line or "StartAbort" in line for line in failed + other)
@@ -76,7 +76,8 @@ def test_a_full_disk_of_the_chief_is_named_by_both(tmp_path):
 
 
 def test_a_bad_file_of_one_worker_is_named_by_both(tmp_path):
-    for index, text in enumerate(("short\ta b c\nlong\td e f g h\n" * 50, "no tab\n")):
+    good = "".join(f"odd\tone {n}\neven\ttwo {n}\n" for n in range(100))
+    for index, text in enumerate((good, good + "no tab\n")):
         (tmp_path / str(index)).mkdir()
         (tmp_path / str(index) / "texts.tsv").write_text(text)
     flags = f"--tsv texts.tsv {SMALL} --vocab-size 300 --out {tmp_path}/run"
@@ -106,3 +107,14 @@ def test_a_bug_keeps_its_traceback_and_is_named_by_the_other(tmp_path, bug, erro
     assert any("Traceback" in line for line in other) and other[-1].endswith(error)
     assert_named([*other, error], chief, 1, error)
     assert f"The last checkpoint is {tmp_path}/run/checkpoints/epoch_" in chief[-1]
+
+
+def test_workers_of_different_seeds_do_not_train(tmp_path):
+    flags = f"--dataset digits {SMALL} --epochs 500 --out {tmp_path}/run"
+    code = START + "sys.argv += ['--seed', str(index)]\n"
+    code += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    status, chief, other = run(code, tmp_path, "vit_cifar10.py", flags)
+    assert status == 2
+    for lines in (chief, other):
+        [error] = [line for line in lines if "rror: " in line]
+        assert error.startswith("error: The workers differ in the labels of the first batch")

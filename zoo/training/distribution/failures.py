@@ -71,24 +71,22 @@ def exit_if_a_worker_is_lost(strategy, newest=lambda: None):
     except tf.errors.OpError as error:
         if num_workers(strategy) == 1 or not _FROM_ANOTHER.search(str(error)):
             raise
-        checkpoint = newest()
+        told, checkpoint = _TOLD.search(str(error)), newest()
         print(
-            f"error: {_cause(str(error))}\n"
+            f"error: {told[1] if told else _lost(str(error))}\n"
             + (f"The last checkpoint is {checkpoint}. " if checkpoint else "")
             + "Start all workers again with --resume; their number may change.",
             file=sys.stderr,
             flush=True,
         )
         sys.stdout.flush()
-        # Some launchers kill the others at once; the worker that failed has to print its error.
-        time.sleep(_SECONDS_TO_END)
+        if told:
+            # Some launchers kill the others at once; the worker that failed has to print its error.
+            time.sleep(_SECONDS_TO_END)
         # `sys.exit` would wait for the lost worker.
         os._exit(1)
 
 
-def _cause(text):
-    """Reads from TensorFlow's error which worker failed and why, or that one is lost."""
-    if told := _TOLD.search(text):
-        return told[1]
+def _lost(text):
     reason = re.search(r"aborted by: (.+)", text) or re.match(r"(.*)", text)
     return f"a worker is lost, so training cannot continue ({reason[1].rstrip('.:')})."
