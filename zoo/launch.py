@@ -28,8 +28,8 @@ def launch(command, workers):
         workers: number of processes.
 
     Returns:
-        The exit status: 0, or that of the first worker that failed, or 128 + n if signal n killed
-        it.
+        The exit status: 0, or that of a worker that failed, or 128 + n if signal n killed it.
+        Status 1 only counts if there is no other, as workers exit with it if another one fails.
 
     Raises:
         UserError: if the command is empty or cannot be started, or there are too few GPUs.
@@ -64,7 +64,8 @@ def _environments(workers):
         task = {"type": "worker", "index": index}
         config = {"cluster": {"worker": addresses}, "task": task}
         yield {
-            "TF_CPP_MIN_LOG_LEVEL": "2",  # each worker would print the same warnings
+            # Each worker would print the same warnings, and the failure of another many times.
+            "TF_CPP_MIN_LOG_LEVEL": "3",
             **os.environ,
             "PYTHONUNBUFFERED": "1",
             "TF_CONFIG": json.dumps(config),
@@ -156,17 +157,21 @@ class _forward_signals:
 
 
 def _wait(processes):
-    """Waits for all processes; returns the status of the first that failed, or 0."""
+    """Waits for all processes; returns the status of the one that failed, or 0."""
     status, deadline = 0, None
-    while running := [process for process in processes if process.poll() is None]:
-        failed = [process.returncode for process in processes if process.returncode]
-        if failed and deadline is None:
-            status, deadline = failed[0], time.monotonic() + GRACE
-        if deadline is not None and time.monotonic() > deadline:
+    while True:
+        running = [process for process in processes if process.poll() is None]
+        if deadline is None or time.monotonic() < deadline:
+            failed = [process.returncode for process in processes if process.returncode]
+            # Workers that end because of another exit with status 1, and often before it.
+            status = next((number for number in failed if number != 1), 1 if failed else 0)
+        else:
             _terminate(running)
+        if not running:
+            return 128 - status if status < 0 else status
+        if failed and deadline is None:
+            deadline = time.monotonic() + GRACE
         time.sleep(0.1)
-    status = status or next((p.returncode for p in processes if p.returncode), 0)
-    return 128 - status if status < 0 else status
 
 
 def _terminate(processes, patience=5.0):

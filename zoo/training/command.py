@@ -33,7 +33,10 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
     try:
         config = parse(sys.argv[1:], config_class, presets, description, selector)
         import_tensorflow_quietly()
-        main(config)
+        from zoo.training.distribution import tell_failure
+
+        with tell_failure():
+            main(config)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -106,49 +106,55 @@ class Run:
         """
         from zoo.training import distribution
         from zoo.training.interruption import exit_on_sigterm
-        from zoo.training.losses import is_summed, summed
         from zoo.training.run_folder import RunFolder
-        from zoo.training.trainer import Trainer
 
         settings, steps = self.settings, _steps_per_epoch(batches, steps_per_epoch)
-        default = {"seed": settings.seed, "precision": settings.precision}
+        with distribution.tell_failure():
+            trainer, weigh = self._trainer(model, preprocess, compiled_with, steps)
+            folder = RunFolder(
+                settings.out or f"runs/{name}",
+                config or {"seed": settings.seed, "precision": settings.precision},
+                settings.overwrite,
+                settings.resume,
+                self.is_chief,
+                may_change,
+            )
+            exit_on_sigterm(folder.enable_auto_resume)
+            if distribution.from_chief(self.strategy, folder.is_finished):
+                print(f"This run is already finished: {folder.path}")
+                return None
+            if validation_data is not None:
+                validation_data = weigh(validation_data)
+            callbacks = callbacks(folder.path) if callable(callbacks) else callbacks
+            fit = {"epochs": epochs, "validation_data": validation_data, "callbacks": callbacks}
+            checkpoint = self._fit(trainer, folder, batches, weigh, steps, fit, per_epoch)
+            if not self.is_chief:
+                return None
+            trained = trainer.trained_model()
+            (finish or _save)(folder, trained)
+            checkpoint.remove()
+            return trained
+
+    def _trainer(self, model, preprocess, compiled_with, steps):
+        """A compiled `Trainer`, and a function that gives batches the weights that it needs."""
+        from zoo.training.losses import is_summed, summed
+        from zoo.training.trainer import Trainer
+
         compiled_with = compiled_with or _compiled_with(model)
         if steps % compiled_with.get("steps_per_execution", 1):
             raise UserError(
                 f"--steps-per-execution must divide the {steps:,} steps of an epoch. Received: "
                 f"{compiled_with['steps_per_execution']}."
             )
-        weigh = _averaged
-        if is_summed(compiled_with["loss"]):
-            weigh = _unchanged
-        else:
-            compiled_with["loss"] = summed(compiled_with["loss"])
+        is_mean = not is_summed(compiled_with["loss"])
+        if is_mean:
+            compiled_with = {**compiled_with, "loss": summed(compiled_with["loss"])}
         with self.scope():
-            trainer = Trainer(model, preprocess, loss_is_mean_of_rows=weigh is _averaged)
+            trainer = Trainer(model, preprocess, loss_is_mean_of_rows=is_mean)
             trainer.compile(**compiled_with)
-        out = settings.out or f"runs/{name}"
-        config = default if config is None else config
-        flags = (settings.overwrite, settings.resume, self.is_chief, may_change)
-        folder = RunFolder(out, config, *flags)
-        exit_on_sigterm(folder.enable_auto_resume)
-        if distribution.from_chief(self.strategy, folder.is_finished):
-            print(f"This run is already finished: {folder.path}")
-            return None
-        if callable(callbacks):
-            callbacks = callbacks(folder.path)
-        checkpoint = self._fit(
-            trainer, folder, callbacks, per_epoch, epochs, steps, batches, validation_data, weigh
-        )
-        if not self.is_chief:
-            return None
-        trained = trainer.trained_model()
-        (finish or _save)(folder, trained)
-        checkpoint.remove()
-        return trained
+        return trainer, _averaged if is_mean else _unchanged
 
-    def _fit(
-        self, trainer, folder, callbacks, per_epoch, epochs, steps, batches, validation_data, weigh
-    ):
+    def _fit(self, trainer, folder, batches, weigh, steps, settings, per_epoch):
         import keras
 
         from zoo.training import distribution
@@ -162,18 +168,18 @@ class Run:
             standard.insert(0, keras.callbacks.SwapEMAWeights())
         stopped = any(
             isinstance(callback, EarlyStopping) and callback.has_stopped(checkpoint.epoch)
-            for callback in callbacks
+            for callback in settings["callbacks"]
         )
         batches = batches(done) if callable(batches) else batches.repeat().skip(done)
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
             trainer.fit(
                 weigh(batches),
                 # no epoch, if it has stopped: then `fit` only replaces the weights by their average
-                epochs=checkpoint.epoch if stopped else epochs,
+                epochs=checkpoint.epoch if stopped else settings["epochs"],
                 initial_epoch=checkpoint.epoch,
                 steps_per_epoch=steps,
-                validation_data=None if validation_data is None else weigh(validation_data),
-                callbacks=[*standard, *callbacks, checkpoint],
+                validation_data=settings["validation_data"],
+                callbacks=[*standard, *settings["callbacks"], checkpoint],
                 verbose=1 if sys.stdout.isatty() else 2,
             )
         return checkpoint

@@ -4,13 +4,12 @@ A worker is a process; a replica is the copy of a model on one device. The chief
 writes the run directory; a single worker is the chief.
 """
 
-from zoo.training.distribution.agreement import Agreement
+from zoo.training.distribution.agreement import Agreement, from_chief
 from zoo.training.distribution.choice import choose
+from zoo.training.distribution.failures import exit_if_a_worker_is_lost, tell_failure
 from zoo.training.distribution.feeding import distribute
+from zoo.training.distribution.same_start import check_same_start
 from zoo.training.distribution.workers import (
-    check_agreement,
-    exit_if_a_worker_is_lost,
-    from_chief,
     is_chief,
     num_workers,
     private_folder,

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from zoo.training.distribution.workers import num_workers, sum_over_workers
+from zoo.training.distribution.failures import exit_if_a_worker_is_lost
+from zoo.training.distribution.workers import is_chief, num_workers, sum_over_workers
 
 _STEPS_BETWEEN = 20  # at least, as communication takes time
 
@@ -31,3 +32,17 @@ class Agreement:
             return [False] * len(flags)
         sums = sum_over_workers(self.strategy, tf.constant(flags, tf.float32))
         return [total > 0 for total in sums]
+
+
+def from_chief(strategy, number):
+    """Broadcasts an integer from the chief; a collective operation that all workers must call.
+
+    Args:
+        strategy: `tf.distribute.Strategy`.
+        number: integer; ignored on other workers than the chief.
+    """
+    if num_workers(strategy) == 1:
+        return number
+    with exit_if_a_worker_is_lost(strategy):
+        own = tf.constant(number if is_chief(strategy) else 0, tf.int64)
+        return int(sum_over_workers(strategy, own))

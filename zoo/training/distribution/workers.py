@@ -1,29 +1,14 @@
-"""Communication between workers and replicas, and handling of lost workers."""
+"""Communication between workers and replicas."""
 
 import contextlib
 import functools
-import os
 import pathlib
-import re
-import sys
 import tempfile
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.errors import UserError
-
 _STRIDE = 1_000_003  # between the seeds of replicas; a large prime, as layers have nearby seeds
-# What TensorFlow raises in the remaining workers, depending on how the other one was lost.
-_LOST = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InternalError,
-    tf.errors.UnknownError,
-)
 
 
 def num_workers(strategy):
@@ -36,7 +21,11 @@ def num_workers(strategy):
 
 def worker_index(strategy):
     """Returns the index of this process; the chief is 0."""
-    resolver = strategy.cluster_resolver
+    return index_in_cluster(strategy.cluster_resolver)
+
+
+def index_in_cluster(resolver):
+    """Returns the index of this process from a `ClusterResolver`, or 0 without one."""
     if resolver is None or resolver.task_type in (None, "chief"):
         return 0
     return resolver.task_id + ("chief" in resolver.cluster_spec().jobs)
@@ -86,44 +75,6 @@ def _summing(strategy):
     return over_replicas
 
 
-def from_chief(strategy, number):
-    """Broadcasts an integer from the chief; a collective operation that all workers must call.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        number: integer; ignored on other workers than the chief.
-    """
-    if num_workers(strategy) == 1:
-        return number
-    with exit_if_a_worker_is_lost(strategy):
-        own = tf.constant(number if is_chief(strategy) else 0, tf.int64)
-        return int(sum_over_workers(strategy, own))
-
-
-def check_agreement(strategy, numbers):
-    """Checks that all workers start training with the same state and data.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        numbers: {description: number that must be the same on all workers}.
-
-    Raises:
-        UserError: if a number differs between workers by more than a relative 1e-3.
-    """
-    if num_workers(strategy) == 1:
-        return
-    own = tf.constant([float(number) for number in numbers.values()], tf.float64)
-    with exit_if_a_worker_is_lost(strategy):
-        mean = sum_over_workers(strategy, own) / num_workers(strategy)
-    for what, mine, common in zip(numbers, own.numpy(), mean):
-        if not np.isclose(mine, common, rtol=1e-3, equal_nan=True):
-            raise UserError(
-                f"The workers differ in {what}: {mine:.8g} on worker {worker_index(strategy)}, "
-                f"{common:.8g} on average. Start all workers with the same command and the same "
-                "files."
-            )
-
-
 def set_random_state(variable, state, strategy):
     """Sets the state of a `keras.random.SeedGenerator` to a different value on each replica.
 
@@ -151,30 +102,3 @@ def private_folder(strategy, path):
     else:
         with tempfile.TemporaryDirectory() as folder:
             yield pathlib.Path(folder)
-
-
-@contextlib.contextmanager
-def exit_if_a_worker_is_lost(strategy, newest=lambda: None):
-    """Context for collective operations: exits with status 1 if another worker is lost.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        newest: function that returns the newest checkpoint, named in the message, or None.
-    """
-    try:
-        yield
-    except _LOST as error:
-        if num_workers(strategy) == 1:
-            raise
-        checkpoint = newest()
-        reason = re.search(r"aborted by: (.+)", str(error)) or re.match(r"(.*)", error.message)
-        print(
-            f"error: a worker is lost, so training cannot continue ({reason[1].rstrip('.:')}).\n"
-            + (f"The last checkpoint is {checkpoint}. " if checkpoint else "")
-            + "Start all workers again with --resume; their number may change.",
-            file=sys.stderr,
-            flush=True,
-        )
-        sys.stdout.flush()
-        # `sys.exit` would wait for the lost worker.
-        os._exit(1)

@@ -1,0 +1,120 @@
+"""One of two workers fails by itself: both name its error and end at once."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = pathlib.Path(__file__).parents[1]
+SMALL = "--embed-dim 16 --num-heads 2 --num-layers 1 --ff-dim 16"
+
+# Runs a recipe in the working directory of its worker: {folder}/0 or {folder}/1.
+START = """
+import json, os, runpy, sys
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+folder, sys.argv = sys.argv[1], sys.argv[2:]
+os.chdir(os.path.join(folder, str(index)))
+"""
+RECIPE = START + "runpy.run_path(sys.argv[0], run_name='__main__')"
+BUG = """
+import keras
+class Bug(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if index == 1 and epoch == 1:
+            {}
+import zoo.training.callbacks as callbacks
+standard = callbacks.standard_callbacks
+callbacks.standard_callbacks = lambda *a, **k: [Bug(), *standard(*a, **k)]
+"""
+
+
+def run(code, folder, recipe, flags):
+    """Runs two workers; returns their status and the lines of each."""
+    line = [sys.executable, "-m", "zoo", "launch", "--workers", "2", "--", sys.executable, "-c"]
+    line += [code, str(folder), str(ROOT / "recipes" / recipe), *flags.split()]
+    for index in "01":
+        (folder / index).mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    start = time.monotonic()
+    done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=240)
+    print(done.stdout, f"{time.monotonic() - start:.0f} s, status {done.returncode}")
+    lines = done.stdout.splitlines()
+    return done.returncode, *([s[4:] for s in lines if s.startswith(f"[{i}] ")] for i in (0, 1))
+
+
+def assert_named(failed, other, index, error):
+    """Both workers name the error; only the one that failed may say more."""
+    assert not any("is lost" in line for line in failed + other)
+    assert any(line.startswith(error) for line in failed)
+    found = [line for line in other if "rror: " in line]
+    assert found == [f"error: worker {index} failed: {error.removeprefix('error: ')}"]
+    assert "Start all workers again with --resume" in other[-1]
+    assert not any("crashed" in line or "StartAbort" in line for line in failed + other)
+
+
+def test_a_full_disk_of_the_chief_is_named_by_both(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(disk)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting is not allowed here")
+    try:
+        flags = f"--dataset digits {SMALL} --epochs 500 --checkpoint-steps 1 --out {disk}/run"
+        status, chief, other = run(RECIPE, tmp_path, "vit_cifar10.py", flags)
+    finally:
+        subprocess.run(["umount", str(disk)], check=False)
+    [error] = [line for line in chief if line.startswith("error: ")]
+    assert status == 2 and "No space left on device" in error
+    assert_named(chief, other, 0, error)
+    assert not any("Traceback" in line for line in chief + other)
+
+
+def test_a_bad_file_of_one_worker_is_named_by_both(tmp_path):
+    good = "".join(f"odd\tone {n}\neven\ttwo {n}\n" for n in range(100))
+    for index, text in enumerate((good, good + "no tab\n")):
+        (tmp_path / str(index)).mkdir()
+        (tmp_path / str(index) / "texts.tsv").write_text(text)
+    flags = f"--tsv texts.tsv {SMALL} --vocab-size 300 --out {tmp_path}/run"
+    status, chief, other = run(RECIPE, tmp_path, "text_classifier.py", flags)
+    [error] = [line for line in other if line.startswith("error: ")]
+    assert status == 2 and "texts.tsv" in error
+    assert_named(other, chief, 1, error)
+    assert not any("Traceback" in line for line in chief + other)
+
+
+@pytest.mark.parametrize(
+    "bug, error",
+    [
+        ("raise KeyError('my bug')", "KeyError: 'my bug'"),
+        # of a type that TensorFlow also raises if a worker is lost
+        (
+            "import tensorflow as tf; raise tf.errors.UnavailableError(None, None, 'my bucket')",
+            "UnavailableError: my bucket",
+        ),
+    ],
+)
+def test_a_bug_keeps_its_traceback_and_is_named_by_the_other(tmp_path, bug, error):
+    flags = f"--dataset digits {SMALL} --epochs 500 --out {tmp_path}/run"
+    code = START + BUG.format(bug) + "runpy.run_path(sys.argv[0], run_name='__main__')"
+    status, chief, other = run(code, tmp_path, "vit_cifar10.py", flags)
+    assert status == 1
+    assert any("Traceback" in line for line in other) and other[-1].endswith(error)
+    assert_named([*other, error], chief, 1, error)
+    assert f"The last checkpoint is {tmp_path}/run/checkpoints/epoch_" in chief[-1]
+
+
+def test_workers_of_different_seeds_do_not_train(tmp_path):
+    flags = f"--dataset digits {SMALL} --epochs 500 --out {tmp_path}/run"
+    code = START + "sys.argv += ['--seed', str(index)]\n"
+    code += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    status, chief, other = run(code, tmp_path, "vit_cifar10.py", flags)
+    assert status == 2
+    for lines in (chief, other):
+        [error] = [line for line in lines if "rror: " in line]
+        assert error.startswith("error: The workers differ in the labels of the first batch")

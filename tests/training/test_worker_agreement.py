@@ -1,0 +1,146 @@
+"""What workers compare before they train together, and what they do with each other's errors."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.data import pipeline
+from zoo.data.images import digits
+from zoo.errors import UserError
+from zoo.training.distribution import failures, same_start
+
+PAIR = types.SimpleNamespace(cluster_resolver=None)
+
+
+@pytest.fixture
+def compare(monkeypatch):
+    """Function that starts two workers, each with (step, weights, first batch)."""
+
+    def both(first, second):
+        numbers = [list(same_start.digests(*start).values()) for start in (first, second)]
+        monkeypatch.setattr(same_start, "num_workers", lambda strategy: 2)
+        monkeypatch.setattr(
+            same_start, "sum_over_workers", lambda strategy, own: np.sum(numbers, 0, np.float64)
+        )
+        for start in (first, second):  # all workers find the same
+            same_start.check_same_start(PAIR, *start)
+
+    return both
+
+
+def start(step=3, seed=0, rows=8, order=slice(None)):
+    random = np.random.default_rng(seed)
+    weights = [np.float32(random.normal(size=(4, 2))), np.zeros(2, np.float32)]
+    tokens = {"source": np.arange(rows * 5).reshape(rows, 5), "pixels": np.ones((rows, 3))}
+    labels, shares = np.arange(rows) % 3, np.full(rows, 1 / rows, np.float32)
+    batch = tf.nest.map_structure(lambda array: tf.constant(array[order]), (tokens, labels, shares))
+    return step, weights, batch
+
+
+def test_the_same_start_passes(compare):
+    compare(start(), start())
+    step, weights, batch = start()
+    compare((step, weights, (batch, batch)), (step, weights, (batch, batch)))
+
+
+def test_pixels_that_are_rounded_differently_pass(compare):
+    step, weights, (inputs, labels, shares) = start()
+    for pixels in (inputs["pixels"] + 1e-6, tf.zeros(inputs["pixels"].shape, tf.float64)):
+        compare(start(), (step, weights, ({**inputs, "pixels": pixels}, labels, shares)))
+    images = np.zeros((8, 4, 4, 3), np.uint8)
+    compare((3, weights, (images, labels, shares)), (3, weights, (images + 1, labels, shares)))
+
+
+def changed(number, value):
+    """A start with one element of the weights or of a part of the batch replaced."""
+    step, weights, (inputs, labels, shares) = start()
+    parts = [weights[0], inputs["source"].numpy(), labels.numpy(), shares.numpy()]
+    parts[number].flat[5] = value
+    return step, [parts[0], weights[1]], ({**inputs, "source": parts[1]}, *parts[2:])
+
+
+@pytest.mark.parametrize(
+    "other, what",
+    [
+        (start(step=4), "the number of steps done"),
+        (start(seed=1), "the model's weights"),
+        (changed(0, np.nextafter(start()[1][0].flat[5], np.float32(9))), "the model's weights"),
+        (changed(1, 0), "the inputs of the first batch"),
+        (changed(2, 0), "the labels of the first batch"),
+        (changed(3, 0.126), "the sample weights of the first batch"),
+        (start(order=slice(None, None, -1)), "the inputs of the first batch, the labels of the f"),
+        (start(rows=9), "the shapes of the first batch"),
+    ],
+)
+def test_another_start_is_noticed(compare, other, what):
+    with pytest.raises(UserError, match=f"The workers differ in .*{what}.*the same --seed"):
+        compare(start(), other)
+
+
+def test_every_other_seed_is_noticed():
+    """By the labels of the first batch of the digits."""
+    data = digits()
+    found = set()
+    for seed in range(12):
+        batches = pipeline.training_batches(data.train, 10, 64, seed=seed)
+        found.add(
+            same_start.digests(0, [], next(iter(batches.whole())))["the labels of the first batch"]
+        )
+    assert len(found) == 12
+
+
+# --- errors of other workers ---------------------------------------------------------------------
+
+ABORTED = "Collective ops is aborted by: {}\nThe error could be from a previous operation. Restart"
+LOST = "recvmsg:Connection reset by peer\nAdditional GRPC error information from remote target"
+
+
+@pytest.fixture
+def left(monkeypatch, capfd):
+    """Function of an error that one of two workers meets; what it prints before it exits."""
+
+    def leave(status):
+        raise SystemExit(status)
+
+    monkeypatch.setattr(failures.os, "_exit", leave)
+    monkeypatch.setattr(failures, "_SECONDS_TO_END", 0)
+    monkeypatch.setattr(failures, "num_workers", lambda strategy: 2)
+
+    def met(error):
+        exits = failures.exit_if_a_worker_is_lost(PAIR, lambda: "epoch_1")
+        with pytest.raises(SystemExit, match="1"), exits:
+            raise error
+        return capfd.readouterr().err
+
+    return met
+
+
+@pytest.mark.parametrize(
+    "reason, said",
+    [
+        (LOST, "a worker is lost, so training cannot continue (recvmsg:Connection reset by peer)."),
+        (
+            "Error reported from /job:worker/task:1: worker 1 failed: It is so:\n  a: 1, now 2",
+            "worker 1 failed: It is so:\n  a: 1, now 2",
+        ),
+        ("worker 0 failed: KeyError: 'x'", "worker 0 failed: KeyError: 'x'"),
+    ],
+)
+def test_errors_of_other_workers_are_named(left, reason, said):
+    error = tf.errors.UnavailableError(None, None, ABORTED.format(reason))
+    advice = "The last checkpoint is epoch_1. Start all workers again with --resume"
+    assert left(error).startswith(f"error: {said}\n{advice}")
+
+
+def test_own_errors_are_raised(monkeypatch):
+    monkeypatch.setattr(failures, "num_workers", lambda strategy: 2)
+    for error in (tf.errors.UnavailableError(None, None, "no such bucket"), ValueError("a bug")):
+        with pytest.raises(type(error)), failures.exit_if_a_worker_is_lost(PAIR):
+            raise error
+
+
+def test_a_single_worker_tells_nobody():
+    with pytest.raises(KeyError, match="x"), failures.tell_failure():
+        raise KeyError("x")

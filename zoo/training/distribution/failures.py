@@ -1,0 +1,92 @@
+"""How several workers end together: one that fails tells the others why."""
+
+import contextlib
+import os
+import re
+import sys
+import time
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from zoo.errors import UserError
+from zoo.training.distribution.workers import index_in_cluster, num_workers
+
+_SECONDS_TO_TELL = 1.0
+_SECONDS_TO_END = 3.0
+# What an error says that comes from another worker. Its type can be any of seven, which errors of
+# this worker, such as a file system that is not available, can have as well.
+_FROM_ANOTHER = re.compile(
+    r"Collective ops is aborted by: |remote target /job:|Error reported from /job:|RPC: /tensorflow"
+)
+_TOLD = re.compile(
+    r"(worker \d+ failed: .*?)(?:\nThe error could be from a previous operation|\Z)", re.DOTALL
+)
+
+
+@contextlib.contextmanager
+def tell_failure():
+    """Context for the program of a worker: tells an error in it to the other workers.
+
+    They end with it, within `exit_if_a_worker_is_lost`. A single worker tells nobody.
+    """
+    try:
+        yield
+    except Exception as error:
+        _tell(error)
+        raise
+
+
+def _tell(error):
+    """Reports an error to TensorFlow's coordination service, which aborts collective operations of
+    all workers with it."""
+    service = context.context().coordination_service
+    if service is None or sum(job.num_tasks for job in service.coordinated_job_list) < 2:
+        return
+    text = str(error)
+    if not isinstance(error, UserError):
+        # TensorFlow's errors begin with a stack trace and an empty line.
+        text = f"{type(error).__name__}: {text.rpartition(chr(10) * 2)[2]}"
+    index = index_in_cluster(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    with contextlib.suppress(Exception):  # the workers have not all started, or some are lost
+        context.context().report_error_to_cluster(
+            tf.errors.ABORTED, f"worker {index} failed: {text}"
+        )
+        time.sleep(_SECONDS_TO_TELL)  # the service may run in this process
+
+
+@contextlib.contextmanager
+def exit_if_a_worker_is_lost(strategy, newest=lambda: None):
+    """Context for collective operations: exits with status 1 if another worker fails or is lost.
+
+    It prints the error of a worker that has failed within `tell_failure`. Errors of this worker are
+    raised as usual.
+
+    Args:
+        strategy: `tf.distribute.Strategy`.
+        newest: function that returns the newest checkpoint, named in the message, or None.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if num_workers(strategy) == 1 or not _FROM_ANOTHER.search(str(error)):
+            raise
+        told, checkpoint = _TOLD.search(str(error)), newest()
+        print(
+            f"error: {told[1] if told else _lost(str(error))}\n"
+            + (f"The last checkpoint is {checkpoint}. " if checkpoint else "")
+            + "Start all workers again with --resume; their number may change.",
+            file=sys.stderr,
+            flush=True,
+        )
+        sys.stdout.flush()
+        if told:
+            # Some launchers kill the others at once; the worker that failed has to print its error.
+            time.sleep(_SECONDS_TO_END)
+        # `sys.exit` would wait for the lost worker.
+        os._exit(1)
+
+
+def _lost(text):
+    reason = re.search(r"aborted by: (.+)", text) or re.match(r"(.*)", text)
+    return f"a worker is lost, so training cannot continue ({reason[1].rstrip('.:')})."
