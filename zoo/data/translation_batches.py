@@ -136,9 +136,8 @@ def _own_parts(steps, update, pairs, context, accumulation=1):
         batches = tf.nest.pack_sequence_as((pairs.signature,) * accumulation, tensors)
         return batches[0] if accumulation == 1 else batches
 
-    return of_each_replica(steps.map(parts, tf.data.AUTOTUNE), rows_of(1)).prefetch(
-        tf.data.AUTOTUNE
-    )
+    # A small buffer: Python cannot exit while a thread of it computes batches.
+    return of_each_replica(steps.map(parts), rows_of(1)).prefetch(2)
 
 
 def _own_rows(pairs, chosen, shape, weight, rows_of):
@@ -146,6 +145,11 @@ def _own_rows(pairs, chosen, shape, weight, rows_of):
     rows = rows_of(shape[0])
     own = chosen[rows.numbers[: np.searchsorted(rows.numbers, len(chosen))]]
     batch = pairs.batch(own, (len(rows.numbers), shape[1]), weight)
-    inputs, labels, weights = tf.nest.map_structure(lambda array: array[rows.places[:, 0]], batch)
+    places = rows.places[:, 0]
+    if places.size > len(rows.numbers):  # rows are repeated
+        batch = tf.nest.map_structure(lambda array: array[places.reshape(-1)], batch)
+    inputs, labels, weights = tf.nest.map_structure(
+        lambda array: array.reshape(*places.shape, *array.shape[1:]), batch
+    )
     real = rows.weights[:, 0]
     return inputs, labels, weights * real.reshape(real.shape + (1,) * (weights.ndim - 2))
