@@ -11,7 +11,7 @@ from zoo.startup import import_tensorflow_quietly
 from zoo.training.interruption import exit_on_sigterm
 
 _RUN_OPTIONS = (  # settings that do not affect the results of a run
-    *("out", "overwrite", "resume", "strategy", "devices"),
+    *("out", "overwrite", "resume", "strategy", "devices", "cache_dir"),
     *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
 )
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")

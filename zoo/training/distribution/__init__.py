@@ -13,7 +13,6 @@ from zoo.training.distribution.workers import (
     from_chief,
     is_chief,
     num_workers,
-    private_folder,
     replica_values,
     set_random_state,
     sum_over_replicas,
