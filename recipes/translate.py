@@ -15,12 +15,15 @@ most 10 epochs, with a peak learning rate of 9e-5 at width 512; see `--weights P
 """
 
 import dataclasses
+import functools
+import hashlib
+import json
 import pathlib
-import sys
 from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import check_limits, flags, run_recipe, settings_of
+from zoo.training.run import Run
 from zoo.training.run_settings import RunSettings
 
 
@@ -50,9 +53,13 @@ class Config(RunSettings):
     """Source language, for published weights of several languages."""
     tgt_lang: str | None = None
     """Target language, for published weights of several languages."""
+    cache_dir: str | None = None
+    """Folder of tokenized sentence pairs, which runs and workers share; by default .cache/translate
+    beside the run directory."""
 
     tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] | None = "subword"
-    """Kind of tokens; text outside the vocabulary is encoded as bytes."""
+    """Kind of tokens, learned from up to 2 million pairs, evenly drawn; text outside the vocabulary
+    is encoded as bytes."""
     vocab_size: int | None = 10_000
     """Maximum vocabulary size."""
     vocabulary: Literal["joint", "separate"] | None = "joint"
@@ -132,6 +139,7 @@ OF_THE_MODEL = (
     *("tokenizer", "vocab_size", "vocabulary", "embed_dim", "num_heads", "num_layers"),
     *("num_decoder_layers", "ff_dim", "norm", "activation", "positions"),
 )
+TOKENIZER_PAIRS = 2_000_000  # more take long and change the vocabulary little
 GENERAL = Config()
 PHRASEBOOK = dataclasses.replace(
     GENERAL,
@@ -166,93 +174,60 @@ def main(config):
     import keras
 
     from zoo.data import translation_batches as batches
-    from zoo.training import distribution
     from zoo.training.averaging import AverageCheckpoints
-    from zoo.training.callbacks import early_stopping, standard_callbacks
-    from zoo.training.interruption import exit_on_sigterm
+    from zoo.training.callbacks import early_stopping
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import transformer_adam
-    from zoo.training.run_folder import RunFolder, fingerprint
-    from zoo.training.trainer import Trainer
+    from zoo.training.run_folder import fingerprint
     from zoo.training.translation_report import finish_translator
 
-    strategy = distribution.choose(config.strategy, config.devices)
-    is_chief = distribution.is_chief(strategy)
-    keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.precision)
-    data, name = load_data(config)
-    for line in data.skipped if is_chief else ():
-        print(f"skipped: {line}")
-    with distribution.exit_if_a_worker_is_lost(strategy), strategy.scope():
-        translator = pretrained(config) if config.weights else untrained(config, data.train)
-        width = translator.model.embed_dim
-        trainer = Trainer(translator.model)
-        trainer.compile(
-            transformer_adam(
-                width, config.warmup_steps, config.learning_rate_scale, config.clip_norm
-            ),
-            SmoothedCrossEntropy(config.label_smoothing),
-            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        )
-    settings = settings_of(config)
+    run, name = Run(config), name_of_data(config)
+    with run.scope():
+        translator = pretrained(config) if config.weights else None
+        data = load_data(config, run.strategy, translator)
+        translator = translator or untrained(config, data.tokenizers)
+        schedule = (config.warmup_steps, config.learning_rate_scale, config.clip_norm)
+        optimizer = transformer_adam(translator.model.embed_dim, *schedule)
+    settings, tokens = settings_of(config), config.tokens_per_batch
     if config.weights:
-        sides = translator.source_tokenizer, translator.target_tokenizer
-        metadata = [translator.description(), *(side.to_dict() for side in sides)]
+        metadata = [translator.description(), *(side.to_dict() for side in sides(translator))]
         settings["model of weights"] = fingerprint(translator.model, *metadata)
-    run = RunFolder(
-        config.out or f"runs/translate_{name}",
-        settings,
-        config.overwrite,
-        config.resume,
-        is_chief,
+    train, valid = data.train, data.valid
+
+    def average(folder):
+        return AverageCheckpoints(folder, config.average_last, run.is_chief)
+
+    def finish(folder, trained):
+        translator.model, averaged = trained, average(folder.path)
+        averaged.average(trained)
+        finish_translator(folder, translator, data.test, train, valid)
+        averaged.remove()
+
+    run.train(
+        translator.model,
+        lambda step: batches.training_batches(
+            train, tokens, config.seed, step, config.accumulation
+        ),
+        epochs=config.epochs,
+        steps_per_epoch=batches.steps_per_epoch(train, tokens, config.accumulation),
+        validation_data=batches.evaluation_batches(valid, tokens),
+        callbacks=lambda folder: [average(folder), early_stopping(folder, config.patience)],
+        compiled_with={
+            "optimizer": optimizer,
+            "loss": SmoothedCrossEntropy(config.label_smoothing),
+            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            "steps_per_execution": config.steps_per_execution,
+        },
+        name=f"translate_{name}",
+        config=settings,
+        may_change=("epochs", "patience", "beam_size", "length_penalty"),
+        finish=finish,
+        tokens_per_epoch=train.num_tokens,
     )
-    exit_on_sigterm(run.enable_auto_resume)
-    if distribution.from_chief(strategy, run.is_finished):
-        print(f"This run is already finished: {run.path}")
-        return
-    with distribution.private_folder(strategy, run / "tokens") as folder:
-        train, valid = encode(config, data, translator, folder)
-        steps = batches.steps_per_epoch(train, config.tokens_per_batch, config.accumulation)
-        checkpoint = config.checkpoint(run.path, steps)
-        average = AverageCheckpoints(run.path, config.average_last, is_chief)
-        stopping = early_stopping(run.path, config.patience)
-        steps_done, tokens = checkpoint.restore(trainer), train.num_tokens
-        if not stopping.has_stopped(checkpoint.epoch):
-            with distribution.exit_if_a_worker_is_lost(strategy, checkpoint.newest):
-                trainer.fit(
-                    batches.training_batches(
-                        train,
-                        config.tokens_per_batch,
-                        config.seed,
-                        steps_done,
-                        config.accumulation,
-                    ),
-                    epochs=config.epochs,
-                    initial_epoch=checkpoint.epoch,
-                    steps_per_epoch=steps,
-                    validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
-                    callbacks=[
-                        *standard_callbacks(
-                            run.path, steps, steps_done, is_chief, tokens_per_epoch=tokens
-                        ),
-                        average,
-                        checkpoint,
-                        stopping,
-                    ],
-                    verbose=1 if sys.stdout.isatty() else 2,
-                )
-    if is_chief:
-        translator.model = trainer.trained_model()
-        average.average(translator.model)
-        finish_translator(run, translator, data.test, train, valid)
-        checkpoint.remove()
-        average.remove()
 
 
-def load_data(config):
-    """Returns the sentence pairs and a name for them."""
-    from zoo.data import parallel_text
-
+def name_of_data(config):
+    """A name for the sentence pairs."""
     given = [name for name in ("dataset", "tsv", "source") if getattr(config, name)]
     if len(given) != 1:
         raise UserError(
@@ -262,32 +237,110 @@ def load_data(config):
             "  --source FILE --target FILE       one sentence per line\n"
             "  --dataset NAME                    a translation data set of TensorFlow Datasets"
         )
+    if config.dataset:
+        return config.dataset.replace("/", "_")
+    return pathlib.Path(config.tsv or config.source).stem
+
+
+def load_data(config, strategy, translator=None):
+    """Opens the tokenized sentence pairs; the chief makes them if the cache has none.
+
+    Args:
+        strategy: `tf.distribute.Strategy`; all its workers must call this.
+        translator: the translator of `--weights`, if any.
+
+    Returns:
+        `zoo.data.tokenized_corpus.TokenizedCorpus`.
+    """
+    from zoo.data.shared_cache import cached_folder, folder_of_number
+    from zoo.data.tokenized_corpus import VERSION, open_corpus, write_corpus
+    from zoo.training import distribution
+    from zoo.translator import SPECIAL_TOKENS
+
+    run = pathlib.Path(config.out or f"runs/translate_{name_of_data(config)}")
+    root = pathlib.Path(config.cache_dir or run.parent / ".cache" / "translate")
+    special, length, number = SPECIAL_TOKENS, config.max_length, 0
+    if translator is None:
+        check_complete(config)
+    else:
+        special, length = translator.special_tokens, min(length, translator.max_source_length)
+    is_chief = distribution.is_chief(strategy)
+    if is_chief:
+        identity, read = data_of(config)
+        settings = {
+            "version": VERSION,
+            "data": identity,
+            "tokenizers": identity_of_tokenizers(config, translator),
+            "special tokens": special,
+            "max length": length,
+        }
+
+        def write(folder):
+            text = read()
+            tokenizers = train_tokenizers(config, text) if translator is None else sides(translator)
+            write_corpus(folder, text, tokenizers, length, special)
+
+        folder, was_there = cached_folder(root, settings, write)
+        number = int(folder.name, 16)
+        print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
+    number = distribution.from_chief(strategy, number)  # others wait here until they are tokenized
+    data = open_corpus(folder_of_number(root, number), special)
+    for line in data.skipped if is_chief else ():
+        print(f"skipped: {line}")
+    return data
+
+
+def sides(translator):
+    return translator.source_tokenizer, translator.target_tokenizer
+
+
+def identity_of_tokenizers(config, translator):
+    """What differs for other tokenizers, those of `--weights` or those that are to be trained."""
+    if translator is None:
+        return [config.tokenizer, config.vocab_size, config.vocabulary, TOKENIZER_PAIRS]
+    tables = json.dumps([side.to_dict() for side in sides(translator)], sort_keys=True)
+    return hashlib.sha256(tables.encode()).hexdigest()
+
+
+def data_of(config):
+    """Returns what differs for other sentence pairs, and a function that reads them."""
+    from zoo.data import parallel_text
+    from zoo.data.shared_cache import file_identity
+
+    seed = config.seed
     if config.tsv:
-        return parallel_text.tsv(config.tsv, config.seed), pathlib.Path(config.tsv).stem
+        read = functools.partial(parallel_text.tsv, config.tsv, seed)
+        return [file_identity(config.tsv), seed], read
     if config.source:
-        files = [
+        training = (config.source, config.target)
+        held_out = [
             (config.valid_source, config.valid_target),
             (config.test_source, config.test_target),
         ]
-        held_out = [pair if any(pair) else None for pair in files]
-        pairs = parallel_text.parallel_files(config.source, config.target, *held_out, config.seed)
-        return pairs, pathlib.Path(config.source).stem
+        held_out = [pair if any(pair) else None for pair in held_out]
+        files = [path for pair in (training, *held_out) for path in pair or (None, None)]
+        identity = [path and file_identity(path) for path in files]
+        read = functools.partial(parallel_text.parallel_files, *training, *held_out, seed)
+        return [identity, None if all(held_out) else seed], read
     if config.dataset == "phrasebook":
-        return parallel_text.phrasebook(config.seed), "phrasebook"
-    name = config.dataset.replace("/", "_")
-    return parallel_text.tfds_pairs(config.dataset, config.data_dir, config.seed), name
+        return ["phrasebook", seed], functools.partial(parallel_text.phrasebook, seed)
+    read = functools.partial(parallel_text.tfds_pairs, config.dataset, config.data_dir, seed)
+    return parallel_text.tfds_identity(config.dataset, config.data_dir, seed), read
 
 
-def untrained(config, pairs):
-    """Trains the tokenizers and builds the model: a translator with random weights."""
-    import zoo
-    from zoo.translator import Translator
-
+def check_complete(config):
+    """Checks that a run without `--weights` has all settings of tokenizers and model."""
     missing = {name for name in OF_THE_MODEL if getattr(config, name) is None}
     missing -= {"num_decoder_layers"}
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")
-    tokenizers = train_tokenizers(config, pairs)
+
+
+def untrained(config, tokenizers):
+    """Builds the model: a translator with random weights."""
+    import zoo
+    from zoo.translator import Translator
+
     names = (
         "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
         "activation positions max_length"
@@ -304,14 +357,18 @@ def untrained(config, pairs):
     return Translator(model, *tokenizers, config.beam_size, config.length_penalty)
 
 
-def train_tokenizers(config, pairs):
+def train_tokenizers(config, text):
     """Trains the source and target tokenizers; with a joint vocabulary they are the same."""
+    from zoo.data.tokenized_corpus import evenly
     from zoo.text.tokenizer import train_tokenizer
+
+    def pairs():
+        return evenly(text.train, text.count, TOKENIZER_PAIRS)
 
     settings = (config.tokenizer, config.vocab_size)
     if config.vocabulary == "joint":
-        return (train_tokenizer((text for pair in pairs for text in pair), *settings),) * 2
-    return tuple(train_tokenizer((pair[side] for pair in pairs), *settings) for side in (0, 1))
+        return (train_tokenizer((side for pair in pairs() for side in pair), *settings),) * 2
+    return tuple(train_tokenizer((pair[side] for pair in pairs()), *settings) for side in (0, 1))
 
 
 def pretrained(config):
@@ -345,18 +402,6 @@ def pretrained(config):
         **{**found.description()["search"], **search},
         special_tokens=found.special_tokens,
     )
-
-
-def encode(config, data, translator, folder):
-    """Encodes the training and validation pairs."""
-    from zoo.data.encoded_pairs import encode_pairs
-
-    tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
-    length = min(config.max_length, translator.max_source_length)
-    return [
-        encode_pairs(pairs, *tokenizers, folder, length, name, translator.special_tokens)
-        for name, pairs in (("train", data.train), ("valid", data.valid))
-    ]
 
 
 if __name__ == "__main__":

@@ -57,9 +57,15 @@ def test_other_special_tokens(tmp_path):
 
 def test_lengths_count_control_ids(tmp_path):
     pairs = encode([("abc", "a"), ("b", "bcd")], tmp_path)
-    np.testing.assert_array_equal(pairs.source_lengths, [4, 2])
-    np.testing.assert_array_equal(pairs.target_lengths, [2, 4])
+    np.testing.assert_array_equal(pairs.length_counts, [0, 0, 0, 0, 2])
     assert (len(pairs), pairs.num_tokens, pairs.skipped) == (2, 6, 0)
+    assert [pairs.num_labels(np.array(chosen)) for chosen in ([0], [1], [1, 0])] == [2, 4, 6]
+
+
+def test_pairs_by_length(tmp_path):
+    pairs = encode([("ab", "a"), ("a", "abcd"), ("abcde", "a"), ("a", "bc"), ("", "")], tmp_path)
+    np.testing.assert_array_equal(pairs.length_counts, [0, 1, 0, 2, 0, 1, 1])
+    np.testing.assert_array_equal(pairs.longest_first, [2, 1, 0, 3, 4])
 
 
 def test_pairs_with_a_long_side_are_left_out_and_counted(tmp_path):
@@ -67,7 +73,7 @@ def test_pairs_with_a_long_side_are_left_out_and_counted(tmp_path):
     given = [(fits, fits), (long, "a"), ("a", long), (fits, "b"), (long, long)]
     pairs = encode(given, tmp_path, max_length=10)
     assert (len(pairs), pairs.skipped) == (2, 3)
-    assert pairs.source_lengths.max() == pairs.target_lengths.max() == 10
+    assert len(pairs.length_counts) == 11
     inputs, _, _ = pairs.batch(np.arange(2), (2, 10), 1.0)
     assert (inputs["source"][:, -1] == EOS_ID).all()
 

@@ -42,7 +42,9 @@ def items(batches):
 
 def test_every_text_occurs_once_in_every_epoch_with_its_label(texts, encoded):
     steps = steps_per_epoch(encoded, 256)
-    batches = list(training_batches(encoded, 256, seed=1).take(2 * steps).as_numpy_iterator())
+    batches = list(
+        training_batches(encoded, 256, seed=1).whole().take(2 * steps).as_numpy_iterator()
+    )
     expected = sorted(zip(texts.texts, texts.labels.tolist()))
     epochs = [list(items(part)) for part in (batches[:steps], batches[steps:])]
     for epoch in epochs:
@@ -56,18 +58,19 @@ def test_every_text_occurs_once_in_every_epoch_with_its_label(texts, encoded):
 
 def test_a_resumed_run_sees_what_it_would_have_seen(encoded):
     steps = steps_per_epoch(encoded, 256)
-    whole = list(training_batches(encoded, 256, seed=1).take(2 * steps).as_numpy_iterator())
+    whole = list(training_batches(encoded, 256, seed=1).whole().take(2 * steps).as_numpy_iterator())
     first = steps + 3
-    resumed = training_batches(encoded, 256, seed=1, first_step=first).take(2 * steps - first)
-    for one, other in zip(resumed.as_numpy_iterator(), whole[first:], strict=True):
+    resumed = training_batches(encoded, 256, seed=1, first_step=first).whole()
+    resumed = resumed.take(2 * steps - first).as_numpy_iterator()
+    for one, other in zip(resumed, whole[first:], strict=True):
         for found, expected in zip(one, other):
             np.testing.assert_array_equal(found, expected)
 
 
 def test_the_mean_over_evaluation_batches_is_that_over_the_texts(texts, encoded):
     dataset = evaluation_batches(encoded, 256)
-    batches = list(dataset.as_numpy_iterator())
-    assert len(dataset) == len(batches) > 1
+    batches = list(dataset.whole().as_numpy_iterator())
+    assert dataset.num_batches == len(batches) > 1
     found = list(items(batches))
     assert sorted(text for text, _, _ in found) == sorted(texts.texts)
     mean = sum(label * weight for _, label, weight in found) / len(batches)
@@ -76,7 +79,7 @@ def test_the_mean_over_evaluation_batches_is_that_over_the_texts(texts, encoded)
 
 def test_long_texts_are_truncated_and_counted(texts):
     encoded = EncodedTexts(texts, TOKENIZER, 10)
-    assert len(encoded) == COUNT and encoded.source_lengths.max() == 10
+    assert len(encoded) == COUNT and len(encoded.length_counts) == 11
     # two control ids and the space before the first word
     assert encoded.truncated == sum(len(text) > 7 for text in texts.texts) > 0
     found = {

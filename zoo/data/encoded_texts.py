@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.classifier import encode_texts, truncated
-from zoo.data.encoded_pairs import padded
+from zoo.data.encoded_pairs import by_length, padded
 
 _BLOCK = 2000  # texts to encode per call
 
@@ -24,8 +24,8 @@ class EncodedTexts:
             truncated.
 
     Fields:
-        source_lengths: int64 [n], number of tokens of each text, control ids included.
-        target_lengths: int64 [n], number of labels of each text: 1.
+        longest_first: uint32 [n], the texts by descending length.
+        length_counts: int64 [longest + 1], number of texts of each length, control ids included.
         num_tokens: number of labels, n.
         truncated: number of texts that were truncated.
         signature: `tf.TensorSpec` of the outputs of `batch`.
@@ -46,12 +46,15 @@ class EncodedTexts:
         self._labels = np.asarray(texts.labels, np.int32)
         self._ids = np.concatenate(rows)
         self._offsets = np.fromiter(itertools.accumulate(map(len, rows), initial=0), np.int64)
-        self.source_lengths = np.diff(self._offsets)
-        self.target_lengths = np.ones_like(self.source_lengths)
+        self.longest_first, self.length_counts = by_length(np.diff(self._offsets))
         self.num_tokens = len(self)
 
     def __len__(self):
         return len(self._labels)
+
+    def num_labels(self, texts):
+        """Number of labels of some texts: one each."""
+        return len(texts)
 
     def batch(self, texts, shape, weight):
         """Makes one batch.

@@ -3,6 +3,7 @@
 Corpora are streamed, so they may be larger than memory.
 """
 
+import functools
 import hashlib
 import unicodedata
 from typing import NamedTuple
@@ -23,17 +24,28 @@ class Pairs:
     Args:
         read: function without arguments that returns a new iterator of raw (source, target).
         keep: function of a normalised source that returns whether to keep its pairs.
+        held_out: function without arguments that returns the set of `_hash` of the targets of held-
+            out pairs; pairs with such a target are left out.
+
+    Fields:
+        left_out: number of pairs that were left out for their target in the last iteration.
     """
 
-    def __init__(self, read, keep=lambda source: True):
+    def __init__(self, read, keep=lambda source: True, held_out=frozenset):
         self._read = read
         self._keep = keep
+        self._held_out = held_out
+        self.left_out = 0
 
     def __iter__(self):
+        self.left_out, held_out = 0, self._held_out()
         for source, target in self._read():
             source, target = normalised(source), normalised(target)
             if source and target and self._keep(source):
-                yield source, target
+                if held_out and _hash(target) in held_out:
+                    self.left_out += 1
+                else:
+                    yield source, target
 
 
 class ParallelText(NamedTuple):
@@ -41,12 +53,14 @@ class ParallelText(NamedTuple):
 
     Fields:
         train, valid, test: `Pairs`.
+        count: about the number of pairs.
         skipped: one line for each file with lines that are skipped.
     """
 
     train: Pairs
     valid: Pairs
     test: Pairs
+    count: int
     skipped: tuple[str, ...] = ()
 
 
@@ -66,7 +80,7 @@ def tsv(path, seed=0):
 
     Validation and test get about 5 % of the pairs each, at most about 2,000. The split is decided
     by a hash of `seed` and the case-folded source, so all pairs with the same source are in the
-    same split.
+    same split. Training pairs with the case-folded target of a held-out pair are left out.
 
     Lines without a tab are skipped and reported in `skipped`.
 
@@ -133,12 +147,7 @@ def tfds_pairs(name, data_dir=None, seed=0):
     """
     import tensorflow_datasets as tfds
 
-    builder = prepared_builder(
-        name,
-        data_dir,
-        built_in=("phrasebook", "English-Spanish sentences that need no network"),
-        own_data=("--source FILE --target FILE", "your own text: one sentence per line, UTF-8"),
-    )
+    builder = _tfds_builder(name, data_dir)
     features, splits = builder.info.features, builder.info.splits
     languages = builder.info.supervised_keys
     translation = isinstance(features, tfds.features.Translation) and len(features) == 2
@@ -158,6 +167,12 @@ def tfds_pairs(name, data_dir=None, seed=0):
         Pairs(reader(split)) if split in splits else None for split in ("validation", "test")
     )
     return _split(reader("train"), splits["train"].num_examples, seed, name, valid, test)
+
+
+def tfds_identity(name, data_dir=None, seed=0):
+    """What differs if `tfds_pairs` gives other pairs: the full name and, if it counts, the seed."""
+    info = _tfds_builder(name, data_dir).info
+    return [info.full_name, None if {"validation", "test"} <= info.splits.keys() else seed]
 
 
 def normalised(text):
@@ -180,6 +195,15 @@ def read_lines(path):
             f"{path}, line {number:,}, is not UTF-8 ({error.reason} at byte {error.start + 1}). "
             "Convert the file to UTF-8."
         ) from None
+
+
+def _tfds_builder(name, data_dir):
+    return prepared_builder(
+        name,
+        data_dir,
+        built_in=("phrasebook", "English-Spanish sentences that need no network"),
+        own_data=("--source FILE --target FILE", "your own text: one sentence per line, UTF-8"),
+    )
 
 
 def _file_pair(source, target):
@@ -207,13 +231,19 @@ def _split(read, count, seed, name, valid=None, test=None, skipped=()):
         """0 for validation, 1 for test, higher for training; `share` of the sources each."""
         return int(hash_position(source, seed) / share)
 
-    train = Pairs(read, lambda source: slot(source) not in missing) if missing else Pairs(read)
+    @functools.cache
+    def held_out():
+        return {_hash(target) for _, target in Pairs(read, lambda source: slot(source) in missing)}
+
+    train = Pairs(read)
+    if missing:
+        train = Pairs(read, lambda source: slot(source) not in missing, held_out)
     if valid is None:
         valid = Pairs(read, lambda source: slot(source) == 0)
     if test is None:
         test = Pairs(read, lambda source: slot(source) == 1)
-    text = ParallelText(train, valid, test, tuple(skipped))
-    for purpose, pairs in zip(("training", "validation", "test"), text):
+    text = ParallelText(train, valid, test, count, tuple(skipped))
+    for purpose, pairs in zip(("training", "validation", "test"), text[:3]):
         if next(iter(pairs), None) is None:
             raise DataError(
                 f"{name}: {count:,} lines give no sentence pair for {purpose}. "
@@ -224,6 +254,10 @@ def _split(read, count, seed, name, valid=None, test=None, skipped=()):
 
 def hash_position(source, seed):
     """Hashes a source to [0, 1): the same value on every machine and in every run."""
-    key = str(seed).encode()
-    digest = hashlib.blake2b(source.casefold().encode(), digest_size=8, key=key).digest()
-    return int.from_bytes(digest, "big") / 2**64
+    return _hash(source, str(seed)) / 2**64
+
+
+def _hash(text, key=""):
+    """A hash of 64 bits of the case-folded text."""
+    digest = hashlib.blake2b(text.casefold().encode(), digest_size=8, key=key.encode()).digest()
+    return int.from_bytes(digest, "big")

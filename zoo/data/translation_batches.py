@@ -1,15 +1,17 @@
 """Input pipeline for text: batches of sentence pairs, or texts, with similar numbers of tokens.
 
-Axes: B rows of a batch, S source positions, T target positions, n pairs.
+A batch is a function of its step: no order of all pairs is kept in memory. Axes: B rows of a batch,
+S source positions, T target positions, n pairs.
 """
 
-import itertools
-from typing import NamedTuple
+import functools
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.errors import UserError
+from zoo.data.batch_plan import longest_length, padded_lengths, pairs_of_update, plan_batches
+from zoo.data.keyed_permutation import ROUNDS
+from zoo.data.worker_batches import WorkerBatches, of_each_replica, worker_rows
 
 
 def training_batches(
@@ -20,14 +22,15 @@ def training_batches(
     accumulation=1,
     num_shapes=12,
 ):
-    """Returns an infinite data set of shuffled batches of similar numbers of tokens.
+    """Returns shuffled batches of similar numbers of tokens, without end.
 
     A batch contains pairs of similar length. Batches are padded to at most `num_shapes` lengths,
     chosen to minimise padding; all batches of a length have the same number of rows. Pairs that do
     not fill a batch join the next longer pairs, so every pair occurs once per epoch; empty rows
     fill the last batch. If the number of batches is not a multiple of `accumulation`, the fullest
     batches are split in two. So every epoch has the same number of updates. The order depends only
-    on `seed` and the epoch, so a resumed run sees the same batches as an uninterrupted one.
+    on `seed` and the epoch, so a resumed run sees the same batches as an uninterrupted one, and any
+    number of workers computes the same rows.
 
     The label weights of an update, over its `accumulation` batches, sum to one: the sum of the
     weighted losses is the mean over these labels.
@@ -41,31 +44,34 @@ def training_batches(
         num_shapes: maximum number of shapes (B, S); a compiled model is compiled for each of them.
 
     Returns:
-        `tf.data.Dataset` of the outputs of `pairs.batch`; of tuples of them if
-        `accumulation` is greater than 1.
+        `WorkerBatches` of the outputs of `pairs.batch`; of tuples of them if `accumulation` is
+        greater than 1.
 
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    plan = _plan(pairs, tokens_per_batch, accumulation, num_shapes)
-    first_epoch, skipped = divmod(first_step, len(plan.spans) // accumulation)
+    plan = plan_batches(pairs, tokens_per_batch, accumulation, num_shapes)
+    steps = len(plan.spans) // accumulation
 
-    def updates():
-        for epoch in itertools.count(first_epoch):
-            random = np.random.default_rng([seed, epoch])
-            order = random.permutation(len(pairs))
-            # A stable sort: pairs within a bucket stay shuffled.
-            order = order[np.argsort(plan.bucket[order], kind="stable")]
-            groups = plan.spans[random.permutation(len(plan.spans))].reshape(-1, accumulation, 3)
-            labels = np.concatenate([[0], np.cumsum(pairs.target_lengths[order])])
-            for group in groups[skipped if epoch == first_epoch else 0 :]:
-                weight = 1.0 / max((labels[group[:, 1]] - labels[group[:, 0]]).sum(), 1)
-                yield tuple(
-                    pairs.batch(order[start:end], plan.shapes[bucket], weight)
-                    for start, end, bucket in group
-                )
+    @functools.lru_cache(maxsize=2)
+    def order_of(epoch):
+        random = np.random.default_rng([seed, epoch])
+        keys = random.integers(2**64, size=(ROUNDS, len(plan.shapes)), dtype=np.uint64)
+        return random.permutation(len(plan.spans)).reshape(steps, accumulation), keys
 
-    return _dataset(updates, pairs.signature, accumulation)
+    def update(step):
+        groups, keys = order_of(step // steps)
+        group = plan.spans[groups[step % steps]]
+        chosen = pairs_of_update(pairs, plan, group, keys)
+        weight = 1.0 / max(pairs.num_labels(np.concatenate(chosen)), 1)
+        shapes = [plan.shapes[bucket] for bucket in group[:, 2]]
+        return [(rows, shape, weight) for rows, shape in zip(chosen, shapes)]
+
+    def parts(context):
+        steps = tf.data.Dataset.counter(first_step)
+        return _own_parts(steps, update, pairs, context, accumulation)
+
+    return WorkerBatches(parts)
 
 
 def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
@@ -75,20 +81,23 @@ def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
     over the batches, which Keras reports, is then the mean over all labels. For arguments and
     return value see `training_batches`.
     """
-    lengths = _lengths(pairs, tokens_per_batch)
-    order = np.argsort(-lengths, kind="stable")
-    count = -(-len(pairs) // (tokens_per_batch // lengths.max()))
+    longest = longest_length(pairs, tokens_per_batch)
+    count = -(-len(pairs) // (tokens_per_batch // longest))
     rows = -(-len(pairs) // count)
     count = -(-len(pairs) // rows)
-    padded_lengths = _padded_lengths(lengths, num_shapes)
+    lengths = padded_lengths(pairs.length_counts, num_shapes)
+    at_least = np.cumsum(pairs.length_counts[::-1])  # pairs of the i longest lengths
 
-    def batches():
-        for start in range(0, len(pairs), rows):
-            length = padded_lengths[np.searchsorted(padded_lengths, lengths[order[start]])]
-            chosen = order[start : start + rows]
-            yield (pairs.batch(chosen, (rows, length), count / pairs.num_tokens),)
+    def batch(step):
+        length = longest - np.searchsorted(at_least, step * rows, side="right")
+        length = lengths[np.searchsorted(lengths, length)]
+        chosen = pairs.longest_first[step * rows : (step + 1) * rows]
+        return [(chosen, (rows, length), count / pairs.num_tokens)]
 
-    return _dataset(batches, pairs.signature).apply(tf.data.experimental.assert_cardinality(count))
+    def parts(context):
+        return _own_parts(tf.data.Dataset.range(count), batch, pairs, context)
+
+    return WorkerBatches(parts, count)
 
 
 def steps_per_epoch(pairs, tokens_per_batch, accumulation=1, num_shapes=12):
@@ -97,90 +106,50 @@ def steps_per_epoch(pairs, tokens_per_batch, accumulation=1, num_shapes=12):
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    return len(_plan(pairs, tokens_per_batch, accumulation, num_shapes).spans) // accumulation
+    return (
+        len(plan_batches(pairs, tokens_per_batch, accumulation, num_shapes).spans) // accumulation
+    )
 
 
-class _Plan(NamedTuple):
-    """The parts of the schedule that are the same in every epoch.
+def _own_parts(steps, update, pairs, context, accumulation=1):
+    """Makes the batches of each step, of which a worker computes its own rows only.
 
-    Fields:
-        bucket: int16 [n], index of the smallest padded length that fits each pair.
-        shapes: (B, S) of each bucket.
-        spans: int64 [batches, 3], (start, end, bucket) of each batch: the range of its pairs,
-            sorted by bucket, and the bucket that gives its shape.
+    Args:
+        steps: data set of int64.
+        update: function of a step -> [(pairs of a batch, (B, S), weight of its labels)].
+        context: `tf.distribute.InputContext` of the worker.
+
+    Returns:
+        Data set of the parts of each replica of the worker, in turn.
     """
+    rows_of = functools.cache(lambda size: worker_rows(size, context))
+    signature = tf.nest.flatten((pairs.signature,) * accumulation)
 
-    bucket: np.ndarray
-    shapes: list[tuple[int, int]]
-    spans: np.ndarray
+    def own(step):
+        batches = [_own_rows(pairs, *batch, rows_of) for batch in update(int(step))]
+        return tf.nest.flatten(batches)
 
+    def parts(step):
+        tensors = tf.numpy_function(own, [step], [spec.dtype for spec in signature], stateful=False)
+        for tensor, spec in zip(tensors, signature):
+            tensor.set_shape([None, *spec.shape])
+        batches = tf.nest.pack_sequence_as((pairs.signature,) * accumulation, tensors)
+        return batches[0] if accumulation == 1 else batches
 
-def _plan(pairs, tokens_per_batch, accumulation, num_shapes):
-    lengths = _lengths(pairs, tokens_per_batch)
-    padded_lengths = _padded_lengths(lengths, num_shapes)
-    bucket = np.searchsorted(padded_lengths, lengths).astype(np.int16)
-    shapes = [(_rows(tokens_per_batch, length), length) for length in padded_lengths.tolist()]
-    ends = np.cumsum(np.bincount(bucket))
-    spans, start = [], 0
-    for index, ((rows, _), end) in enumerate(zip(shapes, ends.tolist())):
-        while start + rows <= end or (index == len(shapes) - 1 and start < end):
-            spans.append((start, min(start + rows, end), index))
-            start = spans[-1][1]
-    while len(spans) % accumulation:
-        fullest = max(range(len(spans)), key=lambda i: spans[i][1] - spans[i][0])
-        start, end, index = spans[fullest]
-        middle = (start + end + 1) // 2
-        spans[fullest : fullest + 1] = [(start, middle, index), (middle, end, index)]
-    return _Plan(bucket, shapes, np.array(spans))
+    # A small buffer: Python cannot exit while a thread of it computes batches.
+    return of_each_replica(steps.map(parts), rows_of(1)).prefetch(2)
 
 
-def _rows(tokens_per_batch, length):
-    """Rows of a batch; multiples of 8 split evenly between devices and suit tensor cores."""
-    rows = tokens_per_batch // length
-    return rows - rows % 8 if rows > 8 else rows
-
-
-def _lengths(pairs, tokens_per_batch):
-    """Length of the longer side of each pair, int64 [n]."""
-    lengths = np.maximum(pairs.source_lengths, pairs.target_lengths)
-    if lengths.max() > tokens_per_batch:
-        raise UserError(
-            f"The longest pair has {lengths.max():,} tokens on a side, more than the "
-            f"{tokens_per_batch:,} tokens of a batch. Increase --tokens-per-batch, or decrease "
-            "--max-length to skip long pairs."
-        )
-    return lengths
-
-
-def _padded_lengths(lengths, count):
-    """Chooses up to `count` padded lengths that minimise padding, in ascending order.
-
-    Dynamic programming over all lengths that occur; if the longest exceeds 1,000, lengths are
-    rounded up first. The last padded length is the longest length.
-    """
-    longest = lengths.max()
-    step = 1 + longest // 1000
-    steps, numbers = np.unique(-(-lengths // step), return_counts=True)
-    candidates = np.minimum(steps * step, longest)
-    before = np.concatenate([[0], np.cumsum(numbers)])
-    # cost[i, j]: tokens of the lengths from candidate i to candidate j, all padded to candidate j
-    cost = ((before[1:] - before[:-1, None]) * candidates).astype(np.float64)
-    cost[np.tril_indices(len(candidates), -1)] = np.inf
-    least, splits = cost[0], []
-    for _ in range(min(count, len(candidates)) - 1):
-        # one more padded length: the one below j ends at i
-        totals = least[:-1, None] + cost[1:]
-        splits.append(totals.argmin(axis=0))
-        least = totals.min(axis=0)
-    chosen = [len(candidates) - 1]
-    for split in reversed(splits):
-        chosen.append(split[chosen[-1]])
-    return candidates[chosen[::-1]]
-
-
-def _dataset(updates, signature, accumulation=1):
-    """Makes a data set of the tuples of batches that `updates` yields; unpacks single batches."""
-    dataset = tf.data.Dataset.from_generator(updates, output_signature=(signature,) * accumulation)
-    if accumulation == 1:
-        dataset = dataset.map(lambda batch: batch)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+def _own_rows(pairs, chosen, shape, weight, rows_of):
+    """The part of a batch of each replica of a worker: arrays [replicas, rows of a replica, ...]"""
+    rows = rows_of(shape[0])
+    own = chosen[rows.numbers[: np.searchsorted(rows.numbers, len(chosen))]]
+    batch = pairs.batch(own, (len(rows.numbers), shape[1]), weight)
+    places = rows.places[:, 0]
+    if places.size > len(rows.numbers):  # rows are repeated
+        batch = tf.nest.map_structure(lambda array: array[places.reshape(-1)], batch)
+    inputs, labels, weights = tf.nest.map_structure(
+        lambda array: array.reshape(*places.shape, *array.shape[1:]), batch
+    )
+    real = rows.weights[:, 0]
+    return inputs, labels, weights * real.reshape(real.shape + (1,) * (weights.ndim - 2))

@@ -9,8 +9,8 @@ from zoo.startup import import_tensorflow_quietly
 from zoo.training.interruption import exit_on_sigterm
 
 _RUN_OPTIONS = (  # settings that do not affect the results of a run
-    *("out", "overwrite", "resume", "strategy", "devices"),
-    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept", "steps_per_execution"),
+    *("out", "overwrite", "resume", "strategy", "devices", "cache_dir", "steps_per_execution"),
+    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
 )
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 

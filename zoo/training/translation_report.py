@@ -1,7 +1,5 @@
 """The end of a translation run: scores the model, writes the files and prints a summary."""
 
-import shutil
-
 from zoo.training import pictures
 
 _NUM_SAMPLES = 5  # translations in the printed summary
@@ -14,8 +12,8 @@ def finish_translator(run, translator, test, train, valid):
     Args:
         run: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
         translator: `zoo.translator.Translator`.
-        test: `zoo.data.parallel_text.Pairs`.
-        train, valid: `zoo.data.encoded_pairs.EncodedPairs`; their files are deleted.
+        test: list of (source, target), two str.
+        train, valid: `zoo.data.encoded_pairs.EncodedPairs`.
     """
     print("Translating the test sentences, saving the model and drawing plots ...")
     translator.save(run.path)
@@ -40,7 +38,6 @@ def finish_translator(run, translator, test, train, valid):
     _write_translations(rows, run / "translations.tsv")
     pictures.token_curves(history, run / "learning_curves.png")
     _draw_attention(translator, sources, run / "attention.png")
-    shutil.rmtree(run / "tokens")
     run.write_json("metrics.json", metrics)
     _print_summary(run, metrics, rows)
 

@@ -12,7 +12,6 @@ from zoo.training.distribution.same_start import check_same_start
 from zoo.training.distribution.workers import (
     is_chief,
     num_workers,
-    private_folder,
     replica_values,
     set_random_state,
     sum_over_replicas,

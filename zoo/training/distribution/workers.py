@@ -1,9 +1,6 @@
 """Communication between workers and replicas."""
 
-import contextlib
 import functools
-import pathlib
-import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -92,13 +89,3 @@ def set_random_state(variable, state, strategy):
         value = np.array(state, dtype=component.dtype.as_numpy_dtype)
         value[0] = (int(value[0]) + _STRIDE * replica) % 2**32
         component.assign(value)
-
-
-@contextlib.contextmanager
-def private_folder(strategy, path):
-    """Yields `path` on the chief and a temporary folder on other workers."""
-    if is_chief(strategy):
-        yield path
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            yield pathlib.Path(folder)
