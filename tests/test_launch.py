@@ -71,6 +71,16 @@ def test_a_worker_that_ends_well_does_not_end_the_others():
     assert done.returncode == 0 and sorted(done.stdout.split("\n")[:2]) == ["[0] done", "[1] done"]
 
 
+def test_the_status_is_that_of_the_worker_that_failed():
+    """Others, which it has told, exit with status 1 before it does."""
+    code = (
+        "import json, os, sys, time; index = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
+        "time.sleep(index / 2); sys.exit(1 + index)"
+    )
+    assert launching.launch([sys.executable, "-c", code], 2) == 2
+    assert launching.launch([sys.executable, "-c", "import sys; sys.exit(1)"], 2) == 1
+
+
 WAIT = """
 import signal, sys, time
 def leave(number, frame):
