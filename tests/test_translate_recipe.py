@@ -241,7 +241,7 @@ def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_pat
     def reached(*arguments):
         raise InterruptedError
 
-    monkeypatch.setattr("zoo.data.translation_batches.steps_per_epoch", reached)
+    monkeypatch.setattr("zoo.training.run.Run._fit", reached)
     for _ in range(2):
         with pytest.raises(InterruptedError):
             translate.main(config)
