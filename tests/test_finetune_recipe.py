@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import zoo
 from tests.checkpoints.translation_folders import write_marian
+from tests.deploy.small_models import small_classifier
 from tests.interrupted import (
     assert_same,
     finish,
@@ -52,6 +53,14 @@ def weights(made_once, digits_run):
 def marian(tmp_path_factory):
     folder = tmp_path_factory.mktemp("marian")
     write_marian(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory):
+    """What a run of the convolutional model leaves for `zoo.load`."""
+    folder = tmp_path_factory.mktemp("resnet")
+    small_classifier(make=zoo.resnet).save(folder)
     return folder
 
 
@@ -161,17 +170,17 @@ def test_without_the_weights_the_architecture_is_the_same(weights):
         ({"weights": "nowhere"}, "Pass --weights PATH.* Received: nowhere"),
         ({"weights": "{tmp}"}, "no finished run"),
         ({"weights": "{marian}"}, "--weights: .* is a translation model"),
-        ({"weights": "{cbam}"}, "only runs with a Vision Transformer .* num_classes"),
+        ({"weights": "{resnet}"}, "only runs with a Vision Transformer .* num_classes"),
         ({"image_size": 11}, "11x11 pixels, patch_size=2"),
         ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
         ({"train_examples": 3}, "from 10, the number of classes"),
         ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
     ],
 )
-def test_bad_input_leaves_nothing_behind(weights, marian, cbam_run, tmp_path, settings, message):
+def test_bad_input_leaves_nothing_behind(weights, marian, resnet, tmp_path, settings, message):
     settings = {"weights": str(weights), **settings, "out": str(tmp_path / "run")}
     if settings["weights"]:
-        folders = {"tmp": tmp_path, "marian": marian, "cbam": cbam_run[1]}
+        folders = {"tmp": tmp_path, "marian": marian, "resnet": resnet}
         settings["weights"] = settings["weights"].format(**folders)
     with pytest.raises(UserError, match=message):
         vit_finetune.main(dataclasses.replace(CONFIG, **settings))
