@@ -241,7 +241,7 @@ class Trainer(keras.Model):
             self.distribute_strategy,
             self.optimizer.iterations.numpy(),
             [weight.numpy() for weight in self.trainable_variables],
-            next(iter(batches.whole())) if is_pure else (),
+            next(iter(batches.whole())) if is_pure else ([], [], []),
         )
 
     def _forward_and_backward(self, inputs, labels, weights):
