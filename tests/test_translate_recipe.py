@@ -4,19 +4,26 @@ import csv
 import dataclasses
 import itertools
 import json
+import os
+import pathlib
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import zoo
 from tests.test_recipes import recipe, rows_of
 from zoo.data import parallel_text
 from zoo.errors import UserError
+from zoo.text import tokenizer
 from zoo.training.command import parse
 from zoo.training.translation_report import scores
 
+ROOT = pathlib.Path(__file__).parents[1]
 translate = recipe("translate")
 CONFIG = dataclasses.replace(
     translate.GENERAL,
@@ -148,6 +155,109 @@ def test_two_files(corpus, tmp_path):
         50,
         50,
     )
+
+
+@pytest.fixture
+def loaded(corpus, tmp_path, monkeypatch):
+    """Function (settings) -> (corpus of the recipe, the names of the folders in the cache)."""
+    strategy = tf.distribute.get_strategy()
+
+    def load(**settings):
+        config = {"tsv": str(corpus), "out": str(tmp_path / "runs" / "a"), **settings}
+        data = translate.load_data(dataclasses.replace(CONFIG, **config), strategy)
+        cache = pathlib.Path(settings.get("cache_dir", tmp_path / "runs/.cache/translate"))
+        return data, {path.name for path in cache.iterdir() if path.is_dir()}
+
+    return load
+
+
+def test_sentence_pairs_are_tokenized_once(corpus, loaded, tmp_path, capsys, monkeypatch):
+    first, [folder] = loaded()
+    output = capsys.readouterr().out
+    assert "tokenized now: " in output and f"{folder}\nskipped: " in output
+    text = parallel_text.tsv(corpus)
+    assert first.test == list(text.test)
+    assert len(first.train) == len(list(text.train)) and len(first.valid) == len(list(text.valid))
+
+    monkeypatch.setattr(parallel_text, "read_lines", lambda path: pytest.fail("it is read again"))
+    again, folders = loaded(
+        out=str(tmp_path / "runs" / "b"), epochs=7, embed_dim=32, dropout=0.1, tokens_per_batch=99
+    )
+    assert folders == {folder}
+    assert capsys.readouterr().out == output.replace("tokenized now", "tokenized by an earlier run")
+    assert (again.test, again.skipped, again.tokenizers) == first[2:]
+    chosen = np.arange(20)
+    for one, other in zip(
+        again.train.batch(chosen, (20, 64), 1)[1:], first.train.batch(chosen, (20, 64), 1)[1:]
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_other_data_or_settings_are_tokenized_anew(corpus, loaded, tmp_path):
+    copy = tmp_path / "copy.tsv"
+    shutil.copy(corpus, copy)
+    count = 0
+    for settings in (
+        {},
+        {"tsv": str(copy)},
+        {"seed": 1},
+        {"max_length": 30},
+        {"vocab_size": 300},
+        {"tokenizer": "character"},
+        {"vocabulary": "separate"},
+    ):
+        count += 1
+        assert len(loaded(**settings)[1]) == count, settings
+        assert len(loaded(**settings)[1]) == count, settings
+    os.utime(copy)
+    assert len(loaded(tsv=str(copy))[1]) == count + 1
+    assert len(loaded(cache_dir=str(tmp_path / "elsewhere"))[1]) == 1
+
+
+def test_the_seed_counts_only_where_it_divides_the_pairs(corpus):
+    files = {"source": "a", "target": "b", "valid_source": "c", "valid_target": "d"}
+    files = {name: str(corpus.parent / path) for name, path in files.items()}
+
+    def identities(**settings):
+        configs = [dataclasses.replace(CONFIG, **settings, seed=seed) for seed in (0, 1)]
+        return [translate.data_of(config)[0] for config in configs]
+
+    first, second = identities(**files)
+    assert first != second
+    first, second = identities(**files, test_source="e", test_target="f")
+    assert first == second
+
+
+def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monkeypatch):
+    seen, train = [], tokenizer.train_tokenizer
+
+    def watched(lines, *settings):
+        seen.extend(lines)
+        return train(seen, *settings)
+
+    monkeypatch.setattr(tokenizer, "train_tokenizer", watched)
+    monkeypatch.setitem(translate.load_data.__globals__, "TOKENIZER_PAIRS", 100)
+    loaded()
+    pairs = list(parallel_text.tsv(corpus).train)
+    assert seen == [text for pair in pairs[::4] for text in pair], "400 pairs, of which 100"
+
+
+@pytest.mark.slow
+def test_two_workers_share_what_the_chief_has_tokenized(corpus, tmp_path):
+    flags = (
+        "--tokenizer character --embed-dim 16 --num-heads 2 --num-layers 1 --ff-dim 16 --epochs 1"
+    )
+    line = [sys.executable, "recipes/translate.py", *flags.split(), "--tsv", str(corpus)]
+    launch = [sys.executable, "-m", "zoo", "launch", "--workers", "2", "--"]
+    for run, said in (("a", "tokenized now"), ("b", "tokenized by an earlier run")):
+        command = [*launch, *line, "--out", str(tmp_path / run)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count("Sentence pairs, ") == 1 and said in done.stdout
+    [folder] = [path for path in (tmp_path / ".cache/translate").iterdir() if path.is_dir()]
+    assert {path.name for path in folder.iterdir()} >= {"train", "valid", "test.jsonl"}
+    metrics = [json.loads((tmp_path / run / "metrics.json").read_text()) for run in "ab"]
+    assert metrics[0]["val_loss"] == metrics[1]["val_loss"]
 
 
 @pytest.mark.parametrize(

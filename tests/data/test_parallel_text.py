@@ -8,7 +8,14 @@ import unicodedata
 import pytest
 
 from zoo.data import parallel_text
-from zoo.data.parallel_text import Pairs, parallel_files, phrasebook, tfds_pairs, tsv
+from zoo.data.parallel_text import (
+    Pairs,
+    parallel_files,
+    phrasebook,
+    tfds_identity,
+    tfds_pairs,
+    tsv,
+)
 from zoo.errors import DataError, UserError
 
 
@@ -60,6 +67,20 @@ def test_no_source_is_in_two_parts_whatever_its_target_and_case(file):
         assert abs(len(list(part)) - 200) < 51
 
 
+def test_no_target_of_a_held_out_pair_is_trained_on(tmp_path):
+    """Every target has two sources, and those of some are in different parts."""
+    lines = [
+        f"{verb} {n}\t{'CASA' if verb == 'a' else 'casa'} {n}" for n in range(500) for verb in "ab"
+    ]
+    text = tsv(write(tmp_path / "pairs.txt", lines))
+    train, valid, test = ([target.casefold() for _, target in part] for part in text[:3])
+    assert len(train) > 500 and valid and test
+    assert not {*train} & {*valid, *test}
+    # Each held-out target leaves one pair out, unless its other source is held out, too.
+    assert text.train.left_out == 1000 - len(train) - len(valid) - len(test)
+    assert 50 < text.train.left_out == 2 * len({*valid, *test}) - len(valid) - len(test)
+
+
 def test_at_most_about_two_thousand_are_held_out(monkeypatch, file):
     monkeypatch.setattr(parallel_text, "_MOST_HELD_OUT", 50)
     for part in tsv(file)[1:3]:
@@ -67,7 +88,7 @@ def test_at_most_about_two_thousand_are_held_out(monkeypatch, file):
 
 
 def test_a_pair_that_occurs_twice_is_kept_twice(tmp_path):
-    path = write(tmp_path / "pairs.txt", [f"{n % 100}\tuno" for n in range(200)])
+    path = write(tmp_path / "pairs.txt", [f"{n % 100}\tuno {n % 100}" for n in range(200)])
     assert len(list(itertools.chain(*tsv(path)[:3]))) == 200
 
 
@@ -136,10 +157,10 @@ def test_a_file_that_is_not_utf8(tmp_path):
 def test_marks_and_odd_line_ends(tmp_path):
     """A byte order mark is no text; only a line feed ends a line."""
     path = tmp_path / "windows.txt"
-    body = "".join(f"a{n}\u2028b\tc\rd\r\n" for n in range(200))
+    body = "".join(f"a{n}\u2028b\tc\rd{n}\r\n" for n in range(200))
     path.write_bytes(b"\xef\xbb\xbf" + body.encode())
     pairs = sorted(itertools.chain(*tsv(path)[:3]))
-    assert pairs == sorted((f"a{n}\u2028b", "c\rd") for n in range(200))
+    assert pairs == sorted((f"a{n}\u2028b", f"c\rd{n}") for n in range(200))
 
 
 @pytest.fixture
@@ -259,6 +280,11 @@ def test_tfds_data_without_a_test_split(prepared):
     assert len(list(text.valid)) == 3
     train, test = list(text.train), list(text.test)
     assert len(train) + len(test) == 1200 and abs(len(test) - 60) < 23  # three deviations
+
+
+def test_tfds_data_are_known_by_their_full_name(prepared):
+    assert tfds_identity("english_spanish", prepared) == ["english_spanish/1.0.0", None]
+    assert tfds_identity("no_test", prepared, 5) == ["no_test/1.0.0", 5], "held out by the seed"
 
 
 def test_bad_tfds_data(prepared, tmp_path, monkeypatch):

@@ -2,17 +2,21 @@
 
 import collections
 import itertools
+import json
+import tracemalloc
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.data.test_encoded_pairs import Letters
 from zoo.data.batch_plan import padded_lengths
-from zoo.data.encoded_pairs import encode_pairs
+from zoo.data.encoded_pairs import EncodedPairs, by_length, encode_pairs
 from zoo.data.translation_batches import evaluation_batches, steps_per_epoch, training_batches
 from zoo.errors import UserError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.training.distribution.feeding import _split
 from zoo.training.trainer import Trainer
 
 COUNT = 1003
@@ -129,6 +133,69 @@ def test_weights_make_a_mean_over_the_labels_of_each_update(pairs, accumulation)
         total = sum((labels != PAD_ID).sum() for _, labels, _ in group)
         for _, labels, weights in group:
             np.testing.assert_allclose(weights, np.where(labels == PAD_ID, 0, 1 / total), rtol=1e-6)
+
+
+@pytest.mark.parametrize("replicas, workers", [(2, 1), (2, 2), (3, 3), (3, 1), (4, 2), (6, 3)])
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_workers_make_what_one_device_makes(pairs, replicas, workers, accumulation):
+    """To the bit, and split as any data set is split."""
+    batches = training_batches(pairs, 500, seed=2, first_step=40, accumulation=accumulation)
+    check_parts(batches, replicas, workers, steps=40)
+
+
+@pytest.mark.parametrize("replicas, workers", [(2, 2), (3, 3), (6, 3)])
+@pytest.mark.parametrize("tokens", [64, 500, 10**6])
+def test_workers_evaluate_what_one_device_evaluates(pairs, replicas, workers, tokens):
+    """Also with fewer rows than replicas."""
+    batches = evaluation_batches(pairs, tokens)
+    check_parts(batches, replicas, workers, steps=min(batches.num_batches, 60))
+
+
+def check_parts(batches, replicas, workers, steps):
+    own = replicas // workers
+    found = [
+        arrays(
+            batches.parts(tf.distribute.InputContext(workers, worker, replicas)).take(own * steps)
+        )
+        for worker in range(workers)
+    ]
+    whole = batches.whole().take(steps).map(lambda *batch: _split(batch, replicas))
+    for step, expected in enumerate(arrays(whole)):
+        for replica in range(replicas):
+            worker, place = divmod(replica, own)
+            part = keras.tree.map_structure(lambda array: array[replica], expected)  # noqa: B023
+            keras.tree.map_structure(
+                np.testing.assert_array_equal, found[worker][step * own + place], part
+            )
+
+
+def test_a_million_pairs_are_planned_in_little_memory(tmp_path):
+    """Their order alone, an array of int64, would take 8 MB."""
+    count, lengths = 10**6, np.random.default_rng(0).integers(5, 61, 10**6)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    order, counts = by_length(lengths + 1)
+    ids = np.full(offsets[-1], 9, np.int32)
+    for name, array in {
+        **dict.fromkeys(("source", "target"), ids),
+        **dict.fromkeys(("source_offsets", "target_offsets"), offsets),
+        **{"longest_first": order, "length_counts": counts},
+    }.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    tokens = int(offsets[-1]) + count
+    (tmp_path / "counts.json").write_text(json.dumps({"skipped": 0, "num_tokens": tokens}))
+    del ids, offsets, order, lengths
+    next(iter(training_batches(EncodedPairs(tmp_path), 4096).whole()))  # what is imported late
+    tracemalloc.start()
+    try:
+        pairs = EncodedPairs(tmp_path)
+        steps = steps_per_epoch(pairs, 4096)
+        batches = training_batches(pairs, 4096, first_step=steps - 3).whole().take(6)
+        assert len(arrays(batches)) == 6, "of two epochs"
+        assert len(arrays(evaluation_batches(pairs, 4096).whole().take(3))) == 3
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert steps > 9000 and peak < 4e6
 
 
 def test_what_does_not_fill_a_batch_goes_with_longer_pairs(tmp_path):
