@@ -45,7 +45,7 @@ def _classify_texts(classifier, args):
 
 def _classify_images(classifier, args):
     """Prints the classes of each image; reports images that cannot be read."""
-    from zoo.data.images import SUFFIXES
+    from zoo.data.image_folder import SUFFIXES
 
     paths, failed = list(_image_files(args.items, SUFFIXES)), 0
     for start in range(0, len(paths), 64):

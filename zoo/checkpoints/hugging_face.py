@@ -38,6 +38,19 @@ def read_json(path, default=None):
     return found
 
 
+def sides(value):
+    """(height, width) of a size in pixels, which may be one number for both."""
+    return tuple(value) if isinstance(value, list) else (value, value)
+
+
+def square(folder, name, value):
+    """The side of a square in pixels, which may also be given as [side, side]."""
+    height, *others = value if isinstance(value, list) and value else [value]
+    if not isinstance(height, int) or any(other != height for other in others):
+        raise CheckpointError(f"{folder}: {name}={value!r} is not supported.")
+    return height
+
+
 def activation(folder, config):
     """The activation of the feed-forward network, by its name in the zoo."""
     name = config.get("hidden_act") or config.get("activation_function")

@@ -1,10 +1,10 @@
 """Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
 
-from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face import activation, class_names, preprocessing
-from zoo.checkpoints.images import first_head_alone, image_size, vit_classifier
+from zoo.checkpoints.hugging_face import activation, class_names, preprocessing, sides, square
+from zoo.checkpoints.images import channels, first_head_alone, image_size, vit_classifier
 from zoo.checkpoints.mapping import dense, feed_forward, norm, patches, same, stacked
 
+PATCHES = "embeddings.patch_embeddings.projection.weight"
 IGNORED, BLOCK = (r"pooler\..*", r"embeddings\.mask_token"), "encoder.layer.{i}."
 PREFIXES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
 SETTINGS = {  # argument of `zoo.vit`: its name in config.json, and its default there
@@ -17,8 +17,9 @@ SETTINGS = {  # argument of `zoo.vit`: its name in config.json, and its default 
     "qkv_bias": ("qkv_bias", True),
 }
 QKV = [f"{BLOCK}attention.attention.{name}" for name in ("query", "key", "value")]
+DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
 VIT = {
-    "patch_embed/projection/kernel": patches("embeddings.patch_embeddings.projection.weight"),
+    "patch_embed/projection/kernel": patches(PATCHES),
     "patch_embed/projection/bias": same("embeddings.patch_embeddings.projection.bias"),
     "class_token/tokens": stacked("embeddings.cls_token"),
     "patch_positions/embeddings": stacked("embeddings.position_embeddings"),
@@ -26,9 +27,7 @@ VIT = {
     **dense("encoder_{i}/attention/qkv", *QKV),
     **dense("encoder_{i}/attention/output_projection", f"{BLOCK}attention.output.dense"),
     **norm("encoder_{i}/feed_forward_norm", f"{BLOCK}layernorm_after"),
-    **feed_forward(
-        "encoder_{i}/feed_forward", f"{BLOCK}intermediate.dense", f"{BLOCK}output.dense"
-    ),
+    **feed_forward("encoder_{i}/feed_forward", *DENSE),
     **norm("encoder_norm", "layernorm"),
     **dense("head", "classifier"),
 }
@@ -48,9 +47,8 @@ DINOV2 = {
     "encoder_{i}/feed_forward_scale/gamma": same(f"{BLOCK}layer_scale2.lambda1"),
     **feed_forward("encoder_{i}/feed_forward", f"{BLOCK}mlp.fc1", f"{BLOCK}mlp.fc2"),
 }
-GIANT = feed_forward(
-    "encoder_{i}/feed_forward", f"{BLOCK}mlp.weights_in", f"{BLOCK}mlp.weights_out"
-)
+SWIGLU = [f"{BLOCK}mlp.weights_{name}" for name in ("in", "out")]
+GIANT = feed_forward("encoder_{i}/feed_forward", *SWIGLU)
 
 
 def load(folder, config, tensors, options):
@@ -60,16 +58,10 @@ def load(folder, config, tensors, options):
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
-    size = config.get("image_size", 224)
-    size = tuple(size) if isinstance(size, list) else (size, size)
-    patch_size = settings["patch_size"] = _patch_size(folder, settings["patch_size"])
-    prefix = 2 if kind == "deit" else 1
+    size, prefix = sides(config.get("image_size", 224)), 2 if kind == "deit" else 1
+    patch_size = settings["patch_size"] = square(folder, "patch_size", settings["patch_size"])
     image_size(tensors, "embeddings.position_embeddings", prefix, patch_size, size)
-    channels = tensors.shape("embeddings.patch_embeddings.projection.weight", 4)[1]
-    if config.get("num_channels", 3) != channels:
-        received = f"num_channels={config.get('num_channels', 3)!r}"
-        raise CheckpointError(f"{tensors.path}: patches have {channels} channels, not {received}.")
-    settings["input_shape"] = (*size, channels)
+    settings["input_shape"] = (*size, channels(tensors, PATCHES, config.get("num_channels", 3)))
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     if kind == "deit":
         settings["num_class_tokens"] = 2
@@ -86,11 +78,3 @@ def load(folder, config, tensors, options):
     if is_dino:  # evaluated at the size of its image processor: trained at 518, mostly used at 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)
-
-
-def _patch_size(folder, value):
-    """16, which may also be [16, 16]."""
-    side, *others = value if isinstance(value, list) and value else [value]
-    if not isinstance(side, int) or any(other != side for other in others):
-        raise CheckpointError(f"{folder}: patch_size={value!r} is not supported.")
-    return side
