@@ -23,14 +23,14 @@ import numpy as np  # noqa: E402
 import vit_cifar10  # noqa: E402
 
 import zoo.data.pipeline as pipeline  # noqa: E402
+from zoo.training.image_settings import augmentation  # noqa: E402
 from zoo.training.optimizers import adamw  # noqa: E402
 
 
 def main(args):
     config = dataclasses.replace(vit_cifar10.CIFAR10, data_dir=args.data_dir)
-    data = vit_cifar10.load_data(config)
-    preprocessing, size = data.preprocessing(), config.batch_size
-    model, augment = vit_cifar10.build(config, data)
+    data, size = config.load_data(), config.batch_size
+    preprocessing, model = data.preprocessing(), vit_cifar10.build(config, data)
     model.compile(
         adamw(model, 1e-3, 0.05, total_steps=10_000, clip_norm=1.0, ema_momentum=0.999),
         keras.losses.CategoricalCrossentropy(from_logits=True),
@@ -40,8 +40,9 @@ def main(args):
     images = preprocessing.normalise(data.train.pixels[:count]).numpy()
     labels = np.eye(10, dtype="float32")[data.train.labels[:count]]
     batches = pipeline.training_batches(
-        data.train, preprocessing, 10, size, augment=augment, repeats=config.repeats
-    )
+        data.train, 10, size, augment=augmentation(config), repeats=config.repeats
+    ).whole()
+    batches = batches.map(lambda pixels, *rest: (preprocessing.normalise(pixels), *rest))
     turns = {
         "bare": lambda: model.fit(images, labels, batch_size=size, verbose=0),
         "recipe": lambda: model.fit(batches, steps_per_epoch=args.steps, shuffle=False, verbose=0),

@@ -126,7 +126,7 @@ def losses(translator, model, folder):
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     special = translator.special_tokens
     encoded = encode_pairs(texts, *tokenizers, folder, 128, "train", special)
-    width = max(encoded.source_lengths.max(), encoded.target_lengths.max()) + 3
+    width = len(encoded.length_counts) + 2  # longer than the longest
     weight = 1 / encoded.num_tokens
     inputs, labels, weights = encoded.batch(np.arange(6), (6, width), weight)
     found = SmoothedCrossEntropy()(labels, translator.model(inputs), weights)
