@@ -167,8 +167,8 @@ class ImageDataset(NamedTuple):
         squares = sum(np.square(image, dtype=np.int64).sum(axis=0) for image in flat)
         mean = total / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
-        given = getattr(self.train, "preprocessing", None) or ImagePreprocessing(
-            self.input_shape[:2], self.input_shape[2], (0.0,), (1.0,)
+        given = getattr(self.train, "preprocessing", None) or resizing(
+            self.input_shape[:2], self.input_shape[2]
         )
         return dataclasses.replace(
             given,

@@ -170,7 +170,8 @@ class Run:
             isinstance(callback, EarlyStopping) and callback.has_stopped(checkpoint.epoch)
             for callback in settings["callbacks"]
         )
-        batches = batches(done) if callable(batches) else batches.repeat().skip(done)
+        is_pure = callable(batches)  # a data set may shuffle
+        batches = batches(done) if is_pure else batches.repeat().skip(done)
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
             trainer.fit(
                 weigh(batches),
@@ -180,6 +181,7 @@ class Run:
                 steps_per_epoch=steps,
                 validation_data=settings["validation_data"],
                 callbacks=[*standard, *settings["callbacks"], checkpoint],
+                is_pure=is_pure,
                 verbose=1 if sys.stdout.isatty() else 2,
             )
         return checkpoint

@@ -124,7 +124,7 @@ class Trainer(keras.Model):
             self._forward_and_backward, jit_compile=self._jit_gradients, reduce_retracing=True
         )
 
-    def fit(self, batches, validation_data=None, verbose="auto", **settings):
+    def fit(self, batches, validation_data=None, verbose="auto", is_pure=True, **settings):
         """Calls `keras.Model.fit` on a data set of batches; only the chief prints progress.
 
         Args:
@@ -132,6 +132,8 @@ class Trainer(keras.Model):
                 batches.
             validation_data: `WorkerBatches` or `tf.data.Dataset` with a known number of batches.
             verbose: as in Keras.
+            is_pure: whether `batches` are the same whenever they are read. If so, several workers
+                compare the first one; to read a data set that shuffles would change its order.
             **settings: `epochs`, `steps_per_epoch` and other arguments of `keras.Model.fit`.
 
         Returns:
@@ -144,7 +146,7 @@ class Trainer(keras.Model):
         if verbose and replicas > 1:
             print(f"Training on {replicas} devices, {replicas // workers} per worker")
         if workers > 1:
-            self._check_same_start(batches)
+            self._check_same_start(batches, is_pure)
         with strategy.scope():
             self._build_metrics(batches)
         if validation_data is not None:
@@ -191,12 +193,11 @@ class Trainer(keras.Model):
             return super().make_train_function(force)
         if self.train_function is not None and not force:
             return self.train_function
-        strategy, one_device = self.distribute_strategy, not self._distribute_strategy
-        step = tf.function(self.train_step, jit_compile=True) if self.jit_compile else None
-        step = step if one_device and step else self.train_step
+        strategy = self.distribute_strategy
 
+        @tf.function(jit_compile=self.jit_compile, reduce_retracing=True)
         def one(data):
-            return reduce_per_replica(strategy.run(step, args=(data,)), strategy, "auto")
+            return reduce_per_replica(strategy.run(self.train_step, args=(data,)), strategy, "auto")
 
         @tf.function(reduce_retracing=True)
         def several(iterator):
@@ -234,14 +235,13 @@ class Trainer(keras.Model):
         self._update_metrics(data, outputs)
         return self._logs(loss * self.distribute_strategy.num_replicas_in_sync, data)
 
-    def _check_same_start(self, batches):
-        # To read a data set that shuffles would change the order in which it is read next.
-        is_pure = isinstance(batches, WorkerBatches)
+    def _check_same_start(self, batches, is_pure):
+        batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
         distribution.check_same_start(
             self.distribute_strategy,
             self.optimizer.iterations.numpy(),
             [weight.numpy() for weight in self.trainable_variables],
-            next(iter(batches.whole())) if is_pure else ([], [], []),
+            next(iter(batches)) if is_pure else ([], [], []),
         )
 
     def _forward_and_backward(self, inputs, labels, weights):
