@@ -14,60 +14,38 @@ import pathlib
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import check_limits, run_recipe, settings_of
+from zoo.training.command import run_recipe, settings_of
 from zoo.training.run import Run
 from zoo.training.run_settings import RunSettings
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(RunSettings):
+    """Hyperparameters and their default values, which --help describes."""
+
     dataset: Literal["zoo"] = "zoo"
     """Built-in text: the documentation and source code of this project; without --text."""
     text: tuple[str, ...] = ()
     """Text files, UTF-8; the last 5 % of each are held out."""
 
     tokenizer: Literal["subword", "character"] = "subword"
-    """Kind of tokens; text outside the vocabulary is encoded as bytes."""
     vocab_size: int = 2000
-    """Maximum vocabulary size."""
     max_length: int = 128
     """Context length in tokens, and the length of the windows."""
 
     embed_dim: int = 128
-    """Width of the model."""
     num_heads: int = 4
-    """Attention heads; must divide the width."""
     num_layers: int = 4
-    """Decoder blocks."""
     ff_dim: int = 512
-    """Hidden width of the feed-forward networks."""
     dropout: float = 0.1
-    """Dropout rate of embeddings and blocks."""
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "rotary"
-    """Kind of positions; GPT-2 has learned ones."""
 
     epochs: int = 20
-    """Number of epochs."""
     batch_size: int = 16
-    """Windows of max_length tokens per batch."""
     learning_rate: float = 3e-3
-    """Peak learning rate, after the warmup."""
     warmup_steps: int = 100
-    """Steps of linear warmup."""
     weight_decay: float = 0.1
-    """Weight decay of matrices."""
     clip_norm: float = 1.0
-    """Maximum global norm of the gradients."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        least = {
-            **dict.fromkeys(("embed_dim", "num_heads", "num_layers", "ff_dim", "epochs"), 1),
-            **dict.fromkeys(("learning_rate", "warmup_steps", "weight_decay", "clip_norm"), 0),
-            "batch_size": 1,
-            "max_length": 2,
-        }
-        check_limits(self, least)
 
 
 # Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
@@ -113,7 +91,6 @@ def main(config):
             "optimizer": optimizer,
             "loss": SmoothedCrossEntropy(),
             "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-            "steps_per_execution": config.steps_per_execution,
         },
         name=f"causal_lm_{name}",
         config=settings_of(config),
@@ -129,9 +106,8 @@ def build(config, vocab_size):
     import zoo
 
     names = "embed_dim num_heads num_layers ff_dim dropout positions max_length"
-    settings = {name: getattr(config, name) for name in names.split()}
     try:
-        return zoo.causal_lm(vocab_size=vocab_size, **settings)
+        return zoo.causal_lm(vocab_size=vocab_size, **config.chosen(names))
     except ValueError as error:
         raise UserError(str(error)) from None
 

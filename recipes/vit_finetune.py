@@ -11,11 +11,10 @@ as in the code of google-research/vision_transformer; `--preset` chooses among i
 """
 
 import dataclasses
-import pathlib
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import check_limits, flags, run_recipe
+from zoo.training.command import run_recipe
 from zoo.training.image_run import train_classifier
 from zoo.training.image_settings import ImageSettings, augmentation
 from zoo.training.run import Run
@@ -23,6 +22,8 @@ from zoo.training.run import Run
 
 @dataclasses.dataclass(frozen=True)
 class Config(ImageSettings):
+    """Hyperparameters and their default values, which --help describes."""
+
     preset: Literal["pets", "vtab", "cifar", "imagenet", "mae"] = "pets"
     """Published schedule that sets the defaults of the other flags: for a data set, or of MAE."""
     weights: str | None = None
@@ -37,62 +38,38 @@ class Config(ImageSettings):
     eval_steps: int = 100
     """Steps after which the model is tested: an epoch of the history; must divide --steps."""
     batch_size: int = 512
-    """Images per step."""
     accumulation: int = 1
     """Parts into which a batch is split to save memory; must divide --batch-size."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """SGD with momentum 0.9, or AdamW."""
     learning_rate: float = 0.03
-    """Peak learning rate, after the warmup; then cosine decay to zero."""
     warmup_steps: int = 100
-    """Steps used for linear warmup."""
     layer_decay: float = 1.0
     """Factor of the learning rate from each block to the one below; the head has the full rate."""
     weight_decay: float = 0.0
-    """Decoupled weight decay of kernels; AdamW only."""
     clip_norm: float = 1.0
-    """Maximum global norm of the gradients."""
     freeze: bool = False
     """Train the head only (linear probe)."""
     lora_rank: int | None = None
     """Train the head and updates of this rank of the matrices of the blocks (LoRA)."""
     dropout: float = 0.0
-    """Dropout rate of blocks and position embeddings."""
     stochastic_depth: float = 0.0
-    """Drop rate of the last block; it increases linearly from 0 at the first block."""
 
     label_smoothing: float = 0.0
-    """Share of a label spread over all classes."""
     crop_padding: int | None = None
     """Pixels by which a crop may be shifted; an eighth of the image by default."""
     flip_probability: float | None = None
     """Probability that an image is flipped left to right; 0.5 by default, for digits 0."""
     randaugment_num_ops: int = 0
-    """RandAugment operations per image; 0 to disable."""
     randaugment_magnitude: float = 0.9
-    """Strength of the RandAugment operations, 0 to 1."""
     erase_probability: float = 0.0
-    """Probability that a box of an image is erased."""
     mixup_alpha: float = 0.0
-    """Mixup draws its mixing share from Beta(alpha, alpha); 0 to disable."""
     cutmix_alpha: float = 0.0
-    """CutMix draws its mixing share from Beta(alpha, alpha); 0 to disable."""
 
     def __post_init__(self):
         super().__post_init__()
-        least = {
-            **dict.fromkeys(("steps", "eval_steps", "batch_size", "accumulation"), 1),
-            **dict.fromkeys(("train_examples", "lora_rank"), 1),
-            **dict.fromkeys(("learning_rate", "warmup_steps", "layer_decay", "weight_decay"), 0),
-            **dict.fromkeys(("clip_norm", "label_smoothing", "crop_padding"), 0),
-        }
-        check_limits(self, least, {"layer_decay": 1, "label_smoothing": 1})
-        for part, whole in (("eval_steps", "steps"), ("accumulation", "batch_size")):
-            if getattr(self, whole) % getattr(self, part):
-                raise UserError(
-                    f"{flags(part)} must divide {flags(whole)}. Received: {getattr(self, part)} "
-                    f"and {getattr(self, whole)}."
-                )
+        self.check_divides("eval_steps", "steps")
+        self.check_divides("accumulation", "batch_size")
         if self.freeze and self.lora_rank:
             raise UserError("Pass either --freeze or --lora-rank, not both.")
         if self.from_scratch and (self.freeze or self.lora_rank):
@@ -111,8 +88,7 @@ CIFAR = dataclasses.replace(PETS, preset="cifar", steps=10_000, eval_steps=1000,
 IMAGENET = dataclasses.replace(CIFAR, preset="imagenet", steps=20_000)
 # He et al. 2021 (MAE), as its authors' FINETUNE.md has it for ViT-B: a base learning rate of 5e-4
 # for 256 images; 100 epochs of ImageNet are 125,000 steps, of which 5 % are warmup.
-MAE = dataclasses.replace(
-    PETS,
+MAE = Config(
     preset="mae",
     steps=10_000,
     eval_steps=1000,
@@ -137,14 +113,25 @@ PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE
 
 def main(config):
     from zoo.data.pipeline import steps_per_epoch
-    from zoo.training.fine_tuning import layer_rates
+    from zoo.training import fine_tuning
     from zoo.training.optimizers import adamw, sgd
+    from zoo.training.pretrained import pretrained_classifier
 
     run = Run(config)
     class_names = config.class_names()
     with run.scope():
-        classifier = load(config, len(class_names))
-    model, preprocessing = classifier.model, classifier.preprocessing
+        classifier = pretrained_classifier(
+            config.weights,
+            len(class_names),
+            config.image_size,
+            config.from_scratch,
+            **config.chosen("dropout stochastic_depth"),
+        )
+        model, preprocessing = classifier.model, classifier.preprocessing
+        if config.freeze:
+            fine_tuning.freeze(model)
+        if config.lora_rank:
+            fine_tuning.enable_lora(model, config.lora_rank)
     data = config.load_data(preprocessing, config.train_examples)
     steps_per_epoch(data.train, config.batch_size)  # checks the batch size
     padding, flip = config.crop_padding, config.flip_probability
@@ -157,7 +144,7 @@ def main(config):
         "total_steps": config.steps,
         "warmup_steps": config.warmup_steps,
         "clip_norm": config.clip_norm,
-        "rate_factors": layer_rates(model, config.layer_decay),
+        "rate_factors": fine_tuning.layer_rates(model, config.layer_decay),
     }
     with run.scope():
         if config.optimizer == "sgd":
@@ -173,39 +160,8 @@ def main(config):
         epochs=config.steps // config.eval_steps,
         steps_per_epoch=config.eval_steps,
         augment=augment,
-        label_smoothing=config.label_smoothing,
-        accumulation=config.accumulation,
+        **config.chosen("label_smoothing accumulation"),
     )
-
-
-def load(config, num_classes):
-    """The classifier of `--weights` with a new head, and its weights frozen as the config says."""
-    import zoo
-    from zoo.training import fine_tuning
-
-    if not config.weights or not pathlib.Path(config.weights).exists():
-        raise UserError(
-            "Pass --weights PATH: published weights of a Vision Transformer, see "
-            f"docs/checkpoints.md, or a run directory. Received: {config.weights}."
-        )
-    options = {name: getattr(config, name) for name in ("dropout", "stochastic_depth")}
-    if config.image_size:
-        options["input_shape"] = (config.image_size, config.image_size)
-    try:
-        classifier = zoo.load(config.weights, num_classes=num_classes, **options)
-    except (UserError, FileNotFoundError) as error:
-        raise UserError(f"--weights: {error}") from None
-    model = classifier.model
-    if config.from_scratch:
-        classifier.model = type(model).from_config(model.get_config())
-        classifier.model.build((None, *model.input_shape))
-        return classifier
-    fine_tuning.reset_heads(model)
-    if config.freeze:
-        fine_tuning.freeze(model)
-    if config.lora_rank:
-        fine_tuning.enable_lora(model, config.lora_rank)
-    return classifier
 
 
 if __name__ == "__main__":

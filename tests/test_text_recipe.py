@@ -15,7 +15,7 @@ from zoo.errors import UserError
 
 text_classifier = recipe("text_classifier")
 CONFIG = dataclasses.replace(
-    text_classifier.GENERAL,
+    text_classifier.Config(),
     vocab_size=400,
     embed_dim=16,
     num_heads=2,

@@ -17,16 +17,15 @@ from PIL import Image
 
 import zoo
 from tests.test_recipes import recipe, rows_of
-from zoo.data import parallel_text
+from zoo.data import parallel_text, tokenized_corpus
 from zoo.errors import UserError
-from zoo.text import tokenizer
 from zoo.training.command import parse
 from zoo.training.translation_report import scores
 
 ROOT = pathlib.Path(__file__).parents[1]
 translate = recipe("translate")
 CONFIG = dataclasses.replace(
-    translate.GENERAL,
+    translate.Config(),
     vocab_size=400,
     embed_dim=16,
     num_heads=2,
@@ -164,7 +163,7 @@ def loaded(corpus, tmp_path, monkeypatch):
 
     def load(**settings):
         config = {"tsv": str(corpus), "out": str(tmp_path / "runs" / "a"), **settings}
-        data = translate.load_data(dataclasses.replace(CONFIG, **config), strategy)
+        _, data = translate.untrained(dataclasses.replace(CONFIG, **config), strategy)
         cache = pathlib.Path(settings.get("cache_dir", tmp_path / "runs/.cache/translate"))
         return data, {path.name for path in cache.iterdir() if path.is_dir()}
 
@@ -220,7 +219,7 @@ def test_the_seed_counts_only_where_it_divides_the_pairs(corpus):
 
     def identities(**settings):
         configs = [dataclasses.replace(CONFIG, **settings, seed=seed) for seed in (0, 1)]
-        return [translate.data_of(config)[0] for config in configs]
+        return [config._text()[0] for config in configs]
 
     first, second = identities(**files)
     assert first != second
@@ -229,14 +228,14 @@ def test_the_seed_counts_only_where_it_divides_the_pairs(corpus):
 
 
 def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monkeypatch):
-    seen, train = [], tokenizer.train_tokenizer
+    seen, train = [], tokenized_corpus.train_tokenizer
 
     def watched(lines, *settings):
         seen.extend(lines)
         return train(seen, *settings)
 
-    monkeypatch.setattr(tokenizer, "train_tokenizer", watched)
-    monkeypatch.setitem(translate.load_data.__globals__, "TOKENIZER_PAIRS", 100)
+    monkeypatch.setattr(tokenized_corpus, "train_tokenizer", watched)
+    monkeypatch.setattr(tokenized_corpus, "_TRAINED_ON", 100)
     loaded()
     pairs = list(parallel_text.tsv(corpus).train)
     assert seen == [text for pair in pairs[::4] for text in pair], "400 pairs, of which 100"
@@ -282,7 +281,7 @@ def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
     "settings, message",
     [
         ({"epochs": 0}, "--epochs must be at least 1"),
-        ({"label_smoothing": 1.0}, "--label-smoothing must be below 1"),
+        ({"label_smoothing": 1.0}, "--label-smoothing must be from 0 to 0.99"),
         ({"max_length": 1}, "--max-length must be at least 2"),
     ],
 )

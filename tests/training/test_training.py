@@ -1,21 +1,27 @@
 """Optimizer, run folder, figures and history."""
 
+import contextlib
+import dataclasses
 import json
 import math
-import types
+import pathlib
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 
 import zoo
+from tests.test_recipes import recipe
 from zoo.errors import UserError
 from zoo.training import pictures
 from zoo.training.callbacks import EpochFigures, HistoryFiles
-from zoo.training.command import check_limits
+from zoo.training.hyperparameters import Hyperparameters
 from zoo.training.optimizers import adamw
 from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
 
+ROOT = pathlib.Path(__file__).parents[2]
 SMALL = {
     "input_shape": (8, 8, 3),
     "num_classes": 3,
@@ -184,14 +190,40 @@ def test_class_names_are_drawn_as_they_are(tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_limits_of_settings():
-    limits = {"clip_norm": 0, "momentum": 0}, {"momentum": 1}
-    for settings in ({"clip_norm": None, "momentum": 1.0}, {"clip_norm": 1e9, "momentum": 0}):
-        check_limits(types.SimpleNamespace(**settings), *limits)
-    for clip_norm, momentum, message in [
-        (-1.0, 0.5, r"--clip-norm must be at least 0. Received: -1.0"),
-        (math.nan, 0.5, "--clip-norm must be at least 0. Received: nan"),
-        (1.0, 1.1, r"--momentum must be from 0 to 1. Received: 1.1"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            check_limits(types.SimpleNamespace(clip_norm=clip_norm, momentum=momentum), *limits)
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"clip_norm": None, "ema_momentum": 1.0}, None),
+        ({"clip_norm": 1e9, "ema_momentum": 0}, None),
+        ({"clip_norm": -1.0}, "--clip-norm must be at least 0. Received: -1.0"),
+        ({"clip_norm": math.nan}, "--clip-norm must be at least 0. Received: nan"),
+        ({"ema_momentum": 1.1}, "--ema-momentum must be from 0 to 1. Received: 1.1"),
+        ({"seed": -1}, "--seed must be at least 0. Received: -1"),
+    ],
+)
+def test_limits_of_settings(settings, message):
+    @dataclasses.dataclass
+    class Settings(Hyperparameters):
+        clip_norm: float | None = 1.0
+        ema_momentum: float = 0.5
+        seed: int = 0
+
+    with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
+        Settings(**settings)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in (ROOT / "recipes").glob("*.py")])
+def test_every_setting_has_a_help_text(name):
+    """And the hyperparameters of the recipe come before the settings of all recipes."""
+    help_text = subprocess.run(
+        [sys.executable, ROOT / "recipes" / f"{name}.py", "--help"], capture_output=True, text=True
+    ).stdout
+    text = " ".join(help_text.replace("│", " ").split())
+    config = recipe(name).Config
+    places = {}
+    for field in dataclasses.fields(config):
+        flag = "--" + field.name.replace("_", "-")
+        places[field.name] = max(text.rfind(f" {flag} "), text.rfind(f" {flag}, "))
+        described = text[places[field.name] :].partition(" (default")[0]
+        assert described.endswith("."), described
+    assert max(map(places.get, config.__annotations__)) < places["out"]

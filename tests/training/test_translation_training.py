@@ -4,6 +4,7 @@ Axes: B batch, T tokens, V vocabulary.
 """
 
 import csv
+import math
 import os
 import warnings
 
@@ -262,6 +263,27 @@ def test_the_last_epochs_are_averaged_across_interruptions(tmp_path):
         average.average(fresh)
     with pytest.raises(ValueError, match="count"):
         AverageCheckpoints(tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    "losses, averaged",
+    [
+        ([3.0, 2.0, 1.0, 1.5, 1.2], [1, 2]),
+        ([3.0, 2.0, 1.0, 1.5, 1.2, 0.9], [4, 5]),
+        ([1.0, 2.0, 3.0], [0]),
+        ([math.nan, 2.0, 2.0], [0, 1]),
+    ],
+)
+def test_no_epoch_after_the_best_one_is_averaged(tmp_path, losses, averaged):
+    model = small_model()
+    for epoch, loss in enumerate(losses):
+        average = AverageCheckpoints(tmp_path, 2)  # as after an interruption
+        model.set_weights([np.full(w.shape, 2.0**epoch, "float32") for w in model.get_weights()])
+        average.set_model(model)
+        average.on_epoch_end(epoch, {"val_loss": loss})
+    average.average(model)
+    expected = np.mean([2.0**epoch for epoch in averaged])
+    np.testing.assert_array_equal(model.get_weights()[0], np.full((3, 2), expected))
 
 
 def test_the_average_is_of_what_training_had(tmp_path):

@@ -14,8 +14,8 @@ from zoo.errors import UserError
 from zoo.training.rand_augment import Rows
 
 
-def steps_per_epoch(images, batch_size):
-    """Returns the number of full batches in an epoch.
+def steps_per_epoch(images, batch_size, repeats=1):
+    """Returns the number of full batches in an epoch, in which each image occurs `repeats` times.
 
     Raises:
         UserError: if there are fewer images than `batch_size`.
@@ -25,7 +25,7 @@ def steps_per_epoch(images, batch_size):
             f"The batch size must be from 1 to the number of training images, {len(images):,}. "
             f"Received: {batch_size}."
         )
-    return len(images) // batch_size
+    return len(images) * repeats // batch_size
 
 
 def training_batches(
@@ -42,7 +42,7 @@ def training_batches(
 ):
     """Returns shuffled and augmented batches without end.
 
-    Every epoch has ``len(images) // batch_size`` batches. A row of a batch depends only on `seed`,
+    Every epoch has `steps_per_epoch` batches. A row of a batch depends only on `seed`,
     its step and its number, so a resumed run sees the same batches as an uninterrupted one, and any
     number of workers computes the same rows. An image that cannot be read has weight 0.
 
@@ -53,9 +53,8 @@ def training_batches(
         augment: `zoo.training.augmentation.Augmentation`; none by default.
         label_smoothing: share of each label spread over all classes (Szegedy et al. 2015, section
             7).
-        repeats: number of times an image occurs in its batch, each with a different augmentation;
-            an epoch then has fewer distinct images (Hoffer et al. 2020, "Augment your batch",
-            section 3).
+        repeats: number of times an image occurs in its batch, each with a different augmentation
+            (Hoffer et al. 2020, "Augment your batch", section 3).
         seed: seed of shuffling and augmentation.
         first_step: step of the first batch, counted from the beginning of the run.
         accumulation: number of parts of a batch, which must divide `batch_size`; their gradients
@@ -67,7 +66,7 @@ def training_batches(
         [B]), or of tuples of such parts if `accumulation` is greater than 1. The weights are 1 / B,
         so a summed loss is the mean over the batch.
     """
-    count, steps = len(images), steps_per_epoch(images, batch_size)
+    count, steps = len(images), steps_per_epoch(images, batch_size, repeats)
 
     def parts(context):
         rows = worker_rows(batch_size, context, accumulation, getattr(augment, "group", 1))

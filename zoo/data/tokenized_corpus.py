@@ -1,13 +1,16 @@
 """A corpus of sentence pairs in a folder: token ids, tokenizers and the text of the test pairs."""
 
+import hashlib
 import itertools
 import json
 from typing import NamedTuple
 
 from zoo.data.encoded_pairs import EncodedPairs, encode_pairs
 from zoo.text.loading import load_tokenizer
+from zoo.text.tokenizer import train_tokenizer
 
 VERSION = 1  # of the files, and of how pairs are read, held out and encoded
+_TRAINED_ON = 2_000_000  # pairs; with more, training a tokenizer takes long and changes little
 _SIDES = ("source", "target")
 
 
@@ -34,9 +37,11 @@ def write_corpus(folder, text, tokenizers, max_length, special):
     Args:
         folder: `pathlib.Path`.
         text: `zoo.data.parallel_text.ParallelText`.
-        tokenizers: (source, target).
+        tokenizers: (source, target), or a dict of the arguments of `train_tokenizers`.
         max_length, special: see `encode_pairs`.
     """
+    if isinstance(tokenizers, dict):
+        tokenizers = train_tokenizers(text, **tokenizers)
     for side, tokenizer in zip(_SIDES, tokenizers):
         tokenizer.save(folder / f"{side}_tokenizer.json")
     for name, pairs in (("train", text.train), ("valid", text.valid)):
@@ -70,6 +75,31 @@ def open_corpus(folder, special):
     )
 
 
-def evenly(pairs, count, limit):
-    """Every so many pairs, so that about `count` pairs give about `limit` or fewer."""
-    return itertools.islice(pairs, 0, None, max(1, -(-count // limit)))
+def train_tokenizers(text, tokenizer, vocab_size, vocabulary):
+    """Trains tokenizers on up to 2 million training pairs, evenly drawn.
+
+    Args:
+        text: `zoo.data.parallel_text.ParallelText`.
+        tokenizer, vocab_size: see `zoo.text.tokenizer.train_tokenizer`.
+        vocabulary: "joint" for one tokenizer of both languages, "separate" for one of each.
+
+    Returns:
+        (source, target).
+    """
+    every = max(1, -(-text.count // _TRAINED_ON))
+
+    def texts(*sides):
+        pairs = itertools.islice(text.train, 0, None, every)
+        return (pair[side] for pair in pairs for side in sides)
+
+    if vocabulary == "joint":
+        return (train_tokenizer(texts(0, 1), tokenizer, vocab_size),) * 2
+    return tuple(train_tokenizer(texts(side), tokenizer, vocab_size) for side in (0, 1))
+
+
+def identity_of(tokenizers):
+    """What differs for other tokenizers, given as to `write_corpus`, as JSON can hold it."""
+    if isinstance(tokenizers, dict):
+        return {**tokenizers, "pairs": _TRAINED_ON}
+    tables = json.dumps([side.to_dict() for side in tokenizers], sort_keys=True)
+    return hashlib.sha256(tables.encode()).hexdigest()

@@ -1,5 +1,6 @@
-"""The average of the weights of the last epochs."""
+"""The average of the weights of the last epochs, up to the best one."""
 
+import math
 import pathlib
 import shutil
 
@@ -12,14 +13,18 @@ from zoo.training import checkpoint_file as files
 class AverageCheckpoints(keras.callbacks.Callback):
     """Saves the weights of the last epochs, whose mean translates better than the last weights.
 
-    Source: Vaswani et al. 2017, "Attention Is All You Need", section 6.1, which averaged the last
-    five checkpoints. Put this callback before `Checkpoint` in the list: the weights of an epoch are
-    then on disk before the checkpoint that marks the epoch as done.
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 6.1, which averages the last
+    five checkpoints. Here the last epoch that counts is the one with the lowest `val_loss`, as the
+    epochs before early stopping are all worse; without a `val_loss`, it is the last one. Those
+    after it are kept too, until one of them is better.
+
+    Put this callback before `Checkpoint` in the list: the weights of an epoch are then on disk
+    before the checkpoint that marks the epoch as done.
 
     Args:
         folder: run directory; its subfolder ``last_epochs`` holds the weights until `remove` is
             called.
-        count: number of epochs to keep, at least 1.
+        count: number of epochs to average, at least 1.
         is_chief: whether this worker writes the files.
     """
 
@@ -32,9 +37,14 @@ class AverageCheckpoints(keras.callbacks.Callback):
         self.is_chief = is_chief
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.is_chief:
-            weights = {f"{index:05d}": v for index, v in enumerate(self.model.weights)}
-            files.write(self.folder / f"epoch_{epoch:05d}", weights, self.count)
+        if not self.is_chief:
+            return
+        path, loss = self.folder / f"epoch_{epoch:05d}", float((logs or {}).get("val_loss", -epoch))
+        loss = loss if math.isfinite(loss) else math.inf
+        losses = [_loss(other) for other in files.paths(self.folder) if other < path] + [loss]
+        since_best = len(losses) - 1 - losses.index(min(losses))
+        weights = {f"{index:05d}": v for index, v in enumerate(self.model.weights)}
+        files.write(path, weights, since_best + self.count, {"loss": loss})
 
     def average(self, model):
         """Sets the weights of `model` to their mean over the saved epochs.
@@ -49,6 +59,9 @@ class AverageCheckpoints(keras.callbacks.Callback):
         paths, total = files.paths(self.folder), {}
         if not paths:
             raise FileNotFoundError(f"{self.folder} contains no epoch weights to average.")
+        losses = list(map(_loss, paths))
+        end = losses.index(min(losses)) + 1
+        paths = paths[max(0, end - self.count) : end]
         for path in paths:
             for name, array in files.read(path)[1].items():
                 is_count = array.dtype.kind in "iub"
@@ -58,3 +71,11 @@ class AverageCheckpoints(keras.callbacks.Callback):
     def remove(self):
         """Deletes the saved epochs."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _loss(path):
+    """The `val_loss` of a saved epoch; infinite if its files are damaged."""
+    try:
+        return files.read_metadata(path)["loss"]
+    except files.Damaged:
+        return math.inf

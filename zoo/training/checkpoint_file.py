@@ -4,6 +4,7 @@
 `tf.train.CheckpointManager` keeps has none, so the folders themselves are the list.
 """
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -66,11 +67,25 @@ def read(path):
     Raises:
         Damaged: if the content is not what was written.
     """
-    try:
+    with _damage_named(path):
         reader = tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
         keys = sorted(key for key in reader.get_variable_to_shape_map() if key.startswith("state/"))
-        metadata = json.loads(reader.get_tensor("metadata/.ATTRIBUTES/py_state"))
-        return metadata, {key.split("/")[1]: reader.get_tensor(key) for key in keys}
+        return read_metadata(path), {key.split("/")[1]: reader.get_tensor(key) for key in keys}
+
+
+def read_metadata(path):
+    """Reads the metadata of a checkpoint only; see `read`."""
+    with _damage_named(path):
+        reader = tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
+        return json.loads(reader.get_tensor("metadata/.ATTRIBUTES/py_state"))
+
+
+@contextlib.contextmanager
+def _damage_named(path):
+    try:
+        yield
+    except Damaged:
+        raise
     # TensorFlow raises errors of several types, depending on where the damage is.
     except Exception as error:
         raise Damaged(f"{path} is damaged and cannot be used: {error}.") from None

@@ -1,7 +1,6 @@
 """What all recipes share: command-line flags, exit statuses and error messages."""
 
 import argparse
-import math
 import sys
 
 from zoo.errors import UserError
@@ -53,24 +52,6 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
         sys.exit(2)
 
 
-def check_limits(config, least, most=None):
-    """Checks the settings of a recipe.
-
-    Args:
-        config: dataclass; settings that are None are not checked.
-        least: {name: smallest value}.
-        most: {name: largest value}, of those that have one.
-
-    Raises:
-        UserError: if a setting is NaN or outside its limits; the message names its flag.
-    """
-    for name, low in least.items():
-        value, high = getattr(config, name), (most or {}).get(name, math.inf)
-        if value is not None and not low <= value <= high:
-            limits = f"at least {low}" if high == math.inf else f"from {low} to {high}"
-            raise UserError(f"{flags(name)} must be {limits}. Received: {value}.")
-
-
 def flags(*names):
     """The flags of settings, such as "--seed, --batch-size"."""
     return ", ".join("--" + name.replace("_", "-") for name in names)
@@ -93,4 +74,11 @@ def parse(arguments, config_class, presets, description, selector="dataset"):
     given = vars(first.parse_known_args(arguments)[0])
     chosen = next((flag for flag in with_presets if given[flag] is not None), given["value"])
     default = presets.get(chosen, config_class())
+    # `--help` shows the settings of the recipe before those of all recipes.
+    fields = {
+        name: config_class.__dataclass_fields__[name]
+        for owner in config_class.__mro__
+        for name in getattr(owner, "__annotations__", ())
+    }
+    config_class.__dataclass_fields__ = fields
     return tyro.cli(config_class, args=arguments, default=default, description=description)

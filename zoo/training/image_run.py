@@ -28,7 +28,7 @@ def train_classifier(run, classifier, optimizer, data, name, epochs, steps_per_e
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
     for line in data.skipped if run.is_chief else ():
         print(f"skipped: {line}")
-    config = settings_of(settings)
+    config = {**settings_of(settings), "preprocessing": preprocessing.to_dict()}
     if "weights" in config:
         config["model of weights"] = fingerprint(classifier.model, classifier.description())
 
@@ -49,7 +49,6 @@ def train_classifier(run, classifier, optimizer, data, name, epochs, steps_per_e
                 "optimizer": optimizer,
                 "loss": keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
                 "weighted_metrics": [keras.metrics.CategoricalAccuracy(name="accuracy")],
-                "steps_per_execution": settings.steps_per_execution,
             },
             preprocess=preprocessing.normalise,
             name=name,

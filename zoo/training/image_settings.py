@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 
 from zoo.errors import UserError
-from zoo.training.command import check_limits
 from zoo.training.run_settings import RunSettings
 
 
@@ -18,10 +17,6 @@ class ImageSettings(RunSettings):
     """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg."""
     image_size: int | None = None
     """Side in pixels to resize images to; required if they differ in size."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_limits(self, {"image_size": 1})
 
     @property
     def data_name(self):

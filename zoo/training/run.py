@@ -140,12 +140,14 @@ class Run:
         from zoo.training.losses import is_summed, summed
         from zoo.training.trainer import Trainer
 
-        compiled_with = compiled_with or _compiled_with(model)
-        if steps % compiled_with.get("steps_per_execution", 1):
+        compiled_with = {"steps_per_execution": 1, **(compiled_with or _compiled_with(model))}
+        several = max(compiled_with["steps_per_execution"], self.settings.steps_per_execution)
+        if steps % several:
             raise UserError(
                 f"--steps-per-execution must divide the {steps:,} steps of an epoch. Received: "
-                f"{compiled_with['steps_per_execution']}."
+                f"{several}."
             )
+        compiled_with["steps_per_execution"] = several
         is_mean = not is_summed(compiled_with["loss"])
         if is_mean:
             compiled_with = {**compiled_with, "loss": summed(compiled_with["loss"])}

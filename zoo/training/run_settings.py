@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Literal
 
-from zoo.training.command import check_limits
+from zoo.training.hyperparameters import Hyperparameters
 
 
 @dataclasses.dataclass(frozen=True)
-class RunSettings:
+class RunSettings(Hyperparameters):
     """Settings of a run that do not concern its data or its model."""
 
     out: str | None = None
@@ -32,11 +32,6 @@ class RunSettings:
     """Steps between additional checkpoints; 0 to disable."""
     checkpoints_kept: int = 3
     """Number of checkpoints to keep; the best one is also kept."""
-
-    def __post_init__(self):
-        least = {"seed": 0, "checkpoint_minutes": 0, "checkpoint_steps": 0, "checkpoints_kept": 1}
-        least["steps_per_execution"] = 1
-        check_limits(self, least)
 
     def checkpoint(self, folder, steps_per_epoch):
         """The callback that writes checkpoints: `zoo.training.checkpoint.Checkpoint`.

@@ -1,0 +1,87 @@
+"""The trained models that ``--weights`` of a recipe starts from."""
+
+import pathlib
+
+import keras
+
+from zoo.errors import UserError
+from zoo.loading import load
+from zoo.training.fine_tuning import reset_heads
+from zoo.translator import Translator
+
+
+def pretrained_classifier(path, num_classes, image_size=None, random=False, **rates):
+    """Loads the Vision Transformer of ``--weights`` with a new head, whose weights are zero.
+
+    Args:
+        path: see `zoo.load`.
+        num_classes: number of classes.
+        image_size: side of the images in pixels; that of the model by default.
+        random: whether to keep the architecture and the preprocessing only, and draw all weights.
+        **rates: `dropout` and `stochastic_depth`.
+
+    Returns:
+        `zoo.classifier.ImageClassifier`.
+
+    Raises:
+        UserError: if there is no such path, or its model cannot be used.
+    """
+    if not path or not pathlib.Path(path).exists():
+        raise UserError(
+            "Pass --weights PATH: published weights of a Vision Transformer, see "
+            f"docs/checkpoints.md, or a run directory. Received: {path}."
+        )
+    if image_size:
+        rates["input_shape"] = (image_size, image_size)
+    try:
+        classifier = load(path, num_classes=num_classes, **rates)
+    except (UserError, FileNotFoundError) as error:
+        raise UserError(f"--weights: {error}") from None
+    if random:
+        model = classifier.model
+        classifier.model = type(model).from_config(model.get_config())
+        classifier.model.build((None, *model.input_shape))
+    else:
+        reset_heads(classifier.model)
+    return classifier
+
+
+def pretrained_translator(path, languages, rates, search):
+    """Loads the translator of ``--weights``, in the precision that Keras is set to.
+
+    Args:
+        path: see `zoo.load`.
+        languages: dict of `src_lang` and `tgt_lang`; None for those that the model does not need.
+        rates: dict of `dropout` and `attention_dropout`.
+        search: dict of `beam_size` and `length_penalty`; None for those of the model.
+
+    Returns:
+        `zoo.translator.Translator`.
+
+    Raises:
+        UserError: if there is no such path, or its model cannot be used.
+    """
+    try:
+        found = load(path, **_given(languages))
+    except FileNotFoundError as error:
+        raise UserError(f"--weights: {error}") from None
+    if not isinstance(found, Translator):
+        raise UserError(f"--weights {path} is no translation model.")
+    settings = {**found.model.get_config(), **rates, "dtype": keras.config.dtype_policy()}
+    try:
+        model = type(found.model).from_config(settings)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    model.build()
+    model.set_weights(found.model.get_weights())
+    return Translator(
+        model,
+        found.source_tokenizer,
+        found.target_tokenizer,
+        **{**found.description()["search"], **_given(search)},
+        special_tokens=found.special_tokens,
+    )
+
+
+def _given(settings):
+    return {name: value for name, value in settings.items() if value is not None}
