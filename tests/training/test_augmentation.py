@@ -54,6 +54,15 @@ def test_off_changes_nothing():
     assert new_images.dtype == np.uint8
 
 
+def test_images_that_are_augmented_in_parts_are_the_same(monkeypatch):
+    images, labels = batch(count=70)
+    settings = Augmentation(randaugment_probability=1.0)
+    whole = run(settings, images, labels)
+    monkeypatch.setattr(augmentation, "_PIXELS", 32 * 32 * 33)  # parts of 32, 32 and 6 rows
+    for one, other in zip(run(settings, images, labels), whole):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_seed_alone_decides():
     images, labels = batch()
     first = run(Augmentation(), images, labels)

@@ -20,6 +20,7 @@ import tensorflow as tf
 from zoo.training.rand_augment import Rows, rand_augment, size, uniform, warp
 
 GROUP = 16  # consecutive rows of a batch within which images are mixed
+_PIXELS = 2**20  # of the images that are augmented together: as float32 they take more memory
 
 
 def _box(images, top, left, height, width):
@@ -191,6 +192,26 @@ class Augmentation:
     def __call__(self, images, labels, seed, rows=None):
         labels, count = tf.cast(labels, tf.float32), tf.shape(images)[0]
         rows = rows or Rows(tf.range(count), count)
+        size = tf.maximum(_PIXELS // tf.reduce_prod(tf.shape(images)[1:3]) // GROUP, 1) * GROUP
+        parts = -(-count // size)
+
+        def augment_part(part, *done):
+            own = slice(part * size, (part + 1) * size)
+            chosen = Rows(rows.numbers[own], rows.count)
+            new = self._augmented(images[own], labels[own], seed, chosen)
+            return part + 1, *(array.write(part, x) for array, x in zip(done, new))
+
+        whole = (images, labels)
+        done = [
+            tf.TensorArray(x.dtype, parts, infer_shape=False, element_shape=[None, *x.shape[1:]])
+            for x in whole
+        ]
+        _, *done = tf.while_loop(
+            lambda part, *_: part < parts, augment_part, (0, *done), parallel_iterations=1
+        )
+        return tuple(tf.ensure_shape(array.concat(), x.shape) for array, x in zip(done, whole))
+
+    def _augmented(self, images, labels, seed, rows):
         seeds = tf.unstack(tf.random.split(seed, 4))
         if self.crop_padding or self.flip_probability:
             images = crop_and_flip(images, seeds[0], rows, self.crop_padding, self.flip_probability)
