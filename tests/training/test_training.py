@@ -17,9 +17,9 @@ from tests.test_recipes import recipe
 from zoo.errors import UserError
 from zoo.training import pictures
 from zoo.training.callbacks import EpochFigures, HistoryFiles
-from zoo.training.hyperparameters import Hyperparameters
 from zoo.training.optimizers import adamw
 from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
+from zoo.training.settings import Settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 SMALL = {
@@ -203,13 +203,13 @@ def test_class_names_are_drawn_as_they_are(tmp_path):
 )
 def test_limits_of_settings(settings, message):
     @dataclasses.dataclass
-    class Settings(Hyperparameters):
+    class Some(Settings):
         clip_norm: float | None = 1.0
         ema_momentum: float = 0.5
         seed: int = 0
 
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        Settings(**settings)
+        Some(**settings)
 
 
 @pytest.mark.parametrize("name", [path.stem for path in (ROOT / "recipes").glob("*.py")])

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Literal
 
-from zoo.training.hyperparameters import Hyperparameters
+from zoo.training.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True)
-class RunSettings(Hyperparameters):
+class RunSettings(Settings):
     """Settings of a run that do not concern its data or its model."""
 
     out: str | None = None

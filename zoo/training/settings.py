@@ -1,4 +1,4 @@
-"""What the hyperparameters of the recipes mean: one word for one thing, with its limits."""
+"""What the settings of the recipes mean: one word for one thing, with its limits."""
 
 import math
 
@@ -16,7 +16,7 @@ _AT_LEAST_0 = (
 )
 
 
-class Hyperparameters:
+class Settings:
     """Base of the settings of all recipes, with the help texts and limits of those they share.
 
     A recipe declares the ones it has, as fields of a dataclass with its default values.
