@@ -101,10 +101,17 @@ def _labels(builder, split):
     """The labels of a split, without decoding its images."""
     import tensorflow_datasets as tfds
 
-    skip = {"image": tfds.decode.SkipDecoding()}
-    examples = builder.as_dataset(split=split, shuffle_files=False, decoders=skip)
+    examples = _in_order(builder, split, decoders={"image": tfds.decode.SkipDecoding()})
     labels = examples.map(lambda example: example["label"]).batch(10_000)
     return np.concatenate(list(labels.as_numpy_iterator()))
+
+
+def _in_order(builder, split, **options):
+    """`tf.data.Dataset` of the examples of a split, in the order of its files."""
+    import tensorflow_datasets as tfds
+
+    in_turn = tfds.ReadConfig(interleave_cycle_length=1)
+    return builder.as_dataset(split=split, shuffle_files=False, read_config=in_turn, **options)
 
 
 def _stream(builder, split, preprocessing, chosen):
@@ -160,7 +167,7 @@ def _decode(builder, split, read, chosen):
     is_chosen = np.zeros(builder.info.splits[split].num_examples, bool)
     is_chosen[chosen] = True
     is_chosen = tf.constant(is_chosen)
-    examples = builder.as_dataset(split=split, shuffle_files=False).enumerate()
+    examples = _in_order(builder, split).enumerate()
     examples = examples.filter(lambda index, _: is_chosen[index])
     examples = examples.map(
         lambda _, example: (read.fit(example["image"]), example["label"]), tf.data.AUTOTUNE
