@@ -83,11 +83,28 @@ def unused(**settings):
     return model
 
 
+def tagger(**settings):
+    """A label for each item of sequences of any length."""
+    inputs = keras.Input((None,), dtype="int32")
+    x = keras.layers.Dense(3)(keras.layers.Embedding(9, 4)(inputs))
+    model = keras.Model(inputs, x)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), **settings)
+    return model
+
+
+def shortened(*sequences):
+    """To four items in batches of 7, to five in the batch of 2."""
+    return tuple(sequence[:, : 3 + tf.shape(sequence)[0] % 3] for sequence in sequences)
+
+
+ITEMS = np.random.default_rng(1).integers(0, 3, (ROWS, 6))
 KINDS = {
     "classifier": (classifier, dataset(X, Y)),
     "weights of examples": (classifier, dataset(X, Y, np.linspace(0.5, 2, ROWS))),
     "two outputs": (two_outputs, dataset({"a": X}, {"kind": Y, "size": X[:, :2]})),
     "an unused variable": (unused, dataset(X, Y)),
+    "sequences": (tagger, dataset(ITEMS, ITEMS).map(shortened)),
+    "weights of items": (tagger, dataset(ITEMS, ITEMS, 0.5 + ITEMS / 2).map(shortened)),
 }
 
 
@@ -141,20 +158,20 @@ class Stop(keras.callbacks.Callback):
             raise InterruptedError
 
 
-@pytest.mark.parametrize("steps_per_execution", [1, 7])
-def test_resumed_is_uninterrupted(tmp_path, steps_per_execution):
-    """To the bit; the last checkpoint is two steps, or an epoch, old."""
+@pytest.mark.parametrize("before, after", [(1, 1), (7, 7), (1, 7)])
+def test_resumed_is_uninterrupted(tmp_path, before, after):
+    """To the bit, with these steps per execution; the last checkpoint is some steps old."""
 
-    def three_epochs(folder, *callbacks):
+    def three_epochs(folder, steps_per_execution, *callbacks):
         settings = {"epochs": 3, "callbacks": callbacks}
         settings["steps_per_execution"] = steps_per_execution
         shuffled = lambda: dataset(X, Y).shuffle(7)  # noqa: E731
         return train(classifier, shuffled, folder, validation=False, **settings)
 
-    whole = three_epochs(tmp_path / "whole")
+    whole = three_epochs(tmp_path / "whole", before)
     with pytest.raises(InterruptedError):
-        three_epochs(tmp_path / "part", Stop() if steps_per_execution == 1 else StopInTheEnd())
-    part = three_epochs(tmp_path / "part")
+        three_epochs(tmp_path / "part", before, Stop() if before == 1 else StopInTheEnd())
+    part = three_epochs(tmp_path / "part", after)
     for mine, other in zip(part.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, other)
     ended = [history(tmp_path / name) for name in ("part", "whole")]

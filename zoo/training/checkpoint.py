@@ -175,6 +175,11 @@ class Checkpoint(keras.callbacks.Callback):
                 f"{path} is from another run and cannot be used: {wrong}. Use the settings it was "
                 "written with, or start over with --overwrite."
             )
+        if metadata["step"] % model.steps_per_execution:
+            raise CheckpointError(
+                f"{path} cannot be used: its {metadata['step']:,} steps are not a multiple of "
+                f"--steps-per-execution {model.steps_per_execution}."
+            )
         model_state.set_state(model, state)
         self.step = self._saved = metadata["step"]
         self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]

@@ -7,6 +7,7 @@ from keras.src.backend.tensorflow.trainer import reduce_per_replica
 from zoo.data.worker_batches import WorkerBatches
 from zoo.training import distribution
 from zoo.training.fine_tuning import merged_weights
+from zoo.training.losses import is_summed
 from zoo.training.model_state import random_states
 
 KERAS = "3.15."  # this module overrides private methods of this version
@@ -94,9 +95,8 @@ class Trainer(keras.Model):
         Raises:
             ValueError: if the loss has another reduction, or the optimizer accumulates gradients.
         """
-        for part in keras.tree.flatten(loss):
-            if getattr(part, "reduction", None) != "sum":
-                raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {part}.')
+        if not is_summed(loss):
+            raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {loss}.')
         if getattr(optimizer, "gradient_accumulation_steps", None):
             raise ValueError(
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
