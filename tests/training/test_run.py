@@ -140,6 +140,7 @@ def test_on_one_device_it_is_fit_of_keras(kind, tmp_path):
         # float32 sums in another order
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
     rows = history(tmp_path / "run")
+    assert {"loss", "val_loss"} <= rows[0].keys()
     for name, values in logs.items():
         if name in rows[0]:  # Keras also reports the loss of each output
             np.testing.assert_allclose([row[name] for row in rows], values, rtol=1e-4)

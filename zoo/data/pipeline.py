@@ -1,4 +1,4 @@
-"""Input pipeline for images: each row of a batch is a pure function of the seed and its place.
+"""Input pipeline for images: each row of a batch is a pure function of seed, step and number.
 
 Axes: B rows of a batch, b rows that a worker computes, H image height, W image width, C channels,
 K classes.
@@ -155,9 +155,9 @@ def _read(images, chosen, rows, crop=None):
     """
     read = images.reader()
     if isinstance(images, Images) and crop is None:
-        everything = tf.ones(len(rows))
+        readable = tf.ones(len(rows))
         return chosen.map(
-            lambda first, numbers: (first, *read(numbers), everything), tf.data.AUTOTUNE
+            lambda first, numbers: (first, *read(numbers), readable), tf.data.AUTOTUNE
         )
 
     def batch(first, numbers):

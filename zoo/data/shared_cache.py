@@ -1,4 +1,4 @@
-"""Folders that take long to make: made once for each settings, and shared by all runs."""
+"""A cache of folders that take long to make, shared by all runs."""
 
 import contextlib
 import hashlib

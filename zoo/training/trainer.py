@@ -118,7 +118,7 @@ class Trainer(keras.Model):
         # `train_step` has already summed the gradients of all replicas.
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         inner._all_reduce_sum_gradients = list
-        # XLA compiles no variables of several devices, so their optimizer runs outside.
+        # XLA cannot compile variables on several devices, so their optimizer runs outside of it.
         self._jit_gradients = jit_compile and not one_device
         self._gradients_function = tf.function(
             self._forward_and_backward, jit_compile=self._jit_gradients, reduce_retracing=True
