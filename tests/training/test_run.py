@@ -140,10 +140,8 @@ def test_on_one_device_it_is_fit_of_keras(kind, tmp_path):
         # float32 sums in another order
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
     rows = history(tmp_path / "run")
-    assert {"loss", "val_loss"} <= rows[0].keys()
     for name, values in logs.items():
-        if name in rows[0]:  # Keras also reports the loss of each output
-            np.testing.assert_allclose([row[name] for row in rows], values, rtol=1e-4)
+        np.testing.assert_allclose([row[name] for row in rows], values, rtol=1e-4)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["val_loss"] == rows[-1]["val_loss"]
     loaded = keras.saving.load_model(
@@ -159,15 +157,18 @@ class Stop(keras.callbacks.Callback):
             raise InterruptedError
 
 
-@pytest.mark.parametrize("before, after", [(1, 1), (7, 7), (1, 7)])
-def test_resumed_is_uninterrupted(tmp_path, before, after):
+@pytest.mark.parametrize(
+    "make, before, after",
+    [(classifier, 1, 1), (classifier, 7, 7), (classifier, 1, 7), (two_outputs, 1, 1)],
+)
+def test_resumed_is_uninterrupted(tmp_path, make, before, after):
     """To the bit, with these steps per execution; the last checkpoint is some steps old."""
 
     def three_epochs(folder, steps_per_execution, *callbacks):
         settings = {"epochs": 3, "callbacks": callbacks}
         settings["steps_per_execution"] = steps_per_execution
-        shuffled = lambda: dataset(X, Y).shuffle(7)  # noqa: E731
-        return train(classifier, shuffled, folder, validation=False, **settings)
+        data = KINDS["classifier" if make is classifier else "two outputs"][1]
+        return train(make, lambda: data.shuffle(7), folder, validation=False, **settings)
 
     whole = three_epochs(tmp_path / "whole", before)
     with pytest.raises(InterruptedError):
@@ -279,5 +280,5 @@ def test_a_script_on_two_devices_is_killed_and_resumed(tmp_path, workers):
         np.testing.assert_array_equal(mine, other)
         # float32 sums in another order, which Adam amplifies where gradients are small
         np.testing.assert_allclose(mine, single, atol=2e-2)
-    accuracies = [history(folder)[-1]["val_accuracy"] for folder in (whole, one)]
+    accuracies = [history(folder)[-1]["val_digit_accuracy"] for folder in (whole, one)]
     np.testing.assert_allclose(*accuracies, atol=0.01)

@@ -70,8 +70,8 @@ def sgd(
 class RateFactors:
     """Mixin for optimizers: the learning rate of each variable is multiplied by a factor.
 
-    It must come before the class of the optimizer. The factor multiplies the learning rate of the update
-    and of weight decay: factors of gradients would do nothing under Adam.
+    It must come before the class of the optimizer. The factor applies to the update and to weight
+    decay; a factor of the gradients would do nothing under Adam.
 
     Args:
         rate_factors: list of factors, in the order of the variables that the optimizer is built

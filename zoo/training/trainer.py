@@ -2,6 +2,7 @@
 
 import keras
 import tensorflow as tf
+from keras.src.backend import compute_output_spec
 from keras.src.backend.tensorflow.trainer import reduce_per_replica
 
 from zoo.data.worker_batches import WorkerBatches
@@ -258,16 +259,16 @@ class Trainer(keras.Model):
         return super()._aggregate_additional_loss(loss) / self._num_parts
 
     def _build_metrics(self, batches):
-        """Builds the metrics, which Keras does in the first step only."""
-        if self._compile_metrics is None or self._compile_metrics.built:
+        """Builds losses and metrics, which Keras does in the first step only."""
+        if all(part is None or part.built for part in (self._compile_loss, self._compile_metrics)):
             return
         batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
         first = batches.element_spec
         first = first[0] if isinstance(first[0], tuple) else first
-        inputs, labels, _ = keras.tree.map_structure(
-            lambda spec: tf.zeros([size or 2 for size in spec.shape], spec.dtype), _checked(first)
+        batch = keras.tree.map_structure(
+            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), first
         )
-        self._compile_metrics.build(labels, self(inputs, training=False))
+        compute_output_spec(self.test_step, batch)
 
     def _update_metrics(self, batch, outputs):
         _, labels, weights = batch
