@@ -258,7 +258,7 @@ def test_a_class_of_unreadable_images_is_named(folder):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A data set as TFDS prepares one, its images of two sizes."""
+    """A data set as TFDS prepares one, in two files, its images of two sizes."""
     import tensorflow_datasets as tfds
 
     class TwoColours(tfds.core.GeneratorBasedBuilder):
@@ -274,23 +274,24 @@ def prepared(tmp_path_factory):
             )
 
         def _split_generators(self, manager):
-            return {"train": self._generate_examples(12), "test": self._generate_examples(4)}
+            return {"train": self._generate_examples(40), "test": self._generate_examples(4)}
 
         def _generate_examples(self, count):
             for index in range(count):
                 pixels = np.zeros((12 + 4 * (index % 2), 12, 3), np.uint8)
-                pixels[..., 0] = 250 * (index % 2)
+                pixels[..., 0], pixels[..., 1] = 250 * (index % 2), index
                 yield index, {"image": pixels, "label": index % 2}
 
     folder = tmp_path_factory.mktemp("tfds")
-    TwoColours(data_dir=folder).download_and_prepare()
+    two_files = tfds.download.DownloadConfig(num_shards=2)
+    TwoColours(data_dir=folder).download_and_prepare(download_config=two_files)
     return folder
 
 
 def test_prepared_tfds_data(prepared):
     data = tfds_images("two_colours", prepared, (8, 8))
     assert data.class_names == ["black", "red"]
-    assert (len(data.train), len(data.test), data.input_shape) == (12, 4, (8, 8, 3))
+    assert (len(data.train), len(data.test), data.input_shape) == (40, 4, (8, 8, 3))
     red = data.train.pixels[..., 0].mean(axis=(1, 2)) > 100
     np.testing.assert_array_equal(red, data.train.labels == 1)
 

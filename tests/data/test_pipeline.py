@@ -186,6 +186,21 @@ def test_images_that_cannot_be_read_have_no_weight(folder, capsys):
     assert "10.jpg cannot be read" in message and message in capsys.readouterr().out
 
 
+def test_an_unreadable_image_gives_no_label_to_those_it_is_mixed_with(folder):
+    """The batch is one group; one of its images, of class b, cannot be read."""
+    data = image_folder(folder, (8, 8), streamed=True)
+    mixup = Augmentation(mixup_alpha=1.0, cutmix_alpha=0.0)
+    batches = pipeline.training_batches(data.train, 2, 16, mixup).whole()
+    [before] = batches.take(1).as_numpy_iterator()
+    for path in folder.rglob("b/*.jpg"):
+        if path.stem < "09":
+            path.write_bytes(b"oops")
+    [after] = batches.take(1).as_numpy_iterator()
+    assert (after[2] == 0).any()
+    np.testing.assert_allclose(after[1][:, 0], before[1][:, 0], atol=1e-6)
+    assert (after[1][:, 1] < before[1][:, 1] - 0.01).any()
+
+
 def test_a_folder_of_unreadable_images_ends_training(folder):
     data = image_folder(folder, (8, 8), streamed=True)
     for path in folder.rglob("*.jpg"):

@@ -256,6 +256,9 @@ def test_weights_can_be_taken_from_a_checkpoint(whole, tmp_path):
             np.testing.assert_array_equal(mine, theirs)
     with pytest.raises(CheckpointError, match=r"weights-00000-.*\[5, 6\], not float32 \[5, 7\]"):
         load_weights(make_trainer(width=7).model, path)
+    model.layers[0].trainable = False
+    with pytest.raises(CheckpointError, match="averages of 6 weights, .* 4 trainable"):
+        load_weights(model, path)
     with pytest.raises(CheckpointError, match="cannot be used"):
         load_weights(model, tmp_path)
 

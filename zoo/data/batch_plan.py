@@ -15,7 +15,7 @@ from zoo.errors import UserError
 class Plan(NamedTuple):
     """The parts of the schedule that are the same in every epoch.
 
-    A bucket holds the pairs that are padded to the same length. A place is a number from 0 to n:
+    A bucket holds the pairs that are padded to the same length. A place is a number below n:
     shorter buckets come first; within a bucket, each epoch has the pairs in another order.
 
     Fields:

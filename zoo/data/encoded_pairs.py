@@ -5,7 +5,6 @@ Axes: B rows of a batch, S source positions, T target positions, n pairs.
 
 import itertools
 import json
-import os
 import pathlib
 import shutil
 
@@ -15,6 +14,7 @@ from tqdm import tqdm
 
 from zoo.errors import DataError
 from zoo.text import PAD_ID
+from zoo.training.whole_file import whole
 from zoo.translator import SPECIAL_TOKENS
 
 _BLOCK = 2000  # pairs to encode per call
@@ -117,21 +117,25 @@ def encode_pairs(
         DataError: if there are no pairs, or all are too long.
     """
     path = pathlib.Path(folder) / name
-    partial = path.with_name(f"partial.{name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    lengths = []
-    skipped, first = 0, [] if special.first is None else [special.first]
+    with whole(path) as partial:
+        partial.mkdir()
+        _encode(pairs, (source_tokenizer, target_tokenizer), partial, max_length, name, special)
+        shutil.rmtree(path, ignore_errors=True)
+    return EncodedPairs(path, special)
+
+
+def _encode(pairs, tokenizers, folder, max_length, name, special):
+    """Writes the files of `encode_pairs` to an empty folder."""
+    pairs, lengths, skipped = iter(pairs), [], 0
+    first = [] if special.first is None else [special.first]
     with (
-        _IdWriter(partial, "source") as sources,
-        _IdWriter(partial, "target") as targets,
+        _IdWriter(folder, "source") as sources,
+        _IdWriter(folder, "target") as targets,
         tqdm(desc=f"encoding {name}", unit="pair", leave=False, disable=None) as progress,
     ):
-        pairs = iter(pairs)
         while block := list(itertools.islice(pairs, _BLOCK)):
             source_ids, target_ids = (
-                tokenizer.encode(list(texts))
-                for tokenizer, texts in zip((source_tokenizer, target_tokenizer), zip(*block))
+                tokenizer.encode(list(texts)) for tokenizer, texts in zip(tokenizers, zip(*block))
             )
             fitting = [
                 ([*source, special.end], [*first, *target])
@@ -143,17 +147,13 @@ def encode_pairs(
             lengths.append(np.maximum(source_lengths, target_lengths + 1))
             skipped += len(block) - len(fitting)
             progress.update(len(block))
-    counts = {"skipped": skipped, "num_tokens": targets.size + targets.count}
-    (partial / "counts.json").write_text(json.dumps(counts))
     if not sources.count:
-        shutil.rmtree(partial)
         reason = f"all {skipped:,} exceed {max_length} tokens" if skipped else "it is empty"
         raise DataError(f"The {name} split has no sentence pairs: {reason}.")
+    counts = {"skipped": skipped, "num_tokens": targets.size + targets.count}
+    (folder / "counts.json").write_text(json.dumps(counts))
     for file, array in zip(("longest_first", "length_counts"), by_length(np.concatenate(lengths))):
-        np.save(partial / f"{file}.npy", array)
-    shutil.rmtree(path, ignore_errors=True)
-    os.replace(partial, path)
-    return EncodedPairs(path, special)
+        np.save(folder / f"{file}.npy", array)
 
 
 class _IdWriter:

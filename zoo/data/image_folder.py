@@ -50,15 +50,15 @@ def image_folder(
                 f"{folder / 'train'} and {test_folder} must have the same classes. "
                 f"Classes in only one of them: {', '.join(sorted(set(test) ^ set(names)))}."
             )
-    read = preprocessing or images.resizing(image_size, 3)
+    preprocessing = preprocessing or images.resizing(image_size, 3)
     train, test = (_with_labels(part, names) for part in (train, test))
     chosen = images.drawn(train[1], train_examples, seed)
     train = [train[0][index] for index in chosen], train[1][chosen]
-    if streamed or not images.fit_in_memory(len(train[1]) + len(test[1]), read):
-        sets = [_stream(*part, read) for part in (train, test)]
+    if streamed or not images.fit_in_memory(len(train[1]) + len(test[1]), preprocessing):
+        sets = [_stream(*part, preprocessing) for part in (train, test)]
         return images.ImageDataset(*sets, names)
     skipped = []
-    sets = [_decode(*part, names, read, skipped) for part in (train, test)]
+    sets = [_decode(*part, names, preprocessing, skipped) for part in (train, test)]
     return images.ImageDataset(*sets, names, tuple(skipped))
 
 

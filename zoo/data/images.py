@@ -16,8 +16,8 @@ from zoo.errors import DataError
 
 DIGITS = [str(number) for number in range(10)]  # class names
 _MEMORY_LIMIT = 2**29  # bytes of images that are decoded once, at the start
-_STATISTICS = 10_000, 1_000  # images that mean and deviation are of: in memory, read from files
-_MOST_SKIPPED = 10  # images that may be unreadable, or a tenth of all
+_STATISTICS = 10_000, 1_000  # images to compute mean and deviation of: in memory, from files
+_MOST_SKIPPED = 10  # unreadable images that are tolerated, or a tenth of all
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class StreamedImages:
         return self.preprocessing.fit(decoded(image))
 
     def sample(self, count):
-        """Returns up to `count` of evenly spaced images, uint8 [count, H, W, C], and their labels.
+        """Returns up to `count` evenly spaced images, uint8 [count, H, W, C], and their labels.
 
         Those that cannot be read are left out.
         """
@@ -106,7 +106,7 @@ class StreamedImages:
         return np.stack(pixels) if pixels else np.zeros((0, *self.image_shape), np.uint8), labels
 
     def decoded(self, numbers):
-        """`tf.data.Dataset` of numbers -> one of (number, resized pixels, label), if readable."""
+        """Maps a data set of numbers to (number, resized pixels, label) of the readable images."""
 
         def decode(number):
             image, label = self.read(number)
@@ -115,7 +115,7 @@ class StreamedImages:
         return numbers.map(decode, tf.data.AUTOTUNE).ignore_errors()
 
     def skip(self, numbers):
-        """Notes that the images of these numbers, int [any], cannot be read; see `check`."""
+        """Records that the images of these numbers, int [any], cannot be read; see `check`."""
         for number in map(int, numbers):
             if number not in self.skipped:
                 self.skipped[number] = f"{self.name(number)} cannot be read as an image."
@@ -202,7 +202,7 @@ def digits(seed=0, preprocessing=None, train_examples=None):
 
 
 def drawn(labels, count, seed):
-    """The indices, in order, of `count` examples, in which each class has its share; None: all."""
+    """The sorted indices of `count` examples, stratified by class; of all if it is None."""
     labels = np.asarray(labels)
     if count is None:
         return np.arange(len(labels))

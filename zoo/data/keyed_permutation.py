@@ -11,7 +11,7 @@ ROUNDS = 6
 
 
 def permuted(numbers, sizes, keys):
-    """Permutes each number among the numbers from 0 to its size.
+    """Permutes each number among the numbers below its size.
 
     Args:
         numbers: int64 [n], each at least 0 and less than its size.

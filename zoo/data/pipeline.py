@@ -1,4 +1,4 @@
-"""Input pipeline for images: each row of a batch is a pure function of the seed and its place.
+"""Input pipeline for images: each row of a batch is a pure function of seed, step and number.
 
 Axes: B rows of a batch, b rows that a worker computes, H image height, W image width, C channels,
 K classes.
@@ -101,7 +101,7 @@ def training_batches(
         chosen = tf.data.Dataset.counter(first_step // steps).flat_map(epoch_of)
         crop = None if min_crop_area is None else crop
         batches = _read(images, chosen, rows.numbers, crop).map(batch, tf.data.AUTOTUNE)
-        return of_each_replica(_weighted(batches, rows), rows).prefetch(2)
+        return of_each_replica(batches, rows).prefetch(2)
 
     return WorkerBatches(parts)
 
@@ -129,7 +129,7 @@ def test_batches(images, num_classes, batch_size):
 
         chosen = tf.data.Dataset.range(steps).map(numbers)
         batches = _read(images, chosen, rows.numbers).map(batch, tf.data.AUTOTUNE)
-        return of_each_replica(_weighted(batches, rows), rows).prefetch(2)
+        return of_each_replica(batches, rows).prefetch(2)
 
     return WorkerBatches(parts, steps)
 
@@ -137,20 +137,6 @@ def test_batches(images, num_classes, batch_size):
 def _apart(batch_size, repeats):
     """A place in the order of an epoch for each row, so that the repeats of an image are apart."""
     return np.concatenate([np.arange(turn, batch_size, repeats) for turn in range(repeats)])
-
-
-def _weighted(batches, rows):
-    """Rows that are repeated for want of others get weight 0."""
-
-    def weighted(*batch):
-        parts = batch if isinstance(batch[0], tuple) else (batch,)
-        parts = [
-            (pixels, labels, weights * rows.weights[:, index])
-            for index, (pixels, labels, weights) in enumerate(parts)
-        ]
-        return parts[0] if len(parts) == 1 else tuple(parts)
-
-    return batches.map(weighted)
 
 
 def _read(images, chosen, rows, crop=None):
@@ -164,13 +150,13 @@ def _read(images, chosen, rows, crop=None):
 
     Returns:
         Data set of (the first of `chosen`, uint8 [b, H, W, C], labels int32 [b], float32 [b]: 1, or
-        0 if an image cannot be read).
+        0 if an image cannot be read; it is then black, and its label is -1).
     """
     read = images.reader()
     if isinstance(images, Images) and crop is None:
-        everything = tf.ones(len(rows))
+        readable = tf.ones(len(rows))
         return chosen.map(
-            lambda first, numbers: (first, *read(numbers), everything), tf.data.AUTOTUNE
+            lambda first, numbers: (first, *read(numbers), readable), tf.data.AUTOTUNE
         )
 
     def batch(first, numbers):
@@ -191,7 +177,7 @@ def _read(images, chosen, rows, crop=None):
 
 
 def _whole(images, numbers, places, pixels, labels):
-    """Fills the rows whose images could not be read with black images, and counts them."""
+    """Fills the rows whose images could not be read, and counts them; see `_read`."""
     size = tf.shape(numbers, tf.int64)
     readable = tf.scatter_nd(places[:, None], tf.ones_like(places, tf.float32), size)
     missing = tf.boolean_mask(numbers, readable == 0.0)
@@ -207,4 +193,5 @@ def _whole(images, numbers, places, pixels, labels):
 
     pixels = tf.cond(tf.size(missing) > 0, filled, lambda: pixels)
     pixels = tf.ensure_shape(pixels, (None, *images.image_shape))
-    return pixels, tf.scatter_nd(places[:, None], labels, size), readable
+    # -1 is no class: mixed into another image, it does not change the share of any
+    return pixels, tf.scatter_nd(places[:, None], labels + 1, size) - 1, readable

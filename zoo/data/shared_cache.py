@@ -1,4 +1,4 @@
-"""Folders that take long to make: made once for each settings, and shared by all runs."""
+"""A cache of folders that take long to make, shared by all runs."""
 
 import contextlib
 import hashlib
@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import zlib
 
-from zoo.training.whole_file import PARTIAL, WriteError, whole
+from zoo.training.whole_file import WriteError, whole
 
 _CONTENT = "content.json"  # the settings and what each file should be; written last
 _CHECKED = 2**20  # bytes at the beginning of each file
@@ -40,7 +40,6 @@ def cached_folder(root, settings, write):
     with _locked(path):
         if _is_complete(path, settings):
             return path, True
-        shutil.rmtree(path.with_name(PARTIAL + path.name), ignore_errors=True)
         with whole(path) as partial:
             partial.mkdir()
             write(partial)

@@ -63,14 +63,17 @@ def tfds_images(
         if None in shape:
             raise DataError(f"The images of {name} differ in size. Pass --image-size.")
         image_size = shape[:2]
-    read = preprocessing or images.resizing(image_size, shape[-1] or 3)
+    preprocessing = preprocessing or images.resizing(image_size, shape[-1] or 3)
     chosen = np.arange(splits["train"].num_examples)
     if train_examples is not None:
         chosen = images.drawn(_labels(builder, "train"), train_examples, seed)
     every = np.arange(splits[test].num_examples)
-    in_memory = not streamed and images.fit_in_memory(len(chosen) + len(every), read)
+    in_memory = not streamed and images.fit_in_memory(len(chosen) + len(every), preprocessing)
     part = _decode if in_memory else _stream
-    sets = [part(builder, "train", read, chosen), part(builder, test, read, every)]
+    sets = [
+        part(builder, split, preprocessing, numbers)
+        for split, numbers in (("train", chosen), (test, every))
+    ]
     return images.ImageDataset(*sets, _class_names(builder))
 
 
@@ -101,10 +104,17 @@ def _labels(builder, split):
     """The labels of a split, without decoding its images."""
     import tensorflow_datasets as tfds
 
-    skip = {"image": tfds.decode.SkipDecoding()}
-    examples = builder.as_dataset(split=split, shuffle_files=False, decoders=skip)
+    examples = _in_order(builder, split, decoders={"image": tfds.decode.SkipDecoding()})
     labels = examples.map(lambda example: example["label"]).batch(10_000)
     return np.concatenate(list(labels.as_numpy_iterator()))
+
+
+def _in_order(builder, split, **options):
+    """`tf.data.Dataset` of the examples of a split, in the order of its files."""
+    import tensorflow_datasets as tfds
+
+    in_turn = tfds.ReadConfig(interleave_cycle_length=1)
+    return builder.as_dataset(split=split, shuffle_files=False, read_config=in_turn, **options)
 
 
 def _stream(builder, split, preprocessing, chosen):
@@ -155,18 +165,18 @@ def _places(builder, paths, chosen):
     return np.array(places, np.int64)[chosen]
 
 
-def _decode(builder, split, read, chosen):
-    """Reads the examples of a split at these indices, which are in order."""
+def _decode(builder, split, preprocessing, chosen):
+    """`Images` of the examples of a split at these ascending indices."""
     is_chosen = np.zeros(builder.info.splits[split].num_examples, bool)
     is_chosen[chosen] = True
     is_chosen = tf.constant(is_chosen)
-    examples = builder.as_dataset(split=split, shuffle_files=False).enumerate()
+    examples = _in_order(builder, split).enumerate()
     examples = examples.filter(lambda index, _: is_chosen[index])
     examples = examples.map(
-        lambda _, example: (read.fit(example["image"]), example["label"]), tf.data.AUTOTUNE
+        lambda _, example: (preprocessing.fit(example["image"]), example["label"]), tf.data.AUTOTUNE
     )
     count = len(chosen)
-    pixels = np.empty((count, *read.image_size, read.channels), np.uint8)
+    pixels = np.empty((count, *preprocessing.image_size, preprocessing.channels), np.uint8)
     labels = np.empty(count, np.int32)
     label = f"reading {builder.name}/{split}"
     progress = tqdm(total=count, desc=label, unit="image", leave=False, disable=None)

@@ -42,25 +42,23 @@ class WorkerRows(NamedTuple):
     places: np.ndarray
     weights: np.ndarray
 
-    def split(self, *tensors):
+    def split(self, inputs, labels, weights):
         """Splits tensors of the computed rows, [c, ...], into the parts of the replicas.
 
         Returns:
-            Tuple of tensors [replicas, rows of a replica, ...]; with accumulation, a tuple of such
-            tuples.
+            (inputs, labels, weights) of tensors [replicas, rows of a replica, ...]; with
+            accumulation, a tuple of such tuples. Repeated rows have weight 0.
         """
+        tensors = inputs, labels, weights
         if np.array_equal(self.places.reshape(-1), np.arange(len(self.numbers))):
             # without a copy, as one device has all rows
             tensors = [self._reshaped(tensor) for tensor in tensors]
         else:
             tensors = [tf.gather(tensor, self.places) for tensor in tensors]
-        parts = [tuple(tensor[:, part] for tensor in tensors) for part in range(self.num_parts)]
-        return parts[0] if len(parts) == 1 else tuple(parts)
-
-    @property
-    def num_parts(self):
-        """Number of parts whose gradients are accumulated."""
-        return self.places.shape[1]
+        tensors[-1] *= self.weights
+        count = self.places.shape[1]
+        parts = [tuple(tensor[:, part] for tensor in tensors) for part in range(count)]
+        return parts[0] if count == 1 else tuple(parts)
 
     def _reshaped(self, tensor):
         return tf.reshape(tensor, tf.concat([self.places.shape, tf.shape(tensor)[1:]], axis=0))

@@ -11,7 +11,7 @@ import numpy as np
 from zoo.training import checkpoint_file as files
 from zoo.training import distribution, model_state, run_folder
 from zoo.training.checkpoint_file import CheckpointError
-from zoo.training.divergence import DivergedError, LossWatch, check_weights
+from zoo.training.divergence import DivergedError, check_loss, check_weights
 from zoo.training.interruption import Interruption
 from zoo.training.whole_file import remove_partial
 
@@ -68,7 +68,6 @@ class Checkpoint(keras.callbacks.Callback):
         self._saved = 0  # step of the last checkpoint
         self._best = None  # value of `monitor`
         self._metrics = None  # of the epoch that is resumed, until they are restored
-        self._losses = LossWatch()
         self._interruption = Interruption()
 
     def restore(self, model):
@@ -137,7 +136,7 @@ class Checkpoint(keras.callbacks.Callback):
             return
         self.step = step
         with self._explained():
-            self._losses.add(step, logs)
+            check_loss((logs or {}).get("loss", 0.0), step)
         save, stop = self._decide(step)
         # During validation the model may hold the averaged weights and validation metrics, so the
         # state from before validation is written.
@@ -174,6 +173,11 @@ class Checkpoint(keras.callbacks.Callback):
             raise CheckpointError(
                 f"{path} is from another run and cannot be used: {wrong}. Use the settings it was "
                 "written with, or start over with --overwrite."
+            )
+        if metadata["step"] % model.steps_per_execution:
+            raise CheckpointError(
+                f"{path} cannot be used: its {metadata['step']:,} steps are not a multiple of "
+                f"--steps-per-execution {model.steps_per_execution}."
             )
         model_state.set_state(model, state)
         self.step = self._saved = metadata["step"]
@@ -222,9 +226,8 @@ class Checkpoint(keras.callbacks.Callback):
             ) from None
 
     def _save(self, epochs_done, is_best=False):
-        """Writes a checkpoint; raises `DivergedError` if losses or weights are not finite."""
+        """Writes a checkpoint; raises `DivergedError` if weights are not finite."""
         with self._explained():
-            self._losses.check()
             weights = model_state.variables(self.model, (model_state.WEIGHTS,))
             check_weights(weights, self.step)
         metadata = {

@@ -106,12 +106,17 @@ def load_weights(model, path):
     state = read(path)[1]
     weights = {name: a for name, a in state.items() if name.startswith(model_state.WEIGHTS)}
     variables = model_state.variables(model, (model_state.WEIGHTS,))
+    averages = [array for name, array in state.items() if name.endswith("_average")]
     wrong = model_state.difference(variables, weights)
+    if averages and len(averages) != len(model.trainable_variables):
+        wrong = wrong or (
+            f"it has averages of {len(averages)} weights, and the model has "
+            f"{len(model.trainable_variables)} trainable ones; freeze the layers that were frozen"
+        )
     if wrong:
         raise CheckpointError(f"{path} cannot be used: {wrong}.")
     for name, variable in variables.items():
         variable.assign(weights[name])
-    averages = [array for name, array in state.items() if name.endswith("_average")]
     for variable, average in zip(model.trainable_variables, averages):
         variable.assign(average)
 

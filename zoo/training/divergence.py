@@ -4,41 +4,19 @@ import numpy as np
 
 from zoo.errors import UserError
 
-_STEPS_BETWEEN_CHECKS = 20  # reading a loss makes the program wait for the device
-
 
 class DivergedError(UserError):
     """A loss or weight is NaN or infinite; the message names the step."""
 
 
-class LossWatch:
-    """Finds the first step with a NaN or infinite loss, at most `_STEPS_BETWEEN_CHECKS` later."""
+def check_loss(loss, step):
+    """Checks the loss that `fit` logs for a step: once not finite, it stays so for an epoch.
 
-    def __init__(self):
-        self._losses = []
-
-    def add(self, step, logs):
-        """Records the loss that `fit` logs for a step, and calls `check` every few steps.
-
-        Raises:
-            DivergedError: see `check`.
-        """
-        if logs and "loss" in logs:
-            self._losses.append((step, logs["loss"]))
-        if len(self._losses) >= _STEPS_BETWEEN_CHECKS:
-            self.check()
-
-    def check(self):
-        """Checks all losses recorded since the last check.
-
-        Raises:
-            DivergedError: if a loss is not finite.
-        """
-        losses, self._losses = self._losses, []
-        for step, loss in losses:
-            # The logged loss is the mean since the epoch began: once not finite, it stays so.
-            if not np.isfinite(loss).all():
-                raise DivergedError(f"The loss of step {step:,} is {np.ravel(loss)[0]}")
+    Raises:
+        DivergedError: if it is not finite.
+    """
+    if not np.isfinite(loss).all():
+        raise DivergedError(f"The loss of step {step:,} is {np.ravel(loss)[0]}")
 
 
 def check_weights(weights, step):

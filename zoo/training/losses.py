@@ -96,17 +96,25 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 class ExampleLoss(keras.losses.Loss):
     """The sum over a batch of the mean loss of each example, times its weight.
 
+    Weights are of examples, [B], or have the shape of the losses.
+
     Args:
         loss: `keras.losses.Loss`, or function of (labels, outputs).
     """
 
     def __init__(self, loss):
-        super().__init__(name=getattr(loss, "name", None), reduction="sum")
+        super().__init__(name=getattr(loss, "name", None), reduction="none")
         self.loss = loss
 
     def call(self, y_true, y_pred):
-        losses = getattr(self.loss, "call", self.loss)(y_true, y_pred)
-        return losses / math.prod(losses.shape[1:])
+        return getattr(self.loss, "call", self.loss)(y_true, y_pred)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        losses = super().__call__(y_true, y_pred)
+        if sample_weight is not None:
+            shape = (*ops.shape(sample_weight), *(1 for _ in losses.shape))[: len(losses.shape)]
+            losses *= ops.cast(ops.reshape(sample_weight, shape), losses.dtype)
+        return ops.sum(losses) / ops.cast(math.prod(ops.shape(losses)[1:]), losses.dtype)
 
 
 def summed(losses):
@@ -116,5 +124,7 @@ def summed(losses):
 
 def is_summed(losses):
     """Whether all losses that a model is compiled with are sums."""
-    losses = keras.tree.flatten(losses)
-    return all(getattr(loss, "reduction", None) == "sum" for loss in losses)
+    return all(
+        isinstance(loss, ExampleLoss) or getattr(loss, "reduction", None) == "sum"
+        for loss in keras.tree.flatten(losses)
+    )

@@ -68,14 +68,14 @@ def sgd(
 
 
 class RateFactors:
-    """Gives each variable a learning rate of its own: a factor times that of the optimizer.
+    """Mixin for optimizers: the learning rate of each variable is multiplied by a factor.
 
-    List it before the class of an optimizer. The factor multiplies the learning rate of the update
-    and of weight decay: factors of gradients would do nothing under Adam.
+    It must come before the class of the optimizer. The factor applies to the update and to weight
+    decay; a factor of the gradients would do nothing under Adam.
 
     Args:
-        rate_factors: list of a factor for each variable, in the order in which the optimizer is
-            built for them.
+        rate_factors: list of factors, in the order of the variables that the optimizer is built
+            with.
         *args, **settings: of the optimizer.
     """
 

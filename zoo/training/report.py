@@ -22,10 +22,11 @@ def finish_classifier(run, classifier, data):
     print("Testing the model, saving it and drawing plots ...")
     classifier.save(run.path)
     logits, labels = _tested(classifier, data)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
     history = run.history()
     metrics = {
         "test_accuracy": float(np.mean(logits.argmax(axis=1) == labels)),
-        "test_loss": float(np.mean(_cross_entropy(logits, labels))),
+        "test_loss": float(np.mean(losses)),
         "train_loss": history["loss"][-1],
         "epochs": len(history["epoch"]),
         "images_per_second": float(np.median(history["images_per_second"])),
@@ -59,11 +60,6 @@ def _tested(classifier, data):
 
 def _skipped(images):
     return getattr(images, "skipped", {}).values()
-
-
-def _cross_entropy(logits, labels):
-    logits = tf.cast(logits, tf.float32)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits).numpy()
 
 
 def _draw_attention(classifier, images, path):

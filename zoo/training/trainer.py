@@ -2,11 +2,13 @@
 
 import keras
 import tensorflow as tf
+from keras.src.backend import compute_output_spec
 from keras.src.backend.tensorflow.trainer import reduce_per_replica
 
 from zoo.data.worker_batches import WorkerBatches
 from zoo.training import distribution
 from zoo.training.fine_tuning import merged_weights
+from zoo.training.losses import is_summed
 from zoo.training.model_state import random_states
 
 KERAS = "3.15."  # this module overrides private methods of this version
@@ -94,9 +96,8 @@ class Trainer(keras.Model):
         Raises:
             ValueError: if the loss has another reduction, or the optimizer accumulates gradients.
         """
-        for part in keras.tree.flatten(loss):
-            if getattr(part, "reduction", None) != "sum":
-                raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {part}.')
+        if not is_summed(loss):
+            raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {loss}.')
         if getattr(optimizer, "gradient_accumulation_steps", None):
             raise ValueError(
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
@@ -118,7 +119,7 @@ class Trainer(keras.Model):
         # `train_step` has already summed the gradients of all replicas.
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         inner._all_reduce_sum_gradients = list
-        # XLA compiles no variables of several devices, so their optimizer runs outside.
+        # XLA cannot compile variables on several devices, so their optimizer runs outside of it.
         self._jit_gradients = jit_compile and not one_device
         self._gradients_function = tf.function(
             self._forward_and_backward, jit_compile=self._jit_gradients, reduce_retracing=True
@@ -258,16 +259,16 @@ class Trainer(keras.Model):
         return super()._aggregate_additional_loss(loss) / self._num_parts
 
     def _build_metrics(self, batches):
-        """Builds the metrics, which Keras does in the first step only."""
-        if self._compile_metrics is None or self._compile_metrics.built:
+        """Builds losses and metrics, which Keras does in the first step only."""
+        if all(part is None or part.built for part in (self._compile_loss, self._compile_metrics)):
             return
         batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
         first = batches.element_spec
         first = first[0] if isinstance(first[0], tuple) else first
-        inputs, labels, _ = keras.tree.map_structure(
-            lambda spec: tf.zeros([size or 2 for size in spec.shape], spec.dtype), _checked(first)
+        batch = keras.tree.map_structure(
+            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), first
         )
-        self._compile_metrics.build(labels, self(inputs, training=False))
+        compute_output_spec(self.test_step, batch)
 
     def _update_metrics(self, batch, outputs):
         _, labels, weights = batch

@@ -29,6 +29,7 @@ def whole(path):
     partial = path.with_name(PARTIAL + path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove(partial)  # of a run that was killed
         yield partial
         for written in (partial, *partial.rglob("*")):
             _sync(written)

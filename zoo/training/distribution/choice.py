@@ -47,7 +47,8 @@ def choose(name="auto", devices=None):
     if name == "multiworker":
         return _multi_worker()
     if len(names) == 1:
-        print(f"Training on one device, {names[0]}. --devices 2 splits the CPU into two devices.")
+        advice = "" if "GPU" in names[0] else " --devices 2 splits the CPU into two devices."
+        print(f"Training on one device, {names[0]}.{advice}")
     return tf.distribute.MirroredStrategy(names)
 
 
