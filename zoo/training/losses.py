@@ -3,10 +3,13 @@
 Axes: B batch, T tokens, V vocabulary.
 """
 
-import math
-
 import keras
 from keras import ops
+from keras.src.losses.losses import LossFunctionWrapper
+
+from zoo.errors import UserError
+
+_MEANS = ("sum_over_batch_size", "mean")  # reductions
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -94,27 +97,68 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
 
 class ExampleLoss(keras.losses.Loss):
-    """The sum over a batch of the mean loss of each example, times its weight.
+    """The sum over a batch of the loss of each example times its weight, for several devices.
+
+    The loss of an example is the mean of its values, of its pixels or tokens for instance, or their
+    sum if `loss` has ``reduction="sum"``. As in Keras, a mask leaves values out of the mean, which
+    is then that of the values of a device.
 
     Args:
-        loss: `keras.losses.Loss`, or function of (labels, outputs).
+        loss: `keras.losses.Loss` with Keras's default reduction or "sum", or function of (labels,
+            outputs).
+
+    Raises:
+        UserError: if the loss has another reduction.
     """
 
     def __init__(self, loss):
-        super().__init__(name=getattr(loss, "name", None), reduction="sum")
+        if not isinstance(loss, keras.losses.Loss):
+            loss = LossFunctionWrapper(loss)
+        if loss.reduction not in (*_MEANS, "sum"):
+            raise UserError(
+                'A loss must have the reduction "sum_over_batch_size", the default, or "sum". '
+                f"Received: {loss.reduction!r}, of {loss.name}."
+            )
+        super().__init__(name=loss.name, reduction="sum", dtype=loss.dtype)
         self.loss = loss
 
-    def call(self, y_true, y_pred):
-        losses = getattr(self.loss, "call", self.loss)(y_true, y_pred)
-        return losses / math.prod(losses.shape[1:])
+    def __call__(self, y_true, y_pred, sample_weight):
+        mask = keras.src.backend.get_keras_mask(y_pred)
+        values = self.loss.call(
+            *keras.tree.map_structure(
+                lambda x: ops.convert_to_tensor(x, self.dtype), (y_true, y_pred)
+            )
+        )
+        values = ops.convert_to_tensor(values, self.dtype)
+        if mask is not None:
+            values *= ops.cast(mask, values.dtype)
+        if self.loss.reduction in _MEANS and len(values.shape):
+            count = ops.prod(ops.convert_to_tensor(ops.shape(values)[1:], "int32"))
+            share = 1.0 if mask is None else ops.mean(ops.cast(mask, values.dtype))
+            values = ops.divide_no_nan(values, ops.cast(count, values.dtype) * share)
+        weights = ops.cast(sample_weight, values.dtype)
+        while 0 < len(weights.shape) < len(values.shape):  # of examples: all of their values
+            weights = ops.expand_dims(weights, -1)
+        while len(weights.shape) > max(1, len(values.shape)):
+            weights = ops.squeeze(weights, -1)
+        return ops.sum(values * weights)
 
 
 def summed(losses):
     """The losses that a model is compiled with, as `ExampleLoss`: one, or one for each output."""
-    return keras.tree.map_structure(lambda loss: ExampleLoss(keras.losses.get(loss)), losses)
+    return keras.tree.map_structure(
+        lambda loss: None if loss is None else ExampleLoss(keras.losses.get(loss)), losses
+    )
 
 
 def is_summed(losses):
-    """Whether all losses that a model is compiled with are sums."""
-    losses = keras.tree.flatten(losses)
-    return all(getattr(loss, "reduction", None) == "sum" for loss in losses)
+    """Whether the losses that a model is compiled with are sums, instead of means.
+
+    Raises:
+        UserError: if some are sums and others are means.
+    """
+    losses = [loss for loss in keras.tree.flatten(losses) if loss is not None]
+    kinds = {getattr(loss, "reduction", None) == "sum" for loss in losses}
+    if len(kinds) > 1:
+        raise UserError('Either all losses of a model must have reduction="sum", or none.')
+    return kinds == {True}

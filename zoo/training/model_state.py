@@ -71,12 +71,8 @@ def read_metrics(model):
 def set_metrics(model, values):
     """Assigns what `read_metrics` returned, perhaps with another number of replicas.
 
-    The model must have one output, and its metrics must be `keras.metrics.Metric`s: Keras builds
-    metrics in the first step only, and resolves metric names with the first batch.
+    The metrics must be built, as `Trainer.fit` does.
     """
-    for metric in model.metrics:
-        if not getattr(metric, "built", True):
-            metric.build(np.zeros(1), np.zeros(1))
     strategy = model.distribute_strategy
     for variable, value in zip(model.metrics_variables, values, strict=True):
         parts, value = distribution.replica_values(strategy, variable), np.array(value)

@@ -1,6 +1,7 @@
 """One training run, from devices to report: what all recipes and users' own scripts share."""
 
 import contextlib
+import functools
 import sys
 
 from zoo.errors import DataError, UserError
@@ -108,9 +109,14 @@ class Run:
         from zoo.training.interruption import exit_on_sigterm
         from zoo.training.run_folder import RunFolder
 
+        unknown = [name for name in per_epoch if not name.endswith("_per_epoch")]
+        if unknown:
+            raise TypeError(f"Run.train has no argument {', '.join(unknown)}.")
         settings, steps = self.settings, _steps_per_epoch(batches, steps_per_epoch)
         with distribution.tell_failure():
             trainer, weigh = self._trainer(model, preprocess, compiled_with, steps)
+            if finish is None or self.strategy.num_replicas_in_sync > 1:
+                _check_saveable(model)
             folder = RunFolder(
                 settings.out or f"runs/{name}",
                 config or {"seed": settings.seed, "precision": settings.precision},
@@ -124,7 +130,7 @@ class Run:
                 print(f"This run is already finished: {folder.path}")
                 return None
             if validation_data is not None:
-                validation_data = weigh(validation_data)
+                validation_data = weigh(_with_an_end(validation_data), "validation_data")
             callbacks = callbacks(folder.path) if callable(callbacks) else callbacks
             fit = {"epochs": epochs, "validation_data": validation_data, "callbacks": callbacks}
             checkpoint = self._fit(trainer, folder, batches, weigh, steps, fit, per_epoch)
@@ -140,19 +146,20 @@ class Run:
         from zoo.training.losses import is_summed, summed
         from zoo.training.trainer import Trainer
 
-        compiled_with = compiled_with or _compiled_with(model)
+        weigh, is_mean = _unchanged, False
+        if compiled_with is None:
+            compiled_with, is_mean = _compiled_with(model), not is_summed(model.loss)
+            weigh = functools.partial(_weighted, is_mean=is_mean)
+            compiled_with["loss"] = summed(model.loss)
         if steps % compiled_with.get("steps_per_execution", 1):
             raise UserError(
                 f"--steps-per-execution must divide the {steps:,} steps of an epoch. Received: "
                 f"{compiled_with['steps_per_execution']}."
             )
-        is_mean = not is_summed(compiled_with["loss"])
-        if is_mean:
-            compiled_with = {**compiled_with, "loss": summed(compiled_with["loss"])}
         with self.scope():
             trainer = Trainer(model, preprocess, loss_is_mean_of_rows=is_mean)
             trainer.compile(**compiled_with)
-        return trainer, _averaged if is_mean else _unchanged
+        return trainer, weigh
 
     def _fit(self, trainer, folder, batches, weigh, steps, settings, per_epoch):
         import keras
@@ -174,7 +181,7 @@ class Run:
         batches = batches(done) if is_pure else batches.repeat().skip(done)
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
             trainer.fit(
-                weigh(batches),
+                weigh(batches, "batches"),
                 # no epoch, if it has stopped: then `fit` only replaces the weights by their average
                 epochs=checkpoint.epoch if stopped else settings["epochs"],
                 initial_epoch=checkpoint.epoch,
@@ -187,24 +194,53 @@ class Run:
         return checkpoint
 
 
+_OWN = ("train_step", "test_step", "compute_loss", "compute_metrics")  # not used by `Trainer`
+
+
 def _compiled_with(model):
     """What a model is compiled with, as arguments of `Trainer.compile`."""
+    import keras
+
     if not model.compiled:
         raise ValueError(f"The model {model.name} must be compiled: call model.compile(...).")
+    own = [name for name in _OWN if getattr(type(model), name) is not getattr(keras.Model, name)]
+    if own:
+        raise UserError(
+            f"{type(model).__name__} has its own {', '.join(own)}, which would not be used: "
+            "zoo.training.trainer.Trainer has its own steps. Pass a loss to compile, or call "
+            "add_loss in the model."
+        )
     metrics = model._compile_metrics
     return {
         "optimizer": model.optimizer,
         "loss": model.loss,
-        "loss_weights": model._compile_loss._user_loss_weights,
+        "loss_weights": model._compile_loss and model._compile_loss._user_loss_weights,
         "metrics": (metrics and metrics._user_metrics) or (),
         "weighted_metrics": (metrics and metrics._user_weighted_metrics) or (),
         "steps_per_execution": model.steps_per_execution,
     }
 
 
+def _check_saveable(model):
+    """Checks before training what else would fail at its end."""
+    import keras
+
+    try:
+        keras.saving.serialize_keras_object(model)
+    except NotImplementedError:
+        raise UserError(
+            f"{type(model).__name__} cannot be saved: it, or a layer in it, needs a get_config "
+            "method that returns the arguments of its constructor."
+        ) from None
+
+
 def _steps_per_epoch(batches, steps):
     """The given number of steps, or that of a data set with an end."""
+    if not callable(batches):
+        _check_data_set(batches, "batches")
     steps = steps or (-1 if callable(batches) else int(batches.cardinality()))
+    if steps == 0:
+        raise DataError("batches is an empty data set.")
     if steps < 1:
         raise DataError(
             "The number of batches is not known. Pass steps_per_epoch, or a tf.data.Dataset with a "
@@ -213,18 +249,58 @@ def _steps_per_epoch(batches, steps):
     return steps
 
 
-def _unchanged(batches):
+def _with_an_end(batches):
+    """Checks validation data."""
+    from zoo.data.worker_batches import WorkerBatches
+
+    if isinstance(batches, WorkerBatches):
+        return batches
+    _check_data_set(batches, "validation_data")
+    if batches.cardinality() < 1:
+        raise DataError(
+            "validation_data must have a known number of batches, at least one: see take and "
+            "tf.data.experimental.assert_cardinality."
+        )
     return batches
 
 
-def _averaged(batches):
-    """Divides the weights of examples, 1 by default, by their number in the batch."""
+def _check_data_set(batches, name):
     import tensorflow as tf
+
+    if not isinstance(batches, tf.data.Dataset):
+        raise DataError(
+            f"{name} must be a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((inputs,"
+            f" labels)).batch(32). Received: {type(batches).__name__}."
+        )
+
+
+def _unchanged(batches, name):
+    return batches
+
+
+def _weighted(batches, name, is_mean):
+    """Batches with weights, 1 by default; for a mean, divided by the number of rows."""
+    import tensorflow as tf
+
+    from zoo.data.worker_batches import WorkerBatches
+
+    if isinstance(batches, WorkerBatches) and not is_mean:
+        return batches
+    _check_data_set(batches, name)
+    element = batches.element_spec
+    if not isinstance(element, tuple) or len(element) not in (2, 3):
+        raise DataError(
+            f"{name} must give (inputs, labels) or (inputs, labels, weights). Received: {element}"
+        )
+    if len(element) == 3 and not isinstance(element[2], tf.TensorSpec):
+        raise DataError(
+            f"The weights of {name} must be one tensor, for all outputs. Received: {element[2]}"
+        )
 
     def weighted(inputs, labels, weights=None):
         count = tf.shape(tf.nest.flatten(inputs)[0])[:1]
         weights = tf.ones(count) if weights is None else tf.cast(weights, tf.float32)
-        return inputs, labels, weights / tf.cast(count[0], tf.float32)
+        return inputs, labels, weights / tf.cast(count[0], tf.float32) if is_mean else weights
 
     return batches.map(weighted, tf.data.AUTOTUNE)
 

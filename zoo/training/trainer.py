@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import reduce_per_replica
 
-from zoo.data.worker_batches import WorkerBatches
+from zoo.data.worker_batches import WorkerBatches, parts_of
 from zoo.training import distribution
 from zoo.training.fine_tuning import merged_weights
 from zoo.training.model_state import random_states
@@ -41,7 +41,10 @@ class Trainer(keras.Model):
             raise RuntimeError(f"Trainer needs Keras {KERAS}*. Installed: {keras.__version__}.")
         super().__init__(dtype=model.dtype_policy, **kwargs)
         if not model.built:
-            raise ValueError(f"The model {model.name} must be built before it is trained.")
+            raise ValueError(
+                f"The model {model.name} must be built before it is trained: begin it with "
+                "keras.Input, or call it once, on some inputs, before it is compiled."
+            )
         if model.distribute_strategy is not self.distribute_strategy:
             raise ValueError(
                 f"The model {model.name} was created under another strategy than its Trainer."
@@ -60,7 +63,7 @@ class Trainer(keras.Model):
         if self._distribute_strategy is None and not has_lora:
             return self.model
         copy = keras.saving.deserialize_keras_object(
-            keras.saving.serialize_keras_object(self.model),
+            _without_lora(keras.saving.serialize_keras_object(self.model)),
             safe_mode=False,  # lambda functions are the model's own
         )
         copy.set_weights(merged_weights(self.model))
@@ -95,7 +98,7 @@ class Trainer(keras.Model):
             ValueError: if the loss has another reduction, or the optimizer accumulates gradients.
         """
         for part in keras.tree.flatten(loss):
-            if getattr(part, "reduction", None) != "sum":
+            if part is not None and getattr(part, "reduction", None) != "sum":
                 raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {part}.')
         if getattr(optimizer, "gradient_accumulation_steps", None):
             raise ValueError(
@@ -210,7 +213,7 @@ class Trainer(keras.Model):
 
     def train_step(self, data):
         replicas = self.distribute_strategy.num_replicas_in_sync
-        batches = data if isinstance(data[0], tuple) else (data,)
+        batches = parts_of(data)
         self._num_parts = len(batches)
         gradients_of = self._forward_and_backward
         if self._jit_gradients or self._num_parts > 1:
@@ -258,16 +261,21 @@ class Trainer(keras.Model):
         return super()._aggregate_additional_loss(loss) / self._num_parts
 
     def _build_metrics(self, batches):
-        """Builds the metrics, which Keras does in the first step only."""
-        if self._compile_metrics is None or self._compile_metrics.built:
-            return
+        """Creates the variables of metrics and losses, which Keras does in the first step only."""
         batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
-        first = batches.element_spec
-        first = first[0] if isinstance(first[0], tuple) else first
-        inputs, labels, _ = keras.tree.map_structure(
-            lambda spec: tf.zeros([size or 2 for size in spec.shape], spec.dtype), _checked(first)
+        first = keras.tree.map_structure(
+            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name),
+            _checked(parts_of(batches.element_spec)[0]),
         )
-        self._compile_metrics.build(labels, self(inputs, training=False))
+
+        def step(inputs, labels, weights):
+            outputs = self(inputs, training=False)
+            for compiled in (self._compile_metrics, self._compile_loss):
+                if compiled is not None:
+                    compiled(labels, outputs, weights)
+
+        # symbolically: to compute it would change random states
+        keras.src.backend.compute_output_spec(step, *first)
 
     def _update_metrics(self, batch, outputs):
         _, labels, weights = batch
@@ -303,6 +311,18 @@ class Trainer(keras.Model):
 def num_batches(batches):
     """Returns the number of batches of finite `WorkerBatches` or of a `tf.data.Dataset`."""
     return batches.num_batches if isinstance(batches, WorkerBatches) else len(batches)
+
+
+_LORA = ("lora_rank", "lora_alpha")
+
+
+def _without_lora(config):
+    """The same configuration of a model, in whose layers LoRA is not enabled."""
+    if isinstance(config, dict):
+        return {k: _without_lora(v) for k, v in config.items() if k not in _LORA}
+    if isinstance(config, (list, tuple)):
+        return type(config)(map(_without_lora, config))
+    return config
 
 
 def _sum(first, second):

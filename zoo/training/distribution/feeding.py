@@ -51,7 +51,7 @@ def _split(element, replicas):
 
     Pads the batch with repeated rows of weight 0, so that each replica gets at least one row.
     """
-    if isinstance(element[0], tuple):
+    if isinstance(element[-1], tuple):
         return tuple(_split(batch, replicas) for batch in element)
     inputs, labels, weights = element
     rows = tf.shape(weights)[0]

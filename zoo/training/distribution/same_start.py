@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
+from zoo.data.worker_batches import parts_of
 from zoo.errors import UserError
 from zoo.training.distribution.workers import num_workers, sum_over_workers, worker_index
 
@@ -45,9 +46,8 @@ def digests(step, weights, batch):
 
     The arguments are those of `check_same_start`.
     """
-    batches = batch if isinstance(batch[0], tuple) else (batch,)
     inputs, labels, sample_weights = (
-        [np.asarray(array) for array in tf.nest.flatten(part)] for part in zip(*batches)
+        [np.asarray(array) for array in tf.nest.flatten(part)] for part in zip(*parts_of(batch))
     )
     shapes = [array.shape for array in (*inputs, *labels, *sample_weights)]
     tokens = [a for a in inputs if a.dtype.kind in "iu" and a.dtype != np.uint8]  # uint8: pixels
