@@ -251,6 +251,67 @@ def test_resumed_is_uninterrupted(tmp_path, steps_per_execution):
     assert ended[0] == ended[1]
 
 
+class Decay(keras.callbacks.Callback):
+    """Counts batches, and changes the learning rate in each."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        rate = float(self.model.optimizer.learning_rate)
+        self.model.optimizer.learning_rate = 0.98 * rate + 1e-5 * self.count
+
+
+CALLBACKS = {
+    "decay": Decay,
+    "a schedule": lambda: keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.9 * rate),
+    "plateau": lambda: keras.callbacks.ReduceLROnPlateau(patience=2, factor=0.5, min_delta=0.5),
+    "early stopping": lambda: keras.callbacks.EarlyStopping(patience=3, min_delta=0.5),
+}
+
+
+class StopAt(keras.callbacks.Callback):
+    def __init__(self, *steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) in self.steps:
+            raise InterruptedError
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_callbacks_are_resumed(name, tmp_path):
+    """Between epochs and within one: what they count goes on."""
+
+    def five_epochs(folder, *stops):
+        callbacks = [CALLBACKS[name](), *stops]
+        return train(classifier, dataset(X, Y), folder, epochs=5, callbacks=callbacks)
+
+    whole = five_epochs(tmp_path / "whole")
+    for step in (12, 21):
+        with pytest.raises(InterruptedError):
+            five_epochs(tmp_path / "part", StopAt(step))
+    part = five_epochs(tmp_path / "part")
+    for mine, other in zip(part.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    ended = [history(tmp_path / name) for name in ("part", "whole")]
+    assert ended[0] == ended[1]
+    assert len(ended[0]) == (4 if name == "early stopping" else 5)
+
+
+def test_a_run_that_a_callback_has_stopped_stays_stopped(tmp_path, monkeypatch):
+    """It was interrupted after training, while its files were written."""
+    stop = keras.callbacks.EarlyStopping(patience=1, min_delta=9)
+    with monkeypatch.context() as broken, pytest.raises(RuntimeError):
+        broken.setattr(keras.Model, "save", lambda *_: (_ for _ in ()).throw(RuntimeError))
+        train(classifier, dataset(X, Y), tmp_path / "run", epochs=5, callbacks=[stop])
+    train(classifier, dataset(X, Y), tmp_path / "run", epochs=5, callbacks=[stop])
+    assert len(history(tmp_path / "run")) == 2
+
+
 class StopInTheEnd(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         if epoch == 2:

@@ -168,15 +168,16 @@ class Run:
         from zoo.training.callbacks import EarlyStopping, standard_callbacks
 
         checkpoint = self.settings.checkpoint(folder.path, steps)
-        done = checkpoint.restore(trainer)
+        callbacks = list(settings["callbacks"])
+        done = checkpoint.restore(trainer, callbacks)
         standard = standard_callbacks(folder.path, steps, done, self.is_chief, **per_epoch)
         if getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer).use_ema:
             # validation uses the averaged weights
             standard.insert(0, keras.callbacks.SwapEMAWeights())
-        stopped = any(
-            isinstance(callback, EarlyStopping) and callback.has_stopped(checkpoint.epoch)
-            for callback in settings["callbacks"]
-        )
+        early = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
+        stopped = checkpoint.stopped
+        if early:  # with a patience that may have changed
+            stopped = any(callback.has_stopped(checkpoint.epoch) for callback in early)
         is_pure = callable(batches)  # a data set may shuffle
         batches = batches(done) if is_pure else batches.repeat().skip(done)
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
@@ -187,7 +188,7 @@ class Run:
                 initial_epoch=checkpoint.epoch,
                 steps_per_epoch=steps,
                 validation_data=settings["validation_data"],
-                callbacks=[*standard, *settings["callbacks"], checkpoint],
+                callbacks=[*standard, *callbacks, checkpoint],
                 is_pure=is_pure,
                 verbose=1 if sys.stdout.isatty() else 2,
             )
