@@ -50,7 +50,11 @@ class Run:
         """The context in which the model is created and compiled."""
         from zoo.training import distribution
 
-        with distribution.exit_if_a_worker_is_lost(self.strategy), self.strategy.scope():
+        with (
+            distribution.tell_failure(),
+            distribution.exit_if_a_worker_is_lost(self.strategy),
+            self.strategy.scope(),
+        ):
             yield
 
     def train(

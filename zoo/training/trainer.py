@@ -149,7 +149,7 @@ class Trainer(keras.Model):
         if verbose and replicas > 1:
             print(f"Training on {replicas} devices, {replicas // workers} per worker")
         if workers > 1:
-            self._check_same_start(batches, is_pure)
+            self._check_same_start(batches, is_pure, settings.get("steps_per_epoch"))
         with strategy.scope():
             self._build_metrics(batches)
         if validation_data is not None:
@@ -238,13 +238,14 @@ class Trainer(keras.Model):
         self._update_metrics(data, outputs)
         return self._logs(loss * self.distribute_strategy.num_replicas_in_sync, data)
 
-    def _check_same_start(self, batches, is_pure):
+    def _check_same_start(self, batches, is_pure, steps_per_epoch):
         batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
         distribution.check_same_start(
             self.distribute_strategy,
             self.optimizer.iterations.numpy(),
             [weight.numpy() for weight in self.trainable_variables],
             next(iter(batches)) if is_pure else ([], [], []),
+            steps_per_epoch,
         )
 
     def _forward_and_backward(self, inputs, labels, weights):
