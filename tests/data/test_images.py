@@ -202,6 +202,16 @@ def test_class_names_are_known_before_images_are_read(folder, prepared):
     assert tfds_classes("two_colours", prepared) == ["black", "red"]
 
 
+def test_hidden_files_are_no_images_and_links_to_missing_files_are_named(folder):
+    red = folder / "train" / "red"
+    (red / "._0.png").write_bytes(b"of macOS")
+    (red / "link.png").symlink_to(red / "missing.png")
+    data = image_folder(folder, (8, 8))
+    assert len(data.train) + len(data.test) == 20
+    [line] = data.skipped
+    assert line == f"There is no image {red / 'link.png'}."
+
+
 def test_an_unreadable_image_is_skipped_and_named(folder):
     (folder / "train" / "red" / "0.png").write_bytes(b"oops")
     data = image_folder(folder, (8, 8))

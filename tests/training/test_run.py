@@ -98,19 +98,87 @@ def shortened(*sequences):
 
 
 ITEMS = np.random.default_rng(1).integers(0, 3, (ROWS, 6))
+
+
+def distance(labels, outputs):
+    """A loss of one's own, of outputs [B, 1]; Keras gives them and labels [B] the same rank."""
+    return keras.ops.mean(keras.ops.square(labels - outputs), axis=-1)
+
+
+def of_a_number(loss):
+    def make(**settings):
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1, "sigmoid")])
+        model.compile("sgd", loss, metrics=["mae"], **settings)
+        return model
+
+    return make
+
+
+def tokens(**settings):
+    """A label for each token, and a mask."""
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((None,), dtype="int32")])
+    model.add(layers.Embedding(4, 5, mask_zero=True))
+    model.add(layers.LSTM(5, return_sequences=True))
+    model.add(layers.Dense(4, "softmax"))
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"], **settings)
+    return model
+
+
+def pairs(**settings):
+    """Inputs in a tuple; two losses, of which one is None."""
+    inputs = [keras.Input((6,)), keras.Input((6,))]
+    x = keras.layers.Concatenate()(inputs)
+    model = keras.Model(inputs, [keras.layers.Dense(3)(x), keras.layers.Dense(2)(x)])
+    model.compile("sgd", ["mse", None], **settings)
+    return model
+
+
+def added_loss(**settings):
+    layer = keras.layers.Dense(3, activity_regularizer="l2")
+    model = keras.Sequential([keras.Input((6,)), layer])
+    model.compile("sgd", **settings)
+    return model
+
+
+TOKENS = np.random.default_rng(1).integers(1, 4, (ROWS, 5))
+TOKENS[::3, 3:] = 0
+PIXELS = np.random.default_rng(2).random((ROWS, 5))
 KINDS = {
+    "a function": (of_a_number(distance), dataset(X, X[:, 0])),
+    "a loss by name": (of_a_number("binary_crossentropy"), dataset(X, Y > 1)),
+    "a sum": (
+        of_a_number(keras.losses.BinaryCrossentropy(reduction="sum")),
+        dataset(X, Y > 1),
+    ),
+    "tokens": (tokens, dataset(TOKENS, TOKENS)),
+    "weights of tokens": (tokens, dataset(TOKENS, TOKENS, PIXELS)),
+    "a tuple of inputs": (pairs, dataset((X, X), (X[:, :3], X[:, :2]))),
+    "an added loss": (added_loss, dataset(X, Y)),
     "classifier": (classifier, dataset(X, Y)),
     "weights of examples": (classifier, dataset(X, Y, np.linspace(0.5, 2, ROWS))),
     "two outputs": (two_outputs, dataset({"a": X}, {"kind": Y, "size": X[:, :2]})),
     "an unused variable": (unused, dataset(X, Y)),
     "sequences": (tagger, dataset(ITEMS, ITEMS).map(shortened)),
     "weights of items": (tagger, dataset(ITEMS, ITEMS, 0.5 + ITEMS / 2).map(shortened)),
+    "rows without weight": (unused, dataset(X, Y, np.arange(ROWS) % 3)),
 }
 
 
-def train(make, data, folder, seed=3, epochs=2, callbacks=(), validation=True, **settings):
+def train(
+    make,
+    data,
+    folder,
+    seed=3,
+    epochs=2,
+    callbacks=(),
+    validation=True,
+    run_settings=None,
+    **settings,
+):
     keras.backend.clear_session()
-    run = zoo.training.Run(out=str(folder), seed=seed, resume=folder.exists(), checkpoint_steps=3)
+    run_settings = {"seed": seed, "checkpoint_steps": 3, **(run_settings or {})}
+    run = zoo.training.Run(out=str(folder), resume=folder.exists(), **run_settings)
     data = data() if callable(data) else data  # a shuffle takes the seed of the run
     with run.scope():
         model = make(**settings)
@@ -145,16 +213,74 @@ def test_on_one_device_it_is_fit_of_keras(kind, tmp_path):
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["val_loss"] == rows[-1]["val_loss"]
     loaded = keras.saving.load_model(
-        tmp_path / "run" / "model.keras", safe_mode=False, custom_objects={"Unused": Unused}
+        tmp_path / "run" / "model.keras",
+        safe_mode=False,
+        custom_objects={"Unused": Unused, "distance": distance},
     )
     for mine, other in zip(found.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, other)
+
+
+SAME_ON_SEVERAL = set(KINDS) - {"classifier", "weights of examples", "tokens", "weights of tokens"}
+
+
+def train_kinds(folder, **devices):
+    """Those without dropout, batch normalization and masks, which differ between devices."""
+    for kind in sorted(SAME_ON_SEVERAL):
+        train(*KINDS[kind], pathlib.Path(folder) / kind, run_settings=devices)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 3])
+def test_on_several_devices_all_figures_are_those_of_one(devices, tmp_path):
+    """Of batches of 7 and 2 rows, with weights 0 too, which do not divide evenly."""
+    code = f"from tests.training.test_run import train_kinds as t; t({str(tmp_path)!r}, devices={devices})"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    for kind in SAME_ON_SEVERAL:
+        train(*KINDS[kind], tmp_path / "one" / kind)
+        rows = history(tmp_path / kind), history(tmp_path / "one" / kind)
+        for found, expected in zip(*rows, strict=True):
+            assert found == pytest.approx(expected, rel=1e-4), kind
 
 
 class Stop(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if int(self.model.optimizer.iterations) == 11:
             raise InterruptedError
+
+
+class Noise(keras.layers.Layer):
+    """Noise in inference, too."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.seed = keras.random.SeedGenerator(5)
+
+    def call(self, x):
+        return x + keras.random.normal(keras.ops.shape(x), seed=self.seed)
+
+
+def noisy():
+    x = keras.Input((6,))
+    y = Noise()(x)
+    outputs = {name: keras.layers.Dense(3, "sigmoid", name=name)(y) for name in ("a", "b")}
+    model = keras.Model(x, outputs)
+    metrics = {"a": [keras.metrics.AUC(multi_label=True, num_labels=3)], "b": ["mae"]}
+    model.compile("sgd", {"a": "binary_crossentropy", "b": "mse"}, metrics=metrics)
+    return model
+
+
+def test_metrics_of_all_kinds_and_noise_in_inference_are_resumed(tmp_path):
+    """To the bit, within an epoch; Keras makes such metrics and losses in the first step."""
+    labels = np.eye(3)[Y]
+    data = dataset(X, {"a": labels, "b": labels})
+    whole = train(noisy, data, tmp_path / "whole", validation=False)
+    with pytest.raises(InterruptedError):
+        train(noisy, data, tmp_path / "part", callbacks=[Stop()], validation=False)
+    part = train(noisy, data, tmp_path / "part", validation=False)
+    for mine, other in zip(part.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    assert history(tmp_path / "part") == history(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -178,6 +304,67 @@ def test_resumed_is_uninterrupted(tmp_path, make, before, after):
         np.testing.assert_array_equal(mine, other)
     ended = [history(tmp_path / name) for name in ("part", "whole")]
     assert ended[0] == ended[1]
+
+
+class Decay(keras.callbacks.Callback):
+    """Counts batches, and changes the learning rate in each."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        rate = float(self.model.optimizer.learning_rate)
+        self.model.optimizer.learning_rate = 0.98 * rate + 1e-5 * self.count
+
+
+CALLBACKS = {
+    "decay": Decay,
+    "a schedule": lambda: keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.9 * rate),
+    "plateau": lambda: keras.callbacks.ReduceLROnPlateau(patience=2, factor=0.5, min_delta=0.5),
+    "early stopping": lambda: keras.callbacks.EarlyStopping(patience=3, min_delta=0.5),
+}
+
+
+class StopAt(keras.callbacks.Callback):
+    def __init__(self, *steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) in self.steps:
+            raise InterruptedError
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_callbacks_are_resumed(name, tmp_path):
+    """Between epochs and within one: what they count goes on."""
+
+    def five_epochs(folder, *stops):
+        callbacks = [CALLBACKS[name](), *stops]
+        return train(classifier, dataset(X, Y), folder, epochs=5, callbacks=callbacks)
+
+    whole = five_epochs(tmp_path / "whole")
+    for step in (12, 21):
+        with pytest.raises(InterruptedError):
+            five_epochs(tmp_path / "part", StopAt(step))
+    part = five_epochs(tmp_path / "part")
+    for mine, other in zip(part.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    ended = [history(tmp_path / name) for name in ("part", "whole")]
+    assert ended[0] == ended[1]
+    assert len(ended[0]) == (4 if name == "early stopping" else 5)
+
+
+def test_a_run_that_a_callback_has_stopped_stays_stopped(tmp_path, monkeypatch):
+    """It was interrupted after training, while its files were written."""
+    stop = keras.callbacks.EarlyStopping(patience=1, min_delta=9)
+    with monkeypatch.context() as broken, pytest.raises(RuntimeError):
+        broken.setattr(keras.Model, "save", lambda *_: (_ for _ in ()).throw(RuntimeError))
+        train(classifier, dataset(X, Y), tmp_path / "run", epochs=5, callbacks=[stop])
+    train(classifier, dataset(X, Y), tmp_path / "run", epochs=5, callbacks=[stop])
+    assert len(history(tmp_path / "run")) == 2
 
 
 class StopInTheEnd(keras.callbacks.Callback):
@@ -226,6 +413,77 @@ def test_what_cannot_be_trained(tmp_path):
     train(classifier, dataset(X, Y), tmp_path / "run", epochs=1)
     with pytest.raises(RunFolderError, match="seed: 3, now 4"):
         train(classifier, dataset(X, Y), tmp_path / "run", seed=4)
+
+
+class Misfit(keras.Model):
+    def __init__(self, size):
+        super().__init__()
+        self.dense = keras.layers.Dense(size)
+        self.dense.build((None, 6))
+        self.built = True
+
+    def call(self, x):
+        return self.dense(x)
+
+
+class OwnLoss(Unused):
+    def compute_loss(self, *args, **kwargs):
+        return 0.0
+
+
+def compiled(model, loss="mse"):
+    model.compile("sgd", loss)
+    return model
+
+
+MEAN, SUM, NONE = (keras.losses.MeanSquaredError(reduction=kind) for kind in ("mean", "sum", None))
+TWO = {"kind": MEAN, "size": SUM}
+
+
+@pytest.mark.parametrize(
+    ("make", "data", "message"),
+    [
+        (classifier, (X, Y), "batches must be a tf.data.Dataset, .* Received: tuple"),
+        (classifier, dataset(X, Y).take(0), "empty"),
+        (classifier, dataset(X), "must give .inputs, labels. or .inputs, labels, weights"),
+        (two_outputs, dataset(X, Y, {"kind": Y, "size": Y}), "must be one tensor, for all outputs"),
+        (lambda: compiled(OwnLoss()), dataset(X, Y), "OwnLoss has its own compute_loss, which"),
+        (lambda: compiled(Misfit(3)), dataset(X, Y), "Misfit cannot be saved: .* get_config"),
+        (lambda: compiled(Unused(), TWO), dataset(X, Y), "All losses of a model must have"),
+        (
+            lambda: compiled(Unused(), NONE),
+            dataset(X, Y),
+            "All losses .* Received: None",
+        ),
+    ],
+)
+def test_data_and_models_that_cannot_be_used(make, data, message, tmp_path):
+    """They are named before the first step."""
+    with pytest.raises(UserError, match=message):
+        train(make, data, tmp_path / "run", validation=False)
+    assert not list((tmp_path / "run").glob("checkpoints/epoch_*"))
+
+
+def test_validation_data_and_arguments_that_cannot_be_used(tmp_path):
+    run = zoo.training.Run(out=str(tmp_path / "run"))
+    for data in ((X, Y), dataset(X, Y).repeat(), dataset(X, Y).filter(lambda x, y: True)):
+        with pytest.raises(DataError, match="validation_data must"):
+            run.train(classifier(), dataset(X, Y), epochs=1, validation_data=data)
+        run.settings = run.settings.__class__(out=run.settings.out, overwrite=True)
+    with pytest.raises(TypeError, match="no argument class_weight"):
+        run.train(classifier(), dataset(X, Y), epochs=1, class_weight={0: 1.0})
+
+
+def test_a_model_with_lora_is_saved_without_it(tmp_path):
+    def make():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
+        model.layers[0].enable_lora(2)
+        return compiled(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    trained = train(make, dataset(X, Y), tmp_path / "run")
+    loaded = keras.saving.load_model(tmp_path / "run" / "model.keras")
+    assert len(loaded.weights) == 2
+    np.testing.assert_allclose(loaded(X), trained(X), rtol=1e-4, atol=1e-5)
 
 
 def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):

@@ -45,6 +45,11 @@ def test_the_same_start_passes(compare):
     compare((step, weights, (batch, batch)), (step, weights, (batch, batch)))
 
 
+def test_other_numbers_of_batches_are_named(compare):
+    with pytest.raises(UserError, match="differ in the number of steps of an epoch"):
+        compare((*start(), 7), (*start(), 8))
+
+
 def test_pixels_that_are_rounded_differently_pass(compare):
     step, weights, (inputs, labels, shares) = start()
     for pixels in (inputs["pixels"] + 1e-6, tf.zeros(inputs["pixels"].shape, tf.float64)):
@@ -132,6 +137,30 @@ def test_errors_of_other_workers_are_named(left, reason, said):
     error = tf.errors.UnavailableError(None, None, ABORTED.format(reason))
     advice = "The last checkpoint is epoch_1. Start all workers again with --resume"
     assert left(error).startswith(f"error: {said}\n{advice}")
+
+
+def bad_data(number):
+    raise OSError("7.jpg is bad")
+
+
+@tf.function
+def first_of(batches):
+    return next(iter(batches))
+
+
+@pytest.mark.parametrize("read", [first_of, lambda batches: next(iter(batches))])
+@pytest.mark.parametrize(
+    "function, reason",
+    [
+        (lambda number: tf.numpy_function(bad_data, [number], tf.int64), "OSError: 7.jpg is bad"),
+        (lambda number: tf.io.read_file("/none"), "/none; No such file or directory"),
+    ],
+)
+def test_the_reason_of_an_error_of_tensorflow_is_told(read, function, reason):
+    with pytest.raises(tf.errors.OpError) as error:
+        read(tf.data.Dataset.range(3).map(function))
+    told = failures._reason(str(error.value))
+    assert reason in told and "Traceback" not in told and "stack traces" not in told
 
 
 def test_own_errors_are_raised(monkeypatch):

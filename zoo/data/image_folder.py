@@ -86,7 +86,7 @@ def _files_by_class(folder):
             os.path.join(parent, name)
             for parent, _, names in os.walk(entry)
             for name in names
-            if name.lower().endswith(SUFFIXES)
+            if name.lower().endswith(SUFFIXES) and not name.startswith(".")
         )
         if not files:
             raise DataError(
@@ -148,6 +148,6 @@ def _decode(paths, labels, names, preprocessing, skipped):
 def _reason(path, preprocessing):
     try:
         preprocessing.read(path)
-    except ImageError as error:
+    except (ImageError, FileNotFoundError) as error:  # a link to a missing file
         return str(error)
     return f"{path} cannot be read as an image."

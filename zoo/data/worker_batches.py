@@ -24,6 +24,12 @@ class WorkerBatches(NamedTuple):
         return self.parts(tf.distribute.InputContext())
 
 
+def parts_of(batch):
+    """The batches of an update: those whose gradients are accumulated, or the batch itself."""
+    # Inputs and labels may be tuples, too, but weights are not.
+    return batch if isinstance(batch[-1], tuple) else (batch,)
+
+
 class WorkerRows(NamedTuple):
     """The rows of a batch that a worker computes, and where they go.
 

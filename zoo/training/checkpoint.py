@@ -29,7 +29,8 @@ class Checkpoint(keras.callbacks.Callback):
     support several workers.
 
     This callback must be the last in the list: the other callbacks have then written their files
-    before the checkpoint marks an epoch as done.
+    before the checkpoint marks an epoch as done. The numbers, texts and None among the attributes
+    of the callbacks passed to `restore` are saved, too, and so is whether training has stopped.
 
     Args:
         folder: run directory; checkpoints are written to its subfolder ``checkpoints``.
@@ -44,6 +45,7 @@ class Checkpoint(keras.callbacks.Callback):
     Attributes:
         step: number of steps done.
         epoch: number of epochs done, the `initial_epoch` of `fit`.
+        stopped: whether a callback had stopped training.
     """
 
     def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3, monitor="val_loss"):
@@ -65,20 +67,28 @@ class Checkpoint(keras.callbacks.Callback):
         self.keep = keep
         self.monitor = monitor
         self.step = self.epoch = 0
+        self.stopped = False
         self._saved = 0  # step of the last checkpoint
         self._best = None  # value of `monitor`
         self._metrics = None  # of the epoch that is resumed, until they are restored
+        self._callbacks, self._begun = [], []  # and their states when training began
+        self._states, self._rates = [], []  # to restore
         self._interruption = Interruption()
 
-    def restore(self, model):
+    def restore(self, model, callbacks=()):
         """Restores a compiled model from the newest usable checkpoint; returns `step`.
 
         Prints a line for each checkpoint that cannot be used.
+
+        Args:
+            model: compiled `zoo.training.trainer.Trainer`.
+            callbacks: list of callbacks whose state is saved, and restored when training begins.
 
         Raises:
             CheckpointError: if no checkpoint is usable and at least one is from another run.
         """
         model.optimizer.build(model.trainable_variables)
+        self._callbacks = list(callbacks)
         strategy = model.distribute_strategy
         self._is_chief = distribution.is_chief(strategy)
         self._agreement = distribution.Agreement(strategy)
@@ -116,6 +126,8 @@ class Checkpoint(keras.callbacks.Callback):
     # --- callback methods ------------------------------------------------------------------------
 
     def on_train_begin(self, logs=None):
+        self._begun = [_state(callback) for callback in self._callbacks]
+        self._restore_callbacks()
         self._interruption.watch()
         self._due = time.monotonic() + 60 * self.minutes
 
@@ -132,6 +144,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         step = self.epoch * self.steps_per_epoch + batch + 1
+        if step == self.step:  # the last of the skipped ones, which callbacks have met again
+            self._restore_callbacks()
         if step <= self.step:
             return
         self.step = step
@@ -183,6 +197,17 @@ class Checkpoint(keras.callbacks.Callback):
         self.step = self._saved = metadata["step"]
         self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]
         self._best = metadata.get(self.monitor)
+        self.stopped = metadata.get("stopped", False)
+        self._states = metadata.get("callbacks", [])
+        # callbacks may change them in the steps that are skipped
+        rates = [v for v in model.optimizer.variables if v.name == "learning_rate"]
+        self._rates = [(v, v.numpy()) for v in rates]
+
+    def _restore_callbacks(self):
+        for callback, state in zip(self._callbacks, self._states):
+            vars(callback).update(state)
+        for variable, rate in self._rates:
+            variable.assign(rate)
 
     def _skip(self, done):
         """Makes `fit` count the first `done` steps of this epoch without running them.
@@ -236,6 +261,12 @@ class Checkpoint(keras.callbacks.Callback):
             "steps_per_epoch": self.steps_per_epoch,
             "metrics": model_state.read_metrics(self.model),
             self.monitor: self._best,
+            "stopped": bool(self.model.stop_training),
+            "callbacks": [
+                # Settings, which do not change, may be others when the run is resumed.
+                {k: v for k, v in _state(callback).items() if k not in begun or v != begun[k]}
+                for callback, begun in zip(self._callbacks, self._begun)
+            ],
         }
         if self._is_chief:
             variables = model_state.variables(self.model)
@@ -266,3 +297,10 @@ class Checkpoint(keras.callbacks.Callback):
             print(f"\nInterrupted: step {self.step:,} is saved. Run the same command to resume.")
         self._agreement.any_worker(0, True)  # a barrier: no worker exits before the chief has saved
         self._interruption.exit()
+
+
+def _state(callback):
+    """The attributes of a callback that are numbers, texts or None, as JSON can hold them."""
+    found = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(callback).items()}
+    found.pop("min_delta", None)  # a setting: Keras changes its sign in the first epoch of a `fit`
+    return {k: v for k, v in found.items() if isinstance(v, (int, float, str, type(None)))}

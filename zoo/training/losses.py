@@ -3,10 +3,11 @@
 Axes: B batch, T tokens, V vocabulary.
 """
 
-import math
-
 import keras
 from keras import ops
+from keras.src.losses.losses import LossFunctionWrapper
+
+from zoo.errors import UserError
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -94,37 +95,57 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
 
 class ExampleLoss(keras.losses.Loss):
-    """The sum over a batch of the mean loss of each example, times its weight.
+    """A loss whose weights may be those of examples, [B], where it has more dimensions.
 
-    Weights are of examples, [B], or have the shape of the losses.
+    Keras accepts such weights for losses [B] only.
 
     Args:
         loss: `keras.losses.Loss`, or function of (labels, outputs).
     """
 
     def __init__(self, loss):
-        super().__init__(name=getattr(loss, "name", None), reduction="none")
+        loss = loss if isinstance(loss, keras.losses.Loss) else LossFunctionWrapper(loss)
+        super().__init__(loss.name, loss.reduction, loss.dtype)
         self.loss = loss
 
+    def __call__(self, y_true, y_pred, sample_weight):
+        self.weights = sample_weight
+        return super().__call__(y_true, y_pred)
+
     def call(self, y_true, y_pred):
-        return getattr(self.loss, "call", self.loss)(y_true, y_pred)
+        values = self.loss.call(y_true, y_pred)
+        weights = ops.cast(self.weights, values.dtype)
+        while len(weights.shape) < len(values.shape):
+            weights = ops.expand_dims(weights, -1)
+        while len(weights.shape) > max(1, len(values.shape)):
+            weights = ops.squeeze(weights, -1)
+        return values * weights
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        losses = super().__call__(y_true, y_pred)
-        if sample_weight is not None:
-            shape = (*ops.shape(sample_weight), *(1 for _ in losses.shape))[: len(losses.shape)]
-            losses *= ops.cast(ops.reshape(sample_weight, shape), losses.dtype)
-        return ops.sum(losses) / ops.cast(math.prod(ops.shape(losses)[1:]), losses.dtype)
 
-
-def summed(losses):
-    """The losses that a model is compiled with, as `ExampleLoss`: one, or one for each output."""
-    return keras.tree.map_structure(lambda loss: ExampleLoss(keras.losses.get(loss)), losses)
+def weighted_by_example(losses):
+    """The losses that a model is compiled with, one or one for each output, as `ExampleLoss`."""
+    return keras.tree.map_structure(
+        lambda loss: None if loss is None else ExampleLoss(keras.losses.get(loss)), losses
+    )
 
 
 def is_summed(losses):
-    """Whether all losses that a model is compiled with are sums."""
-    return all(
-        isinstance(loss, ExampleLoss) or getattr(loss, "reduction", None) == "sum"
+    """Whether the losses that a model is compiled with are sums, instead of means.
+
+    Args:
+        losses: as in ``keras.Model.compile``: one, or one for each output.
+
+    Raises:
+        UserError: if one is neither, or if some are sums and others are means.
+    """
+    reductions = {
+        getattr(loss, "reduction", "sum_over_batch_size")
         for loss in keras.tree.flatten(losses)
-    )
+        if loss is not None
+    }
+    if not reductions <= {"sum"} and not reductions <= {"sum_over_batch_size", "mean"}:
+        raise UserError(
+            'All losses of a model must have Keras\'s default reduction, or all of them "sum". '
+            f"Received: {', '.join(sorted(map(repr, reductions)))}."
+        )
+    return reductions == {"sum"}

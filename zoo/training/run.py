@@ -49,7 +49,11 @@ class Run:
         """The context in which the model is created and compiled."""
         from zoo.training import distribution
 
-        with distribution.exit_if_a_worker_is_lost(self.strategy), self.strategy.scope():
+        with (
+            distribution.tell_failure(),
+            distribution.exit_if_a_worker_is_lost(self.strategy),
+            self.strategy.scope(),
+        ):
             yield
 
     def train(
@@ -108,9 +112,14 @@ class Run:
         from zoo.training.interruption import exit_on_sigterm
         from zoo.training.run_folder import RunFolder
 
+        unknown = [name for name in per_epoch if not name.endswith("_per_epoch")]
+        if unknown:
+            raise TypeError(f"Run.train has no argument {', '.join(unknown)}.")
         settings, steps = self.settings, _steps_per_epoch(batches, steps_per_epoch)
         with distribution.tell_failure():
             trainer, weigh = self._trainer(model, preprocess, compiled_with, steps)
+            if finish is None or self.strategy.num_replicas_in_sync > 1:
+                _check_saveable(model)
             folder = RunFolder(
                 settings.out or f"runs/{name}",
                 config or {"seed": settings.seed, "precision": settings.precision},
@@ -124,7 +133,7 @@ class Run:
                 print(f"This run is already finished: {folder.path}")
                 return None
             if validation_data is not None:
-                validation_data = weigh(validation_data)
+                validation_data = weigh(_with_an_end(validation_data), "validation_data")
             callbacks = callbacks(folder.path) if callable(callbacks) else callbacks
             fit = {"epochs": epochs, "validation_data": validation_data, "callbacks": callbacks}
             checkpoint = self._fit(trainer, folder, batches, weigh, steps, fit, per_epoch)
@@ -138,9 +147,9 @@ class Run:
 
     def _trainer(self, model, preprocess, compiled_with, steps):
         """A compiled `Trainer`, and a function that gives batches the weights that it needs."""
-        from zoo.training.losses import is_summed, summed
         from zoo.training.trainer import Trainer
 
+        own = compiled_with is None
         compiled_with = {"steps_per_execution": 1, **(compiled_with or _compiled_with(model))}
         several = max(compiled_with["steps_per_execution"], self.settings.steps_per_execution)
         if steps % several:
@@ -149,13 +158,10 @@ class Run:
                 f"{several}."
             )
         compiled_with["steps_per_execution"] = several
-        is_mean = not is_summed(compiled_with["loss"])
-        if is_mean:
-            compiled_with = {**compiled_with, "loss": summed(compiled_with["loss"])}
         with self.scope():
-            trainer = Trainer(model, preprocess, loss_is_mean_of_rows=is_mean)
+            trainer = Trainer(model, preprocess, counts_rows=own)
             trainer.compile(**compiled_with)
-        return trainer, _averaged if is_mean else _unchanged
+        return trainer, _with_row_counts if own else _unchanged
 
     def _fit(self, trainer, folder, batches, weigh, steps, settings, per_epoch):
         import keras
@@ -164,50 +170,80 @@ class Run:
         from zoo.training.callbacks import EarlyStopping, standard_callbacks
 
         checkpoint = self.settings.checkpoint(folder.path, steps)
-        done = checkpoint.restore(trainer)
+        callbacks = list(settings["callbacks"])
+        done = checkpoint.restore(trainer, callbacks)
         standard = standard_callbacks(folder.path, steps, done, self.is_chief, **per_epoch)
         if getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer).use_ema:
             # validation uses the averaged weights
             standard.insert(0, keras.callbacks.SwapEMAWeights())
-        stopped = any(
-            isinstance(callback, EarlyStopping) and callback.has_stopped(checkpoint.epoch)
-            for callback in settings["callbacks"]
-        )
+        early = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
+        stopped = checkpoint.stopped
+        if early:  # with a patience that may have changed
+            stopped = any(callback.has_stopped(checkpoint.epoch) for callback in early)
         is_pure = callable(batches)  # a data set may shuffle
         batches = batches(done) if is_pure else batches.repeat().skip(done)
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
             trainer.fit(
-                weigh(batches),
+                weigh(batches, "batches"),
                 # no epoch, if it has stopped: then `fit` only replaces the weights by their average
                 epochs=checkpoint.epoch if stopped else settings["epochs"],
                 initial_epoch=checkpoint.epoch,
                 steps_per_epoch=steps,
                 validation_data=settings["validation_data"],
-                callbacks=[*standard, *settings["callbacks"], checkpoint],
+                callbacks=[*standard, *callbacks, checkpoint],
                 is_pure=is_pure,
                 verbose=1 if sys.stdout.isatty() else 2,
             )
         return checkpoint
 
 
+_OWN = ("train_step", "test_step", "compute_loss", "compute_metrics")  # not used by `Trainer`
+
+
 def _compiled_with(model):
     """What a model is compiled with, as arguments of `Trainer.compile`."""
+    import keras
+
     if not model.compiled:
         raise ValueError(f"The model {model.name} must be compiled: call model.compile(...).")
+    own = [name for name in _OWN if getattr(type(model), name) is not getattr(keras.Model, name)]
+    if own:
+        raise UserError(
+            f"{type(model).__name__} has its own {', '.join(own)}, which would not be used: "
+            "zoo.training.trainer.Trainer has its own steps. Pass a loss to compile, or call "
+            "add_loss in the model."
+        )
     metrics = model._compile_metrics
     return {
         "optimizer": model.optimizer,
         "loss": model.loss,
-        "loss_weights": model._compile_loss._user_loss_weights,
+        "loss_weights": model._compile_loss and model._compile_loss._user_loss_weights,
         "metrics": (metrics and metrics._user_metrics) or (),
         "weighted_metrics": (metrics and metrics._user_weighted_metrics) or (),
         "steps_per_execution": model.steps_per_execution,
     }
 
 
+def _check_saveable(model):
+    """Checks before training what else would fail at its end."""
+    import keras
+
+    try:
+        keras.saving.serialize_keras_object(model)
+    except NotImplementedError:
+        raise UserError(
+            f"{type(model).__name__} cannot be saved: it, or a layer in it, needs a get_config "
+            "method that returns the arguments of its constructor."
+        ) from None
+
+
 def _steps_per_epoch(batches, steps):
     """The given number of steps, or that of a data set with an end."""
+    if not callable(batches):
+        _check_data_set(batches, "batches")
     steps = steps or (-1 if callable(batches) else int(batches.cardinality()))
+    if steps == 0:
+        raise DataError("batches is an empty data set.")
     if steps < 1:
         raise DataError(
             "The number of batches is not known. Pass steps_per_epoch, or a tf.data.Dataset with a "
@@ -229,20 +265,55 @@ def _peak_memory():
     return ", ".join(f"{count / 1e9:.2f} GB ({name})" for name, count in used.items())
 
 
-def _unchanged(batches):
+def _with_an_end(batches):
+    """Checks validation data."""
+    from zoo.data.worker_batches import WorkerBatches
+
+    if isinstance(batches, WorkerBatches):
+        return batches
+    _check_data_set(batches, "validation_data")
+    if batches.cardinality() < 1:
+        raise DataError(
+            "validation_data must have a known number of batches, at least one: see take and "
+            "tf.data.experimental.assert_cardinality."
+        )
     return batches
 
 
-def _averaged(batches):
-    """Divides the weights of examples, 1 by default, by their number in the batch."""
+def _check_data_set(batches, name):
     import tensorflow as tf
 
-    def weighted(inputs, labels, weights=None):
-        count = tf.shape(tf.nest.flatten(inputs)[0])[:1]
-        weights = tf.ones(count) if weights is None else tf.cast(weights, tf.float32)
-        return inputs, labels, weights / tf.cast(count[0], tf.float32)
+    if not isinstance(batches, tf.data.Dataset):
+        raise DataError(
+            f"{name} must be a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((inputs,"
+            f" labels)).batch(32). Received: {type(batches).__name__}."
+        )
 
-    return batches.map(weighted, tf.data.AUTOTUNE)
+
+def _unchanged(batches, name):
+    return batches
+
+
+def _with_row_counts(batches, name):
+    """Batches with what the losses and metrics of Keras need on several devices."""
+    import tensorflow as tf
+
+    from zoo.data.worker_batches import WorkerBatches
+    from zoo.training.distribution import with_row_counts
+
+    if isinstance(batches, WorkerBatches):
+        return batches
+    _check_data_set(batches, name)
+    element = batches.element_spec
+    if not isinstance(element, tuple) or len(element) not in (2, 3):
+        raise DataError(
+            f"{name} must give (inputs, labels) or (inputs, labels, weights). Received: {element}"
+        )
+    if len(element) == 3 and not isinstance(element[2], tf.TensorSpec):
+        raise DataError(
+            f"The weights of {name} must be one tensor, for all outputs. Received: {element[2]}"
+        )
+    return batches.map(with_row_counts, tf.data.AUTOTUNE)
 
 
 def _save(folder, model):

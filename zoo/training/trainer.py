@@ -1,14 +1,16 @@
 """Training on one device, several devices or several machines, with the same results."""
 
+import functools
+
 import keras
 import tensorflow as tf
-from keras.src.backend import compute_output_spec
+from keras.src.backend import compute_output_spec, get_keras_mask, set_keras_mask
 from keras.src.backend.tensorflow.trainer import reduce_per_replica
 
-from zoo.data.worker_batches import WorkerBatches
+from zoo.data.worker_batches import WorkerBatches, parts_of
 from zoo.training import distribution
 from zoo.training.fine_tuning import merged_weights
-from zoo.training.losses import is_summed
+from zoo.training.losses import is_summed, weighted_by_example
 from zoo.training.model_state import random_states
 
 KERAS = "3.15."  # this module overrides private methods of this version
@@ -30,27 +32,31 @@ class Trainer(keras.Model):
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
         preprocess: function of the inputs of a batch that is computed on the device before the
             model, such as a normalisation; images then travel there as integers.
-        loss_is_mean_of_rows: whether the reported loss is the mean over the rows of all batches,
-            as in Keras, instead of the mean over the steps.
+        counts_rows: whether losses and metrics are as in Keras, such as the mean over the rows of
+            a batch, and the reported loss the mean over the rows of all batches. The weights of
+            batches must then be those of `zoo.training.distribution.with_row_counts`.
 
     Raises:
         ValueError: if the model is not built or was created under another strategy.
         RuntimeError: if the installed version of Keras is not supported.
     """
 
-    def __init__(self, model, preprocess=None, loss_is_mean_of_rows=False, **kwargs):
+    def __init__(self, model, preprocess=None, counts_rows=False, **kwargs):
         if not keras.__version__.startswith(KERAS):
             raise RuntimeError(f"Trainer needs Keras {KERAS}*. Installed: {keras.__version__}.")
         super().__init__(dtype=model.dtype_policy, **kwargs)
         if not model.built:
-            raise ValueError(f"The model {model.name} must be built before it is trained.")
+            raise ValueError(
+                f"The model {model.name} must be built before it is trained: begin it with "
+                "keras.Input, or call it once, on some inputs, before it is compiled."
+            )
         if model.distribute_strategy is not self.distribute_strategy:
             raise ValueError(
                 f"The model {model.name} was created under another strategy than its Trainer."
             )
         self.model = model
         self._num_parts = 1
-        self._loss_is_mean_of_rows = loss_is_mean_of_rows
+        self._counts_rows = counts_rows
         self.preprocess = preprocess
         self.built = True
         for variable in random_states(model):
@@ -62,7 +68,7 @@ class Trainer(keras.Model):
         if self._distribute_strategy is None and not has_lora:
             return self.model
         copy = keras.saving.deserialize_keras_object(
-            keras.saving.serialize_keras_object(self.model),
+            _without_lora(keras.saving.serialize_keras_object(self.model)),
             safe_mode=False,  # lambda functions are the model's own
         )
         copy.set_weights(merged_weights(self.model))
@@ -86,7 +92,8 @@ class Trainer(keras.Model):
 
         Args:
             optimizer: `keras.optimizers.Optimizer`.
-            loss: `keras.losses.Loss` with ``reduction="sum"``, or one for each output, as in Keras.
+            loss: `keras.losses.Loss` with ``reduction="sum"``, or one for each output, as in Keras;
+                if rows are counted, with Keras's default reduction or all with "sum".
             weighted_metrics, metrics, loss_weights: as in Keras.
             jit_compile: whether to compile with XLA: on one device the whole step, on several the
                 forward and backward pass. "auto" compiles on GPUs only.
@@ -96,8 +103,10 @@ class Trainer(keras.Model):
         Raises:
             ValueError: if the loss has another reduction, or the optimizer accumulates gradients.
         """
-        if not is_summed(loss):
+        self._losses_are_means = not is_summed(loss)
+        if self._losses_are_means and not self._counts_rows:
             raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {loss}.')
+        loss = weighted_by_example(loss) if self._counts_rows else loss
         if getattr(optimizer, "gradient_accumulation_steps", None):
             raise ValueError(
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
@@ -147,7 +156,7 @@ class Trainer(keras.Model):
         if verbose and replicas > 1:
             print(f"Training on {replicas} devices, {replicas // workers} per worker")
         if workers > 1:
-            self._check_same_start(batches, is_pure)
+            self._check_same_start(batches, is_pure, settings.get("steps_per_epoch"))
         with strategy.scope():
             self._build_metrics(batches)
         if validation_data is not None:
@@ -211,7 +220,7 @@ class Trainer(keras.Model):
 
     def train_step(self, data):
         replicas = self.distribute_strategy.num_replicas_in_sync
-        batches = data if isinstance(data[0], tuple) else (data,)
+        batches = parts_of(data)
         self._num_parts = len(batches)
         gradients_of = self._forward_and_backward
         if self._jit_gradients or self._num_parts > 1:
@@ -232,27 +241,42 @@ class Trainer(keras.Model):
     def test_step(self, data):
         inputs, labels, weights = _checked(data)
         outputs = self(inputs, training=False)
+        weights = self._weights_of_losses(weights)
         loss = self.compute_loss(inputs, labels, outputs, weights, training=False)
         self._update_metrics(data, outputs)
         return self._logs(loss * self.distribute_strategy.num_replicas_in_sync, data)
 
-    def _check_same_start(self, batches, is_pure):
+    def _check_same_start(self, batches, is_pure, steps_per_epoch):
         batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
         distribution.check_same_start(
             self.distribute_strategy,
             self.optimizer.iterations.numpy(),
             [weight.numpy() for weight in self.trainable_variables],
             next(iter(batches)) if is_pure else ([], [], []),
+            steps_per_epoch,
         )
 
     def _forward_and_backward(self, inputs, labels, weights):
         with tf.GradientTape() as tape:
             outputs = self(inputs, training=True)
+            weights = self._weights_of_losses(weights)
             loss = self.compute_loss(inputs, labels, outputs, weights, training=True)
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, self.trainable_variables)
         # Embedding gradients are `IndexedSlices` with repeated rows; conversion sums them.
         return loss, outputs, [g if g is None else tf.convert_to_tensor(g) for g in gradients]
+
+    def _weights_of_losses(self, weights):
+        """Weights with which the losses of all devices add up to that of the whole batch."""
+        if not isinstance(weights, dict):
+            return weights
+        factor = weights["real"]
+        if self._losses_are_means:
+            # Keras divides by the rows of this device, repeated ones too, and by the devices.
+            rows = tf.shape(factor)[0] * self.distribute_strategy.num_replicas_in_sync
+            factor *= tf.cast(rows, tf.float32) / weights["rows"]
+        weights = weights["weights"]
+        return weights * tf.reshape(factor, [-1] + [1] * (len(weights.shape) - 1))
 
     def _aggregate_additional_loss(self, loss):
         # An update has one regularization, whatever the number of batches it accumulates.
@@ -263,31 +287,33 @@ class Trainer(keras.Model):
         if all(part is None or part.built for part in (self._compile_loss, self._compile_metrics)):
             return
         batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
-        first = batches.element_spec
-        first = first[0] if isinstance(first[0], tuple) else first
-        batch = keras.tree.map_structure(
-            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), first
+        first = keras.tree.map_structure(
+            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name),
+            parts_of(batches.element_spec)[0],
         )
-        compute_output_spec(self.test_step, batch)
+        # symbolically: to compute a step would change random states
+        compute_output_spec(self.test_step, first)
 
     def _update_metrics(self, batch, outputs):
         _, labels, weights = batch
         if self._compile_metrics is None:
             return
-        if self._loss_is_mean_of_rows:  # the weights of rows were divided by the number of rows
-            weights *= tf.cast(tf.shape(weights)[0], weights.dtype)
-        if self._has_unweighted_metrics and self.distribute_strategy.num_replicas_in_sync > 1:
-            # rows that are repeated so that each replica has some
+        real = None
+        if isinstance(weights, dict):
+            weights, real = weights["weights"], weights["real"] > 0
+        elif self._has_unweighted_metrics:
             real = tf.reduce_any(tf.reshape(weights, [tf.shape(weights)[0], -1]) != 0, axis=1)
+        if real is not None and self.distribute_strategy.num_replicas_in_sync > 1:
+            # without rows that are repeated so that each replica has some
             labels, outputs, weights = keras.tree.map_structure(
-                lambda tensor: tf.boolean_mask(tensor, real), (labels, outputs, weights)
+                functools.partial(_rows, chosen=real), (labels, outputs, weights)
             )
         self._compile_metrics.update_state(labels, outputs, weights)
 
     def _logs(self, loss, batch):
         weight = 1.0 / self.distribute_strategy.num_replicas_in_sync
-        if self._loss_is_mean_of_rows:
-            weight = tf.shape(tf.nest.flatten(batch[0])[0])[0]
+        if isinstance(batch[2], dict):
+            weight *= batch[2]["rows"][0]
         self._loss_tracker.update_state(loss, sample_weight=weight)
         logs = self.get_metrics_result()
         if distribution.num_workers(self.distribute_strategy) > 1:
@@ -304,6 +330,26 @@ class Trainer(keras.Model):
 def num_batches(batches):
     """Returns the number of batches of finite `WorkerBatches` or of a `tf.data.Dataset`."""
     return batches.num_batches if isinstance(batches, WorkerBatches) else len(batches)
+
+
+_LORA = ("lora_rank", "lora_alpha")
+
+
+def _without_lora(config):
+    """The same configuration of a model, in whose layers LoRA is not enabled."""
+    if isinstance(config, dict):
+        return {k: _without_lora(v) for k, v in config.items() if k not in _LORA}
+    if isinstance(config, (list, tuple)):
+        return type(config)(map(_without_lora, config))
+    return config
+
+
+def _rows(tensor, chosen):
+    """The chosen rows of a tensor, with the mask that Keras carries along with it."""
+    kept, mask = tf.boolean_mask(tensor, chosen), get_keras_mask(tensor)
+    if mask is not None:
+        set_keras_mask(kept, tf.boolean_mask(mask, chosen))
+    return kept
 
 
 def _sum(first, second):

@@ -45,14 +45,23 @@ def _tell(error):
         return
     text = str(error)
     if not isinstance(error, UserError):
-        # TensorFlow's errors begin with a stack trace and an empty line.
-        text = f"{type(error).__name__}: {text.rpartition(chr(10) * 2)[2]}"
+        text = f"{type(error).__name__}: {_reason(text)}"
     index = index_in_cluster(tf.distribute.cluster_resolver.TFConfigClusterResolver())
     with contextlib.suppress(Exception):  # the workers have not all started, or some are lost
         context.context().report_error_to_cluster(
             tf.errors.ABORTED, f"worker {index} failed: {text}"
         )
         time.sleep(_SECONDS_TO_TELL)  # the service may run in this process
+
+
+def _reason(text):
+    """What an error says; those of TensorFlow have stack traces before it, and a node after it."""
+    parts = [part.strip() for part in text.split("\n\n")]
+    parts = [part for part in parts if part and not part.startswith("[[{{node")]
+    reason = parts[-1] if parts else text
+    if "Traceback (most recent call last)" in reason:  # of Python code in a data set
+        reason = reason.partition("\n")[0]
+    return re.sub(r"^Detected at node.*\n<stack traces unavailable>\n", "", reason)
 
 
 @contextlib.contextmanager

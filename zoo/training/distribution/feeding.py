@@ -15,7 +15,8 @@ def distribute(batches, strategy):
 
     Args:
         batches: `WorkerBatches` or `tf.data.Dataset` of batches (inputs, labels, weights), or of
-            tuples of these. Weights are [B] or [B, ...]; loss and metrics must be weighted sums.
+            tuples of these. Weights are [B] or [B, ...], and loss and metrics weighted sums; or
+            they are what `with_row_counts` makes of them.
         strategy: `tf.distribute.Strategy`.
 
     Returns:
@@ -46,18 +47,36 @@ def distribute(batches, strategy):
     return strategy.distribute_datasets_from_function(parts)
 
 
+def with_row_counts(inputs, labels, weights=None):
+    """A batch with what the losses and metrics of Keras, which are means over rows, need of it.
+
+    Args:
+        inputs, labels: tensors [B, ...], or structures of them.
+        weights: [B] or [B, ...]; 1 by default.
+
+    Returns:
+        (inputs, labels, {"weights": `weights`, "real": 1 for each row, which becomes 0 if it is
+        repeated, "rows": B for each row}).
+    """
+    rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
+    ones = tf.ones([rows])
+    weights = ones if weights is None else tf.cast(weights, tf.float32)
+    counts = {"weights": weights, "real": ones, "rows": ones * tf.cast(rows, tf.float32)}
+    return inputs, labels, counts
+
+
 def _split(element, replicas):
     """Reshapes the tensors [B, ...] of a batch or of batches to [replicas, B / replicas, ...].
 
     Pads the batch with repeated rows of weight 0, so that each replica gets at least one row.
     """
-    if isinstance(element[0], tuple):
+    if isinstance(element[-1], tuple):
         return tuple(_split(batch, replicas) for batch in element)
     inputs, labels, weights = element
-    rows = tf.shape(weights)[0]
+    rows = tf.shape(tf.nest.flatten(weights)[0])[0]
     share = -(-rows // replicas)
     numbers = tf.range(share * replicas)
-    real = tf.cast(numbers < rows, weights.dtype)
+    real = tf.cast(numbers < rows, tf.float32)
 
     def reshape(tensor):
         rest = tf.shape(tensor)[1:]
@@ -67,5 +86,8 @@ def _split(element, replicas):
     rows = tf.minimum(numbers, rows - 1)
     batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), (inputs, labels, weights))
     inputs, labels, weights = batch
-    weights *= tf.reshape(real, tf.concat([[-1], tf.ones_like(tf.shape(weights)[1:])], axis=0))
+    if isinstance(weights, dict):
+        weights = {**weights, "real": real}
+    else:
+        weights *= tf.reshape(real, tf.concat([[-1], tf.ones_like(tf.shape(weights)[1:])], axis=0))
     return tf.nest.map_structure(reshape, (inputs, labels, weights))
