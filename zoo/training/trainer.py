@@ -63,14 +63,18 @@ class Trainer(keras.Model):
             distribution.set_random_state(variable, variable.numpy(), self.distribute_strategy)
 
     def trained_model(self):
-        """Returns the model on one device, without LoRA, for saving and inference."""
+        """Returns the model on one device, without LoRA, for saving and inference.
+
+        On several devices or with LoRA, it is a copy that is not compiled.
+        """
         has_lora = any(getattr(layer, "lora_enabled", False) for layer in self._flatten_layers())
         if self._distribute_strategy is None and not has_lora:
             return self.model
-        copy = keras.saving.deserialize_keras_object(
-            _without_lora(keras.saving.serialize_keras_object(self.model)),
-            safe_mode=False,  # lambda functions are the model's own
-        )
+        config = _without_lora(keras.saving.serialize_keras_object(self.model))
+        # Own classes and functions need not be registered.
+        config.pop("compile_config", None)
+        classes = {type(layer).__name__: type(layer) for layer in self._flatten_layers()}
+        copy = keras.saving.deserialize_keras_object(config, classes, safe_mode=False)
         copy.set_weights(merged_weights(self.model))
         return copy
 

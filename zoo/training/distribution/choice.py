@@ -1,5 +1,6 @@
 """Selects the strategy from a flag, the devices and the environment."""
 
+import functools
 import signal
 import threading
 
@@ -49,6 +50,11 @@ def choose(name="auto", devices=None):
     if len(names) == 1:
         advice = "" if "GPU" in names[0] else " --devices 2 splits the CPU into two devices."
         print(f"Training on one device, {names[0]}.{advice}")
+    return _mirrored(tuple(names))
+
+
+@functools.cache  # a second strategy would reuse the first one's keys of collective operations
+def _mirrored(names):
     return tf.distribute.MirroredStrategy(names)
 
 
