@@ -12,6 +12,8 @@ from tests.test_recipes import recipe
 from zoo.errors import UserError
 from zoo.training.command import parse
 
+pytestmark = pytest.mark.ci
+
 causal_lm = recipe("causal_lm")
 
 

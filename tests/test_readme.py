@@ -17,6 +17,8 @@ from tests.test_recipes import recipe
 from zoo.__main__ import main
 from zoo.training.command import parse
 
+pytestmark = pytest.mark.ci
+
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 

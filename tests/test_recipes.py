@@ -45,7 +45,7 @@ def run(*arguments):
     )
 
 
-pytestmark = pytest.mark.usefixtures("same_policy")
+pytestmark = [pytest.mark.usefixtures("same_policy"), pytest.mark.ci]
 
 
 def rows_of(path):

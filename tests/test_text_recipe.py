@@ -26,7 +26,7 @@ CONFIG = dataclasses.replace(
 )
 
 
-pytestmark = pytest.mark.usefixtures("same_policy")
+pytestmark = [pytest.mark.usefixtures("same_policy"), pytest.mark.ci]
 
 
 def predictions(folder):

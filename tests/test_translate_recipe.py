@@ -39,7 +39,7 @@ CONFIG = dataclasses.replace(
 )
 
 
-pytestmark = pytest.mark.usefixtures("same_policy")
+pytestmark = [pytest.mark.usefixtures("same_policy"), pytest.mark.ci]
 
 
 @pytest.fixture(scope="module")

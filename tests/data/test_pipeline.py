@@ -125,7 +125,12 @@ def parts_of(batches, workers, replicas, count):
 
 @pytest.mark.parametrize(
     "workers, replicas, options",
-    [(1, 2, {}), (2, 2, {"min_crop_area": 0.3}), (3, 3, {"accumulation": 2}), (2, 6, {})],
+    [
+        (2, 2, {"min_crop_area": 0.3}),
+        pytest.param(1, 2, {}, marks=pytest.mark.ci),
+        pytest.param(3, 3, {"accumulation": 2}, marks=pytest.mark.ci),
+        pytest.param(2, 6, {}, marks=pytest.mark.ci),
+    ],
 )
 def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options):
     """To the bit: what is drawn for a row, and whom it is mixed with, depends on its number."""

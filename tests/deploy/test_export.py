@@ -18,6 +18,8 @@ from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
 from zoo.translator import Translator
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture(scope="module")
 def classifier(digits_run):

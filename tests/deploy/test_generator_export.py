@@ -21,6 +21,8 @@ from zoo.generator import TextGenerator
 from zoo.server.loading import load_all
 from zoo.text import BOS_ID, PAD_ID
 
+pytestmark = pytest.mark.ci
+
 SEARCH = {"beam_size": 3, "length_penalty": 0.6, "max_new_tokens": 6}
 SHORT = ["", "The", "the \ue000\u0301 5", "The cat", "on the mat,"]
 # more tokens than are read at once, as many as they can be, and all in one batch with short ones

@@ -12,6 +12,8 @@ from zoo.deploy import litert_format
 from zoo.deploy.errors import ExportError
 from zoo.text import BOS_ID
 
+pytestmark = pytest.mark.ci
+
 # Sums of a few dozen float32 numbers of the order of 1 to 10, in another order.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 

@@ -26,6 +26,8 @@ from zoo.deploy.errors import ExportError
 from zoo.layers import KeyValue
 from zoo.text import BOS_ID, EOS_ID
 
+pytestmark = pytest.mark.ci
+
 # Sums of a few dozen float32 numbers of the order of 1 to 10, in another order.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 TEXTS = ["the cat sat on the mat", "12", "", "¿Dónde?", " \n", "😀👍🏽", "e\u0301 \u0301", "on on"]

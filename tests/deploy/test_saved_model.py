@@ -21,6 +21,8 @@ from zoo.attention_rollout import attention_rollout
 from zoo.data.images import digits
 from zoo.data.phrasebook import phrasebook_pairs
 
+pytestmark = pytest.mark.ci
+
 RANDOM = np.random.default_rng(0)
 
 

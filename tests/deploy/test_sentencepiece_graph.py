@@ -15,6 +15,8 @@ from zoo.text.loading import load_tokenizer  # noqa: E402
 from zoo.text.sentencepiece import SentencePieceTokenizer  # noqa: E402
 from zoo.text.tokenizer import TokenizerError  # noqa: E402
 
+pytestmark = pytest.mark.ci
+
 TEXTS = [
     "",
     " ",

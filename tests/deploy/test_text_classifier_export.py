@@ -16,6 +16,8 @@ from zoo.classifier import TextClassifier
 from zoo.deploy.errors import ExportError
 from zoo.server.loading import load_all
 
+pytestmark = pytest.mark.ci
+
 TEXTS = [*LINES, "", "a", "The cat, the dog. " * 3, "¿Cafe\u0301? 你好", "the cat"]
 LONG = "7, " * 60
 

@@ -24,6 +24,8 @@ from zoo.text.tokenizer import (
     train_tokenizer,
 )
 
+pytestmark = pytest.mark.ci
+
 SCRIPTS = [
     "Съешь же ещё этих мягких французских булок, да выпей чаю.",
     "نص حكيم له سر قاطع وذو شأن عظيم مُحَمَّد",

@@ -250,6 +250,7 @@ def test_channels_stay_last(case):
     contracts.check_channels_stay_last(case)
 
 
+@pytest.mark.ci
 @each_class
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_quantized_by_keras(case):

@@ -16,6 +16,8 @@ from tests.server.toys import post
 from zoo.server import serve
 from zoo.server.errors import ServerError
 
+pytestmark = pytest.mark.ci
+
 
 class Slow(tf.Module):
     """x -> x, after a time that grows with x: about a second for 1 on the machine of the tests."""

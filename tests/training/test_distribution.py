@@ -247,7 +247,10 @@ TOLERANCES = {"vit_float16": 2e-3, "vit_bfloat16": 1e-2}
 
 @pytest.mark.parametrize(
     "processes, devices, cases",
-    [(1, 2, FAST), pytest.param(2, 1, ("translation",), marks=pytest.mark.slow)],
+    [
+        pytest.param(1, 2, FAST, marks=pytest.mark.ci),
+        pytest.param(2, 1, ("translation",), marks=pytest.mark.slow),
+    ],
     ids=["2 devices", "2 workers"],
 )
 def test_replicas_train_to_the_same(trained, processes, devices, cases):

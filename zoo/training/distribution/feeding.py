@@ -89,5 +89,6 @@ def _split(element, replicas):
     if isinstance(weights, dict):
         weights = {**weights, "real": real}
     else:
-        weights *= tf.reshape(real, tf.concat([[-1], tf.ones_like(tf.shape(weights)[1:])], axis=0))
+        shape = tf.concat([[-1], tf.ones_like(tf.shape(weights)[1:])], axis=0)
+        weights *= tf.reshape(tf.cast(real, weights.dtype), shape)
     return tf.nest.map_structure(reshape, (inputs, labels, weights))
