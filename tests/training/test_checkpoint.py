@@ -397,7 +397,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(mounted):
 
 def test_a_folder_that_cannot_be_written_to(mounted):
     folder = mounted("size=400k")
-    RunFolder(folder, {})
+    RunFolder(folder, {}).close()
     interrupted_run(folder, steps=2)
     mounted("remount,ro")
     with pytest.raises(WriteError, match="config.json cannot be written: Read-only file system"):
@@ -491,7 +491,8 @@ def test_a_signal_ends_a_run_after_its_step(whole, tmp_path, capsys, number, end
     assert ending is KeyboardInterrupt or info.value.code == 143
     assert f"step {done} is saved" in capsys.readouterr().out
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == before
-    RunFolder(run.path, {})  # resumes automatically
+    run.close()
+    RunFolder(run.path, {}).close()  # resumes automatically
     found, begun = train(run.path)
     assert begun == done
     assert_equal(everything(found), everything(whole[0]))

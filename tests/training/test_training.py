@@ -138,7 +138,8 @@ def test_the_history_is_written_whole_and_once(tmp_path):
 def test_an_interrupted_run_resumes_automatically(tmp_path):
     run = RunFolder(tmp_path / "run", {"epochs": 3})
     run.enable_auto_resume()
-    RunFolder(tmp_path / "run", {"epochs": 3})
+    run.close()
+    RunFolder(tmp_path / "run", {"epochs": 3}).close()
     with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
         RunFolder(tmp_path / "run", {"epochs": 4})
     disable_auto_resume(run.path)
@@ -156,9 +157,12 @@ def test_a_run_killed_while_its_folder_was_made_can_begin(tmp_path):
 def test_a_run_folder_guards_what_it_holds(tmp_path):
     run = RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
     assert not run.is_finished
+    with pytest.raises(RunFolderError, match="Another process is training in"):
+        RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True)
+    run.close()
     with pytest.raises(RunFolderError, match="--resume.*--overwrite"):
         RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
-    RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True)
+    RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True).close()
     with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
         RunFolder(tmp_path / "run", {"epochs": 4, "size": (8, 8)}, resume=True)
     (tmp_path / "run" / "old").write_text("old")

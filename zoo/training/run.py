@@ -128,22 +128,23 @@ class Run:
                 self.is_chief,
                 may_change,
             )
-            exit_on_sigterm(folder.enable_auto_resume)
-            if distribution.from_chief(self.strategy, folder.is_finished):
-                print(f"This run is already finished: {folder.path}")
-                return None
-            if validation_data is not None:
-                validation_data = weigh(_with_an_end(validation_data), "validation_data")
-            callbacks = callbacks(folder.path) if callable(callbacks) else callbacks
-            fit = {"epochs": epochs, "validation_data": validation_data, "callbacks": callbacks}
-            checkpoint = self._fit(trainer, folder, batches, weigh, steps, fit, per_epoch)
-            if not self.is_chief:
-                return None
-            print(f"Peak memory: {_peak_memory()}")
-            trained = trainer.trained_model()
-            (finish or _save)(folder, trained)
-            checkpoint.remove()
-            return trained
+            with contextlib.closing(folder):
+                exit_on_sigterm(folder.enable_auto_resume)
+                if distribution.from_chief(self.strategy, folder.is_finished):
+                    print(f"This run is already finished: {folder.path}")
+                    return None
+                if validation_data is not None:
+                    validation_data = weigh(_with_an_end(validation_data), "validation_data")
+                callbacks = callbacks(folder.path) if callable(callbacks) else callbacks
+                fit = {"epochs": epochs, "validation_data": validation_data, "callbacks": callbacks}
+                checkpoint = self._fit(trainer, folder, batches, weigh, steps, fit, per_epoch)
+                if not self.is_chief:
+                    return None
+                print(f"Peak memory: {_peak_memory()}")
+                trained = trainer.trained_model()
+                (finish or _save)(folder, trained)
+                checkpoint.remove()
+                return trained
 
     def _trainer(self, model, preprocess, compiled_with, steps):
         """A compiled `Trainer`, and a function that gives batches the weights that it needs."""

@@ -1,12 +1,14 @@
 """The run directory: everything needed to use a trained model or to resume its training."""
 
 import csv
+import fcntl
 import json
 import os
 import pathlib
 import platform
 import shutil
 import sys
+import weakref
 import zlib
 
 from zoo.errors import UserError
@@ -31,29 +33,49 @@ class RunFolder:
         writable: False for a worker that is not the chief: then nothing is checked or written.
         may_change: names of settings that may be others when the run is resumed.
 
+    Call `close` when the run ends; other processes cannot use the directory before.
+
     Raises:
-        RunFolderError: if the directory contains a run and neither `overwrite` nor `resume` is
-            True, if it contains other files, or if the run to resume has other settings.
+        RunFolderError: if another process uses the directory, if it contains a run and neither
+            `overwrite` nor `resume` is True, if it contains other files, or if the run to resume
+            has other settings.
     """
 
     def __init__(self, path, config, overwrite=False, resume=False, writable=True, may_change=()):
         self.path = pathlib.Path(path)
         self.writable = writable
+        self.close = lambda: None
         if not writable:
             return
         if overwrite and resume:
             raise RunFolderError("Pass either --overwrite or --resume, not both.")
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file. --out must be a directory.")
-        if self.path.is_dir() and any(
-            not path.name.startswith(PARTIAL) for path in self.path.iterdir()
-        ):
-            self._open_existing(config, overwrite, resume, may_change)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._lock()
+            if any(not path.name.startswith(PARTIAL) for path in self.path.iterdir()):
+                self._open_existing(config, overwrite, resume, may_change)
             self.write_json("config.json", {"config": config, "environment": _environment()})
+        except RunFolderError:
+            self.close()
+            raise
         except OSError as error:
             raise RunFolderError(f"{self.path} cannot be written to: {error.strerror}.") from None
+
+    def _lock(self):
+        """Keeps other processes from using the directory until `close`."""
+        folder = os.open(self.path, os.O_RDONLY)
+        self.close = weakref.finalize(self, os.close, folder)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(
+                f"Another process is training in {self.path}. Wait until it ends, or choose "
+                "another --out directory."
+            ) from None
+        except OSError:
+            pass  # some network file systems have no locks
 
     def __truediv__(self, name):
         return self.path / name
@@ -91,7 +113,8 @@ class RunFolder:
                 f"{self.path} is not empty and contains no run. Choose another --out directory."
             )
         if overwrite:
-            shutil.rmtree(self.path)
+            for path in self.path.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         elif not resume and not (self.path / CHECKPOINTS / _AUTO_RESUME).is_file():
             raise RunFolderError(
                 f"{self.path} already contains a run. Pass --resume to resume it or --overwrite to "
