@@ -28,12 +28,15 @@ _TOLD = re.compile(
 def tell_failure():
     """Context for the program of a worker: tells an error in it to the other workers.
 
-    They end with it, within `exit_if_a_worker_is_lost`. A single worker tells nobody.
+    They end with it, within `exit_if_a_worker_is_lost`. A single worker tells nobody. Contexts may
+    be nested.
     """
     try:
         yield
     except Exception as error:
-        _tell(error)
+        if not getattr(error, "was_told", False):
+            error.was_told = True
+            _tell(error)
         raise
 
 
