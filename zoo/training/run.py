@@ -3,7 +3,7 @@
 import contextlib
 import sys
 
-from zoo.errors import DataError, UserError
+from zoo.errors import UserError
 from zoo.training.run_settings import RunSettings
 
 
@@ -80,8 +80,7 @@ class Run:
 
         Args:
             model: built and compiled `keras.Model`, created within `scope`. It is trained by
-                `zoo.training.trainer.Trainer`: a `train_step` of its own is ignored. If its losses
-                have Keras's default reduction, the loss of a batch is the mean over its examples.
+                `zoo.training.trainer.Trainer`, so it cannot have a `train_step` of its own.
             batches: `tf.data.Dataset` of (inputs, labels) or (inputs, labels, weights), with or
                 without end; or a function of a number of steps that returns a data set, or
                 `WorkerBatches`, without end that begins after these steps. A data set is read
@@ -108,14 +107,14 @@ class Run:
         Raises:
             UserError: if a setting or the data cannot be used, or the run diverges.
         """
-        from zoo.training import distribution
+        from zoo.training import distribution, run_batches
         from zoo.training.interruption import exit_on_sigterm
         from zoo.training.run_folder import RunFolder
 
         unknown = [name for name in per_epoch if not name.endswith("_per_epoch")]
         if unknown:
             raise TypeError(f"Run.train has no argument {', '.join(unknown)}.")
-        settings, steps = self.settings, _steps_per_epoch(batches, steps_per_epoch)
+        settings, steps = self.settings, run_batches.steps_per_epoch(batches, steps_per_epoch)
         with distribution.tell_failure():
             trainer, weigh = self._trainer(model, preprocess, compiled_with, steps)
             if finish is None or self.strategy.num_replicas_in_sync > 1:
@@ -134,7 +133,8 @@ class Run:
                     print(f"This run is already finished: {folder.path}")
                     return None
                 if validation_data is not None:
-                    validation_data = weigh(_with_an_end(validation_data), "validation_data")
+                    validation_data = run_batches.with_an_end(validation_data)
+                    validation_data = weigh(validation_data, "validation_data")
                 callbacks = callbacks(folder.path) if callable(callbacks) else callbacks
                 fit = {"epochs": epochs, "validation_data": validation_data, "callbacks": callbacks}
                 checkpoint = self._fit(trainer, folder, batches, weigh, steps, fit, per_epoch)
@@ -148,6 +148,7 @@ class Run:
 
     def _trainer(self, model, preprocess, compiled_with, steps):
         """A compiled `Trainer`, and a function that gives batches the weights that it needs."""
+        from zoo.training import run_batches
         from zoo.training.trainer import Trainer
 
         own = compiled_with is None
@@ -162,7 +163,7 @@ class Run:
         with self.scope():
             trainer = Trainer(model, preprocess, counts_rows=own)
             trainer.compile(**compiled_with)
-        return trainer, _with_row_counts if own else _unchanged
+        return trainer, run_batches.counted_rows if own else lambda batches, name: batches
 
     def _fit(self, trainer, folder, batches, weigh, steps, settings, per_epoch):
         import keras
@@ -238,21 +239,6 @@ def _check_saveable(model):
         ) from None
 
 
-def _steps_per_epoch(batches, steps):
-    """The given number of steps, or that of a data set with an end."""
-    if not callable(batches):
-        _check_data_set(batches, "batches")
-    steps = steps or (-1 if callable(batches) else int(batches.cardinality()))
-    if steps == 0:
-        raise DataError("batches is an empty data set.")
-    if steps < 1:
-        raise DataError(
-            "The number of batches is not known. Pass steps_per_epoch, or a tf.data.Dataset with a "
-            "known number of batches: see tf.data.experimental.assert_cardinality."
-        )
-    return steps
-
-
 def _peak_memory():
     """The most memory that this process has used so far, on the host and on each GPU."""
     import resource
@@ -264,57 +250,6 @@ def _peak_memory():
     for gpu in tf.config.list_logical_devices("GPU"):
         used[gpu.name] = tf.config.experimental.get_memory_info(gpu.name)["peak"]
     return ", ".join(f"{count / 1e9:.2f} GB ({name})" for name, count in used.items())
-
-
-def _with_an_end(batches):
-    """Checks validation data."""
-    from zoo.data.worker_batches import WorkerBatches
-
-    if isinstance(batches, WorkerBatches):
-        return batches
-    _check_data_set(batches, "validation_data")
-    if batches.cardinality() < 1:
-        raise DataError(
-            "validation_data must have a known number of batches, at least one: see take and "
-            "tf.data.experimental.assert_cardinality."
-        )
-    return batches
-
-
-def _check_data_set(batches, name):
-    import tensorflow as tf
-
-    if not isinstance(batches, tf.data.Dataset):
-        raise DataError(
-            f"{name} must be a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((inputs,"
-            f" labels)).batch(32). Received: {type(batches).__name__}."
-        )
-
-
-def _unchanged(batches, name):
-    return batches
-
-
-def _with_row_counts(batches, name):
-    """Batches with what the losses and metrics of Keras need on several devices."""
-    import tensorflow as tf
-
-    from zoo.data.worker_batches import WorkerBatches
-    from zoo.training.distribution import with_row_counts
-
-    if isinstance(batches, WorkerBatches):
-        return batches
-    _check_data_set(batches, name)
-    element = batches.element_spec
-    if not isinstance(element, tuple) or len(element) not in (2, 3):
-        raise DataError(
-            f"{name} must give (inputs, labels) or (inputs, labels, weights). Received: {element}"
-        )
-    if len(element) == 3 and not isinstance(element[2], tf.TensorSpec):
-        raise DataError(
-            f"The weights of {name} must be one tensor, for all outputs. Received: {element[2]}"
-        )
-    return batches.map(with_row_counts, tf.data.AUTOTUNE)
 
 
 def _save(folder, model):

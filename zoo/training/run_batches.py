@@ -1,0 +1,62 @@
+"""The batches that `zoo.training.Run` is given: checks, and what Keras's losses need of them."""
+
+import tensorflow as tf
+
+from zoo.data.worker_batches import WorkerBatches
+from zoo.errors import DataError
+from zoo.training.distribution import with_row_counts
+
+
+def steps_per_epoch(batches, steps):
+    """The given number of steps, or that of a data set with an end."""
+    if not callable(batches):
+        _check_data_set(batches, "batches")
+    steps = steps or (-1 if callable(batches) else int(batches.cardinality()))
+    if steps == 0:
+        raise DataError("batches is an empty data set.")
+    if steps < 1:
+        raise DataError(
+            "The number of batches is not known. Pass steps_per_epoch, or a tf.data.Dataset with a "
+            "known number of batches: see tf.data.experimental.assert_cardinality."
+        )
+    return steps
+
+
+def with_an_end(batches):
+    """Checks validation data."""
+    if isinstance(batches, WorkerBatches):
+        return batches
+    _check_data_set(batches, "validation_data")
+    if batches.cardinality() < 1:
+        raise DataError(
+            "validation_data must have a known number of batches, at least one: see take and "
+            "tf.data.experimental.assert_cardinality."
+        )
+    return batches
+
+
+def _check_data_set(batches, name):
+    if not isinstance(batches, tf.data.Dataset):
+        raise DataError(
+            f"{name} must be a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((inputs,"
+            f" labels)).batch(32). Received: {type(batches).__name__}."
+        )
+
+
+def counted_rows(batches, name):
+    """Batches with what the losses and metrics of Keras need on several devices."""
+    from zoo.data.worker_batches import WorkerBatches
+
+    if isinstance(batches, WorkerBatches):
+        return batches
+    _check_data_set(batches, name)
+    element = batches.element_spec
+    if not isinstance(element, tuple) or len(element) not in (2, 3):
+        raise DataError(
+            f"{name} must give (inputs, labels) or (inputs, labels, weights). Received: {element}"
+        )
+    if len(element) == 3 and not isinstance(element[2], tf.TensorSpec):
+        raise DataError(
+            f"The weights of {name} must be one tensor, for all outputs. Received: {element[2]}"
+        )
+    return batches.map(with_row_counts, tf.data.AUTOTUNE)
