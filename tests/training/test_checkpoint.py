@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo.training import checkpoint as checkpoint_module
 from zoo.training import checkpoint_file as files
 from zoo.training.callbacks import standard_callbacks
 from zoo.training.checkpoint import Checkpoint
@@ -203,10 +204,15 @@ def test_the_history_says_how_fast_each_device_was(whole):
 # --- which are written ---------------------------------------------------------------------------
 
 
-def test_the_last_ones_and_the_best_are_kept(tmp_path):
+@pytest.mark.parametrize(
+    "seconds, kept", [(0.0, [(2, 11), (2, 12), (3, 12)]), (60.0, [(2, 8), (2, 11), (3, 12)])]
+)
+def test_the_last_ones_and_the_best_are_kept(tmp_path, monkeypatch, seconds, kept):
+    """One is from before validation, if the epoch took long."""
+    monkeypatch.setattr(checkpoint_module, "_SECONDS_BEFORE_VALIDATION", seconds)
     train(tmp_path, keep=3, steps=3)
     folder = tmp_path / "checkpoints"
-    assert steps(folder) == [(2, 11), (2, 12), (3, 12)], "before and after the last validation"
+    assert steps(folder) == kept
     losses = [float(row["val_loss"]) for row in history(tmp_path)]
     [best] = files.paths(folder / "best")
     metadata, _ = files.read(best)
@@ -461,14 +467,18 @@ class SignalAt(keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize(
-    "number,ending,when,done",
+    "number,ending,when,done,seconds",
     [
-        (signal.SIGTERM, SystemExit, {"step": 6}, 6),
-        (signal.SIGTERM, SystemExit, {"validation": 1}, 8),
-        (signal.SIGINT, KeyboardInterrupt, {"step": 4}, 4),
+        (signal.SIGTERM, SystemExit, {"step": 6}, 6, 0.0),
+        (signal.SIGTERM, SystemExit, {"validation": 1}, 8, 0.0),
+        (signal.SIGTERM, SystemExit, {"validation": 1}, 8, 60.0),
+        (signal.SIGINT, KeyboardInterrupt, {"step": 4}, 4, 0.0),
     ],
 )
-def test_a_signal_ends_a_run_after_its_step(whole, tmp_path, capsys, number, ending, when, done):
+def test_a_signal_ends_a_run_after_its_step(
+    whole, tmp_path, capsys, monkeypatch, number, ending, when, done, seconds
+):
+    monkeypatch.setattr(checkpoint_module, "_SECONDS_BEFORE_VALIDATION", seconds)
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     run = RunFolder(tmp_path / "run", {})
     trainer = make_trainer()

@@ -15,15 +15,18 @@ from zoo.training.divergence import DivergedError, check_loss, check_weights
 from zoo.training.interruption import Interruption
 from zoo.training.whole_file import remove_partial
 
+_SECONDS_BEFORE_VALIDATION = 10.0  # of training that are lost if a run is killed in validation
+
 
 class Checkpoint(keras.callbacks.Callback):
     """Saves the full training state and restores it; stops training if it diverges.
 
     A checkpoint holds the weights, the optimizer state including averaged weights, the random
     states, the step, and the metrics of the current epoch so far. `tf.train.Checkpoint` writes one
-    at the end of each epoch, before and after validation, every `minutes`, every `steps`, and when
-    the process receives SIGTERM or SIGINT: the current step is then finished before the process
-    exits. With several workers, the chief writes and all workers restore.
+    at the end of each epoch, also before validation if the last one is older than some seconds,
+    every `minutes`, every `steps`, and when the process receives SIGTERM or SIGINT: the current
+    step is then finished before the process exits. With several workers, the chief writes and all
+    workers restore.
 
     Keras's `BackupAndRestore` restores the epoch only, overwrites its files in place, and does not
     support several workers.
@@ -129,7 +132,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._begun = [_state(callback) for callback in self._callbacks]
         self._restore_callbacks()
         self._interruption.watch()
-        self._due = time.monotonic() + 60 * self.minutes
+        self._saved_at = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -151,16 +154,17 @@ class Checkpoint(keras.callbacks.Callback):
         self.step = step
         with self._explained():
             check_loss((logs or {}).get("loss", 0.0), step)
-        save, stop = self._decide(step)
         # During validation the model may hold the averaged weights and validation metrics, so the
-        # state from before validation is written.
-        if save or stop or batch + 1 == self.steps_per_epoch:
+        # state from before validation is written, unless little is lost without.
+        is_last = batch + 1 == self.steps_per_epoch
+        save, stop = self._decide(0 if is_last else step, is_last)
+        if save or stop:
             self._save(self.epoch)
         if stop:
             self._exit()
 
     def on_test_batch_end(self, batch, logs=None):
-        if self._decide(batch + 1)[1]:
+        if self._decide(batch + 1)[1] and self._saved == self.step:  # else after validation
             self._exit()
 
     def on_epoch_end(self, epoch, logs=None):
@@ -225,12 +229,13 @@ class Checkpoint(keras.callbacks.Callback):
 
         self.model.train_function = train_function
 
-    def _decide(self, step):
+    def _decide(self, step, before_validation=False):
         """Whether to save and whether to stop after `step`, the same on all workers.
 
         Workers must save together, as reading the metrics is a collective operation.
         """
-        is_due = self._is_chief and time.monotonic() >= self._due
+        seconds = _SECONDS_BEFORE_VALIDATION if before_validation else 60 * self.minutes
+        is_due = self._is_chief and time.monotonic() >= self._saved_at + seconds
         interrupted = self._interruption.signal is not None
         save, stop = self._agreement.any_worker(step, is_due, interrupted)
         steps_due = self.steps > 0 and self.step - self._saved >= self.steps
@@ -272,11 +277,14 @@ class Checkpoint(keras.callbacks.Callback):
             variables = model_state.variables(self.model)
             name = f"epoch_{epochs_done:05d}_step_{self.step:08d}"
             # The best one first: a run killed in between validates, and writes it, again.
+            best = self.folder / files.BEST / name
             if is_best:
-                files.write(self.folder / files.BEST / name, variables, 1, metadata)
-            files.write(self.folder / name, variables, self.keep, metadata)
+                files.write(best, variables, 1, metadata)
+                files.copy(best, self.folder / name, self.keep)
+            else:
+                files.write(self.folder / name, variables, self.keep, metadata)
         self._saved = self.step
-        self._due = time.monotonic() + 60 * self.minutes
+        self._saved_at = time.monotonic()
 
     def _is_best(self, value):
         if value is None or not np.isfinite(value):

@@ -55,9 +55,22 @@ def write(path, variables, keep, metadata=None):
                 raise  # a worker is lost, for instance
             raise OSError(error.message.split("; ")[-1].partition(" [Op")[0]) from error
         shutil.rmtree(path, ignore_errors=True)  # if the run has gone back
+    _keep(path, keep)
+
+
+def copy(source, path, keep):
+    """Copies a checkpoint; see `write`."""
+    with whole(path) as partial:
+        shutil.copytree(source, partial)
+        shutil.rmtree(path, ignore_errors=True)
+    _keep(path, keep)
+
+
+def _keep(path, count):
+    """Deletes the checkpoints beside one that are no longer needed."""
     found = paths(path.parent)
     end = found.index(path) + 1
-    for other in found[: max(0, end - keep)] + found[end:]:
+    for other in found[: max(0, end - count)] + found[end:]:
         shutil.rmtree(other)
 
 
