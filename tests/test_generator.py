@@ -81,6 +81,7 @@ def test_greedy_search_takes_the_most_likely_token(positions):
         assert found[0].score == pytest.approx(score, abs=1e-3)
 
 
+@pytest.mark.ci
 def test_a_prompt_does_not_depend_on_its_neighbours(generator):
     for options in ({"n": 2, "beam_size": 3}, {}):
         together = generator.n_best(PROMPTS, max_new_tokens=6, **options)

@@ -21,6 +21,7 @@ def test_import_is_light():
     assert (out.strip(), err) == ("[]", "")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "first",
     [
@@ -37,6 +38,7 @@ def test_any_module_may_be_imported_first(first, tmp_path):
     python(f"import {first}; import keras; keras.saving.load_model({path!r})")
 
 
+@pytest.mark.ci
 def test_start_is_quiet_and_imports_no_library_that_is_not_needed(tmp_path):
     """Nor to open a saved model, for which `import zoo` is enough, or to build one."""
     path = str(tmp_path / "model.keras")

@@ -104,6 +104,7 @@ def test_sampling_depends_on_the_seed_and_not_on_the_neighbours(translator):
     assert sum(draw.text == text for [draw, _], text in zip(coldest, best)) >= 7
 
 
+@pytest.mark.ci
 def test_few_shapes_are_compiled(translator):
     """Sentences of random lengths, alone and together."""
     given, before = texts(100, longest=30), programs(translator)
@@ -145,6 +146,7 @@ def assert_is_direct(translator, text, length=8, beam_size=1):
     return best
 
 
+@pytest.mark.ci
 def test_lengths_that_callers_choose_are_not_compiled_for(translator):
     [text], before = texts(1, seed=3), programs(translator)
     found = [translator([text], max_length=length)[0] for length in range(1, 33)]
@@ -220,6 +222,7 @@ def copy_with(translator, model, **settings):
     )
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.xla
 def test_whatever_changes_in_the_model_takes_effect(translator):
@@ -461,6 +464,7 @@ def command(*arguments, **options):
     )
 
 
+@pytest.mark.ci
 def test_the_command_line(translator, folder, tmp_path, capsys):
     given = ["the dog", "", "a cat sees bread"]
     process = command("translate", folder, input="\n".join(given))

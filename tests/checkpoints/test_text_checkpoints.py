@@ -123,6 +123,7 @@ def test_the_saved_model_classifies_texts_alike(loaded, tmp_path):
         assert abs(share - probability) < 1e-5
 
 
+@pytest.mark.ci
 def test_a_new_head_learns(loaded, capsys):
     folder, _ = loaded["bert"]
     keras.utils.set_random_seed(0)

@@ -221,6 +221,7 @@ def test_what_options_add_to_the_weights(settings, difference):
     assert other - plain == difference
 
 
+@pytest.mark.ci
 def test_it_learns_to_repeat():
     """Each weight moves, and the loss of predicting the first token again and again falls."""
     keras.utils.set_random_seed(0)

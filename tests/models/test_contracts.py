@@ -287,6 +287,7 @@ def test_symbolic_shape(case):
     )
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="SavedModels are TensorFlow's")
 @each_class
 def test_export_without_a_signature_or_a_call(case, tmp_path):

@@ -144,6 +144,7 @@ def test_wrong_arguments_are_named():
         zoo.text_classifier(**SMALL)(texts(13)[0][None])
 
 
+@pytest.mark.ci
 def test_it_learns():
     """Whether a token occurs, wherever it stands."""
     keras.utils.set_random_seed(0)

@@ -21,7 +21,10 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="There is no chromium to look with.")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="There is no chromium to look with."),
+    pytest.mark.ci,
+]
 
 
 @pytest.fixture(scope="module")

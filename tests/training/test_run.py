@@ -196,7 +196,13 @@ def history(folder):
     return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+FAST = ("classifier", "two outputs", "tokens")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.ci) for kind in KINDS],
+)
 def test_on_one_device_it_is_fit_of_keras(kind, tmp_path):
     make, data = KINDS[kind]
     found = train(make, data, tmp_path / "run")
