@@ -196,13 +196,14 @@ def history(folder):
     return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
-FAST = ("classifier", "two outputs", "tokens")
+MARKS = {
+    **dict.fromkeys(KINDS, [pytest.mark.slow]),
+    **dict.fromkeys(("a function", "a sum", "sequences", "weights of items"), [pytest.mark.ci]),
+    **dict.fromkeys(("classifier", "two outputs", "tokens"), []),
+}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.ci) for kind in KINDS],
-)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS[kind]) for kind in KINDS])
 def test_on_one_device_it_is_fit_of_keras(kind, tmp_path):
     make, data = KINDS[kind]
     found = train(make, data, tmp_path / "run")
