@@ -21,6 +21,9 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
 
+# The processes of pytest-xdist, which start after this, keep less memory of what was freed.
+os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+
 KEPT = pytest.StashKey()  # memory that giving back has left
 SEARCH = {"beam_size": 3, "length_penalty": 1.5}  # other options than those of the run
 
