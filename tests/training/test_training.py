@@ -166,8 +166,11 @@ def test_a_run_folder_guards_what_it_holds(tmp_path):
     with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
         RunFolder(tmp_path / "run", {"epochs": 4, "size": (8, 8)}, resume=True)
     (tmp_path / "run" / "old").write_text("old")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "elsewhere")
     RunFolder(tmp_path / "run", {"epochs": 4}, overwrite=True)
-    assert not (tmp_path / "run" / "old").exists()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+    assert (tmp_path / "elsewhere").is_dir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("precious")
     for options in ({}, {"overwrite": True}, {"resume": True}):

@@ -80,25 +80,26 @@ def read(path):
     Raises:
         Damaged: if the content is not what was written.
     """
-    with _damage_named(path):
-        reader = tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
+    with _opened(path) as reader:
         keys = sorted(key for key in reader.get_variable_to_shape_map() if key.startswith("state/"))
-        return read_metadata(path), {key.split("/")[1]: reader.get_tensor(key) for key in keys}
+        return _metadata(reader), {key.split("/")[1]: reader.get_tensor(key) for key in keys}
 
 
 def read_metadata(path):
     """Reads the metadata of a checkpoint only; see `read`."""
-    with _damage_named(path):
-        reader = tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
-        return json.loads(reader.get_tensor("metadata/.ATTRIBUTES/py_state"))
+    with _opened(path) as reader:
+        return _metadata(reader)
+
+
+def _metadata(reader):
+    return json.loads(reader.get_tensor("metadata/.ATTRIBUTES/py_state"))
 
 
 @contextlib.contextmanager
-def _damage_named(path):
+def _opened(path):
+    """Yields a reader of a checkpoint; raises `Damaged` if something in it cannot be read."""
     try:
-        yield
-    except Damaged:
-        raise
+        yield tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
     # TensorFlow raises errors of several types, depending on where the damage is.
     except Exception as error:
         raise Damaged(f"{path} is damaged and cannot be used: {error}.") from None

@@ -114,7 +114,8 @@ class RunFolder:
             )
         if overwrite:
             for path in self.path.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                is_folder = path.is_dir() and not path.is_symlink()
+                shutil.rmtree(path) if is_folder else path.unlink()
         elif not resume and not (self.path / CHECKPOINTS / _AUTO_RESUME).is_file():
             raise RunFolderError(
                 f"{self.path} already contains a run. Pass --resume to resume it or --overwrite to "
