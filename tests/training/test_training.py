@@ -18,6 +18,7 @@ from zoo.errors import UserError
 from zoo.training import pictures
 from zoo.training.callbacks import EpochFigures, HistoryFiles
 from zoo.training.optimizers import adamw
+from zoo.training.run import _peak_memory
 from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
 from zoo.training.settings import Settings
 
@@ -152,6 +153,14 @@ def test_a_run_killed_while_its_folder_was_made_can_begin(tmp_path):
     (tmp_path / "run" / "partial.config.json").write_text('{"conf')
     RunFolder(tmp_path / "run", {})
     assert json.loads((tmp_path / "run" / "config.json").read_text())["config"] == {}
+
+
+def test_a_run_where_the_system_has_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    monkeypatch.setitem(sys.modules, "resource", None)
+    for _ in range(2):
+        RunFolder(tmp_path / "run", {}, overwrite=True).close()
+    assert _peak_memory() == ""
 
 
 def test_a_run_folder_guards_what_it_holds(tmp_path):

@@ -140,7 +140,7 @@ class Run:
                 checkpoint = self._fit(trainer, folder, batches, weigh, steps, fit, per_epoch)
                 if not self.is_chief:
                     return None
-                print(f"Peak memory: {_peak_memory()}")
+                print(f"Peak memory: {_peak_memory() or 'unknown'}")
                 trained = trainer.trained_model()
                 (finish or _save)(folder, trained)
                 checkpoint.remove()
@@ -241,12 +241,14 @@ def _check_saveable(model):
 
 def _peak_memory():
     """The most memory that this process has used so far, on the host and on each GPU."""
-    import resource
-
     import tensorflow as tf
 
-    unit = 1 if sys.platform == "darwin" else 1024
-    used = {"host": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+    used = {}
+    with contextlib.suppress(ImportError):  # on Windows
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        used["host"] = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for gpu in tf.config.list_logical_devices("GPU"):
         used[gpu.name] = tf.config.experimental.get_memory_info(gpu.name)["peak"]
     return ", ".join(f"{count / 1e9:.2f} GB ({name})" for name, count in used.items())

@@ -1,7 +1,6 @@
 """The run directory: everything needed to use a trained model or to resume its training."""
 
 import csv
-import fcntl
 import json
 import os
 import pathlib
@@ -65,6 +64,10 @@ class RunFolder:
 
     def _lock(self):
         """Keeps other processes from using the directory until `close`."""
+        try:
+            import fcntl
+        except ImportError:  # on Windows
+            return
         folder = os.open(self.path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, folder)
         try:
