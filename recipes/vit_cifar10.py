@@ -35,6 +35,7 @@ class Config(ImageSettings):
     dropout: float = 0.0
     stochastic_depth: float = 0.1
     pool: Literal["cls", "mean"] = "cls"
+    num_registers: int = 0
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
     attention: Literal["softmax", "linear", "blockwise"] = "softmax"
     """Linear attention, or softmax attention in less memory, for long sequences of patches."""
@@ -42,8 +43,13 @@ class Config(ImageSettings):
     blocks_per_stage: int = 3
     """Blocks in each of the three stages of the ResNet: n of its 6n+2 layers."""
 
+    initialization: Literal["glorot", "mimetic"] = "glorot"
+    """Random matrices, or attention that starts like that of trained models."""
+
     epochs: int = 100
     batch_size: int = 128
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """AdamW, or Muon for the matrices of the blocks and AdamW for all else."""
     learning_rate: float = 1e-3
     warmup_fraction: float = 0.1
     weight_decay: float = 0.05
@@ -89,7 +95,7 @@ DIGITS = Config(
 def main(config):
     from zoo.classifier import ImageClassifier
     from zoo.data.pipeline import steps_per_epoch
-    from zoo.training.optimizers import adamw
+    from zoo.training import optimizers
 
     run = Run(config)
     data = config.load_data(streamed=config.min_crop_area is not None)
@@ -97,7 +103,7 @@ def main(config):
     steps = steps_per_epoch(data.train, config.batch_size, config.repeats)
     with run.scope():
         model = build(config, data)
-        optimizer = adamw(
+        optimizer = getattr(optimizers, config.optimizer)(
             model,
             config.learning_rate,
             config.weight_decay,
@@ -122,18 +128,22 @@ def main(config):
 def build(config, data):
     """Builds the model."""
     import zoo
+    from zoo.training.mimetic import initialize_mimetic
 
     sizes = {"input_shape": data.input_shape, "num_classes": len(data.class_names)}
     names = (
-        "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth pool positions "
-        "attention"
+        "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth pool "
+        "num_registers positions attention"
     )
     try:
         if config.model == "cbam_resnet":
             return zoo.resnet(**sizes, blocks_per_stage=config.blocks_per_stage, attention="cbam")
-        return zoo.vit(**sizes, **config.chosen(names))
+        model = zoo.vit(**sizes, **config.chosen(names))
     except ValueError as error:
         raise UserError(str(error)) from None
+    if config.initialization == "mimetic":
+        initialize_mimetic(model, config.seed)
+    return model
 
 
 if __name__ == "__main__":

@@ -40,6 +40,10 @@ class Images:
         """(H, W, C)."""
         return self.pixels.shape[1:]
 
+    def subset(self, numbers):
+        """Returns the images of these numbers, int64 [m], in this order."""
+        return Images(self.pixels[numbers], self.labels[numbers])
+
     def reader(self):
         """Returns a function: number, int64 [] -> (uint8 [H, W, C], label int32 []).
 
@@ -85,6 +89,18 @@ class StreamedImages:
     def image_shape(self):
         """(H, W, C)."""
         return (*self.preprocessing.image_size, self.preprocessing.channels)
+
+    def subset(self, numbers):
+        """Returns the images of these numbers, int64 [m], in this order."""
+        numbers = np.asarray(numbers, "int64")
+
+        def read(number):
+            return self.read(tf.gather(numbers, number))
+
+        def name(number):
+            return self.name(int(numbers[number]))
+
+        return StreamedImages(len(numbers), read, name, self.preprocessing)
 
     def reader(self):
         """Returns `read`, as for `Images`; the image is encoded, string []."""
@@ -153,6 +169,25 @@ class ImageDataset(NamedTuple):
     def input_shape(self):
         """(H, W, C)."""
         return tuple(self.train.image_shape)
+
+    def held_out(self, share, seed=0):
+        """Returns this share of the training images as the test images, the rest to train on.
+
+        Args:
+            share: in [0, 1); with 0 nothing changes.
+            seed: seed for the choice.
+        """
+        if not share:
+            return self
+        order = np.random.default_rng(seed).permutation(len(self.train))
+        test, train = np.split(order, [round(share * len(order))])
+        if not len(test) or not len(train):
+            raise DataError(
+                f"A share of {share} of {len(order):,} training images leaves none to train on or "
+                "none to test on."
+            )
+        parts = (self.train.subset(np.sort(part)) for part in (train, test))
+        return self._replace(**dict(zip(("train", "test"), parts)))
 
     def preprocessing(self):
         """Returns preprocessing with the size, mean and deviation of the training images."""

@@ -17,6 +17,9 @@ class ImageSettings(RunSettings):
     """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg."""
     image_size: int | None = None
     """Side in pixels to resize images to; required if they differ in size."""
+    validation_split: float = 0.0
+    """Share of the training images to hold out and test on in place of the test images, to choose
+    settings."""
 
     @property
     def data_name(self):
@@ -43,6 +46,10 @@ class ImageSettings(RunSettings):
             streamed: whether the training images keep their sizes until they are needed, for
                 random crops.
         """
+        data = self._images(preprocessing, train_examples, streamed)
+        return data.held_out(self.validation_split, self.seed)
+
+    def _images(self, preprocessing, train_examples, streamed):
         from zoo.data.image_folder import image_folder
         from zoo.data.images import digits
         from zoo.data.tfds_images import tfds_images

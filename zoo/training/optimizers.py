@@ -1,6 +1,7 @@
 """Optimizers and learning rate schedules for Transformers."""
 
 import functools
+import re
 
 import keras
 import tensorflow as tf
@@ -35,13 +36,55 @@ def adamw(
     Returns:
         `keras.optimizers.AdamW`.
     """
-    optimizer = _with_factors(keras.optimizers.AdamW, FactorAdamW, rate_factors)(
+    create = _with_factors(keras.optimizers.AdamW, FactorAdamW, rate_factors)
+    schedule = _warmup_cosine(learning_rate, total_steps, warmup_steps)
+    return _decaying(
+        create(schedule, weight_decay=weight_decay, **_clipping(clip_norm, ema_momentum)), model
+    )
+
+
+def muon(
+    model,
+    learning_rate,
+    weight_decay,
+    total_steps,
+    warmup_steps=0,
+    clip_norm=None,
+    ema_momentum=None,
+):
+    """Muon for the matrices of the blocks, AdamW for all else; the schedule of `adamw`.
+
+    Its updates have the size of AdamW's, so that learning rates and weight decay are alike.
+    Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et
+    al. 2025, "Muon is Scalable for LLM Training", section 2.2.
+
+    Args: see `adamw`.
+
+    Returns:
+        `keras.optimizers.Muon`.
+    """
+    inside = {id(v) for block in model.encoder_blocks for v in block.trainable_variables}
+    outside = [v.path for v in model.trainable_variables if id(v) not in inside]
+    optimizer = keras.optimizers.Muon(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
-        global_clipnorm=clip_norm,
-        use_ema=ema_momentum is not None,
-        ema_momentum=0.99 if ema_momentum is None else ema_momentum,
+        adam_weight_decay=weight_decay,
+        exclude_layers=[f"^{re.escape(path)}$" for path in outside],
+        **_clipping(clip_norm, ema_momentum),
     )
+    return _decaying(optimizer, model)
+
+
+def _clipping(clip_norm, ema_momentum):
+    return {
+        "global_clipnorm": clip_norm,
+        "use_ema": ema_momentum is not None,
+        "ema_momentum": 0.99 if ema_momentum is None else ema_momentum,
+    }
+
+
+def _decaying(optimizer, model):
+    """The optimizer with weight decay of kernels only."""
     optimizer.exclude_from_weight_decay(
         var_list=[v for v in model.trainable_variables if not v.name.endswith("kernel")]
     )

@@ -37,6 +37,7 @@ class Settings:
         activation: Activation of the feed-forward networks.
         positions: Kind of positions.
         pool: Input of the head: the class token, or the mean of the tokens.
+        num_registers: Number of learned tokens without an image patch, besides the class token.
         tokenizer: Kind of tokens, learned from the training text; text outside the vocabulary is
             encoded as bytes.
         vocab_size: Maximum vocabulary size.
@@ -80,6 +81,7 @@ class Settings:
         **dict.fromkeys(("warmup_fraction", "ema_momentum", "layer_decay"), (0, 1)),
         "label_smoothing": (0, 0.99),
         "min_crop_area": (0.01, 1),
+        "validation_split": (0, 0.9),
         "max_length": (2, math.inf),
     }
 
