@@ -185,6 +185,33 @@ def test_a_part_of_the_training_images(folder, prepared):
             image_folder(folder, (8, 8), train_examples=count)
 
 
+def test_images_to_choose_settings_by_are_training_images(folder, prepared):
+    """Held out by the seed, in memory and in files, with their labels; the test images are left."""
+    whole = digits()
+    for data, share in (
+        (whole, 0.1),
+        (image_folder(folder, (8, 8)), 0.25),
+        (image_folder(folder, (8, 8), streamed=True), 0.25),
+        (tfds_images("two_colours", prepared, (8, 8), streamed=True), 0.25),
+    ):
+        everything = rows(data.train)
+        part = data.held_out(share, seed=1)
+        assert len(part.test) == round(share * len(everything))
+        assert sorted(rows(part.train) + rows(part.test)) == sorted(everything)
+        assert rows(data.held_out(share, seed=1).test) == rows(part.test)
+        assert len(list(part.train.reader()(np.int64(0)))) == 2
+        assert data.held_out(0.0) is data
+    assert rows(whole.held_out(0.1, 2).test) != rows(whole.held_out(0.1, 1).test)
+    named = image_folder(folder, (8, 8), streamed=True).held_out(0.25).train
+    assert all(named.name(number).endswith(".png") for number in range(len(named)))
+    with pytest.raises(DataError, match="share of 0.01 of 18 training images leaves none"):
+        image_folder(folder, (8, 8)).held_out(0.01)
+
+
+def rows(images):
+    return [(image.tobytes(), int(label)) for image, label in zip(*images.sample(len(images)))]
+
+
 def test_images_are_prepared_as_a_model_asks(folder, prepared):
     preprocessing = ImagePreprocessing((6, 6), 3, (0.5,) * 3, (0.5,) * 3, resize=7)
     for data in (

@@ -25,7 +25,7 @@ from zoo.text.tokenizer import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
 from zoo.training.losses import SmoothedCrossEntropy
-from zoo.training.optimizers import adamw, transformer_adam
+from zoo.training.optimizers import adamw, muon, transformer_adam
 from zoo.training.trainer import Trainer
 
 STEPS_PER_EPOCH, EPOCHS = 10, 2
@@ -76,6 +76,7 @@ def vit(
     overflow=False,
     jit_compile=False,
     model=None,
+    optimizer=adamw,
 ):
     """(trainer, training batches, validation batches) of a ViT or another model on the digits."""
     data = digits()
@@ -91,7 +92,7 @@ def vit(
         model.build((None, *data.input_shape))
         trainer = Trainer(model, preprocessing.normalise)
         trainer.compile(
-            adamw(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
+            optimizer(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
             loss(from_logits=True, reduction="sum"),
             [keras.metrics.CategoricalAccuracy(name="accuracy")],
             jit_compile,
@@ -185,6 +186,7 @@ CASES = {
     "vit_dropout_again": (vit, {"dropout": 0.3}),
     "vit_bfloat16": (vit, {"policy": "mixed_bfloat16"}),
     "vit_float16": (vit, {"policy": "mixed_float16", "overflow": True}),
+    "vit_muon": (vit, {"optimizer": muon}),
     "vit_compiled": (vit, {"jit_compile": True}),
     "cbam_resnet": (vit, {"model": cbam_resnet}),
     "translation": (translation, {}),

@@ -17,7 +17,7 @@ from tests.test_recipes import recipe
 from zoo.errors import UserError
 from zoo.training import pictures
 from zoo.training.callbacks import EpochFigures, HistoryFiles
-from zoo.training.optimizers import adamw
+from zoo.training.optimizers import adamw, muon
 from zoo.training.run import _peak_memory
 from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
 from zoo.training.settings import Settings
@@ -37,17 +37,20 @@ IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32")
 LABELS = np.eye(3, dtype="float32")[np.arange(8) % 3]
 
 
-def compiled(**options):
+def compiled(optimizer=adamw, **options):
     keras.utils.set_random_seed(0)
     model = zoo.vit(**SMALL)
     settings = {"learning_rate": 0.1, "weight_decay": 0.5, "total_steps": 100, **options}
-    model.compile(adamw(model, **settings), keras.losses.CategoricalCrossentropy(from_logits=True))
+    model.compile(
+        optimizer(model, **settings), keras.losses.CategoricalCrossentropy(from_logits=True)
+    )
     return model
 
 
-def test_only_matrices_decay():
+@pytest.mark.parametrize("optimizer", [adamw, muon])
+def test_only_matrices_decay(optimizer):
     """Without gradients, a step changes what decays and nothing else."""
-    model = compiled()
+    model = compiled(optimizer)
     before = [v.numpy() for v in model.trainable_variables]
     zeros = [np.zeros(v.shape, "float32") for v in model.trainable_variables]
     model.optimizer.apply(zeros, model.trainable_variables)
@@ -60,8 +63,35 @@ def test_only_matrices_decay():
     assert len(decayed) == 2 + 4 * 2  # patches and head, and four in each of two blocks
 
 
-def test_the_learning_rate_rises_and_falls():
-    model = compiled(learning_rate=0.2, total_steps=100, warmup_steps=10)
+def test_muon_moves_the_matrices_of_blocks_alike_in_all_directions():
+    """Their updates are close to orthogonal, of AdamW's size; all else moves as with AdamW."""
+    models = [compiled(optimizer, weight_decay=0.0) for optimizer in (adamw, muon)]
+    random = np.random.default_rng(0)
+    gradients = [
+        random.normal(size=v.shape).astype("float32") for v in models[0].trainable_variables
+    ]
+    moved = []
+    for model in models:
+        before = [v.numpy() for v in model.trainable_variables]
+        tensors = list(map(keras.ops.convert_to_tensor, gradients))
+        model.optimizer.apply(tensors, model.trainable_variables)
+        moved.append([old - v.numpy() for v, old in zip(model.trainable_variables, before)])
+    matrices = 0
+    for variable, by_adamw, by_muon in zip(models[0].trainable_variables, *moved):
+        if not (variable.path.startswith("vit/encoder_") and variable.name == "kernel"):
+            np.testing.assert_allclose(by_muon, by_adamw, atol=1e-6)
+            continue
+        matrices += 1
+        sizes = np.linalg.svd(by_muon, compute_uv=False)
+        # 0.2 · √(longer side) times a singular value that is close to one, between 0.5 and 1.3
+        expected = 0.1 * 0.2 * max(by_muon.shape) ** 0.5
+        assert 0.5 * expected < sizes.min() and sizes.max() < 1.3 * expected
+    assert matrices == 4 * 2
+
+
+@pytest.mark.parametrize("optimizer", [adamw, muon])
+def test_the_learning_rate_rises_and_falls(optimizer):
+    model = compiled(optimizer, learning_rate=0.2, total_steps=100, warmup_steps=10)
     schedule = model.optimizer._learning_rate
     rates = np.array([float(schedule(step)) for step in range(101)])
     np.testing.assert_allclose(rates[:11], 0.2 * np.arange(11) / 10, atol=1e-6)
