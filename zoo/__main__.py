@@ -311,8 +311,24 @@ def _parser():
     )
     command.add_argument("--port", type=int, default=8501, help="0 selects a free port (8501)")
     command.add_argument("--access-log", action="store_true", help="log every request")
+    command.add_argument(
+        "--allowed-host",
+        dest="allowed_hosts",
+        metavar="NAME",
+        action="append",
+        help="name by which clients may call the server; by default those of this machine, or any "
+        "with another --host",
+    )
+    command.add_argument(
+        "--allowed-origin",
+        dest="allowed_origins",
+        metavar="SITE",
+        action="append",
+        help="web site whose pages may send requests, such as https://example.com (none)",
+    )
     for flag, kind, text in (
         ("--max-batch", int, "maximum number of rows per model call (32)"),
+        ("--max-rows", int, "maximum number of rows per request, else 400 (1024)"),
         ("--batch-wait-ms", float, "milliseconds a request waits for others to join its batch (2)"),
         ("--max-queue", int, "maximum number of queued requests per model, else 503 (256)"),
         ("--max-body", int, "maximum bytes of a request, else 413 (33554432)"),

@@ -75,7 +75,7 @@ def test_a_batch_has_at_most_so_many_rows():
     requests = [[1, 2], [3, 4], [5, 6], [7] * 9, [8]]
     results = together(gate.model, requests, max_batch=4, batch_wait_ms=50)
     assert values(results) == [[10 * x for x in request] for request in requests]
-    assert gate.calls == [[1, 2, 3, 4], [5, 6, 8], [7] * 9]
+    assert gate.calls == [[1, 2, 3, 4], [5, 6, 8], [7] * 4, [7] * 4, [7]]
 
 
 def test_a_bad_request_harms_no_other():

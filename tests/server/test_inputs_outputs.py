@@ -66,7 +66,7 @@ def test_numbers_of_every_kind():
         ends = [kind.min, kind.max]
         assert decode({"inputs": ends}, spec(kind, None))["x"].tolist() == ends
     for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
-        found = decode(parse(b'{"inputs": [1, NaN, -Infinity]}'), spec(kind, None))
+        found = decode(parse(b'{"inputs": [1, NaN, -Infinity]}', 100), spec(kind, None))
         assert found["x"].dtype == kind.as_numpy_dtype
         np.testing.assert_array_equal(found["x"].astype(float), [1.0, np.nan, -np.inf])
     assert decode({"inputs": []}, spec(tf.int32, None))["x"].shape == (0,)
@@ -123,7 +123,7 @@ def test_bad_inputs(request_, specs, message):
 )
 def test_bad_json(body):
     with pytest.raises(RequestError) as error:
-        parse(body)
+        parse(body, 10**6)
     assert error.value.status == 400
 
 

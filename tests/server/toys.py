@@ -198,9 +198,9 @@ def python_model(name, function, specs, outputs):
 
 
 @contextlib.contextmanager
-def running(models, wait_for_ready=True, **limits):
+def running(models, wait_for_ready=True, hosts=None, origins=(), **limits):
     """A server in a thread: yields (its URL, its `Service`, its `Server`)."""
-    service = Service(models, Limits(**limits), report=lambda line: None)
+    service = Service(models, Limits(**limits), hosts, origins, report=lambda line: None)
     server = Server(service)
     listener = bound_socket("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

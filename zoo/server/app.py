@@ -7,12 +7,15 @@ import asyncio
 import concurrent.futures
 import contextlib
 import importlib.resources
+import json
 import re
 import time
 import traceback
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -21,7 +24,9 @@ from zoo.server import inputs, outputs
 from zoo.server.batching import Batcher
 from zoo.server.bodies import Body, Memory
 from zoo.server.errors import RequestError, unavailable
+from zoo.server.inputs import shown
 from zoo.server.models import DEFAULT_SIGNATURE
+from zoo.server.origins import TrustedSites
 from zoo.server.warm_up import warm_up
 
 _PATH = re.compile(
@@ -45,6 +50,7 @@ class Service:
     Args:
         models: list of `zoo.server.models.Model` with different names.
         limits: `zoo.server.limits.Limits`.
+        hosts, origins: see `zoo.server.origins.TrustedSites`; by default any host and no origin.
         report: called with one line for each model when its warm-up is done.
 
     Attributes:
@@ -55,7 +61,7 @@ class Service:
         failure: the error of a model whose warm-up failed, or None.
     """
 
-    def __init__(self, models, limits, report=print):
+    def __init__(self, models, limits, hosts=None, origins=(), report=print):
         self.batchers = {model.name: Batcher(model, limits) for model in models}
         self.limits = limits
         self.report = report
@@ -68,6 +74,7 @@ class Service:
         self._converters = concurrent.futures.ThreadPoolExecutor(2, "json")
         page = importlib.resources.files("zoo.server").joinpath("page.html")
         self._page = page.read_text("utf-8")
+        cors = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
         self.app = Starlette(
             routes=[
                 Route("/", self.page),
@@ -76,6 +83,10 @@ class Service:
                 Route("/v1/{rest:path}", self.rest, methods=_METHODS),
             ],
             exception_handlers={HTTPException: _http_error},
+            middleware=[
+                Middleware(TrustedSites, hosts, origins),
+                *([Middleware(CORSMiddleware, origins, **cors)] if origins else []),
+            ],
             lifespan=self._lifespan,
         )
 
@@ -104,13 +115,12 @@ class Service:
             response = await self._routed(request, body)
         except RequestError as error:
             await body.drain()
-            response = JSONResponse({"error": error.message}, error.status, error.headers)
+            response = _error(error.status, error.message, error.headers)
         except ClientDisconnect:
             response = Response(status_code=499)  # the client is gone
         except Exception as error:
             traceback.print_exc()
-            message = f"Internal server error: {type(error).__name__}: {error}"
-            response = JSONResponse({"error": message}, 500)
+            response = _error(500, f"Internal server error: {type(error).__name__}: {error}")
         finally:
             self.in_flight -= 1
         if self.is_stopping:
@@ -121,10 +131,10 @@ class Service:
         path, method = request.scope["path"], request.method
         match = _PATH.fullmatch(path)
         if match is None:
-            raise RequestError(400, f"Malformed request: {method} {path}")
+            raise RequestError(400, f"Malformed request: {method} {shown(path)}")
         allowed = "POST" if match["verb"] else "GET"
         if method != allowed and (method, allowed) != ("HEAD", "GET"):
-            message = f"{path} takes {allowed}, not {method}."
+            message = f"{shown(path)} takes {allowed}, not {shown(method)}."
             raise RequestError(405, message, {"Allow": allowed})
         if not match["name"]:
             return JSONResponse({"models": [b.model.summary() for b in self.batchers.values()]})
@@ -134,7 +144,7 @@ class Service:
         if not match["verb"]:
             return JSONResponse(self._status(batcher.model))
         if match["verb"] != "predict":
-            raise RequestError(501, f":{match['verb']} is not supported. Use :predict.")
+            raise RequestError(501, f":{shown(match['verb'])} is not supported. Use :predict.")
         return await self._predict(request, body, batcher)
 
     def _batcher(self, match):
@@ -142,7 +152,7 @@ class Service:
         version = match["version"] or match["label"]
         if batcher and (not version or int(match["version"] or -1) == batcher.model.version):
             return batcher
-        asked = f"{match['name']}, version {version}" if version else match["name"]
+        asked = f"{match['name'][:80]}, version {version}" if version else match["name"][:80]
         serves = ", ".join(f"{n}, version {b.model.version}" for n, b in self.batchers.items())
         raise RequestError(404, f"Servable not found for request: {asked}. Available: {serves}.")
 
@@ -159,17 +169,17 @@ class Service:
         try:
             with self._memory.share() as take:
                 async with asyncio.timeout(self.limits.request_timeout):
-                    answer = self._answer(batcher, body, await body.read(take))
+                    answer = self._answer(batcher, body, await body.read(take), take)
                     return await self._while_connected(request, answer)
         except TimeoutError:
             seconds = self.limits.request_timeout
             raise RequestError(504, f"The request took more than {seconds:g} s.") from None
 
-    async def _answer(self, batcher, body, data):
+    async def _answer(self, batcher, body, data, take):
         loop = asyncio.get_running_loop()
 
         def read():
-            found = inputs.parse(body.decompressed(data))
+            found = inputs.parse(body.decompressed(data, take), self.limits.max_values)
             name = _signature_name(found, batcher.model)
             arrays = inputs.decode(found, batcher.model.signatures[name].inputs)
             return name, arrays, inputs.is_row_form(found)
@@ -219,13 +229,13 @@ class Service:
 
 
 def _signature_name(request, model):
-    name = request.get("signature_name") or DEFAULT_SIGNATURE
+    name = request.get("signature_name", DEFAULT_SIGNATURE)
     if not isinstance(name, str):
-        raise RequestError(400, "'signature_name' must be a string.")
+        raise RequestError(400, f"'signature_name' must be a string. Received: {shown(name)}.")
     if name not in model.signatures:
         raise RequestError(
             400,
-            f'Serving signature name: "{name}" not found in signature def. '
+            f"Serving signature name: {shown(name)} not found in signature def. "
             f"Available: {sorted(model.signatures)}.",
         )
     return name
@@ -237,4 +247,10 @@ async def _disconnected(request):
 
 
 def _http_error(request, error):
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    return _error(error.status_code, error.detail, error.headers)
+
+
+def _error(status, message, headers=None):
+    # in ASCII, as what a client sent may have lone surrogates
+    content = json.dumps({"error": message})
+    return Response(content, status, headers, media_type="application/json")

@@ -83,11 +83,28 @@ class Batcher:
     async def run(self, signature_name, inputs):
         """Queues a request and returns the outputs of the signature: {name: NumPy array}.
 
-        If the awaiting task is cancelled before the model call starts, the request is dropped.
+        A request of more than `max_batch` rows takes several calls. After each it queues again
+        behind the others. If the awaiting task is cancelled, the calls not yet started are dropped.
 
         Raises:
-            RequestError: 503 if the queue is full; or the error of the model.
+            RequestError: 400 if the request has too many rows; 503 if the queue is full; or the
+                error of the model.
         """
+        limits, signature = self.limits, self.model.signatures[signature_name]
+        rows = max((len(array) for array in inputs.values() if array.ndim), default=0)
+        if rows > limits.max_rows:
+            raise RequestError(
+                400, f"The request has {rows:,} rows. At most {limits.max_rows:,} are allowed."
+            )
+        if rows <= limits.max_batch or self._rows(signature_name, inputs) is None:
+            return await self._queued(signature_name, inputs)
+        parts = []
+        for start in range(0, rows, limits.max_batch):
+            part = {n: array[start : start + limits.max_batch] for n, array in inputs.items()}
+            parts.append(await self._queued(signature_name, part))
+        return {n: np.concatenate([part[n] for part in parts]) for n in signature.outputs}
+
+    async def _queued(self, signature_name, inputs):
         if len(self._queue) >= self.limits.max_queue:
             self._drop_cancelled()
         if len(self._queue) >= self.limits.max_queue:

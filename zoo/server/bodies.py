@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 import zlib
 
 from starlette.requests import ClientDisconnect
@@ -9,6 +10,7 @@ from starlette.requests import ClientDisconnect
 from zoo.server.errors import RequestError, unavailable
 
 _DRAIN_SECONDS = 2.0
+_PIECE = 2**20  # bytes that are decompressed at once
 
 
 class Memory:
@@ -21,27 +23,31 @@ class Memory:
     def __init__(self, limit):
         self.limit = limit
         self.used = 0
+        self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def share(self):
-        """Context manager that yields a function to reserve bytes for one request.
+        """Context manager that yields a function to reserve bytes for one request, in any thread.
 
-        The function raises RequestError, 503, if the limit is exceeded. The bytes are released on
-        exit.
+        The function raises RequestError, 503, if the limit is exceeded, or after the exit, which
+        releases the bytes.
         """
-        taken = 0
+        taken, is_open = 0, True
 
         def take(count):
             nonlocal taken
-            if self.used + count > self.limit:
-                raise unavailable("The server's memory for requests is full. Try again later.")
-            self.used += count
-            taken += count
+            with self._lock:
+                if not is_open or self.used + count > self.limit:
+                    raise unavailable("The server's memory for requests is full. Try again later.")
+                self.used += count
+                taken += count
 
         try:
             yield take
         finally:
-            self.used -= taken
+            with self._lock:
+                is_open = False
+                self.used -= taken
 
 
 class Body:
@@ -93,12 +99,16 @@ class Body:
                     if self._size > most:
                         return
 
-    def decompressed(self, data):
+    def decompressed(self, data, take):
         """Decompresses the bytes that `read` returned, if they are gzip-encoded.
+
+        Args:
+            data: bytes.
+            take: called with the number of decompressed bytes, bit by bit; see `Memory.share`.
 
         Raises:
             RequestError: 413 if the result is too large; 400 if the bytes are not gzip; 415 for
-                other encodings.
+                other encodings; or the error of `take`.
         """
         if self._encoding == "identity":
             return data
@@ -108,16 +118,21 @@ class Body:
                 f"Content-Encoding must be gzip or identity. Received: {self._encoding}.",
                 {"Accept-Encoding": "gzip, identity"},
             )
-        decompressor = zlib.decompressobj(wbits=31)
-        try:
-            decompressed = decompressor.decompress(data, self._limit + 1)
-        except zlib.error as error:
-            raise RequestError(400, f"The body is not gzip: {error}.") from None
-        if len(decompressed) > self._limit:
-            raise self._too_large()
-        if not decompressor.eof:
-            raise RequestError(400, "The gzip data are truncated.")
-        return decompressed
+        decompressor, pieces, size = zlib.decompressobj(wbits=31), [], 0
+        while not decompressor.eof:
+            try:
+                piece = decompressor.decompress(data, _PIECE)
+            except zlib.error as error:
+                raise RequestError(400, f"The body is not gzip: {error}.") from None
+            if not piece and not decompressor.eof:
+                raise RequestError(400, "The gzip data are truncated.")
+            size += len(piece)
+            if size > self._limit:
+                raise self._too_large()
+            take(len(piece))
+            pieces.append(piece)
+            data = decompressor.unconsumed_tail
+        return b"".join(pieces)
 
     async def _chunks(self):
         while not self._is_read:

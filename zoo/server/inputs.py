@@ -17,12 +17,16 @@ from zoo.server.errors import RequestError
 _MAX_AXES = 32  # of a tensor; NumPy supports 64
 
 
-def parse(body):
+def parse(body, max_values):
     """Parses the body of a request to a dict.
 
     Raises:
-        RequestError: 400 if it is not a JSON object.
+        RequestError: 400 if it is not a JSON object; 413 if it has more values than `max_values`.
     """
+    # Before parsing, which holds up all other threads. Each value but the first follows one of
+    # these, and so does each list in a list.
+    if sum(map(body.count, (b",", b"[", b"{"))) > max_values:
+        raise RequestError(413, f"The request has more than {max_values:,} values.")
     try:
         request = json.loads(body)
     except RecursionError:
@@ -32,7 +36,7 @@ def parse(body):
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, a number of 5,000 digits
         raise RequestError(400, f"JSON Parse error: {error}") from None
     if not isinstance(request, dict):
-        raise RequestError(400, f"The request must be a JSON object. Received: {_shown(request)}.")
+        raise RequestError(400, f"The request must be a JSON object. Received: {shown(request)}.")
     return request
 
 
@@ -74,7 +78,7 @@ def _rows(request, specs):
     if not isinstance(instances, list) or not instances:
         raise RequestError(
             400,
-            f"'instances' must be a list of at least one element. Received: {_shown(instances)}.",
+            f"'instances' must be a list of at least one element. Received: {shown(instances)}.",
         )
     are_objects = [_is_object(instance) for instance in instances]
     if not any(are_objects) and len(specs) == 1:
@@ -84,7 +88,7 @@ def _rows(request, specs):
         raise RequestError(
             400,
             f"Each element of 'instances' must be an object with the keys {sorted(specs)}. "
-            f"Received at {index}: {_shown(instances[index])}.",
+            f"Received at {index}: {shown(instances[index])}.",
         )
     for index, instance in enumerate(instances):
         _check_names(instance, specs, f"Element {index} of 'instances'")
@@ -100,8 +104,7 @@ def _columns(request, specs):
     if len(specs) != 1:
         raise RequestError(
             400,
-            f"'inputs' must be an object with the keys {sorted(specs)}. "
-            f"Received: {_shown(inputs)}.",
+            f"'inputs' must be an object with the keys {sorted(specs)}. Received: {shown(inputs)}.",
         )
     return {next(iter(specs)): inputs}
 
@@ -117,7 +120,7 @@ def _is_base64(value):
 def _check_names(found, specs, where):
     if found.keys() != specs.keys():
         raise RequestError(
-            400, f"{where} must have the keys {sorted(specs)}. Received: {_shown(sorted(found))}."
+            400, f"{where} must have the keys {sorted(specs)}. Received: {shown(sorted(found))}."
         )
 
 
@@ -169,7 +172,7 @@ def _ragged(name):
 def _checked(name, values, types, kind):
     if not set(map(type, values)) <= types:
         odd = next(value for value in values if type(value) not in types)
-        raise RequestError(400, f"Input {name!r} must be {kind.name}. Received: {_shown(odd)}.")
+        raise RequestError(400, f"Input {name!r} must be {kind.name}. Received: {shown(odd)}.")
     return values
 
 
@@ -203,11 +206,11 @@ def _bytes(name, value):
             return value.encode()
         except UnicodeEncodeError:
             raise RequestError(
-                400, f"Input {name!r} has a lone surrogate: {_shown(value)}."
+                400, f"Input {name!r} has a lone surrogate: {shown(value)}."
             ) from None
     if not _is_base64(value):
         raise RequestError(
-            400, f'Input {name!r} must be a string or {{"b64": ...}}. Received: {_shown(value)}.'
+            400, f'Input {name!r} must be a string or {{"b64": ...}}. Received: {shown(value)}.'
         )
     digits = "".join(value["b64"].split())
     if not digits.endswith("="):
@@ -222,7 +225,9 @@ def _shape(shape):
     return "of any rank" if shape.rank is None else [-1 if n is None else n for n in shape]
 
 
-def _shown(value):
+def shown(value):
     """A JSON value for a message, truncated."""
+    if isinstance(value, str):
+        value = value[:80]
     text = json.dumps(value, ensure_ascii=True, default=str)
     return text if len(text) <= 80 else text[:77] + "..."

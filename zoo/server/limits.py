@@ -10,11 +10,20 @@ class Limits:
     """Limits of the server.
 
     Args:
-        max_batch: maximum number of rows per batch; a single request may have more.
+        max_batch: maximum number of rows per model call; a request of more rows takes several
+            calls, in turns with other requests.
+        max_rows: maximum number of rows per request; larger requests get 400.
         batch_wait_ms: milliseconds a request waits for others to join its batch.
         max_queue: maximum number of queued requests per model; further requests get 503.
         max_body: maximum bytes of a request, also after decompression; larger requests get 413.
-        max_bodies: maximum bytes of all requests in memory; further requests get 503.
+        max_bodies: maximum bytes of all requests in memory, as sent and decompressed; further
+            requests get 503.
+        max_values: maximum number of values in the JSON of a request, lists included; requests with
+            more get 413.
+        max_connections: maximum number of open connections; the one that has been idle longest is
+            then closed.
+        header_timeout: maximum seconds between the first byte of a request and the end of its
+            headers; then the connection is closed.
         request_timeout: maximum seconds per request, from its first byte; then it gets 504.
         shutdown_grace: seconds to finish running requests when the server is stopped.
         calls_at_once: maximum number of concurrent calls per model.
@@ -24,10 +33,14 @@ class Limits:
     """
 
     max_batch: int = 32
+    max_rows: int = 1024
     batch_wait_ms: float = 2.0
     max_queue: int = 256
     max_body: int = 32 * 2**20
     max_bodies: int = 256 * 2**20
+    max_values: int = 4 * 2**20
+    max_connections: int = 1000
+    header_timeout: float = 10.0
     request_timeout: float = 60.0
     shutdown_grace: float = 30.0
     calls_at_once: int = 1

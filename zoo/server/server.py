@@ -1,6 +1,7 @@
 """`serve`: runs the server until it is stopped."""
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -11,12 +12,22 @@ import time
 import uvicorn
 
 from zoo.server.app import Service
+from zoo.server.connections import BACKLOG, connections_within
 from zoo.server.errors import ServerError
 from zoo.server.limits import Limits
 from zoo.server.loading import load_all
+from zoo.server.origins import trusted_hosts
 
 
-def serve(folders, host="127.0.0.1", port=8501, access_log=False, **limits):
+def serve(
+    folders,
+    host="127.0.0.1",
+    port=8501,
+    access_log=False,
+    allowed_hosts=(),
+    allowed_origins=(),
+    **limits,
+):
     """Serves exported models until the process receives SIGTERM or SIGINT.
 
     New requests are then refused and running requests are finished; a second signal stops without
@@ -28,6 +39,10 @@ def serve(folders, host="127.0.0.1", port=8501, access_log=False, **limits):
         host: address to listen on; "0.0.0.0" accepts requests from other machines.
         port: port to listen on; 0 selects a free port and prints it.
         access_log: whether to log every request.
+        allowed_hosts: names by which clients may call the server, without ports. By default only
+            names of this machine if `host` is a loopback address, and any name if it is not.
+        allowed_origins: web sites other than the server's own page whose pages may send requests,
+            such as "https://example.com".
         **limits: see `zoo.server.limits.Limits`.
 
     Returns:
@@ -38,7 +53,9 @@ def serve(folders, host="127.0.0.1", port=8501, access_log=False, **limits):
     """
     limits = Limits(**limits)
     with _exit_on_signals(), bound_socket(host, port) as listener:
-        service = Service(load_all(folders), limits, report=_say)
+        hosts = trusted_hosts(host, allowed_hosts)
+        service = Service(load_all(folders), limits, hosts, tuple(allowed_origins), _say)
+        _collect_garbage_less_often()
         server = Server(service, address=_address(host, listener), access_log=access_log)
         server.run(sockets=[listener])
     if service.failure:
@@ -66,9 +83,12 @@ class Server(uvicorn.Server):
     def __init__(self, service, address=None, access_log=False):
         config = uvicorn.Config(
             service.app,
-            log_level="info" if access_log else "warning",
+            log_level="info" if access_log else "error",  # no line for each invalid request
             access_log=access_log,
             lifespan="on",
+            http=connections_within(service.limits),
+            ws="none",
+            backlog=BACKLOG,
         )
         super().__init__(config)
         self.service = service
@@ -138,6 +158,12 @@ def bound_socket(host, port):
             f"Cannot listen on {host}, port {port}: {error}. Choose another host or port."
         ) from None
     return listener
+
+
+def _collect_garbage_less_often():
+    """As parsed JSON with millions of lists is searched for garbage while it is built, in vain."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _address(host, listener):

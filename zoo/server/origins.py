@@ -1,0 +1,70 @@
+"""Refuses requests that a web page of another site makes its visitor's browser send.
+
+A browser sends such requests to any address that it can reach, a server on the same machine too.
+"""
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class TrustedSites:
+    """An ASGI application that answers requests from other sites with 403.
+
+    The browser names the page's site in `Origin`; other clients send none. A name that resolves to
+    this machine for one moment (DNS rebinding) shows in `Host`.
+
+    Args:
+        app: ASGI application.
+        hosts: names of this server in `Host`, without a port; None for any.
+        origins: sites whose pages may send requests, such as "https://example.com".
+    """
+
+    def __init__(self, app, hosts, origins):
+        self._app = app
+        self._hosts = hosts
+        self._origins = origins
+
+    async def __call__(self, scope, receive, send):
+        reason = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        app = JSONResponse({"error": reason}, 403) if reason else self._app
+        await app(scope, receive, send)
+
+    def _refusal(self, headers):
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._hosts is not None and _hostname(f"//{host}") not in self._hosts:
+            return (
+                f"The server is not called {ascii(host[:80])}. "
+                "To allow this name, start it with --allowed-host."
+            )
+        if origin is None or origin in self._origins or urlsplit(origin).netloc == host:
+            return None
+        return (
+            f"Pages of {ascii(origin[:80])} may not use this server. "
+            "To allow this site, start it with --allowed-origin."
+        )
+
+
+def trusted_hosts(host, allowed):
+    """The names of a server that listens on `host`; None for any.
+
+    Only this machine reaches a loopback address, by a few names. What others call a server is not
+    known, unless it is given.
+
+    Args:
+        host: address that the server listens on.
+        allowed: further names, without ports.
+    """
+    if not allowed and host not in _LOOPBACK:
+        return None
+    return {*_LOOPBACK, *(name.lower() for name in (host, *allowed))}
+
+
+def _hostname(url):
+    try:
+        return urlsplit(url).hostname
+    except ValueError:  # not an address
+        return None
