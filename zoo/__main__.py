@@ -310,6 +310,12 @@ def _parser():
         "--host", default="127.0.0.1", help="0.0.0.0 listens on all networks (127.0.0.1)"
     )
     command.add_argument("--port", type=int, default=8501, help="0 selects a free port (8501)")
+    command.add_argument("--grpc-port", type=int, help="port for gRPC requests (none)")
+    command.add_argument(
+        "--poll-seconds",
+        type=float,
+        help="seconds between looks for other versions on disk; 0 to keep the first ones (2)",
+    )
     command.add_argument("--access-log", action="store_true", help="log every request")
     command.add_argument(
         "--allowed-host",

@@ -32,8 +32,8 @@ def toy(function=lambda x: {"y": 10 * x}):
 @pytest.fixture(scope="module")
 def url():
     hosts = trusted_hosts("127.0.0.1", ["zoo.example"])
-    limits = {"max_values": 10_000, "max_rows": 100, "origins": ("https://good.example",)}
-    with toys.running([toy()], hosts=hosts, **limits) as (url, *_):
+    settings = {"hosts": hosts, "origins": ("https://good.example",)}
+    with toys.running([toy()], settings=settings, max_values=10_000, max_rows=100) as (url, *_):
         yield url
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests.server import toys
 from tests.server.toys import post
+from zoo.deploy.warm_up_requests import write_warm_up_requests
 from zoo.server.loading import load_all
 
 LIMIT = 300_000
@@ -178,10 +179,10 @@ def test_malformed_json(url, body):
         ("GET", "/v1/models/toy/versions/one", 400, "Malformed request"),
         ("GET", f"/v1/models/toy/versions/{'1' * 5000}", 400, "Malformed request"),
         ("GET", "/v1/nothing", 400, "Malformed request"),
-        ("GET", "/v1/models/toy:predict", 405, "takes POST"),
-        ("PUT", "/v1/models/toy:predict", 405, "takes POST"),
-        ("POST", "/v1/models/toy", 405, "takes GET"),
-        ("DELETE", "/v1/models/toy/metadata", 405, "takes GET"),
+        ("GET", "/v1/models/toy:predict", 400, "takes POST"),
+        ("PUT", "/v1/models/toy:predict", 400, "takes POST"),
+        ("POST", "/v1/models/toy", 400, "takes GET"),
+        ("DELETE", "/v1/models/toy/metadata", 400, "takes GET"),
         ("POST", "/v1/models/toy:classify", 501, "Use :predict"),
         ("POST", "/v1/models/toy:regress", 501, "Use :predict"),
         ("GET", "/nowhere", 404, "Not Found"),
@@ -288,7 +289,7 @@ def test_health(url):
     assert httpx.get(f"{url}/readyz").json() == {"status": "ready"}
 
 
-def test_not_ready_while_warming_up():
+def test_not_ready_while_warming_up(tmp_path):
     release = threading.Event()
     outputs = {
         "translations": tf.TensorSpec([None, 1], tf.string),
@@ -301,7 +302,8 @@ def test_not_ready_while_warming_up():
         return {"translations": texts[:, None], "scores": texts[:, None], "error": texts}
 
     model = toys.python_model("toy", wait, {"texts": tf.TensorSpec([None], tf.string)}, outputs)
-    model = model._replace(kind="translator")
+    write_warm_up_requests(tmp_path, [{"texts": ["hello"]}])
+    model = model._replace(folder=tmp_path)
     with toys.running([model], wait_for_ready=False) as (url, service, _):
         toys.wait_until(lambda: service.is_calling)
         ready, alive = httpx.get(f"{url}/readyz"), httpx.get(f"{url}/healthz")

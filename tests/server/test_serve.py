@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests.server import toys
 from tests.server.toys import post
+from zoo.deploy.warm_up_requests import write_warm_up_requests
 from zoo.server import serve
 from zoo.server.errors import ServerError
 
@@ -125,6 +126,7 @@ def test_a_model_that_cannot_be_served(home, tmp_path):
                 return super().translate(texts)
 
     folder = toys.save(Broken(), tmp_path / "broken" / "1")
+    write_warm_up_requests(folder, [{"texts": ["hello"]}])
     with pytest.raises(ServerError, match=f"{folder} cannot be served: .*it is broken"):
         serve([folder], port=0)
 

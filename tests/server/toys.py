@@ -198,9 +198,13 @@ def python_model(name, function, specs, outputs):
 
 
 @contextlib.contextmanager
-def running(models, wait_for_ready=True, hosts=None, origins=(), **limits):
-    """A server in a thread: yields (its URL, its `Service`, its `Server`)."""
-    service = Service(models, Limits(**limits), hosts, origins, report=lambda line: None)
+def running(models, wait_for_ready=True, settings=None, **limits):
+    """A server in a thread: yields (its URL, its `Service`, its `Server`).
+
+    `settings` are further arguments of `Service`.
+    """
+    settings = {"report": lambda line: None, **(settings or {})}
+    service = Service(models, Limits(**limits), **settings)
     server = Server(service)
     listener = bound_socket("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -15,7 +15,9 @@ from zoo.deploy.errors import ExportError
 from zoo.deploy.generator_signatures import GeneratorSignatures
 from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
+from zoo.deploy.warm_up_requests import write_warm_up_requests
 from zoo.generator import NEW_TOKENS
+from zoo.translation_search import BATCHES
 
 # The same operations in a different graph; half precision has about 3 digits.
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 5e-2
@@ -23,7 +25,9 @@ _FILES = {
     "saved_model.pb": "the graph",
     "variables/": "the weights",
     "assets/": "empty; lookup tables are part of the graph",
+    "assets.extra/": "requests that a server makes before it is ready",
 }
+_WARM_UP_TEXTS = {"texts": ["hello"]}
 
 
 def write_classifier(classifier, folder, top_k):
@@ -41,7 +45,8 @@ def write_classifier(classifier, folder, top_k):
         ExportError: if the outputs of the SavedModel differ from those of the classifier.
     """
     signatures = ClassifierSignatures(classifier, top_k)
-    loaded = _write(signatures, folder)
+    grey = np.full((*classifier.preprocessing.image_size, 3), 128, np.uint8)
+    loaded = _write(signatures, folder, {"image_bytes": [tf.io.encode_png(grey).numpy()]})
     with tempfile.TemporaryDirectory() as images:
         paths = _images(pathlib.Path(images), classifier.preprocessing.image_size)
         data = tf.constant([path.read_bytes() for path in paths])
@@ -60,7 +65,7 @@ def write_text_classifier(classifier, folder, top_k):
     Returns, raises: see `write_classifier`.
     """
     signatures = TextClassifierSignatures(classifier, top_k)
-    loaded = _write(signatures, folder)
+    loaded = _write(signatures, folder, _WARM_UP_TEXTS)
     texts, limit = _texts(classifier.tokenizer), classifier.model.max_length
     rows = encode_texts(classifier.tokenizer, texts, classifier.special_tokens)
     texts = [text for text, row in zip(texts, rows) if len(row) <= limit]
@@ -80,7 +85,7 @@ def write_translator(translator, folder, n_best, beam_size, length_penalty):
     Returns, raises: see `write_classifier`.
     """
     signatures = TranslatorSignatures(translator, n_best, beam_size, length_penalty)
-    loaded = _write(signatures, folder)
+    loaded = _write(signatures, folder, _WARM_UP_TEXTS)
     texts = _texts(translator.source_tokenizer)
     expected = translator.n_best(texts, n_best, beam_size, length_penalty)
     difference = _of_searches(translator, loaded, texts, expected, "translations")
@@ -100,7 +105,7 @@ def write_generator(generator, folder, n_best, beam_size, length_penalty, max_ne
     """
     search = (n_best, beam_size, length_penalty, max_new_tokens)
     signatures = GeneratorSignatures(generator, *search)
-    loaded = _write(signatures, folder)
+    loaded = _write(signatures, folder, _WARM_UP_TEXTS)
     texts, limit = _texts(generator.tokenizer), generator.max_prompt_length(max_new_tokens)
     rows = generator.tokenizer.encode(texts)
     texts = [text for text, row in zip(texts, rows) if len(row) < limit]
@@ -141,13 +146,22 @@ def _of_searches(original, loaded, texts, expected, output):
     return difference
 
 
-def _write(signatures, folder):
-    """Saves the signatures and loads the SavedModel again."""
+def _write(signatures, folder, example):
+    """Saves the signatures and loads the SavedModel again.
+
+    Args:
+        signatures: such as `ClassifierSignatures`.
+        folder: path of an existing folder.
+        example: inputs of the default signature, {name: list of one item}, to warm it up with.
+    """
     functions = {
         name: tf.function(function, input_signature=inputs, autograph=False)
         for name, (function, inputs, _) in signatures.functions().items()
     }
     tf.saved_model.save(signatures.tracked, str(folder), functions)
+    # in batches of the sizes that searches are compiled for
+    requests = [{name: item * rows for name, item in example.items()} for rows in BATCHES]
+    write_warm_up_requests(folder, requests)
     return tf.saved_model.load(str(folder))
 
 

@@ -23,10 +23,11 @@ from starlette.routing import Route
 from zoo.server import inputs, outputs
 from zoo.server.batching import Batcher
 from zoo.server.bodies import Body, Memory
-from zoo.server.errors import RequestError, unavailable
-from zoo.server.inputs import shown
+from zoo.server.errors import RequestError, ServerError, shown, unavailable
+from zoo.server.metrics import CONTENT_TYPE, Metrics
 from zoo.server.models import DEFAULT_SIGNATURE
 from zoo.server.origins import TrustedSites
+from zoo.server.versions import VersionWatcher
 from zoo.server.warm_up import warm_up
 
 _PATH = re.compile(
@@ -50,8 +51,13 @@ class Service:
     Args:
         models: list of `zoo.server.models.Model` with different names.
         limits: `zoo.server.limits.Limits`.
+        folders: the models as named on the command line, to serve other versions of them when they
+            appear on disk.
+        poll_seconds: pause between looks for other versions; 0 to keep the first ones.
         hosts, origins: see `zoo.server.origins.TrustedSites`; by default any host and no origin.
-        report: called with one line for each model when its warm-up is done.
+        grpc_address: "host:port" to answer gRPC requests at; none by default.
+        report: called with one line for each model when its warm-up is done, and for what the
+            user should know.
 
     Attributes:
         app: the ASGI application.
@@ -61,8 +67,23 @@ class Service:
         failure: the error of a model whose warm-up failed, or None.
     """
 
-    def __init__(self, models, limits, hosts=None, origins=(), report=print):
-        self.batchers = {model.name: Batcher(model, limits) for model in models}
+    def __init__(
+        self,
+        models,
+        limits,
+        folders=(),
+        poll_seconds=0,
+        hosts=None,
+        origins=(),
+        grpc_address=None,
+        report=print,
+    ):
+        self._metrics = Metrics(lambda: {n: b.queue_length for n, b in self.batchers.items()})
+        self.batchers = {model.name: Batcher(model, limits, self._metrics) for model in models}
+        self._watcher = VersionWatcher(self, folders, report)
+        self._poll_seconds = poll_seconds
+        self._grpc_address = grpc_address
+        self._all = set(self.batchers.values())  # with those that finish the last requests
         self.limits = limits
         self.report = report
         self.is_ready = False
@@ -80,6 +101,7 @@ class Service:
                 Route("/", self.page),
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
+                Route("/monitoring/prometheus/metrics", self.metrics),
                 Route("/v1/{rest:path}", self.rest, methods=_METHODS),
             ],
             exception_handlers={HTTPException: _http_error},
@@ -93,7 +115,7 @@ class Service:
     @property
     def is_calling(self):
         """Whether a model call is running."""
-        return any(batcher.is_running for batcher in self.batchers.values())
+        return any(batcher.is_running for batcher in self._all)
 
     async def page(self, request):
         return HTMLResponse(self._page, headers=_PAGE_HEADERS)
@@ -107,8 +129,33 @@ class Service:
             return JSONResponse({"status": status}, 503, {"Retry-After": "1"})
         return JSONResponse({"status": "ready"})
 
+    async def metrics(self, request):
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+
+    async def replace(self, model):
+        """Serves another version of a model, and lets the requests of the old one end.
+
+        Args:
+            model: `zoo.server.models.Model`.
+
+        Raises:
+            ServerError: if its warm-up fails; the old version is then still served.
+        """
+        new, old = Batcher(model, self.limits, self._metrics), self.batchers[model.name]
+        self._all.add(new)
+        new.start()
+        try:
+            await self._warmed_up(new)
+        except ServerError:
+            await self._end(new)
+            raise
+        self.batchers[model.name] = new
+        await old.drain()
+        await self._end(old)
+
     async def rest(self, request):
         """Handles requests to TensorFlow Serving's API."""
+        started = time.monotonic()
         self.in_flight += 1
         body = Body(request, self.limits.max_body)
         try:
@@ -123,9 +170,28 @@ class Service:
             response = _error(500, f"Internal server error: {type(error).__name__}: {error}")
         finally:
             self.in_flight -= 1
+        if request.method == "POST":
+            match = _PATH.fullmatch(request.scope["path"])
+            name = match["name"] if match and match["name"] in self.batchers else ""
+            self._metrics.request(name, response.status_code, time.monotonic() - started)
         if self.is_stopping:
             response.headers["Connection"] = "close"
         return response
+
+    @contextlib.contextmanager
+    def accepted(self):
+        """Counts a request in flight that does not come by `rest`.
+
+        Raises:
+            RequestError: 503 if the server is stopping.
+        """
+        if self.is_stopping:
+            raise unavailable("The server is stopping.")
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
 
     async def _routed(self, request, body):
         path, method = request.scope["path"], request.method
@@ -134,11 +200,11 @@ class Service:
             raise RequestError(400, f"Malformed request: {method} {shown(path)}")
         allowed = "POST" if match["verb"] else "GET"
         if method != allowed and (method, allowed) != ("HEAD", "GET"):
-            message = f"{shown(path)} takes {allowed}, not {shown(method)}."
-            raise RequestError(405, message, {"Allow": allowed})
+            # TensorFlow Serving's status, where HTTP has 405
+            raise RequestError(400, f"{shown(path)} takes {allowed}, not {shown(method)}.")
         if not match["name"]:
             return JSONResponse({"models": [b.model.summary() for b in self.batchers.values()]})
-        batcher = self._batcher(match)
+        batcher = self.batcher(match["name"], match["version"], match["label"])
         if match["metadata"]:
             return JSONResponse(batcher.model.metadata())
         if not match["verb"]:
@@ -147,12 +213,17 @@ class Service:
             raise RequestError(501, f":{shown(match['verb'])} is not supported. Use :predict.")
         return await self._predict(request, body, batcher)
 
-    def _batcher(self, match):
-        batcher = self.batchers.get(match["name"])
-        version = match["version"] or match["label"]
-        if batcher and (not version or int(match["version"] or -1) == batcher.model.version):
+    def batcher(self, name, version=None, label=None):
+        """The `zoo.server.batching.Batcher` of a model.
+
+        Raises:
+            RequestError: 404 if there is no such model or version; versions have no labels.
+        """
+        batcher = self.batchers.get(name)
+        if batcher and not label and int(version or batcher.model.version) == batcher.model.version:
             return batcher
-        asked = f"{match['name'][:80]}, version {version}" if version else match["name"][:80]
+        version = version or label
+        asked = f"{name[:80]}, version {version}" if version else name[:80]
         serves = ", ".join(f"{n}, version {b.model.version}" for n, b in self.batchers.items())
         raise RequestError(404, f"Servable not found for request: {asked}. Available: {serves}.")
 
@@ -180,8 +251,12 @@ class Service:
 
         def read():
             found = inputs.parse(body.decompressed(data, take), self.limits.max_values)
-            name = _signature_name(found, batcher.model)
-            arrays = inputs.decode(found, batcher.model.signatures[name].inputs)
+            name = found.get("signature_name", DEFAULT_SIGNATURE)
+            if not isinstance(name, str):
+                raise RequestError(
+                    400, f"'signature_name' must be a string. Received: {shown(name)}."
+                )
+            arrays = inputs.decode(found, batcher.model.signature(name).inputs)
             return name, arrays, inputs.is_row_form(found)
 
         name, arrays, row_form = await loop.run_in_executor(self._converters, read)
@@ -204,41 +279,50 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
-        for batcher in self.batchers.values():
+        for batcher in self._all:
             batcher.start()
-        warming = asyncio.create_task(self._warm_up())
+        running = asyncio.create_task(self._run())
         yield
-        warming.cancel()
-        for batcher in self.batchers.values():
-            await batcher.stop()
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        for batcher in list(self._all):
+            await self._end(batcher)
         self._converters.shutdown(wait=False, cancel_futures=True)
 
-    async def _warm_up(self):
+    async def _run(self):
+        """Warms up the models; then answers gRPC requests and looks for other versions."""
+        grpc_server = None
         try:
-            for name, batcher in self.batchers.items():
-                started, model = time.monotonic(), batcher.model
-                await warm_up(batcher)
-                seconds = time.monotonic() - started
-                self.report(
-                    f"{name}, version {model.version}: {model.kind}, loaded in "
-                    f"{model.seconds:.1f} s, warmed up in {seconds:.1f} s"
-                )
+            for batcher in self.batchers.values():
+                await self._warmed_up(batcher)
+            if self._grpc_address:
+                from zoo.server import grpc_service
+
+                grpc_server, port = await grpc_service.start(self, self._grpc_address)
+                self.report(f"gRPC at port {port}")
             self.is_ready = True
+            if self._poll_seconds:
+                await self._watcher.run(self._poll_seconds)
+            await asyncio.Event().wait()  # until the server stops
         except Exception as error:
             self.failure = error
+        finally:
+            if grpc_server:
+                await grpc_server.stop(grace=None)
 
-
-def _signature_name(request, model):
-    name = request.get("signature_name", DEFAULT_SIGNATURE)
-    if not isinstance(name, str):
-        raise RequestError(400, f"'signature_name' must be a string. Received: {shown(name)}.")
-    if name not in model.signatures:
-        raise RequestError(
-            400,
-            f"Serving signature name: {shown(name)} not found in signature def. "
-            f"Available: {sorted(model.signatures)}.",
+    async def _warmed_up(self, batcher):
+        started, model = time.monotonic(), batcher.model
+        await warm_up(batcher)
+        seconds = time.monotonic() - started
+        self.report(
+            f"{model.name}, version {model.version}: {model.kind}, "
+            f"loaded in {model.seconds:.1f} s, warmed up in {seconds:.1f} s"
         )
-    return name
+
+    async def _end(self, batcher):
+        await batcher.stop()
+        self._all.discard(batcher)
 
 
 async def _disconnected(request):

@@ -15,6 +15,8 @@ import numpy as np
 
 from zoo.server.errors import RequestError, unavailable
 
+_DRAIN_SECONDS = 0.05  # between two looks whether all requests are answered
+
 
 @dataclasses.dataclass(eq=False)
 class Item:
@@ -48,11 +50,14 @@ class Batcher:
     Args:
         model: `zoo.server.models.Model`.
         limits: `zoo.server.limits.Limits`.
+        metrics: `zoo.server.metrics.Metrics`, or None.
     """
 
-    def __init__(self, model, limits):
+    def __init__(self, model, limits, metrics=None):
         self.model = model
         self.limits = limits
+        self._metrics = metrics
+        self._running = 0  # requests in `run`
         self._queue = collections.deque()
         self._arrival = asyncio.Event()
         self._calls = set()
@@ -75,6 +80,16 @@ class Batcher:
         await asyncio.gather(*self._workers, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    async def drain(self):
+        """Waits until all requests are answered."""
+        while self._running:
+            await asyncio.sleep(_DRAIN_SECONDS)
+
+    @property
+    def queue_length(self):
+        """Number of queued requests."""
+        return len(self._queue)
+
     @property
     def is_running(self):
         """Whether a model call is running."""
@@ -90,6 +105,13 @@ class Batcher:
             RequestError: 400 if the request has too many rows; 503 if the queue is full; or the
                 error of the model.
         """
+        self._running += 1
+        try:
+            return await self._run(signature_name, inputs)
+        finally:
+            self._running -= 1
+
+    async def _run(self, signature_name, inputs):
         limits, signature = self.limits, self.model.signatures[signature_name]
         rows = max((len(array) for array in inputs.values() if array.ndim), default=0)
         if rows > limits.max_rows:
@@ -187,7 +209,7 @@ class Batcher:
         """Runs the items in one call: {id of item: outputs}; None if outputs cannot be split."""
         name = items[0].signature_name
         joined = {n: np.concatenate([item.inputs[n] for item in items]) for n in items[0].inputs}
-        outputs = self.model.call(name, joined)
+        outputs = self._model_call(name, joined)
         ends = np.cumsum([item.rows for item in items])
         if any(array.shape[:1] != (ends[-1],) for array in outputs.values()):
             self._unbatched.add(name)
@@ -201,8 +223,14 @@ class Batcher:
         if item.future.done():
             return None
         try:
-            return self.model.call(item.signature_name, item.inputs)
+            return self._model_call(item.signature_name, item.inputs)
         except RequestError as error:
             return error
         except Exception as error:
             return RequestError(500, f"The model raised an error: {type(error).__name__}: {error}")
+
+    def _model_call(self, name, inputs):
+        if self._metrics:
+            rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
+            self._metrics.call(self.model.name, rows)
+        return self.model.call(name, inputs)

@@ -1,5 +1,7 @@
 """Errors of the server and of requests."""
 
+import json
+
 from zoo.errors import UserError
 
 
@@ -26,3 +28,11 @@ class RequestError(Exception):
 def unavailable(message):
     """Returns a 503 error that asks the client to try again."""
     return RequestError(503, message, {"Retry-After": "1"})
+
+
+def shown(value):
+    """A JSON value for a message, truncated."""
+    if isinstance(value, str):
+        value = value[:80]
+    text = json.dumps(value, ensure_ascii=True, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."

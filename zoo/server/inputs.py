@@ -12,7 +12,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from zoo.server.errors import RequestError
+from zoo.server.errors import RequestError, shown
 
 _MAX_AXES = 32  # of a tensor; NumPy supports 64
 
@@ -223,11 +223,3 @@ def _bytes(name, value):
 
 def _shape(shape):
     return "of any rank" if shape.rank is None else [-1 if n is None else n for n in shape]
-
-
-def shown(value):
-    """A JSON value for a message, truncated."""
-    if isinstance(value, str):
-        value = value[:80]
-    text = json.dumps(value, ensure_ascii=True, default=str)
-    return text if len(text) <= 80 else text[:77] + "..."

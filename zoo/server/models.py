@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from zoo.server.errors import RequestError
+from zoo.server.errors import RequestError, shown
 
 DEFAULT_SIGNATURE = "serving_default"
 # The HTTP status of TensorFlow Serving for each error of a model; for others it is 500.
@@ -96,6 +96,20 @@ class Model(NamedTuple):
             status = _STATUS.get(error.error_code, 500)
             raise RequestError(status, f"The model raised an error: {_reason(error)}") from None
         return {name: _numpy(tensor) for name, tensor in outputs.items()}
+
+    def signature(self, name):
+        """The `Signature` of this name.
+
+        Raises:
+            RequestError: 400 if there is none.
+        """
+        if name not in self.signatures:
+            raise RequestError(
+                400,
+                f"Serving signature name: {shown(name)} not found in signature def. "
+                f"Available: {sorted(self.signatures)}.",
+            )
+        return self.signatures[name]
 
     def metadata(self):
         """`GetModelMetadataResponse` as JSON."""

@@ -26,6 +26,8 @@ def serve(
     access_log=False,
     allowed_hosts=(),
     allowed_origins=(),
+    poll_seconds=2.0,
+    grpc_port=None,
     **limits,
 ):
     """Serves exported models until the process receives SIGTERM or SIGINT.
@@ -43,6 +45,11 @@ def serve(
             names of this machine if `host` is a loopback address, and any name if it is not.
         allowed_origins: web sites other than the server's own page whose pages may send requests,
             such as "https://example.com".
+        poll_seconds: seconds between looks for other versions of the models "…/NAME"; the highest
+            on disk is served, and requests that the old one has begun are finished. 0 to keep the
+            first ones.
+        grpc_port: port for gRPC requests, TensorFlow Serving's `Predict`; none by default, 0
+            selects a free port and prints it.
         **limits: see `zoo.server.limits.Limits`.
 
     Returns:
@@ -54,7 +61,16 @@ def serve(
     limits = Limits(**limits)
     with _exit_on_signals(), bound_socket(host, port) as listener:
         hosts = trusted_hosts(host, allowed_hosts)
-        service = Service(load_all(folders), limits, hosts, tuple(allowed_origins), _say)
+        service = Service(
+            load_all(folders),
+            limits,
+            folders,
+            poll_seconds,
+            hosts,
+            tuple(allowed_origins),
+            None if grpc_port is None else _joined(host, grpc_port),
+            report=_say,
+        )
         _collect_garbage_less_often()
         server = Server(service, address=_address(host, listener), access_log=access_log)
         server.run(sockets=[listener])
@@ -167,8 +183,11 @@ def _collect_garbage_less_often():
 
 
 def _address(host, listener):
-    port = listener.getsockname()[1]
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+    return f"http://{_joined(host, listener.getsockname()[1])}/"
+
+
+def _joined(host, port):
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _say(line):

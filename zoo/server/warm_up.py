@@ -1,45 +1,40 @@
-"""Warms up models: the first call of a model is slower than later ones."""
+"""Warms up models: the first call of a model, or of new shapes, is slower than later ones."""
 
-import asyncio
+import pathlib
 
-import numpy as np
 import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
 from zoo.server.errors import RequestError, ServerError
 from zoo.server.models import DEFAULT_SIGNATURE
 
-_TEXT = b"hello"
+_FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
 
 async def warm_up(batcher):
-    """Calls a model of a known kind once; others are skipped.
+    """Makes the requests that the model's export contains for this, as TensorFlow Serving does.
 
-    A translator or generator compiles its search for one short text, which takes seconds. Other
-    shapes are compiled when they first occur.
+    Source: TensorFlow Serving, "SavedModel Warmup" (tensorflow.org/tfx/serving).
 
     Args:
         batcher: `zoo.server.batching.Batcher`.
 
     Raises:
-        ServerError: if the model fails.
+        ServerError: if the requests cannot be read, or the model fails.
     """
-    model = batcher.model
-    if model.kind == "model":
+    folder = batcher.model.folder
+    if folder is None or not (folder / _FILE).is_file():
         return
-    make = _images if model.kind == "classifier" else _texts
-    inputs = await asyncio.to_thread(make)
     try:
-        await batcher.run(DEFAULT_SIGNATURE, inputs)
+        for record in tf.data.TFRecordDataset(str(folder / _FILE)).as_numpy_iterator():
+            request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+            name = request.model_spec.signature_name or DEFAULT_SIGNATURE
+            inputs = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
+            await batcher.run(name, inputs)
     except RequestError as error:
+        raise ServerError(f"The model in {folder} cannot be served: {error.message}") from None
+    except Exception as error:
         raise ServerError(
-            f"The model in {model.folder} cannot be served: {error.message}"
+            f"The warm-up requests in {folder / _FILE} cannot be used "
+            f"({type(error).__name__}: {error}). Export the model again, or delete the file."
         ) from None
-
-
-def _texts():
-    return {"texts": np.array([_TEXT], object)}
-
-
-def _images():
-    image = tf.io.encode_png(np.full((32, 32, 3), 128, np.uint8)).numpy()
-    return {"image_bytes": np.array([image], object)}

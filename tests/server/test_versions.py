@@ -1,0 +1,259 @@
+"""Versions that appear on disk while the server runs, warm-up requests, gRPC and figures."""
+
+import asyncio
+import concurrent.futures
+import shutil
+import threading
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
+
+from tests.server import toys
+from tests.server.toys import post
+from zoo.deploy.warm_up_requests import FILE, write_warm_up_requests
+from zoo.server.batching import Batcher
+from zoo.server.errors import ServerError
+from zoo.server.limits import Limits
+from zoo.server.loading import load_all
+from zoo.server.warm_up import warm_up
+
+
+class Times(tf.Module):
+    """x -> factor * x."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = tf.Variable(float(factor))
+
+    def signatures(self):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+        def call(x):
+            return {"y": self.factor * x}
+
+        return {"serving_default": call.get_concrete_function()}
+
+
+def status(url, name):
+    return httpx.get(f"{url}/v1/models/{name}").json()["model_version_status"][0]["version"]
+
+
+# --- versions ------------------------------------------------------------------------------------
+
+
+def test_a_new_version_is_served_and_no_request_is_lost(tmp_path):
+    """Under load from eight clients; each answer is that of one of the versions."""
+    folder = tmp_path / "times"
+    toys.save(Times(1), folder / "1")
+    lines, stop = [], threading.Event()
+    settings = {"folders": [folder], "poll_seconds": 0.05, "report": lines.append}
+
+    def client(url):
+        answers = []
+        while not stop.is_set():
+            answers.append(post(url, {"instances": [3.0]}, "times"))
+        return answers
+
+    with toys.running(load_all([folder]), settings=settings) as (url, service, _):
+        with concurrent.futures.ThreadPoolExecutor(8) as clients:
+            begun = [clients.submit(client, url) for _ in range(8)]
+            for version in (2, 10):
+                toys.save(Times(version), tmp_path / "other" / str(version))
+                shutil.move(tmp_path / "other" / str(version), folder / str(version))
+                toys.wait_until(lambda v=version: status(url, "times") == str(v))
+            shutil.rmtree(folder / "10")  # back to the one before
+            toys.wait_until(lambda: status(url, "times") == "2")
+            toys.wait_until(lambda: len(service._all) == 1)
+            stop.set()
+        answers = [answer for one in begun for answer in one.result()]
+    assert {answer.status_code for answer in answers} == {200}
+    assert {answer.json()["predictions"][0] for answer in answers} == {3.0, 6.0, 30.0}
+    assert sum("times, version 10" in line for line in lines) == 1
+
+
+def test_requests_of_the_old_version_are_finished(tmp_path):
+    release = threading.Event()
+
+    def wait(x):
+        assert release.wait(30)
+        return {"y": x}
+
+    spec = {"x": tf.TensorSpec([None], tf.float32)}
+    old = toys.python_model("toy", wait, spec, {"y": tf.TensorSpec([None], tf.float32)})
+    toys.save(Times(2), tmp_path / "toy" / "2")
+    settings = {"folders": [tmp_path / "toy"], "poll_seconds": 0.05}
+    with toys.running([old], settings=settings) as (url, service, _):
+        found = []
+        client = threading.Thread(target=lambda: found.append(post(url, {"instances": [3.0]})))
+        client.start()
+        toys.wait_until(lambda: service.is_calling)
+        toys.wait_until(lambda: status(url, "toy") == "2")
+        assert post(url, {"instances": [3.0]}).json() == {"predictions": [6.0]}
+        assert not found and len(service._all) == 2
+        release.set()
+        client.join()
+        toys.wait_until(lambda: len(service._all) == 1)
+    assert found[0].json() == {"predictions": [3.0]}
+
+
+def test_a_version_that_cannot_be_loaded_yet_is_told_once(tmp_path):
+    folder = tmp_path / "times"
+    toys.save(Times(1), folder / "1")
+    whole = toys.save(Times(2), tmp_path / "whole")
+    lines = []
+    settings = {"folders": [folder], "poll_seconds": 0.05, "report": lines.append}
+    with toys.running(load_all([folder]), settings=settings) as (url, *_):
+        (folder / "2").mkdir()
+        shutil.copy(whole / "saved_model.pb", folder / "2")  # the variables are still missing
+        toys.wait_until(lambda: any("not served yet" in line for line in lines))
+        assert post(url, {"instances": [3.0]}, "times").json() == {"predictions": [3.0]}
+        shutil.copytree(whole, folder / "2", dirs_exist_ok=True)
+        toys.wait_until(lambda: status(url, "times") == "2")
+    assert sum("not served yet" in line for line in lines) == 1
+
+
+# --- warm-up -------------------------------------------------------------------------------------
+
+
+def test_warm_up_requests_are_those_of_tensorflow_serving(tmp_path):
+    """Its own messages read them; inputs of any length, as lengths are written in seven bits."""
+    images = {"image_bytes": np.array([b"x" * 200, b"y" * 20_000], object)}
+    numbers = {"a": np.arange(300, dtype="float32"), "b": np.array([7], "int64")}
+    write_warm_up_requests(tmp_path, [images, numbers])
+    records = list(tf.data.TFRecordDataset(str(tmp_path / FILE)).as_numpy_iterator())
+    assert len(records) == 2
+    for record, expected in zip(records, (images, numbers)):
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        assert log.WhichOneof("log_type") == "predict_log"
+        request = log.predict_log.request
+        assert request.model_spec.signature_name == "serving_default"
+        assert request.inputs.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(tf.make_ndarray(request.inputs[name]), value)
+
+
+def test_a_model_is_called_before_the_server_is_ready(tmp_path):
+    calls = []
+
+    def call(x):
+        calls.append(x.numpy().tolist())
+        return {"y": x}
+
+    spec = {"x": tf.TensorSpec([None], tf.float32)}
+    model = toys.python_model("toy", call, spec, {"y": tf.TensorSpec([None], tf.float32)})
+    requests = [{"x": np.array(rows, "float32")} for rows in ([1], [2, 3])]
+    write_warm_up_requests(tmp_path, requests)
+
+    async def run(model):
+        batcher = Batcher(model, Limits())
+        batcher.start()
+        try:
+            await warm_up(batcher)
+        finally:
+            await batcher.stop()
+
+    asyncio.run(run(model._replace(folder=tmp_path)))
+    assert calls == [[1], [2, 3]]
+    asyncio.run(run(model))  # has no requests
+    (tmp_path / FILE).write_bytes(b"damaged" * 9)
+    with pytest.raises(ServerError, match="cannot be used .*Export the model again"):
+        asyncio.run(run(model._replace(folder=tmp_path)))
+
+
+# --- gRPC ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory):
+    home = tmp_path_factory.mktemp("serving")
+    folders = [
+        toys.save(toys.HalfPlusThree(), home / "half" / "7"),
+        toys.save(toys.Shapes(), home / "toy" / "1"),
+        toys.save(toys.Translator(), home / "en_es" / "1"),
+    ]
+    lines = []
+    settings = {"grpc_address": "127.0.0.1:0", "report": lines.append}
+    with toys.running(load_all(folders), settings=settings, max_values=1000, max_rows=100):
+        port = next(line for line in lines if "gRPC" in line).split()[-1]
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+def request(name, signature="", version=None, **inputs):
+    found = predict_pb2.PredictRequest()
+    found.model_spec.name, found.model_spec.signature_name = name, signature
+    if version is not None:
+        found.model_spec.version.value = version
+    for key, value in inputs.items():
+        found.inputs[key].CopyFrom(tf.make_tensor_proto(value))
+    return found
+
+
+def test_grpc_answers_as_rest_does(stub):
+    answer = stub.Predict(request("half", x=np.array([1, 2, 5], "float32")))
+    np.testing.assert_array_equal(tf.make_ndarray(answer.outputs["y"]), [3.5, 4.0, 5.5])
+    spec = answer.model_spec
+    assert (spec.name, spec.version.value, spec.signature_name) == ("half", 7, "serving_default")
+    answer = stub.Predict(request("en_es", texts=["hola", "x" * 101]))
+    assert tf.make_ndarray(answer.outputs["translations"]).tolist() == [
+        [b"HOLA", b"HOLA!"],
+        [b"", b""],
+    ]
+    only = request("en_es", version=1, texts=["hola"])
+    only.output_filter.append("error")
+    assert list(stub.Predict(only).outputs) == ["error"]
+
+
+def huge():
+    found = request("half", x=np.array([1.0], "float32"))
+    found.inputs["x"].tensor_shape.dim[0].size = 10**12  # one value that stands for all
+    return found
+
+
+@pytest.mark.parametrize(
+    "make, code, message",
+    [
+        (lambda: request("nope"), "NOT_FOUND", "nope"),
+        (lambda: request("half", version=8, x=[1.0]), "NOT_FOUND", "version 8"),
+        (lambda: request("half", "nope", x=[1.0]), "INVALID_ARGUMENT", "nope"),
+        (lambda: request("half"), "INVALID_ARGUMENT", "inputs must be"),
+        (lambda: request("half", z=[1.0]), "INVALID_ARGUMENT", "inputs must be"),
+        (lambda: request("half", x=[1]), "INVALID_ARGUMENT", "must be float32"),
+        (lambda: request("half", x=[[1.0]]), "INVALID_ARGUMENT", "of shape"),
+        (lambda: request("half", x=[1.0] * 200), "INVALID_ARGUMENT", "200 rows"),
+        (lambda: request("toy", "checked", x=[-1.0]), "INVALID_ARGUMENT", "x is negative"),
+        (huge, "RESOURCE_EXHAUSTED", "more than 1,000 values"),
+    ],
+)
+def test_bad_grpc_requests(stub, make, code, message):
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Predict(make(), timeout=30)
+    assert error.value.code() == getattr(grpc.StatusCode, code)
+    assert message in error.value.details()
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def test_figures_for_prometheus(tmp_path):
+    folder = toys.save(Times(2), tmp_path / "times" / "1")
+    with toys.running(load_all([folder])) as (url, *_):
+        for rows in (1, 2, 40):
+            post(url, {"instances": [1.0] * rows}, "times")
+        post(url, {"instances": ["a"]}, "times")
+        post(url, {"instances": ["a"]}, "x" * 1000)  # a name that a client made up is no label
+        answer = httpx.get(f"{url}/monitoring/prometheus/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    lines = dict(
+        line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#")
+    )
+    assert lines['zoo_requests_total{code="200",model="times"}'] == "3.0"
+    assert lines['zoo_requests_total{code="400",model="times"}'] == "1.0"
+    assert lines['zoo_requests_total{code="404",model=""}'] == "1.0"
+    assert lines['zoo_request_seconds_count{model="times"}'] == "3.0"
+    assert lines['zoo_call_rows_sum{model="times"}'] == "43.0"
+    assert lines['zoo_call_rows_count{model="times"}'] == "4.0", "40 rows are two calls"
+    assert lines['zoo_queued_requests{model="times"}'] == "0.0"

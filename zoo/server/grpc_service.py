@@ -1,0 +1,118 @@
+"""TensorFlow Serving's gRPC service, of which `Predict` is answered.
+
+Source: TensorFlow Serving, tensorflow_serving/apis/prediction_service.proto.
+"""
+
+import asyncio
+import math
+
+import grpc
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from zoo.server.errors import RequestError, ServerError
+from zoo.server.models import DEFAULT_SIGNATURE
+
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+
+class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
+    """Answers `Predict` by the models of a service.
+
+    Args:
+        service: `zoo.server.app.Service`.
+    """
+
+    def __init__(self, service):
+        self._service = service
+
+    async def Predict(self, request, context):
+        try:
+            return await self._answer(request)
+        except RequestError as error:
+            code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
+            await context.abort(code, error.message)
+
+    async def _answer(self, request):
+        spec = request.model_spec
+        version = spec.version.value if spec.HasField("version") else None
+        batcher = self._service.batcher(spec.name, version, spec.version_label)
+        model, name = batcher.model, spec.signature_name or DEFAULT_SIGNATURE
+        signature = model.signature(name)
+        with self._service.accepted():
+            inputs = await asyncio.to_thread(
+                _arrays, request.inputs, signature.inputs, self._service.limits.max_values
+            )
+            outputs = await batcher.run(name, inputs)
+            answer = predict_pb2.PredictResponse()
+            answer.model_spec.name = model.name
+            answer.model_spec.version.value = model.version
+            answer.model_spec.signature_name = name
+            for key in request.output_filter or outputs:
+                if key not in outputs:
+                    raise RequestError(400, f"There is no output {key[:80]!r}.")
+                answer.outputs[key].CopyFrom(tf.make_tensor_proto(outputs[key]))
+        return answer
+
+
+async def start(service, address):
+    """Starts a gRPC server; returns `grpc.aio.Server` and its port.
+
+    Args:
+        service: `zoo.server.app.Service`.
+        address: "host:port".
+
+    Raises:
+        ServerError: if the address cannot be used.
+    """
+    limits = service.limits
+    server = grpc.aio.server(
+        maximum_concurrent_rpcs=limits.max_queue,
+        options=[
+            ("grpc.max_receive_message_length", limits.max_body),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+        ],
+    )
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        PredictionService(service), server
+    )
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ServerError(f"Cannot listen on {address}: {error}. Choose another port.") from None
+    await server.start()
+    return server, port
+
+
+def _arrays(protos, specs, max_values):
+    """Converts {name: `TensorProto`} to NumPy arrays that fit the signature."""
+    if protos.keys() != specs.keys():
+        names = sorted(name[:80] for name in protos)
+        raise RequestError(400, f"The inputs must be {sorted(specs)}. Received: {names[:9]}.")
+    return {name: _array(name, protos[name], spec, max_values) for name, spec in specs.items()}
+
+
+def _array(name, proto, spec, max_values):
+    shape = [axis.size for axis in proto.tensor_shape.dim]
+    if proto.dtype != spec.dtype.as_datatype_enum or not spec.shape.is_compatible_with(shape):
+        raise RequestError(
+            400,
+            f"Input {name!r} must be {spec.dtype.name} of shape {spec.shape}. "
+            f"Received: data type {proto.dtype} of shape {shape[:9]}.",
+        )
+    if min(shape, default=0) < 0 or math.prod(shape) > max_values:
+        # one value may stand for all, so that a short message makes a huge array
+        raise RequestError(413, f"Input {name!r} has more than {max_values:,} values.")
+    try:
+        return tf.make_ndarray(proto)
+    except (TypeError, ValueError) as error:
+        raise RequestError(400, f"Input {name!r} cannot be read: {error}") from None

@@ -1,0 +1,42 @@
+"""Serves the highest version of each model that is on disk, also when it changes."""
+
+import asyncio
+
+from zoo.server.errors import ServerError
+from zoo.server.loading import find, load
+
+
+class VersionWatcher:
+    """Looks for other versions of the served models, loads them and has them served.
+
+    Args:
+        service: `zoo.server.app.Service`.
+        folders: the models as named on the command line; see `zoo.server.loading.find`.
+        report: called with one line if a version cannot be loaded.
+    """
+
+    def __init__(self, service, folders, report):
+        self._service = service
+        self._folders = folders
+        self._report = report
+        self._failed = set()
+
+    async def run(self, seconds):
+        """Looks for versions, with a pause of so many seconds, until it is cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            for folder in self._folders:
+                await self.look(folder)
+
+    async def look(self, given):
+        """Loads the highest version in a folder and serves it, unless it is served already."""
+        try:
+            name, version, folder = await asyncio.to_thread(find, given)
+            if version == self._service.batchers[name].model.version:
+                return
+            model = await asyncio.to_thread(load, name, version, folder)
+            await self._service.replace(model)
+        except ServerError as error:  # such as one that is still being copied
+            if str(error) not in self._failed:
+                self._failed.add(str(error))
+                self._report(f"A version is not served yet: {error}")
