@@ -64,13 +64,15 @@ def test_a_new_version_is_served_and_no_request_is_lost(tmp_path):
                 toys.save(Times(version), tmp_path / "other" / str(version))
                 shutil.move(tmp_path / "other" / str(version), folder / str(version))
                 toys.wait_until(lambda v=version: status(url, "times") == str(v))
+                answer = post(url, {"instances": [3.0]}, "times")
+                assert answer.json() == {"predictions": [3.0 * version]}
             shutil.rmtree(folder / "10")  # back to the one before
             toys.wait_until(lambda: status(url, "times") == "2")
             toys.wait_until(lambda: len(service._all) == 1)
             stop.set()
         answers = [answer for one in begun for answer in one.result()]
     assert {answer.status_code for answer in answers} == {200}
-    assert {answer.json()["predictions"][0] for answer in answers} == {3.0, 6.0, 30.0}
+    assert {answer.json()["predictions"][0] for answer in answers} <= {3.0, 6.0, 30.0}
     assert sum("times, version 10" in line for line in lines) == 1
 
 

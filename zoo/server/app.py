@@ -286,8 +286,8 @@ class Service:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
-        for batcher in list(self._all):
-            await self._end(batcher)
+        for batcher in self._all:
+            await batcher.stop()
         self._converters.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self):
