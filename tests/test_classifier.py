@@ -1,6 +1,8 @@
 """A saved classifier answers as before, for files, arrays and PIL images, and from a shell."""
 
 import json
+import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import zoo
 from zoo.__main__ import main
 from zoo.classifier import ImageClassifier
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
+from zoo.errors import UserError
 
 PREPROCESSING = ImagePreprocessing((8, 8), 3, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
 
@@ -92,6 +95,36 @@ def test_bad_calls(classifier, folder, tmp_path):
         zoo.load(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError, match="no finished run.*model.keras.*--resume"):
         zoo.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["[]", "{}", "null", "{", '{"preprocessing": 1, "class_names": []}', '{"class_names": 3}'],
+)
+def test_a_damaged_description_is_named(folder, tmp_path, description):
+    shutil.copytree(folder, tmp_path / "run")
+    (tmp_path / "run" / "classifier.json").write_text(description)
+    with pytest.raises(UserError, match="run cannot be loaded: classifier.json or model.keras is"):
+        zoo.load(tmp_path / "run")
+
+
+def test_a_damaged_model_is_named(folder, tmp_path):
+    """Also one whose layers would take hours to build."""
+    shutil.copytree(folder, tmp_path / "run")
+    model = tmp_path / "run" / "model.keras"
+    with zipfile.ZipFile(folder / "model.keras") as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(files["config.json"])
+    config["config"]["num_layers"] = 100_000
+    with zipfile.ZipFile(model, "w") as archive:
+        for name, content in {**files, "config.json": json.dumps(config)}.items():
+            archive.writestr(name, content)
+    with pytest.raises(UserError, match="num_layers is 100,000"):
+        zoo.load(tmp_path / "run")
+    for content in (b"", b"PK", model.read_bytes()[:500]):
+        model.write_bytes(content)
+        with pytest.raises(UserError, match="is damaged"):
+            zoo.load(tmp_path / "run")
 
 
 def test_classifying_a_folder_continues_after_a_broken_image(classifier, folder, capsys):

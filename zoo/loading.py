@@ -1,11 +1,15 @@
 """`zoo.load`: loads a trained model with its preprocessing or tokenizers."""
 
+import json
 import pathlib
+import zipfile
 
 from zoo import checkpoints, classifier, generator, translator
 from zoo.checkpoints.images import changed_vit
 from zoo.errors import UserError
 from zoo.models import ViT
+
+_MOST_LAYERS = 1000
 
 
 def load(path, **options):
@@ -26,7 +30,8 @@ def load(path, **options):
     Raises:
         FileNotFoundError: if there is no such path, or it contains no finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
-        zoo.errors.UserError: if there are options for a run without a Vision Transformer.
+        zoo.errors.UserError: if there are options for a run without a Vision Transformer, or a file
+            of the run is damaged.
     """
     folder = pathlib.Path(path)
     if checkpoints.is_checkpoint(folder):
@@ -41,12 +46,31 @@ def load(path, **options):
     }
     for description, model_class in classes.items():
         if all((folder / name).is_file() for name in (description, classifier.MODEL_FILE)):
-            return _changed(model_class.load(folder), folder, options)
+            return _changed(_loaded(model_class, folder, description), folder, options)
     raise FileNotFoundError(
         f"{folder} contains no finished run: there must be a {classifier.MODEL_FILE} and a "
         f"{' or '.join(classes)} in it; of published weights, a config.json with a model_type. "
         "If training was interrupted, run the same command with --resume."
     )
+
+
+def _loaded(model_class, folder, description):
+    """The model of a run, whose files a stranger may have written."""
+    try:
+        with zipfile.ZipFile(folder / classifier.MODEL_FILE) as archive:
+            config = json.loads(archive.read("config.json"))["config"]
+        for name in ("num_layers", "num_decoder_layers", "blocks_per_stage"):
+            if (config.get(name) or 0) > _MOST_LAYERS:  # to build them would take hours
+                raise ValueError(f"{name} is {config[name]:,}")
+        return model_class.load(folder)
+    except UserError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise UserError(
+            f"{folder} cannot be loaded: {description} or {classifier.MODEL_FILE} is damaged "
+            f"({type(error).__name__}: {reason})."
+        ) from None
 
 
 def _changed(model, folder, options):
