@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import signal
 import socket
 import threading
 import time
@@ -167,6 +168,25 @@ def test_connections_that_send_nothing_more_shut_nobody_out(sent):
                 assert post(url, {"instances": [1.0]}).json() == {"predictions": [10.0]}
             assert len(server.server_state.connections) <= 20
         assert post(url, {"instances": [1.0]}).status_code == 200
+
+
+@pytest.mark.ci
+def test_more_connections_than_the_system_allows(tmp_path):
+    """Of 256 open files, with 400 half-sent requests; the log stays short."""
+    toys.save(toys.HalfPlusThree(), tmp_path / "half" / "1")
+    before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))"
+    process, _, url = toys.start([tmp_path / "half"], before)
+    with contextlib.ExitStack() as stack:
+        for _ in range(400):
+            client = stack.enter_context(connected(url))
+            with contextlib.suppress(OSError):
+                client.sendall(HEAD)
+        for _ in range(5):
+            assert post(url, {"instances": [1.0]}, "half").json() == {"predictions": [3.5]}
+    process.send_signal(signal.SIGTERM)
+    status, stderr = toys.end(process)
+    assert status == 0
+    assert len(stderr.splitlines()) < 30, stderr
 
 
 def test_a_request_that_is_worked_on_is_not_closed_for_others():

@@ -131,6 +131,54 @@ def test_empty_batch(url):
     assert post(url, {"inputs": []}, "half_plus_three").json() == {"outputs": []}
 
 
+def test_classify_and_regress(tmp_path):
+    """A SavedModel of TensorFlow 1, as those signatures have been made."""
+    builder = tf.compat.v1.saved_model.Builder(str(tmp_path / "old" / "1"))
+    utils = tf.compat.v1.saved_model
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        examples = tf.compat.v1.placeholder(tf.string, [None])
+        features = {"x": tf.io.FixedLenFeature([2], tf.float32)}
+        features["n"] = tf.io.FixedLenFeature([], tf.int64)
+        features["name"] = tf.io.FixedLenFeature([], tf.string)
+        parsed = tf.io.parse_example(examples, features)
+        total = tf.reduce_sum(parsed["x"], 1) + tf.cast(parsed["n"], tf.float32)
+        classes = tf.stack([parsed["name"], tf.fill(tf.shape(parsed["name"]), "other")], 1)
+        scores = tf.stack([total, -total], 1)
+        signatures = {
+            "serving_default": utils.classification_signature_def(examples, classes, scores),
+            "regress": utils.regression_signature_def(examples, total),
+        }
+        builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=signatures)
+    builder.save()
+    request = {
+        "context": {"n": 3},
+        "examples": [
+            {"x": [1.5, 2.0], "name": "bee"},
+            {"x": [0, 0.5], "name": {"b64": "YW50"}, "n": 4},
+        ],
+    }
+    with toys.running(load_all([tmp_path / "old"])) as (url, *_):
+
+        def ask(verb, **changes):
+            return httpx.post(f"{url}/v1/models/old:{verb}", json={**request, **changes})
+
+        assert ask("classify").json() == {
+            "results": [[["bee", 6.5], ["other", -6.5]], [["ant", 4.5], ["other", -4.5]]]
+        }
+        assert ask("regress", signature_name="regress").json() == {"results": [6.5, 4.5]}
+        for verb, changes, message in (
+            ("regress", {}, "The method of signature"),
+            ("classify", {"signature_name": "nope"}, "not found"),
+            ("classify", {"examples": []}, "at least one"),
+            ("classify", {"examples": [3]}, "must be objects"),
+            ("classify", {"examples": [{"x": [1.0, 2.0]}]}, "name"),
+            ("classify", {"examples": [{"x": [10**30]}]}, "too large"),
+            ("classify", {"examples": [{"x": [[1]]}]}, "must be a string"),
+        ):
+            answer = ask(verb, **changes)
+            assert answer.status_code == 400 and message in answer.json()["error"]
+
+
 def test_translator_and_classifier(url):
     answer = post(url, {"instances": ["hello", "x" * 101]}, "en_es").json()["predictions"]
     assert answer[0]["translations"] == ["HELLO", "HELLO!"] and answer[0]["error"] == ""
@@ -183,8 +231,9 @@ def test_malformed_json(url, body):
         ("PUT", "/v1/models/toy:predict", 400, "takes POST"),
         ("POST", "/v1/models/toy", 400, "takes GET"),
         ("DELETE", "/v1/models/toy/metadata", 400, "takes GET"),
-        ("POST", "/v1/models/toy:classify", 501, "Use :predict"),
-        ("POST", "/v1/models/toy:regress", 501, "Use :predict"),
+        ("POST", "/v1/models/toy:classify", 400, ":classify needs tensorflow/serving/classify"),
+        ("POST", "/v1/models/toy:regress", 400, ":regress needs tensorflow/serving/regress"),
+        ("POST", "/v1/models/toy:explain", 400, "Malformed request"),
         ("GET", "/nowhere", 404, "Not Found"),
         ("POST", "/", 405, "Method Not Allowed"),
     ],

@@ -243,10 +243,19 @@ def answer_on(client):
         return answer.status, answer.read()
 
 
-def start(folders, **options):
-    """A server's process, once it says that it serves; the lines it printed; its URL."""
+def start(folders, before="", **options):
+    """A server's process, once it says that it serves; the lines it printed; its URL.
+
+    `before` is a statement that the process runs first.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-c", START, repr({"port": 0, **options}), *map(str, folders)],
+        [
+            sys.executable,
+            "-c",
+            f"{before}\n{START}",
+            repr({"port": 0, **options}),
+            *map(str, folders),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

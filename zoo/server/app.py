@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from zoo.server import inputs, outputs
+from zoo.server import examples, inputs, outputs
 from zoo.server.batching import Batcher
 from zoo.server.bodies import Body, Memory
 from zoo.server.errors import RequestError, ServerError, shown, unavailable
@@ -209,9 +209,9 @@ class Service:
             return JSONResponse(batcher.model.metadata())
         if not match["verb"]:
             return JSONResponse(self._status(batcher.model))
-        if match["verb"] != "predict":
-            raise RequestError(501, f":{shown(match['verb'])} is not supported. Use :predict.")
-        return await self._predict(request, body, batcher)
+        if match["verb"] not in ("predict", *examples.METHODS):
+            raise RequestError(400, f"Malformed request: {method} {shown(path)}")
+        return await self._call(request, body, batcher, match["verb"])
 
     def batcher(self, name, version=None, label=None):
         """The `zoo.server.batching.Batcher` of a model.
@@ -234,34 +234,39 @@ class Service:
         version = {"version": str(model.version), "state": state, "status": status}
         return {"model_version_status": [version]}
 
-    async def _predict(self, request, body, batcher):
+    async def _call(self, request, body, batcher, verb):
         if self.is_stopping:
             raise unavailable("The server is stopping.")
         try:
             with self._memory.share() as take:
                 async with asyncio.timeout(self.limits.request_timeout):
-                    answer = self._answer(batcher, body, await body.read(take), take)
+                    data = await body.read(take)
+                    answer = self._answer(batcher, verb, lambda: body.decompressed(data, take))
                     return await self._while_connected(request, answer)
         except TimeoutError:
             seconds = self.limits.request_timeout
             raise RequestError(504, f"The request took more than {seconds:g} s.") from None
 
-    async def _answer(self, batcher, body, data, take):
+    async def _answer(self, batcher, verb, body):
         loop = asyncio.get_running_loop()
 
         def read():
-            found = inputs.parse(body.decompressed(data, take), self.limits.max_values)
+            found = inputs.parse(body(), self.limits.max_values)
             name = found.get("signature_name", DEFAULT_SIGNATURE)
             if not isinstance(name, str):
                 raise RequestError(
                     400, f"'signature_name' must be a string. Received: {shown(name)}."
                 )
+            if verb in examples.METHODS:
+                examples.check_signature(batcher.model, name, verb)
+                return name, examples.decode(found), lambda out: examples.encode(out, verb)
             arrays = inputs.decode(found, batcher.model.signature(name).inputs)
-            return name, arrays, inputs.is_row_form(found)
+            row_form = inputs.is_row_form(found)
+            return name, arrays, lambda out: outputs.encode(out, row_form)
 
-        name, arrays, row_form = await loop.run_in_executor(self._converters, read)
+        name, arrays, encode = await loop.run_in_executor(self._converters, read)
         found = await batcher.run(name, arrays)
-        answer = await loop.run_in_executor(self._converters, outputs.encode, found, row_form)
+        answer = await loop.run_in_executor(self._converters, encode, found)
         return Response(answer, media_type="application/json")
 
     async def _while_connected(self, request, answer):

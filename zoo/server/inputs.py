@@ -136,7 +136,7 @@ def _array(name, value, spec):
     kind = spec.dtype
     if kind == tf.string:
         array = np.empty(len(values), object)
-        array[:] = [_bytes(name, item) for item in values]
+        array[:] = [as_bytes(name, item) for item in values]
     elif kind == tf.bool:
         array = np.array(_checked(name, values, {bool}, kind), bool)
     elif kind.is_integer:
@@ -199,7 +199,7 @@ def _floats(name, values, kind):
     return array
 
 
-def _bytes(name, value):
+def as_bytes(name, value):
     """Converts a JSON string or {"b64": ...} to bytes."""
     if isinstance(value, str):
         try:

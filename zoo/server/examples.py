@@ -1,0 +1,77 @@
+"""Classify and regress requests, for signatures that take serialized `tf.train.Example`s.
+
+Source: TensorFlow Serving, "RESTful API" (tensorflow.org/tfx/serving/api_rest), section "Classify
+and Regress API".
+"""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.server.errors import RequestError, shown
+from zoo.server.inputs import as_bytes
+
+METHODS = ("classify", "regress")
+
+
+def check_signature(model, name, method):
+    """Checks that a signature is meant for a method.
+
+    Raises:
+        RequestError: 400 if it is not.
+    """
+    model.signature(name)
+    found, expected = model.signature_def[name]["method_name"], f"tensorflow/serving/{method}"
+    if found != expected:
+        raise RequestError(
+            400, f"The method of signature {shown(name)} is {found}. :{method} needs {expected}."
+        )
+
+
+def decode(request):
+    """Decodes "examples" and their common "context": {"inputs": bytes [B]}.
+
+    Raises:
+        RequestError: 400 if they are not lists of features.
+    """
+    examples, context = request.get("examples"), request.get("context", {})
+    if not isinstance(examples, list) or not examples:
+        raise RequestError(400, "'examples' must be a list of at least one object.")
+    serialized = np.empty(len(examples), object)
+    for index, example in enumerate(examples):
+        if not isinstance(example, dict) or not isinstance(context, dict):
+            raise RequestError(400, f"Examples must be objects. Received: {shown(example)}.")
+        features = {name: _feature(name, value) for name, value in {**context, **example}.items()}
+        proto = tf.train.Example(features=tf.train.Features(feature=features))
+        serialized[index] = proto.SerializeToString()
+    return {"inputs": serialized}
+
+
+def encode(outputs, method):
+    """Encodes the outputs of a signature: pairs of label and score, or numbers, of each example."""
+    if method == "regress":
+        results = [float(value) for value in outputs["outputs"].reshape(-1)]
+    else:
+        shape = next(iter(outputs.values())).shape
+        classes = outputs.get("classes", np.full(shape, b"", object))
+        scores = outputs.get("scores", np.zeros(shape))
+        results = [
+            [[label.decode(errors="replace"), float(score)] for label, score in zip(*row)]
+            for row in zip(classes, scores)
+        ]
+    return json.dumps({"results": results}, ensure_ascii=False).encode()
+
+
+def _feature(name, value):
+    values = value if isinstance(value, list) else [value]
+    kinds = set(map(type, values))
+    try:
+        if kinds <= {int}:
+            return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        if kinds <= {int, float}:
+            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        content = [as_bytes(name, item) for item in values]
+    except (OverflowError, ValueError):
+        raise RequestError(400, f"Feature {shown(name)} has numbers that are too large.") from None
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=content))
