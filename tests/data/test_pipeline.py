@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from zoo.data import pipeline
+from zoo.data import pipeline, plain_text
 from zoo.data.image_folder import image_folder
 from zoo.data.images import Images
 from zoo.data.random_crop import random_resized_crop
@@ -94,6 +94,18 @@ def test_test_batches_are_all_images_in_order():
     found = np.concatenate([numbers(batch)[batch[2] > 0] for batch in batches])
     np.testing.assert_array_equal(found, np.arange(COUNT))
     assert len(batches) == tested.num_batches == 4
+
+
+def test_the_end_of_training_is_not_waited_for():
+    """TensorFlow ends a data set that it tunes up to a minute after the last batch is read."""
+    for dataset in (
+        pipeline.training_batches(IMAGES, CLASSES, 10).whole(),
+        pipeline.test_batches(IMAGES, CLASSES, 10).whole(),
+        pipeline.training_batches(IMAGES, CLASSES, 10).parts(tf.distribute.InputContext(2, 1, 2)),
+        plain_text.training_windows(np.arange(1000, dtype=np.int32), 4, 16),
+        plain_text.evaluation_windows(np.arange(1000, dtype=np.int32), 4, 16),
+    ):
+        assert dataset.options().autotune.enabled is False
 
 
 def test_weights_make_means_of_sums():

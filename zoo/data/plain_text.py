@@ -9,6 +9,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from zoo.data.worker_batches import not_tuned
 from zoo.errors import UserError
 from zoo.text import BOS_ID, PAD_ID
 
@@ -151,4 +152,5 @@ def _inputs(labels):
 def _dataset(batches):
     ids, weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
     signature = (ids, ids, weights)
-    return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
+    batches = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    return not_tuned(batches).prefetch(2)

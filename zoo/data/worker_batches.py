@@ -96,8 +96,21 @@ def worker_rows(batch_size, context, accumulation=1, group=1):
     return WorkerRows(numbers, np.searchsorted(numbers, rows).astype(np.int32), weights)
 
 
+def not_tuned(batches):
+    """A data set whose end does not have to be waited for.
+
+    The thread that tunes a data set looks at it ever less often, at last once a minute, and the end
+    of `fit` waits until it looks again. Without it, as many calls of a `map` run in parallel as
+    there are threads, up to 16.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return batches.with_options(options)
+
+
 def of_each_replica(batches, rows):
     """Data set of what `WorkerRows.split` gives -> of the parts of each replica, in turn."""
+    batches = not_tuned(batches)
     if len(rows.places) == 1:
         return batches.map(lambda *batch: tf.nest.map_structure(lambda part: part[0], batch))
     return batches.unbatch()
