@@ -17,7 +17,7 @@ _DIGITS = _SMALL.format(16) + "--dataset digits --batch-size 128"
 _TRANSLATE = _SMALL.format(32) + "--warmup-steps 20 --average-last 2 --accumulation 2 --beam-size 2"
 # name: recipe and flags
 RUNS = {
-    "digits": ("vit_cifar10", _DIGITS),
+    "digits": ("vit_cifar10", f"{_DIGITS} --optimizer muon --initialization mimetic"),
     "cbam_resnet": (
         "vit_cifar10",
         "--dataset digits --model cbam_resnet --blocks-per-stage 1 --epochs 2 --batch-size 128",

@@ -63,16 +63,21 @@ def muon(
     Returns:
         `keras.optimizers.Muon`.
     """
-    inside = {id(v) for block in model.encoder_blocks for v in block.trainable_variables}
-    outside = [v.path for v in model.trainable_variables if id(v) not in inside]
     optimizer = keras.optimizers.Muon(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
         adam_weight_decay=weight_decay,
-        exclude_layers=[f"^{re.escape(path)}$" for path in outside],
+        exclude_layers=_outside_blocks(model),
         **_clipping(clip_norm, ema_momentum),
     )
     return _decaying(optimizer, model)
+
+
+def _outside_blocks(model):
+    """Regular expressions of the paths of the variables that are not in a block."""
+    blocks = [*getattr(model, "encoder_blocks", ()), *getattr(model, "decoder_blocks", ())]
+    inside = {id(v) for block in blocks for v in block.trainable_variables}
+    return [f"^{re.escape(v.path)}$" for v in model.trainable_variables if id(v) not in inside]
 
 
 def _clipping(clip_norm, ema_momentum):
@@ -241,4 +246,27 @@ def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
         beta_2=0.98,
         epsilon=1e-9,
         global_clipnorm=clip_norm,
+    )
+
+
+def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
+    """Muon for the matrices of the blocks, Adam for all else; the schedule of `transformer_adam`.
+
+    Sources: see `muon`.
+
+    Args:
+        model: built `zoo.models.Transformer`.
+        warmup_steps, scale, clip_norm: see `transformer_adam`.
+
+    Returns:
+        `keras.optimizers.Muon`.
+    """
+    return keras.optimizers.Muon(
+        WarmupInverseSquareRoot(model.embed_dim, warmup_steps, scale),
+        adam_beta_2=0.98,
+        epsilon=1e-9,
+        weight_decay=None,
+        adam_weight_decay=None,
+        global_clipnorm=clip_norm,
+        exclude_layers=_outside_blocks(model),
     )
