@@ -48,13 +48,25 @@ def chunk(name, data=b""):
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
-def png(bits, colour, *chunks, size=(WIDTH, HEIGHT), compressed=None):
+WHOLE = [(0, 0, 1, 1)]  # left, top, step to the right, step down
+INTERLACED = [  # the passes of Adam7
+    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2)),
+    (0, 1, 1, 2),
+]
+
+
+def png(bits, colour, *chunks, size=(WIDTH, HEIGHT), compressed=None, passes=WHOLE):
     """A PNG of random bytes; `colour` is 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA."""
-    width = -(-size[0] * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour] * bits // 8)
     if compressed is None:
-        rows = (b"\0" + RANDOM.bytes(width) for _ in range(size[1]))
-        compressed = zlib.compress(b"".join(rows))
-    parts = [chunk(b"IHDR", struct.pack(">IIBBBBB", *size, bits, colour, 0, 0, 0))]
+        pixel = bits * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
+        widths = [
+            -(-pixel * len(range(left, size[0], right)) // 8)
+            for left, top, right, down in passes
+            for _ in range(top, size[1], down)
+        ]
+        compressed = zlib.compress(b"".join(b"\0" + RANDOM.bytes(width) for width in widths))
+    kind = bits, colour, 0, 0, passes is INTERLACED
+    parts = [chunk(b"IHDR", struct.pack(">IIBBBBB", *size, *kind))]
     parts += [chunk(b"PLTE", RANDOM.bytes(3 * 2**bits))] if colour == 3 else []
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         [*parts, *chunks, chunk(b"IDAT", compressed), chunk(b"IEND")]
@@ -82,6 +94,7 @@ def frame_at(left, top, width=WIDTH, height=HEIGHT, blocks=None):
 
 
 JPEG, PROGRESSIVE = saved("JPEG"), saved("JPEG", progressive=True)
+CMYK = saved("JPEG", mode="CMYK")
 LAST_SCAN = PROGRESSIVE[PROGRESSIVE.rindex(b"\xff\xda") : -2]
 BMP = saved("BMP")
 GIF = saved("GIF")
@@ -96,7 +109,8 @@ READ = {
     "110 scans.jpg": PROGRESSIVE[:-2] + 90 * LAST_SCAN + b"\xff\xd9",
     "grey.jpg": saved("JPEG", mode="L"),
     "grey progressive.jpg": saved("JPEG", mode="L", progressive=True),
-    "cmyk.jpg": saved("JPEG", mode="CMYK"),
+    "cmyk.jpg": CMYK,
+    "ycck.jpg": changed(CMYK, CMYK.index(b"Adobe") + 11, b"\2"),
     "turned.jpg": saved("JPEG", **TURNED),
     "thumbnail.jpg": JPEG[:2] + b"\xff\xe1" + struct.pack(">H", len(JPEG) + 2) + JPEG + JPEG[2:],
     "many comments.jpg": JPEG[:2] + 10_000 * b"\xff\xfe\0\2" + JPEG[2:],
@@ -111,6 +125,9 @@ READ = {
         )
         for bits in all_bits
     },
+    "interlaced.png": png(8, 2, passes=INTERLACED),
+    "interlaced, 2 bits.png": png(2, 3, passes=INTERLACED),
+    "interlaced, 16 bits.png": png(16, 6, passes=INTERLACED),
     "transparent palette.png": png(4, 3, chunk(b"tRNS", b"\0\x40\xff")),
     "transparent grey.png": png(8, 0, chunk(b"tRNS", b"\0\x10")),
     "transparent colour.png": png(8, 2, chunk(b"tRNS", b"\0\x10\0\x10\0\x10")),
@@ -168,6 +185,7 @@ REFUSED = {  # name: file, part of the message
     "palette.bmp": (saved("BMP", mode="P"), "24 or 32 bits"),
     "grey.bmp": (saved("BMP", mode="L"), "24 or 32 bits"),
     "1 bit.bmp": (saved("BMP", mode="1"), "24 or 32 bits"),
+    "run lengths.bmp": (changed(saved("BMP", mode="P"), 30, b"\1"), "24 or 32 bits"),
     "compressed.bmp": (changed(BMP, 30, b"\1"), "24 or 32 bits|damaged|compression"),
     "animated.webp": (ANIMATED_WEBP, "must not be animated"),
     "animated transparent.webp": (

@@ -4,6 +4,8 @@ A file of a few bytes can take gigabytes or minutes to decode, and TensorFlow de
 wrong pixels. Both are found in the bytes of the file, before it is decoded.
 """
 
+import functools
+
 import tensorflow as tf
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WebP")
@@ -31,8 +33,7 @@ def inspect(data):
         Two strings []: what to decode, which is `data` or, of a GIF, its first frame alone; and why
         it must not be decoded, "" if it may be. Raises InvalidArgumentError for some damaged files.
     """
-    head, kind = _head(data), image_format(data)
-    pixels = tf.reduce_prod(image_size(data))
+    head, pixels = _head(data), tf.reduce_prod(image_size(data))
     inspectors = [
         lambda: (data, _jpeg_refusal(data, pixels)),
         lambda: (data, _png_refusal(data)),
@@ -40,14 +41,16 @@ def inspect(data):
         lambda: (data, _bmp_refusal(head)),
         lambda: (data, _webp_refusal(head)),
     ]
-    size = f"An image must have from 1 to {MAX_PIXELS:,} pixels. This one has: "
-    size = tf.strings.join([size, tf.strings.as_string(pixels), "."])
-    unknown = f"The format is not one of {', '.join(FORMATS)}."
-    return tf.cond(
-        (pixels >= 1) & (pixels <= MAX_PIXELS),
-        lambda: tf.switch_case(kind, inspectors),
-        lambda: (data, tf.where(kind < 0, unknown, size)),
-    )
+    unknown = tf.constant(f"The format is not one of {', '.join(FORMATS)}.")
+    kind = image_format(head)
+    image, refusal = tf.switch_case(kind, inspectors, lambda: (data, unknown))
+    return image, tf.where(kind < 0, refusal, _checked_size(pixels, refusal))
+
+
+def jpeg_refusal(data):
+    """Why a JPEG must not be decoded, string [], "" if it may be, as from `inspect`, but faster."""
+    pixels = tf.reduce_prod(tf.io.extract_jpeg_shape(data, output_type=tf.int64)[:2])
+    return _checked_size(pixels, _jpeg_refusal(data, pixels))
 
 
 def decode_inspected(image):
@@ -69,14 +72,11 @@ def image_format(data):
 
     Source: the formats' specifications: ISO/IEC 10918-1, RFC 2083, GIF89a, RFC 9649.
     """
-    head = _head(data)
-    found = tf.stack(
-        [
-            tf.reduce_all([_at(head, offset, magic) for offset, magic in _MAGIC[name]])
-            for name in FORMATS
-        ]
-    )
-    return tf.where(tf.reduce_any(found), tf.argmax(found, output_type=tf.int32), -1)
+    head, kind = _head(data), tf.constant(-1)
+    for index, name in enumerate(FORMATS):
+        found = [_at(head, offset, magic) for offset, magic in _MAGIC[name]]
+        kind = tf.where(functools.reduce(tf.logical_and, found), index, kind)
+    return kind
 
 
 def image_size(data):
@@ -92,7 +92,7 @@ def image_size(data):
         3: lambda: tf.abs(_numbers(head, 18, 8, tf.int32))[::-1],
         4: lambda: _webp_size(head),
     }
-    return tf.switch_case(image_format(data), readers, default=lambda: tf.zeros([2], tf.int64))
+    return tf.switch_case(image_format(head), readers, default=lambda: tf.zeros([2], tf.int64))
 
 
 def _head(data):
@@ -128,6 +128,12 @@ def _webp_size(head):
         ],
         default=lambda: tf.zeros([2], tf.int64),
     )
+
+
+def _checked_size(pixels, refusal):
+    size = f"An image must have from 1 to {MAX_PIXELS:,} pixels. This one has: "
+    size = tf.strings.join([size, tf.strings.as_string(pixels), "."])
+    return tf.where((pixels >= 1) & (pixels <= MAX_PIXELS), refusal, size)
 
 
 def _jpeg_refusal(data, pixels):

@@ -181,13 +181,12 @@ def decoded(data):
 
     Raises InvalidArgumentError if it cannot be read; see `zoo.data.image_header`.
     """
-    return decode_inspected(accepted(data))
+    return decode_inspected(accepted(*inspect(data)))
 
 
-def accepted(data):
-    """The part of an encoded image (string tensor) that is to be decoded; raises as `decoded`."""
-    image, reason = inspect(data)
-    with tf.control_dependencies([tf.debugging.Assert(reason == "", [reason])]):
+def accepted(image, refusal):
+    """Returns an encoded image, string []; raises InvalidArgumentError if it is refused."""
+    with tf.control_dependencies([tf.debugging.Assert(refusal == "", [refusal])]):
         return tf.identity(image)
 
 
