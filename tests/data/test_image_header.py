@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from zoo.data.image_header import FORMATS, image_format, image_size, refusal
-from zoo.data.preprocessing import ImageError, ImagePreprocessing
+from zoo.data.image_header import FORMATS, image_format, image_size, inspect
+from zoo.data.preprocessing import ImageError, ImagePreprocessing, decoded
 
 RANDOM = np.random.default_rng(0)
 
@@ -54,13 +54,15 @@ def test_format_and_size_are_read(kind, mode, options, size):
     data = encoded(kind, *size, mode, **options)
     assert FORMATS[int(image_format(data))] == kind
     assert image_size(data).numpy().tolist() == [size[1], size[0]]
-    assert refusal(data).numpy() == b""
+    image, refusal = inspect(data)
+    assert refusal.numpy() == b""
+    assert decoded(image).shape == (size[1], size[0], 3)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x89PN", b"%PDF-1.7", encoded("TIFF", 5, 5)])
 def test_what_is_no_image_is_refused(data):
     assert image_format(data) == -1
-    assert b"not one of" in refusal(data).numpy()
+    assert b"not one of" in inspect(data)[1].numpy()
 
 
 @pytest.mark.parametrize("size", [(20_000, 20_000), (0, 5), (50_000_001, 1), (2**31, 2**31)])
@@ -74,4 +76,25 @@ def test_a_picture_of_too_many_pixels_is_refused_before_it_is_decoded(size, tmp_
 @pytest.mark.parametrize("kind, mode", [("GIF", "P"), ("BMP", "RGB"), ("JPEG", "CMYK")])
 def test_a_grey_model_reads_formats_that_have_no_grey_decoder(kind, mode):
     read = ImagePreprocessing((8, 8), 1, (0.0,), (1.0,))
-    assert read.fit(read.decode(tf.constant(encoded(kind, 9, 12, mode)))).shape == (8, 8, 1)
+    assert read.fit(decoded(tf.constant(encoded(kind, 9, 12, mode)))).shape == (8, 8, 1)
+
+
+@pytest.mark.parametrize(
+    "kind, name, part, message",
+    [
+        ("GIF", b"\x2c\0\0\0\0", 1_000_000 * b"!\xfe\0", "fewer than 1,000 blocks"),
+        (
+            "GIF",
+            b"\x2c\0\0\0\0",
+            b"!\xfe" + 500_000 * b"\1a\2aa" + b"\0",
+            "fewer than 1,000 blocks",
+        ),
+        ("JPEG", b"\xff\xd9", 2_000_000 * b"\xff\xda", "at most 100 scans"),
+        ("PNG", b"IEND", 2_000_000 * b"zTXt", "at most 10 long texts"),
+    ],
+)
+def test_what_takes_long_to_inspect_is_refused(kind, name, part, message):
+    """Millions of small parts."""
+    data = encoded(kind, 30, 20)
+    place = data.rindex(name)
+    assert message in inspect(data[:place] + part + data[place:])[1].numpy().decode()

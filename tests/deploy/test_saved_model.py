@@ -139,6 +139,9 @@ def test_pixels_out_of_range_are_named(classify):
     pixels[1, 0], pixels[2, 3, 3] = 256, np.nan
     found = classify(pixels, "pixels_float")
     assert [bool(error) for error in found["error"]] == [False, True, True, False]
+    found = classify(pixels / 256, "pixels_float")  # in 0..1, they would all be black
+    assert all(found["error"]) and not found["probabilities"].any()
+    found = classify(pixels, "pixels_float")
     assert found["labels"][0].tolist() == found["labels"][3].tolist()
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have pixels"):
         classify(pixels[:, :0], "pixels_float")

@@ -1,4 +1,10 @@
-"""Reads format and size of an encoded image from its header, in a TensorFlow graph."""
+"""Which encoded images may be decoded, in a TensorFlow graph.
+
+A file of a few bytes can take gigabytes or minutes to decode, and TensorFlow decodes some files to
+wrong pixels. Both are found in the bytes of the file, before it is decoded.
+"""
+
+import functools
 
 import tensorflow as tf
 
@@ -6,22 +12,59 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WebP")
 _MAGIC = {  # format: (offset, bytes)
     "JPEG": ((0, b"\xff\xd8\xff"),),
     "PNG": ((0, b"\x89PNG\r\n\x1a\n"), (12, b"IHDR")),
-    "GIF": ((0, b"GIF8"),),
+    "GIF": ((0, b"GIF8"), (5, b"a")),
     "BMP": ((0, b"BM"),),
-    "WebP": ((0, b"RIFF"), (8, b"WEBP")),
+    "WebP": ((0, b"RIFF"), (8, b"WEBPVP8")),
 }
-_LENGTH = 32  # bytes of the header that are read
-MAX_PIXELS = 50_000_000  # a file of a few bytes can decode to many gigabytes
+_LENGTH = 34  # bytes of the header that are read
+MAX_PIXELS = 50_000_000
+_MAX_SCANS = 100  # of a JPEG; each is a pass over all pixels
+_MOST_MARKERS = 1000  # that look like scans, as those of embedded thumbnails do
+_MOST_PIXELS_PER_BYTE = 512  # of a JPEG: a block of 8 x 8 takes at least a bit
+_MAX_TEXTS = 10  # of a PNG; each can expand to 8 MB
+_MAX_BLOCKS = 1000  # of a GIF up to the end of its first frame; a run of one length counts once
+_RUN = 4096  # blocks of one length that are skipped at once
 
 
-def refusal(data):
-    """Why an encoded image (string tensor []) must not be decoded: string []; "" if it may be."""
-    pixels = tf.reduce_prod(image_size(data))
-    unknown = f"The format is not one of {', '.join(FORMATS)}."
-    size = f"An image must have from 1 to {MAX_PIXELS:,} pixels. This one has: "
-    size = tf.strings.join([size, tf.strings.as_string(pixels), "."])
-    fits = (pixels >= 1) & (pixels <= MAX_PIXELS)
-    return tf.where(image_format(data) < 0, unknown, tf.where(fits, "", size))
+def inspect(data):
+    """Decides whether an encoded image (string tensor []) may be decoded.
+
+    Returns:
+        Two strings []: what to decode, which is `data` or, of a GIF, its first frame alone; and why
+        it must not be decoded, "" if it may be. Raises InvalidArgumentError for some damaged files.
+    """
+    head, pixels = _head(data), tf.reduce_prod(image_size(data))
+    inspectors = [
+        lambda: (data, _jpeg_refusal(data, pixels)),
+        lambda: (data, _png_refusal(data)),
+        lambda: _first_frame(data, head),
+        lambda: (data, _bmp_refusal(head)),
+        lambda: (data, _webp_refusal(head)),
+    ]
+    unknown = tf.constant(f"The format is not one of {', '.join(FORMATS)}.")
+    kind = image_format(head)
+    image, refusal = tf.switch_case(kind, inspectors, lambda: (data, unknown))
+    return image, tf.where(kind < 0, refusal, _checked_size(pixels, refusal))
+
+
+def jpeg_refusal(data):
+    """Why a JPEG must not be decoded, string [], "" if it may be, as from `inspect`, but faster."""
+    pixels = tf.reduce_prod(tf.io.extract_jpeg_shape(data, output_type=tf.int64)[:2])
+    return _checked_size(pixels, _jpeg_refusal(data, pixels))
+
+
+def decode_inspected(image):
+    """Decodes what `inspect` has returned without a refusal: uint8 [its height, its width, 3].
+
+    An animated WebP must not get here: TensorFlow writes its pixels beyond the end of their memory.
+    """
+
+    def decode(channels):
+        pixels = tf.io.decode_image(image, channels=channels, expand_animations=False)
+        return tf.ensure_shape(pixels[..., :3], (None, None, 3))
+
+    # Other decoders know grey or 3 channels, that of WebP the channels of the file.
+    return tf.cond(tf.strings.substr(image, 0, 4) == b"RIFF", lambda: decode(0), lambda: decode(3))
 
 
 def image_format(data):
@@ -29,14 +72,11 @@ def image_format(data):
 
     Source: the formats' specifications: ISO/IEC 10918-1, RFC 2083, GIF89a, RFC 9649.
     """
-    header = _header(data)
-    found = tf.stack(
-        [
-            tf.reduce_all([_at(header, offset, magic) for offset, magic in _MAGIC[name]])
-            for name in FORMATS
-        ]
-    )
-    return tf.where(tf.reduce_any(found), tf.argmax(found, output_type=tf.int32), -1)
+    head, kind = _head(data), tf.constant(-1)
+    for index, name in enumerate(FORMATS):
+        found = [_at(head, offset, magic) for offset, magic in _MAGIC[name]]
+        kind = tf.where(functools.reduce(tf.logical_and, found), index, kind)
+    return kind
 
 
 def image_size(data):
@@ -44,48 +84,135 @@ def image_size(data):
 
     Returns (0, 0) for unknown formats. Raises InvalidArgumentError if a JPEG has no header.
     """
-    header = _header(data)
+    head = _head(data)
     readers = {
         0: lambda: tf.io.extract_jpeg_shape(data, output_type=tf.int64)[:2],
-        1: lambda: tf.stack(
-            [_number(header, range(23, 19, -1)), _number(header, range(19, 15, -1))]
-        ),
-        2: lambda: tf.stack([_number(header, (8, 9)), _number(header, (6, 7))]),
-        3: lambda: tf.abs(
-            tf.stack([_signed(header, range(22, 26)), _signed(header, range(18, 22))])
-        ),
-        4: lambda: _webp_size(header),
+        1: lambda: _numbers(head, 16, 8, tf.int32, little_endian=False)[::-1] % 2**32,
+        2: lambda: _numbers(head, 6, 4, tf.uint16)[::-1],
+        3: lambda: tf.abs(_numbers(head, 18, 8, tf.int32))[::-1],
+        4: lambda: _webp_size(head),
     }
-    return tf.switch_case(image_format(data), readers, default=lambda: tf.zeros([2], tf.int64))
+    return tf.switch_case(image_format(head), readers, default=lambda: tf.zeros([2], tf.int64))
 
 
-def _header(data):
-    padded = tf.strings.join([tf.strings.substr(data, 0, _LENGTH), b"\0" * _LENGTH])
-    return tf.cast(tf.io.decode_raw(tf.strings.substr(padded, 0, _LENGTH), tf.uint8), tf.int64)
+def _head(data):
+    return tf.strings.substr(
+        tf.strings.join([tf.strings.substr(data, 0, _LENGTH), b"\0" * _LENGTH]), 0, _LENGTH
+    )
 
 
-def _at(header, offset, magic):
-    return tf.reduce_all(header[offset : offset + len(magic)] == tf.constant([*magic], tf.int64))
+def _at(head, offset, magic):
+    return tf.strings.substr(head, offset, len(magic)) == magic
 
 
-def _number(header, offsets):
-    """Reads an unsigned integer from the bytes at these offsets, lowest byte first."""
-    return tf.add_n([header[offset] * 256**power for power, offset in enumerate(offsets)])
+def _numbers(data, offset, length, dtype, **order):
+    """Reads integers from so many bytes: int64 [any]."""
+    found = tf.io.decode_raw(tf.strings.substr(data, offset, length), dtype, **order)
+    return tf.cast(found, tf.int64)
 
 
-def _signed(header, offsets):
-    number = _number(header, offsets)
-    return tf.where(number >= 2**31, number - 2**32, number)
+def _webp_size(head):
+    def extended():
+        parts = tf.reshape(_numbers(head, 24, 6, tf.uint8), [2, 3])
+        return tf.reduce_sum(parts * [1, 2**8, 2**16], axis=1)[::-1] + 1
 
+    def lossless():
+        number = _numbers(head, 21, 4, tf.int32)[0]  # 14 bits of width - 1, 14 of height - 1
+        return tf.stack([number // 2**14, number]) % 2**14 + 1
 
-def _webp_size(header):
-    lossless = _number(header, range(21, 25))  # 14 bits of width - 1, 14 bits of height - 1
-    extended = tf.stack([_number(header, (27, 28, 29)), _number(header, (24, 25, 26))]) + 1
-    simple = tf.stack([_number(header, (28, 29)), _number(header, (26, 27))]) % 2**14
     return tf.case(
         [
-            (_at(header, 12, b"VP8L"), lambda: tf.stack([lossless // 2**14, lossless]) % 2**14 + 1),
-            (_at(header, 12, b"VP8X"), lambda: extended),
+            (_at(head, 12, b"VP8X"), extended),
+            (_at(head, 12, b"VP8L"), lossless),
+            (_at(head, 12, b"VP8 "), lambda: _numbers(head, 26, 4, tf.uint16)[::-1] % 2**14),
         ],
-        default=lambda: simple,
+        default=lambda: tf.zeros([2], tf.int64),
     )
+
+
+def _checked_size(pixels, refusal):
+    size = f"An image must have from 1 to {MAX_PIXELS:,} pixels. This one has: "
+    size = tf.strings.join([size, tf.strings.as_string(pixels), "."])
+    return tf.where((pixels >= 1) & (pixels <= MAX_PIXELS), refusal, size)
+
+
+def _jpeg_refusal(data, pixels):
+    # The header of a scan: FF DA, its length in two bytes, and the number of components.
+    after = tf.strings.split(data, b"\xff\xda", maxsplit=_MOST_MARKERS)[1:]
+    headers = [bytes([0, 6 + 2 * components, components]) for components in (1, 2, 3, 4)]
+    scans = tf.math.count_nonzero(tf.strings.substr(after, 0, 3)[:, None] == headers)
+    needed = tf.cast(pixels, tf.int32) // _MOST_PIXELS_PER_BYTE
+    many = (scans > _MAX_SCANS) | (tf.size(after) == _MOST_MARKERS)
+    short = tf.strings.length(data) < needed
+    refusal = tf.where(short, "It is too short for its size in pixels.", "")
+    return tf.where(many, f"A JPEG must have at most {_MAX_SCANS} scans.", refusal)
+
+
+def _png_refusal(data):
+    texts = tf.strings.split(data, "TXt", maxsplit=_MAX_TEXTS + 1)  # after zTXt and iTXt
+    refusal = f"A PNG must have at most {_MAX_TEXTS} long texts."
+    return tf.where(tf.size(texts) - 1 > _MAX_TEXTS, refusal, "")
+
+
+def _bmp_refusal(head):
+    header, bits, compression = (
+        _numbers(head, *place)[0]
+        for place in ((14, 4, tf.int32), (28, 2, tf.uint16), (30, 4, tf.int32))
+    )
+    valid = (header >= 40) & ((bits == 24) | (bits == 32)) & (compression == 0)
+    return tf.where(valid, "", "A BMP must have 24 or 32 bits per pixel and no compression.")
+
+
+def _webp_refusal(head):
+    flags = _numbers(head, 20, 1, tf.uint8)[0]
+    animated = _at(head, 12, b"VP8X") & (flags // 2 % 2 == 1)
+    return tf.where(animated, "A WebP must not be animated.", "")
+
+
+def _first_frame(data, head):
+    """The header and the first frame of a GIF, without the extensions before it, and a refusal."""
+    codes = tf.io.decode_raw(data, tf.uint8)
+    size = tf.size(codes)
+
+    def at(position):
+        return tf.cast(codes[tf.minimum(position, size - 1)], tf.int32)
+
+    def colours(flags):
+        """Bytes of a table of colours."""
+        return tf.where(flags >= 128, 3 * 2 ** (flags % 8 + 1), 0)
+
+    def unfinished(position, count):
+        return (position < size) & (count < _MAX_BLOCKS)
+
+    def skip(position, count):
+        step = at(position) + 1
+        lengths = codes[position : position + _RUN * step : step]
+        run = tf.reduce_sum(tf.math.cumprod(tf.cast(lengths == codes[position], tf.int32)))
+        return position + tf.reshape(run, ()) * step, count + 1
+
+    def after_blocks(position, count):
+        """Skips blocks, each of a length and as many bytes, and the 0 that ends them."""
+        position, count = tf.while_loop(
+            lambda position, count: unfinished(position, count) & (at(position) != 0),
+            skip,
+            (position, count),
+        )
+        return position + 1, count + 1
+
+    table = 13 + colours(at(10))
+    frame, count = tf.while_loop(
+        lambda position, count: unfinished(position, count) & (at(position) == 0x21),
+        lambda position, count: after_blocks(position + 2, count),
+        (table, 0),
+    )
+    end, count = after_blocks(frame + 11 + colours(at(frame + 9)), count)
+    place = tf.strings.substr(tf.strings.join([data, b"\0" * 9]), tf.minimum(frame, size), 9)
+    whole = tf.strings.join([b"\x2c\0\0\0\0", tf.strings.substr(head, 6, 4)])
+    refusal = tf.where(place == whole, "", "The first frame of a GIF must have its full size.")
+    refusal = tf.where(end > size, "It is cut off.", refusal)
+    many = f"A GIF must have fewer than {_MAX_BLOCKS:,} blocks."
+    refusal = tf.where(count < _MAX_BLOCKS, refusal, many)
+    frame, end = tf.minimum(frame, size), tf.minimum(end, size)
+    parts = [tf.strings.substr(data, 0, tf.minimum(table, size))]
+    parts += [tf.strings.substr(data, frame, end - frame), b";"]
+    return tf.strings.join(parts), refusal

@@ -11,7 +11,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.image_header import refusal
+from zoo.data.image_header import decode_inspected, inspect
 from zoo.errors import UserError
 
 # of `tf.raw_ops.ScaleAndTranslate`
@@ -64,8 +64,9 @@ class ImagePreprocessing:
         """Reads one image, resizes and crops it.
 
         Args:
-            image: path of a JPEG, PNG, BMP, GIF (first frame) or WebP file; PIL image; or array
-                [H, W] or [H, W, C] of values in 0..255.
+            image: path of a JPEG, PNG, GIF (first frame), BMP or WebP file; PIL image; or array
+                [H, W] or [H, W, C] of values in 0..255. Transparency and the orientation in EXIF
+                metadata are ignored.
 
         Returns:
             uint8 [H, W, C].
@@ -77,22 +78,12 @@ class ImagePreprocessing:
         if isinstance(image, (str, os.PathLike)):
             pixels = self._decode_file(os.fspath(image))
         elif hasattr(image, "convert"):
-            pixels = np.asarray(image.convert("L" if self.channels == 1 else "RGB"))
+            pixels = _pil_pixels(image)
         else:
             pixels = _checked(np.asarray(image))
         if pixels.ndim == 2:
             pixels = pixels[:, :, None]
         return self.fit(tf.convert_to_tensor(pixels)).numpy()
-
-    def decode(self, data):
-        """Decodes an image (string tensor) to uint8 [its height, its width, 3].
-
-        Raises InvalidArgumentError if the bytes are not an image or the image is too large.
-        """
-        reason = refusal(data)
-        check = tf.debugging.Assert(reason == "", [reason])
-        with tf.control_dependencies([] if check is None else [check]):
-            return decoded(data)
 
     def fit(self, pixels):
         """Resizes and crops uint8 [any height, any width, 1, 3 or 4] to uint8 [H, W, C]."""
@@ -175,10 +166,10 @@ class ImagePreprocessing:
         if not os.path.exists(path):
             raise FileNotFoundError(f"There is no image {path}.")
         try:
-            data = tf.io.read_file(path)
-            reason = _refusal_in_graph()(data).numpy().decode()
+            data, reason = _inspect_in_graph()(tf.io.read_file(path))
+            reason = reason.numpy().decode()
             if not reason:
-                return decoded(data).numpy()
+                return decode_inspected(data).numpy()
         except tf.errors.OpError as error:
             what = error.message.splitlines()[0].split("}} ")[-1].split(" [Op:")[0]
             reason = f"It is damaged or uses an unsupported feature: {what}."
@@ -186,17 +177,33 @@ class ImagePreprocessing:
 
 
 def decoded(data):
-    """Decodes an image (string tensor) of any size to uint8 [its height, its width, 3]."""
-    # Not all decoders support channels=1, so everything is decoded as RGB.
-    pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
-    return tf.ensure_shape(pixels, (None, None, 3))
+    """Decodes an image (string tensor) of any size to uint8 [its height, its width, 3].
+
+    Raises InvalidArgumentError if it cannot be read; see `zoo.data.image_header`.
+    """
+    return decode_inspected(accepted(*inspect(data)))
+
+
+def accepted(image, refusal):
+    """Returns an encoded image, string []; raises InvalidArgumentError if it is refused."""
+    with tf.control_dependencies([tf.debugging.Assert(refusal == "", [refusal])]):
+        return tf.identity(image)
 
 
 @functools.cache
-def _refusal_in_graph():
-    """`refusal` as a graph: eagerly, its hundreds of small operations take 12 ms for each file."""
-    function = tf.function(refusal, autograph=False)
+def _inspect_in_graph():
+    """`inspect` as a graph: eagerly, its hundreds of small operations take 12 ms for each file."""
+    function = tf.function(inspect, autograph=False)
     return function.get_concrete_function(tf.TensorSpec((), tf.string))
+
+
+def _pil_pixels(image):
+    """Converts a PIL image as if it were read from a file: uint8 [H, W] or [H, W, 3]."""
+    if image.mode.startswith("I;16"):
+        return (np.asarray(image) // 256).astype(np.uint8)
+    if image.mode in ("I", "F"):  # of any range, as arrays are
+        return _checked(np.asarray(image))
+    return np.asarray(image.convert("RGB"))
 
 
 def _checked(pixels):

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from zoo.data.preprocessing import decoded, with_channels
+from zoo.data.image_header import jpeg_refusal
+from zoo.data.preprocessing import accepted, decoded, with_channels
 
 _RATIOS = (3 / 4, 4 / 3)  # of width and height
 
@@ -28,7 +29,7 @@ def random_resized_crop(image, seed, image_size, channels, min_area):
         is_jpeg = tf.io.is_jpeg(image)
         part = tf.cond(
             is_jpeg,
-            lambda: _part_of_jpeg(image, seed, min_area),
+            lambda: _part_of_jpeg(accepted(image, jpeg_refusal(image)), seed, min_area),
             lambda: _part(decoded(image), seed, min_area),
         )
     else:

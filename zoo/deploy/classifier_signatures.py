@@ -6,7 +6,7 @@ Axes: B images, H image height, W image width, C channels, K returned classes, E
 import tensorflow as tf
 
 from zoo.attention_rollout import attention_rollout
-from zoo.data.image_header import refusal
+from zoo.data.image_header import decode_inspected, inspect
 
 _PARALLEL_DECODES = 4
 
@@ -57,31 +57,34 @@ class ClassifierSignatures:
 
     def classify_floats(self, pixels):
         """Classifies pixels, float32 [B, any height, any width, C], from 0 to 255."""
-        inside = tf.reduce_all((pixels >= 0.0) & (pixels <= 255.0), axis=(1, 2, 3))
-        error = tf.where(inside, "", "The image has values outside 0..255.")
-        pixels = tf.where(inside[:, None, None, None], pixels, 0.0)
-        return self._answers(self._fit(tf.cast(tf.round(pixels), tf.uint8)), error)
+        low, high = (find(pixels, axis=(1, 2, 3)) for find in (tf.reduce_min, tf.reduce_max))
+        # Pixels from 0 to 1 would all be black.
+        valid = (low >= 0.0) & (high > 1.0) & (high <= 255.0)
+        error = tf.where(valid, "", "The image must have values in 0..255.")
+        valid = tf.boolean_mask(pixels, valid)
+        return self._answers(self._fit(tf.cast(tf.round(valid), tf.uint8)), error)
 
     def features(self, image_bytes):
         """Returns the input of the head, [B, E], such as the class token or the mean of patches."""
         pixels, error = self._read(image_bytes)
         pooled = self._model.pooled_features(self._preprocessing.normalise(pixels))
-        pooled = tf.cast(pooled, tf.float32)
-        return {"features": _zero_errors(pooled, error), "error": error}
+        return {"features": _of_all(tf.cast(pooled, tf.float32), error), "error": error}
 
     def attention(self, image_bytes):
         """Returns the attention rollout to each patch, and the preprocessed pixels."""
         pixels, error = self._read(image_bytes)
         shares = attention_rollout(self._model, self._preprocessing.normalise(pixels))
-        return {"attention": _zero_errors(shares, error), "pixels": pixels, "error": error}
+        shares, pixels = (_of_all(values, error) for values in (shares, pixels))
+        return {"attention": shares, "pixels": pixels, "error": error}
 
     def _answers(self, pixels, error):
+        """Classifies the valid images, uint8 [any, H, W, C], of a batch with errors, string [B]."""
         probabilities = tf.nn.softmax(self._logits(pixels))
         probabilities, order = tf.math.top_k(probabilities, self._top_k)
-        labels = tf.where((error == "")[:, None], tf.gather(self._labels, order), "")
+        labels = tf.gather(["", *self._labels], _of_all(order + 1, error))
         return {
             "labels": labels,
-            "probabilities": _zero_errors(probabilities, error),
+            "probabilities": _of_all(probabilities, error),
             "error": error,
         }
 
@@ -101,16 +104,20 @@ class ClassifierSignatures:
             )
 
     def _read(self, image_bytes):
-        """Decodes and preprocesses images: string [B] -> (uint8 [B, H, W, C], error string [B])."""
+        """Decodes and preprocesses images, string [B].
+
+        Returns:
+            The pixels of the valid ones, uint8 [any, H, W, C], and the errors of all, string [B].
+        """
         count = tf.shape(image_bytes, out_type=tf.int64)[0]
         shape = (*self._preprocessing.image_size, self._preprocessing.channels)
         empty = tf.zeros(shape, tf.uint8)
 
         def read(index, data):
-            reason = refusal(data)
+            image, reason = inspect(data)
             pixels = tf.cond(
                 reason == "",
-                lambda: self._preprocessing.fit(self._preprocessing.decode(data)),
+                lambda: self._preprocessing.fit(decode_inspected(image)),
                 lambda: empty,
             )
             return index, pixels, reason
@@ -118,18 +125,17 @@ class ClassifierSignatures:
         # Only a data set can ignore errors; elsewhere in a graph, one error fails the whole batch.
         images = tf.data.Dataset.from_tensor_slices((tf.range(count), image_bytes))
         images = images.map(read, num_parallel_calls=_PARALLEL_DECODES).ignore_errors()
-        end = tf.data.Dataset.from_tensors((count, empty, ""))  # so that the batch is never empty
+        end = tf.data.Dataset.from_tensors((count, empty, "end"))  # so that no batch is empty
         images = images.concatenate(end).batch(count + 1)
         options = tf.data.Options()
         options.autotune.enabled = False
         indices, pixels, reasons = images.with_options(options).get_single_element()
-        pixels = tf.scatter_nd(indices[:, None], pixels, (count + 1, *shape))
         error = tf.fill([count + 1], "It is damaged or uses an unsupported feature.")
         error = tf.tensor_scatter_nd_update(error, indices[:, None], reasons)
-        return pixels[:-1], error[:-1]
+        return tf.boolean_mask(pixels, reasons == ""), error[:-1]
 
 
-def _zero_errors(values, error):
-    """Replaces the values of images with an error by zeros."""
-    valid = tf.reshape(error == "", [-1, *[1] * (len(values.shape) - 1)])
-    return tf.where(valid, values, 0.0)
+def _of_all(values, error):
+    """Spreads values of the valid images, [any, ...], over all of a batch; the others are 0."""
+    shape = tf.concat([tf.shape(error), tf.shape(values)[1:]], axis=0)
+    return tf.scatter_nd(tf.cast(tf.where(error == ""), tf.int32), values, shape)

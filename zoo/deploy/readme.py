@@ -48,6 +48,11 @@ def _saved_model_usage(description, folder):
     return call.format(name=name, version=version, place=place, serving=serving)
 
 
+_IMAGE_FILES = """\
+JPEG, PNG, GIF (first frame), BMP (24 or 32 bits, uncompressed) and WebP (not animated) files of up
+to 50,000,000 pixels are read. Transparency and the orientation in EXIF metadata are ignored. Other
+formats, and files that take too long to decode, are refused."""
+
 _CALLS = {
     "classifier": """## Python
 
@@ -81,11 +86,15 @@ echo "{{\\"instances\\": [{{\\"b64\\": \\"$(base64 -w0 image.jpg)\\"}}]}}" |
 
 `python -m zoo serve` answers the same requests without TensorFlow Serving.
 
-## Invalid input
+## Image files and invalid input
 
-An image that cannot be read, or has more than 50,000,000 pixels, does not affect the others of its
-batch: its `error` says why, its labels are empty strings and its numbers are 0. Only the first
-frame of an animation is used; transparency is dropped.""",
+"""
+    + _IMAGE_FILES
+    + """
+
+An image that is refused or cannot be read does not affect the others of its batch: its `error`
+says why, its labels are empty strings and its numbers are 0. Float pixels must be in 0..255, not in
+0..1.""",
     "text_classifier": """## Python
 
 ```python
@@ -233,7 +242,10 @@ import onnxruntime
 
 model = onnxruntime.InferenceSession("model.onnx")
 [probabilities] = model.run(None, {"pixels": pixels})  # uint8 [B, H, W, C]
-```""",
+```
+
+"""
+        + _IMAGE_FILES,
         "translator": """## Python
 
 ```bash

@@ -13,14 +13,19 @@ images, H image height, W image width, C channels.
 """
 
 import argparse
+import io
 import json
 import pathlib
+import re
+import struct
 import sys
 
 import numpy as np
 import onnxruntime
 
 _BATCH_SIZE = 32
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+_MAX_PIXELS = 50_000_000
 
 
 class InputError(ValueError):
@@ -129,7 +134,7 @@ class Classifier:
 
 
 def _open(path, channels):
-    """Opens a file as a grey or RGB Pillow image; transparency is dropped."""
+    """Opens a file as a grey or RGB Pillow image; transparency and EXIF orientation are ignored."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
@@ -137,14 +142,41 @@ def _open(path, channels):
             f"Reading {path} needs Pillow. Run `pip install pillow`, or pass an array (.npy)."
         ) from None
     try:
-        with Image.open(path) as image:
-            if image.mode in ("I;16", "I;16B", "I"):  # 16 bits: keep the upper 8
-                image = image.point(lambda value: value / 256)
+        data = pathlib.Path(path).read_bytes()
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            _check(data, image)
+            if image.mode.startswith("I"):  # 16 bits: keep the upper 8
+                image = Image.fromarray((np.asarray(image) // 256).astype(np.uint8))
             return image.convert("RGB").convert("L" if channels == 1 else "RGB")
     except FileNotFoundError:
         raise InputError(f"There is no image {path}.") from None
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError) as error:
-        raise InputError(f"{path} cannot be read as an image: {error}.") from None
+    except UnidentifiedImageError:
+        reason = "It is damaged, or the format is not one of JPEG, PNG, GIF, BMP, WebP"
+    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        reason = error
+    raise InputError(f"{path} cannot be read as an image: {reason}.")
+
+
+def _check(data, image):
+    """Refuses what the zoo refuses before it is decoded: too much work, and rare kinds of files."""
+    pixels = image.width * image.height
+    if pixels > _MAX_PIXELS:
+        raise ValueError(f"An image must have from 1 to {_MAX_PIXELS:,} pixels, not {pixels:,}")
+    if image.format == "PNG" and data.count(b"TXt") > 10:
+        raise ValueError("A PNG must have at most 10 long texts")
+    if image.format == "GIF" and image.tile[0][1] != (0, 0, *struct.unpack("<HH", data[6:10])):
+        raise ValueError("The first frame of a GIF must have its full size")
+    if image.format == "WEBP" and data[12:16] == b"VP8X" and data[20] & 2:
+        raise ValueError("A WebP must not be animated")
+    if image.format == "BMP":
+        header, bits, compression = struct.unpack("<I10xHI", data[14:34].ljust(20, b"\0"))
+        if header < 40 or bits not in (24, 32) or compression:
+            raise ValueError("A BMP must have 24 or 32 bits per pixel and no compression")
+    if data.startswith(b"\xff\xd8\xff"):  # JPEG
+        if len(re.findall(rb"\xff\xda\0(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)", data)) > 100:
+            raise ValueError("A JPEG must have at most 100 scans")
+        if len(data) < pixels // 512:
+            raise ValueError("It is too short for its size in pixels")
 
 
 def main(arguments=None):

@@ -1,0 +1,311 @@
+"""Every kind of image file is read alike, or refused alike, by all that reads images.
+
+These are `zoo.load`, training, SavedModels and the driver of ONNX exports. The reference is Pillow.
+Tolerance: JPEG only. TensorFlow's decoder uses a faster cosine transform, whose coefficients are
+rounded to 8 bits, and CMYK is rounded once more: up to 6 levels in each pixel of a smooth picture.
+"""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.deploy.small_models import small_classifier
+from zoo.data.image_header import inspect
+from zoo.data.images import StreamedImages
+from zoo.data.preprocessing import ImageError, ImagePreprocessing
+from zoo.data.random_crop import random_resized_crop
+from zoo.deploy.classifier_signatures import ClassifierSignatures
+from zoo.deploy.onnx_driver.classify import Classifier, InputError
+
+pytestmark = pytest.mark.ci
+
+HEIGHT, WIDTH = 20, 30
+RANDOM = np.random.default_rng(0)
+COARSE = Image.fromarray(RANDOM.integers(0, 256, (3, 4, 3), dtype=np.uint8))
+PICTURE = COARSE.resize((WIDTH, HEIGHT))
+OPACITY = Image.fromarray(RANDOM.integers(0, 256, (HEIGHT, WIDTH), dtype=np.uint8))
+SEE_THROUGH = PICTURE.copy()
+SEE_THROUGH.putalpha(OPACITY)
+FRAMES = [Image.fromarray(np.roll(PICTURE, shift, axis=1)) for shift in (5, 9)]
+TURNED = Image.Exif()
+TURNED[0x112] = 6  # by 90 degrees
+TURNED = {"exif": TURNED.tobytes()}
+MOVING = {"save_all": True, "append_images": FRAMES}
+
+
+def saved(kind, image=PICTURE, mode=None, **options):
+    file = io.BytesIO()
+    (image if mode is None else image.convert(mode)).save(file, kind, **options)
+    return file.getvalue()
+
+
+def chunk(name, data=b""):
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+WHOLE = [(0, 0, 1, 1)]  # left, top, step to the right, step down
+INTERLACED = [  # the passes of Adam7
+    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2)),
+    (0, 1, 1, 2),
+]
+
+
+def png(bits, colour, *chunks, size=(WIDTH, HEIGHT), compressed=None, passes=WHOLE):
+    """A PNG of random bytes; `colour` is 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA."""
+    if compressed is None:
+        pixel = bits * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
+        widths = [
+            -(-pixel * len(range(left, size[0], right)) // 8)
+            for left, top, right, down in passes
+            for _ in range(top, size[1], down)
+        ]
+        compressed = zlib.compress(b"".join(b"\0" + RANDOM.bytes(width) for width in widths))
+    kind = bits, colour, 0, 0, passes is INTERLACED
+    parts = [chunk(b"IHDR", struct.pack(">IIBBBBB", *size, *kind))]
+    parts += [chunk(b"PLTE", RANDOM.bytes(3 * 2**bits))] if colour == 3 else []
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        [*parts, *chunks, chunk(b"IDAT", compressed), chunk(b"IEND")]
+    )
+
+
+def changed(data, position, values):
+    return data[:position] + values + data[position + len(values) :]
+
+
+def jpeg_of_size(data, width, height):
+    """The same scans under another size."""
+    start = max(data.find(b"\xff\xc0"), data.find(b"\xff\xc2"))
+    return changed(data, start + 5, struct.pack(">HH", height, width))
+
+
+def gif(*frames, screen=(WIDTH, HEIGHT), between=b""):
+    """A GIF of encoded frames, each a descriptor with what follows it."""
+    return GIF[:6] + struct.pack("<HH", *screen) + GIF[10:FRAME] + between + b"".join(frames) + b";"
+
+
+def frame_at(left, top, width=WIDTH, height=HEIGHT, blocks=None):
+    blocks = GIF[FRAME + 10 : -1] if blocks is None else blocks
+    return b"\x2c" + struct.pack("<HHHHB", left, top, width, height, 0) + blocks
+
+
+JPEG, PROGRESSIVE = saved("JPEG"), saved("JPEG", progressive=True)
+CMYK = saved("JPEG", mode="CMYK")
+LAST_SCAN = PROGRESSIVE[PROGRESSIVE.rindex(b"\xff\xda") : -2]
+BMP = saved("BMP")
+GIF = saved("GIF")
+FRAME = GIF.index(b"\x2c\0\0\0\0" + struct.pack("<HH", WIDTH, HEIGHT))
+ANIMATED_WEBP = saved("WebP", **MOVING)
+TEXT = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(7_000_000)))
+
+READ = {
+    "baseline.jpg": JPEG,
+    "full colour.jpg": saved("JPEG", subsampling=0),
+    "progressive.jpg": PROGRESSIVE,
+    "110 scans.jpg": PROGRESSIVE[:-2] + 90 * LAST_SCAN + b"\xff\xd9",
+    "grey.jpg": saved("JPEG", mode="L"),
+    "grey progressive.jpg": saved("JPEG", mode="L", progressive=True),
+    "cmyk.jpg": CMYK,
+    "ycck.jpg": changed(CMYK, CMYK.index(b"Adobe") + 11, b"\2"),
+    "turned.jpg": saved("JPEG", **TURNED),
+    "thumbnail.jpg": JPEG[:2] + b"\xff\xe1" + struct.pack(">H", len(JPEG) + 2) + JPEG + JPEG[2:],
+    "many comments.jpg": JPEG[:2] + 10_000 * b"\xff\xfe\0\2" + JPEG[2:],
+    **{
+        f"colour {colour}, {bits} bits.png": png(bits, colour)
+        for colour, all_bits in (
+            (0, (1, 2, 4, 8, 16)),
+            (2, (8, 16)),
+            (3, (1, 2, 4, 8)),
+            (4, (8, 16)),
+            (6, (8, 16)),
+        )
+        for bits in all_bits
+    },
+    "interlaced.png": png(8, 2, passes=INTERLACED),
+    "interlaced, 2 bits.png": png(2, 3, passes=INTERLACED),
+    "interlaced, 16 bits.png": png(16, 6, passes=INTERLACED),
+    "transparent palette.png": png(4, 3, chunk(b"tRNS", b"\0\x40\xff")),
+    "transparent grey.png": png(8, 0, chunk(b"tRNS", b"\0\x10")),
+    "transparent colour.png": png(8, 2, chunk(b"tRNS", b"\0\x10\0\x10\0\x10")),
+    "gamma.png": png(8, 2, chunk(b"gAMA", struct.pack(">I", 100_000))),
+    "turned.png": saved("PNG", **TURNED),
+    "animated.png": saved("PNG", **MOVING),
+    "animated, other first.png": saved("PNG", **MOVING, default_image=True),
+    "many chunks.png": png(8, 2, 5000 * chunk(b"tEXt", b"a\0")),
+    "still.gif": GIF,
+    "animated.gif": saved("GIF", **MOVING),
+    "interlaced.gif": saved("GIF", interlace=True),
+    "grey.gif": saved("GIF", mode="L"),
+    "transparent.gif": saved("GIF", SEE_THROUGH),
+    "animated transparent.gif": saved("GIF", SEE_THROUGH, save_all=True, append_images=FRAMES),
+    "without end.gif": GIF[:-1],
+    "large later frame.gif": gif(GIF[FRAME:-1], frame_at(9, 9)),
+    "damaged later frame.gif": gif(GIF[FRAME:-1], frame_at(0, 0)[:60]),
+    "small blocks.gif": gif(GIF[FRAME:-1], between=b"!\xfe" + 20_000 * b"\1a" + b"\0"),
+    "24 bits.bmp": BMP,
+    "32 bits.bmp": saved("BMP", SEE_THROUGH),
+    "top down.bmp": changed(BMP, 22, struct.pack("<i", -HEIGHT)),
+    "lossy.webp": saved("WebP"),
+    "lossless.webp": saved("WebP", lossless=True),
+    "transparent.webp": saved("WebP", SEE_THROUGH),
+    "transparent lossless.webp": saved("WebP", SEE_THROUGH, lossless=True),
+    "turned.webp": saved("WebP", **TURNED),
+}
+LARGE = "from 1 to 50,000,000 pixels"
+REFUSED = {  # name: file, part of the message
+    "empty.jpg": (b"", "not one of"),
+    "text.jpg": (b"no image", "not one of"),
+    "page.tiff": (saved("TIFF"), "not one of JPEG, PNG, GIF, BMP, WebP"),
+    "phone.avif": (saved("AVIF"), "not one of"),
+    "phone.heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100), "not one of"),
+    "icon.ico": (saved("ICO"), "not one of"),
+    "plain.ppm": (saved("PPM"), "not one of"),
+    "cut off.jpg": (JPEG[:-100], "damaged|truncated|Truncated"),
+    "claims 50 MP.jpg": (jpeg_of_size(JPEG, 7000, 7000), "too short"),
+    "claims 60 MP.jpg": (jpeg_of_size(JPEG, 10_000, 6000), LARGE),
+    "200 scans.jpg": (PROGRESSIVE[:-2] + 200 * LAST_SCAN + b"\xff\xd9", "at most 100 scans"),
+    "two headers.jpg": (
+        JPEG.replace(b"\xff\xda", JPEG[JPEG.index(b"\xff\xc0") :][:19] + b"\xff\xda"),
+        "damaged|broken",
+    ),
+    "cut off.png": (png(8, 2)[:200], "damaged|truncated"),
+    "claims 60 MP.png": (png(8, 2, size=(10_000, 6000), compressed=b""), LARGE),
+    "long texts.png": (png(8, 2, *11 * [TEXT]), "at most 10 long texts|too large"),
+    "60 MP.gif": (gif(frame_at(0, 0, 10_000, 6000), screen=(10_000, 6000)), LARGE),
+    "large frame.gif": (gif(frame_at(0, 0, 10_000, 6000), screen=(1, 1)), f"full size|{LARGE}"),
+    "frame aside.gif": (gif(frame_at(5, 0), screen=(WIDTH + 5, HEIGHT)), "full size"),
+    "small frame.gif": (gif(GIF[FRAME:-1], screen=(WIDTH, HEIGHT + 1)), "full size"),
+    "cut off.gif": (GIF[:-20], "cut off|truncated"),
+    "no frame.gif": (gif(), "cut off|damaged"),
+    "claims 60 MP.bmp": (changed(BMP, 18, struct.pack("<ii", 10_000, -6000)), LARGE),
+    "palette.bmp": (saved("BMP", mode="P"), "24 or 32 bits"),
+    "grey.bmp": (saved("BMP", mode="L"), "24 or 32 bits"),
+    "1 bit.bmp": (saved("BMP", mode="1"), "24 or 32 bits"),
+    "run lengths.bmp": (changed(saved("BMP", mode="P"), 30, b"\1"), "24 or 32 bits"),
+    "compressed.bmp": (changed(BMP, 30, b"\1"), "24 or 32 bits|damaged|compression"),
+    "animated.webp": (ANIMATED_WEBP, "must not be animated"),
+    "animated transparent.webp": (
+        changed(ANIMATED_WEBP, 20, bytes([ANIMATED_WEBP[20] | 0x10])),
+        "must not be animated",
+    ),
+    "without a container.webp": (
+        saved("WebP")[:12] + saved("WebP")[20:],
+        "not one of",
+    ),
+}
+
+RGB = ImagePreprocessing((HEIGHT, WIDTH), 3, (0.0,) * 3, (1.0,) * 3)
+
+
+@pytest.fixture(scope="module")
+def signatures():
+    """Function (files, signature) -> dict of arrays, of a classifier of images of this size."""
+    classifier = small_classifier(image=(HEIGHT, WIDTH, 3), patch_size=10)
+    made = ClassifierSignatures(classifier, 2)
+    functions = {
+        name: tf.function(function, input_signature=inputs, autograph=False)
+        for name, (function, inputs, _) in made.functions().items()
+    }
+    return lambda images, signature="serving_default": {
+        name: tensor.numpy() for name, tensor in functions[signature](tf.constant(images)).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def driver():
+    reader = object.__new__(Classifier)
+    reader.height, reader.width, reader.channels = HEIGHT, WIDTH, 3
+    reader._resizing = {"resize": None, "interpolation": "bilinear"}
+    return reader
+
+
+@pytest.fixture(scope="module")
+def trained_on():
+    """The files that training reads, as {name: pixels}."""
+    every = [*READ.values(), *(data for data, _ in REFUSED.values())]
+    files = tf.constant(every)
+    stream = StreamedImages(len(every), lambda n: (tf.gather(files, n), n), str, RGB)
+    found = stream.decoded(tf.data.Dataset.range(len(every))).as_numpy_iterator()
+    names = [*READ, *REFUSED]
+    return {names[number]: pixels for number, pixels, _ in found}
+
+
+def reference(data):
+    image = Image.open(io.BytesIO(data))
+    if image.mode == "I;16":
+        return np.stack([np.asarray(image) >> 8] * 3, axis=-1)
+    return np.asarray(image.convert("RGB"))
+
+
+@pytest.mark.filterwarnings("ignore:Palette images with Transparency")
+@pytest.mark.parametrize("name", READ)
+def test_files_are_read_alike(name, signatures, driver, trained_on, tmp_path):
+    (tmp_path / name).write_bytes(READ[name])
+    expected = reference(READ[name]).astype(int)
+    assert expected.shape == (HEIGHT, WIDTH, 3)
+    pixels = RGB.read(tmp_path / name)
+    assert np.abs(pixels - expected).max() <= (6 if name.endswith(".jpg") else 0)
+    np.testing.assert_array_equal(trained_on[name], pixels)
+    np.testing.assert_array_equal(driver.read(tmp_path / name), expected)
+    np.testing.assert_array_equal(RGB.read(Image.open(tmp_path / name)), expected)
+    found = signatures([READ[name]], "attention")
+    assert found["error"].tolist() == [b""]
+    np.testing.assert_array_equal(found["pixels"][0], pixels)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("name", REFUSED)
+def test_files_are_refused_alike(name, signatures, driver, trained_on, tmp_path):
+    data, message = REFUSED[name]
+    (tmp_path / name).write_bytes(data)
+    for read, error in ((RGB.read, ImageError), (driver.read, InputError)):
+        with pytest.raises(error, match=message):
+            read(tmp_path / name)
+    assert name not in trained_on
+    if name.endswith(".jpg"):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            random_resized_crop(tf.constant(data), [1, 2], (8, 8), 3, 0.1)
+    [error] = signatures([data], "attention")["error"]
+    assert error
+
+
+def test_refused_images_do_not_run_through_the_model(signatures):
+    """The valid ones have the answers that they have alone, to the bit."""
+    good, bad = [*READ.values()][:6], [data for data, _ in REFUSED.values()][:6]
+    mixed = [data for pair in zip(bad, good) for data in pair]
+    for signature in ("serving_default", "features", "attention"):
+        found, alone = signatures(mixed, signature), signatures(good, signature)
+        for name, values in alone.items():
+            assert found[name].dtype == values.dtype
+            np.testing.assert_array_equal(found[name][1::2], values)
+            assert name == "error" or not found[name][::2].astype(bool).any()
+        found = signatures(bad, signature)
+        assert all(found["error"]) and len(found["error"]) == len(bad)
+
+
+def test_only_the_first_frame_of_an_animation_is_decoded():
+    frame = Image.open(io.BytesIO(inspect(READ["animated.gif"])[0].numpy()))
+    assert frame.n_frames == 1 and frame.size == (WIDTH, HEIGHT)
+
+
+@pytest.mark.parametrize(
+    "mode, scale", [("I;16", 256), ("I", 1), ("F", 1), ("L", 1), ("1", 1), ("LA", 1), ("CMYK", 1)]
+)
+def test_pil_images_of_every_mode(mode, scale):
+    grey = np.asarray(PICTURE.convert("L"))
+    if mode in ("I;16", "I", "F"):
+        kind = {"I;16": "uint16", "I": "int32", "F": "float32"}[mode]
+        image = Image.fromarray(grey.astype(kind) * np.array(scale, kind))
+    else:
+        image = PICTURE.convert(mode)
+    assert image.mode == mode
+    expected = np.asarray(PICTURE.convert(mode).convert("RGB")) if mode in ("1", "CMYK") else grey
+    expected = expected if expected.ndim == 3 else np.stack([expected] * 3, axis=-1)
+    np.testing.assert_array_equal(RGB.read(image), expected)
+    if mode in ("I", "F"):
+        with pytest.raises(ImageError, match="0..255"):
+            RGB.read(Image.fromarray(grey.astype(kind) * np.array(256, kind)))
