@@ -134,6 +134,27 @@ def test_pixels_of_any_size_are_classified_as_the_zoo_does(classifier, classify,
         assert [label.decode() for label in found["labels"][:, 0]] == best
 
 
+@pytest.mark.parametrize("count", [31, 32, 33, 100])
+def test_a_large_batch_is_computed_in_parts(classify, count):
+    """The answers are those of each image alone; one that cannot be read stays in its place."""
+    files = []
+    for index in range(count):
+        file = io.BytesIO()
+        Image.fromarray(RANDOM.integers(0, 256, (8, 8), dtype=np.uint8)).save(file, "PNG")
+        files.append(file.getvalue() if index % 7 != 3 else b"no image")
+    whole = classify(files)
+    assert [bool(error) for error in whole["error"]] == [i % 7 == 3 for i in range(count)]
+    for index in (0, 3, count // 2, count - 1):
+        alone = classify([files[index]])
+        for name, values in whole.items():
+            if values.dtype == object:
+                np.testing.assert_array_equal(values[index], alone[name][0])
+            else:
+                np.testing.assert_allclose(values[index], alone[name][0], atol=1e-4)
+    pixels = classify(files, "attention")["pixels"]
+    assert pixels.shape == (count, 8, 8, 1)
+
+
 def test_pixels_out_of_range_are_named(classify):
     pixels = np.full((4, 9, 9, 1), 100, "float32")
     pixels[1, 0], pixels[2, 3, 3] = 256, np.nan

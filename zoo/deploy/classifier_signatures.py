@@ -9,6 +9,7 @@ from zoo.attention_rollout import attention_rollout
 from zoo.data.image_header import decode_inspected, inspect
 
 _PARALLEL_DECODES = 4
+_IMAGES_AT_ONCE = 32  # so that the memory for a large batch is bounded
 
 
 class ClassifierSignatures:
@@ -45,7 +46,10 @@ class ClassifierSignatures:
         if hasattr(self._model, "attention_maps"):
             what = "encoded images to attention rollout"
             functions["attention"] = (self.attention, encoded, what)
-        return functions
+        return {
+            name: (_in_parts(function, *inputs), inputs, what)
+            for name, (function, inputs, what) in functions.items()
+        }
 
     def classify(self, image_bytes):
         """Classifies encoded images, string [B]: JPEG, PNG, GIF (first frame), BMP or WebP."""
@@ -133,6 +137,36 @@ class ClassifierSignatures:
         error = tf.fill([count + 1], "It is damaged or uses an unsupported feature.")
         error = tf.tensor_scatter_nd_update(error, indices[:, None], reasons)
         return tf.boolean_mask(pixels, reasons == ""), error[:-1]
+
+
+def _in_parts(function, spec):
+    """A function of a batch that computes parts of `_IMAGES_AT_ONCE` images, one after the other.
+
+    Args:
+        function: tensor of a batch -> {name: tensor of the same batch}.
+        spec: `TensorSpec` of the batch.
+    """
+    part = tf.function(function, input_signature=[spec], autograph=False)
+
+    def whole(images):
+        outputs = part.get_concrete_function().structured_outputs
+        count = tf.maximum(1, -(-tf.shape(images)[0] // _IMAGES_AT_ONCE))  # an empty part of none
+        arrays = {
+            name: tf.TensorArray(output.dtype, count, element_shape=output.shape, infer_shape=False)
+            for name, output in outputs.items()
+        }
+
+        def body(index, arrays):
+            start = index * _IMAGES_AT_ONCE
+            found = part(images[start : start + _IMAGES_AT_ONCE])
+            return index + 1, {name: a.write(index, found[name]) for name, a in arrays.items()}
+
+        _, arrays = tf.while_loop(
+            lambda index, arrays: index < count, body, (0, arrays), parallel_iterations=1
+        )
+        return {name: array.concat() for name, array in arrays.items()}
+
+    return whole
 
 
 def _of_all(values, error):
