@@ -9,7 +9,7 @@ import re
 import tensorflow as tf
 
 from zoo.deploy import published_words
-from zoo.deploy.merge_graph import bytes_of, hash_table, merges_of
+from zoo.deploy.merge_graph import ByteMerges, bytes_of, hash_table
 from zoo.deploy.published_words import END, library_ranges
 from zoo.deploy.trie_graph import longest_match_of, viterbi_of
 from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC
@@ -135,10 +135,9 @@ def _segmentation(tokenizer):
     kinds = {
         "wordpiece": longest_match_of,
         "unigram": viterbi_of,
-        "byte_level_bpe": published_words.ByteLevelMerges,
         "bert_wordpiece": published_words.longest_match_of,
     }
-    return kinds.get(tokenizer.kind, merges_of)(tokenizer)
+    return kinds.get(tokenizer.kind, ByteMerges)(tokenizer)
 
 
 class _Words(tf.Module):
