@@ -176,11 +176,4 @@ def _graph_pattern(kind):
 
     The Unicode tables of the library `tokenizers` are newer than those of TensorFlow.
     """
-    bracketed_or_not = re.compile(r"(\[[^]]+\])|(\\p\{\w\})")
-
-    def expand(match):
-        if match[1] is None:
-            return f"[{library_ranges(match[2])}]"
-        return re.sub(r"\\p\{\w\}", lambda inner: library_ranges(inner[0]), match[1])
-
-    return bracketed_or_not.sub(expand, SPLIT_PATTERNS[kind])
+    return re.sub(r"\\p\{\w\}", lambda escape: library_ranges(escape[0]), SPLIT_PATTERNS[kind])

@@ -27,12 +27,12 @@ from zoo.errors import UserError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
 # Spaces are split one by one, so a word after two spaces is still one space and the word.
-_WORDS_AND_SPACES = r" ?[\p{L}\p{M}]+| ?\p{N}+|[ \t\n\r\f\v]"
+_WORDS_AND_SPACES = r" ?[\p{L}\p{M}]+| ?[\p{N}]+|[ \t\n\r\f\v]"
 _OTHER = r" ?[^ \t\n\r\f\v\p{L}\p{M}\p{N}]"
 _WORDS = f"{_OTHER}+|{_WORDS_AND_SPACES}"
 # The patterns that split text. They have the same meaning in RE2, so a TensorFlow graph can split
 # text in the same places; only letters and digits newer than the Unicode tables of one of the two
-# libraries may differ.
+# libraries may differ. Escapes such as \p{L} are in brackets, where ranges can replace them.
 SPLIT_PATTERNS = {
     "subword": _WORDS,
     "word": _WORDS,
