@@ -243,6 +243,8 @@ def test_the_readme_is_true(generator, folder):
     for text in (python, run):
         assert repr(best.text.encode())[2:-1] in text
     assert "signature_def['sample']" in show
+    # Commands of several lines, as they are meant to be read.
+    assert "serving_default \\\n    --input_exprs" in (folder / "README.md").read_text()
 
 
 def test_what_cannot_be_exported_is_refused(generator, tmp_path):

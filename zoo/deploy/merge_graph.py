@@ -5,10 +5,8 @@ Axes: W words, n tokens of all words, concatenated.
 
 import tensorflow as tf
 
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import BYTE_ALPHABET
 
-FIRST_BYTE = len((PAD_ID, BOS_ID, EOS_ID))  # the id of byte 0
 _NO_MERGE = 2**62  # value of a pair of tokens that cannot be merged
 
 
@@ -91,21 +89,32 @@ class Merges(tf.Module):
         return self._values.lookup(tf.where(same_word, pairs, -1))
 
 
-def merges_of(tokenizer):
-    """The `Merges` of a `zoo.text.tokenizer.Tokenizer`."""
-    strings = (*BYTE_ALPHABET, *tokenizer.tokens)
-    ids = {string: id for id, string in enumerate(strings, FIRST_BYTE)}
-    merges = [(ids[left], ids[right], ids[left + right]) for left, right in tokenizer.merges]
-    # If a pair is listed twice, its last rank is used, as in the library.
-    ranks = {(left, right): (rank, id) for rank, (left, right, id) in enumerate(merges)}
-    return Merges(ranks, tokenizer.vocab_size)
+class ByteMerges(tf.Module):
+    """Byte-pair encoding of words, which are bytes.
+
+    Args:
+        tokenizer: `zoo.text.tokenizer.Tokenizer` or `zoo.text.published.ByteLevelBPETokenizer`.
+    """
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        ids = tokenizer.vocab
+        merges = [(ids[left], ids[right], ids[left + right]) for left, right in tokenizer.merges]
+        # If a pair is listed twice, its last rank is used, as in the library.
+        ranks = {(left, right): (rank, id) for rank, (left, right, id) in enumerate(merges)}
+        self._merges = Merges(ranks, tokenizer.vocab_size)
+        self._ids = tf.constant([ids[byte] for byte in BYTE_ALPHABET], tf.int64)
+
+    def __call__(self, values, rows, num_words):
+        """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
+        return self._merges(tf.gather(self._ids, values), rows, num_words)
 
 
 def bytes_of(words):
-    """Splits words, string [W], into byte ids [n] and word indices [n], int64."""
+    """Splits words, string [W], into bytes [n] and word indices [n], int64."""
     values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)
     rows = tf.repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))
-    return tf.cast(values, tf.int64) + FIRST_BYTE, rows
+    return tf.cast(values, tf.int64), rows
 
 
 def hash_table(numbers, unused, default):

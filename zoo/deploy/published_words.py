@@ -12,10 +12,10 @@ import unicodedata
 import tensorflow as tf
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-from zoo.deploy.merge_graph import FIRST_BYTE, Merges, hash_table
+from zoo.deploy.merge_graph import hash_table
 from zoo.deploy.trie_graph import NO_LIMIT, LongestMatch
 from zoo.deploy.unicode_graph import NormalFormC, character_ranges
-from zoo.text.tokenizer import BYTE_ALPHABET, CONTINUATION
+from zoo.text.tokenizer import CONTINUATION
 
 END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
 
@@ -40,24 +40,6 @@ class ByteLevelWords(tf.Module):
             texts = tf.where(without, tf.strings.join([" ", texts]), texts)
         texts = tf.strings.regex_replace(texts, self._spaces, rb"\1" + END + rb"\2")
         return tf.strings.regex_replace(texts, self._words, rb"\0" + END)
-
-
-class ByteLevelMerges(tf.Module):
-    """Splits words into the tokens of a `zoo.text.published.ByteLevelBPETokenizer`."""
-
-    def __init__(self, tokenizer):
-        super().__init__()
-        vocab = tokenizer.vocab
-        merges = [
-            (vocab[left], vocab[right], vocab[left + right]) for left, right in tokenizer.merges
-        ]
-        ranks = {(left, right): (rank, id) for rank, (left, right, id) in enumerate(merges)}
-        self._merges = Merges(ranks, tokenizer.vocab_size)
-        self._ids = tf.constant([vocab[byte] for byte in BYTE_ALPHABET], tf.int64)
-
-    def __call__(self, tokens, rows, num_words):
-        """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
-        return self._merges(tf.gather(self._ids, tokens - FIRST_BYTE), rows, num_words)
 
 
 class BertWords(tf.Module):

@@ -33,148 +33,72 @@ def _head(description):
 
 
 def _saved_model_usage(description, folder):
-    name = folder.parent.name or "model"
-    version = folder.name if folder.name.isdigit() else "1"
-    place = f"`{folder}` is version {version} of the model `{name}`: serve its parent folder."
-    if not folder.name.isdigit():
-        place = f"TensorFlow Serving requires a version number: move this folder to `{name}/1`."
-    call = _CALLS[description["kind"]]
-    serving = (
-        "tensorflow_model_server --rest_api_port=8501 "
-        f"--model_name={name} --model_base_path={folder.parent if folder.name.isdigit() else name}"
+    kind, name = description["kind"], folder.parent.name or "model"
+    version, base = "1", name
+    place = f"TensorFlow Serving requires a version number: move this folder to `{name}/1`."
+    if folder.name.isdigit():
+        version, base = folder.name, folder.parent
+        place = f"`{folder}` is version {version} of the model `{name}`: serve its parent folder."
+    server, search = f"--model_name={name} --model_base_path={base}", ""
+    if kind in ("translator", "generator"):
+        server += " \\\n    --xla_cpu_compilation_enabled=true"
+        search = _SEARCH
+    python, notes = _PYTHON[kind], _NOTES[kind]
+    run, request = _requests(
+        kind, f"http://localhost:8501/v1/models/{name}/versions/{version}:predict"
     )
-    if description["kind"] in ("translator", "generator"):
-        serving += " \\\n    --xla_cpu_compilation_enabled=true"
-    return call.format(name=name, version=version, place=place, serving=serving)
-
-
-_IMAGE_FILES = """\
-JPEG, PNG, GIF (first frame), BMP (24 or 32 bits, uncompressed) and WebP (not animated) files of up
-to 50,000,000 pixels are read. Transparency and the orientation in EXIF metadata are ignored. Other
-formats, and files that take too long to decode, are refused."""
-
-_CALLS = {
-    "classifier": """## Python
+    return f"""## Python
 
 ```python
 import tensorflow as tf
 
 model = tf.saved_model.load(".")  # keep a reference: its functions need it
+{python}```
+
+## saved_model_cli
+
+```bash
+saved_model_cli show --dir . --all
+{run}
+```
+
+## REST
+
+{place}
+
+```bash
+tensorflow_model_server --rest_api_port=8501 {server}
+{request}
+```
+
+{search}`python -m zoo serve` answers the same requests without TensorFlow Serving.
+
+{notes}"""
+
+
+_SEARCH = """\
+The search is compiled by XLA for each padded length and batch size at its first request, which
+takes seconds. On a server without XLA, such as TensorFlow Serving without the flag above or on a
+GPU, use `"signature_name": "uncompiled"`, which is slower.
+"""
+
+_PYTHON = {
+    "classifier": """\
 classify = model.signatures["serving_default"]
 found = classify(image_bytes=tf.constant([open("image.jpg", "rb").read()]))
 print(found["labels"].numpy(), found["probabilities"].numpy(), found["error"].numpy())
-```
-
-## saved_model_cli
-
-```bash
-saved_model_cli show --dir . --all
-python -c 'import numpy; numpy.save("images.npy", numpy.array([open("image.jpg", "rb").read()]))'
-saved_model_cli run --dir . --tag_set serve --signature_def serving_default \\
-    --inputs image_bytes=images.npy
-```
-
-## REST
-
-{place}
-
-```bash
-{serving}
-echo "{{\\"instances\\": [{{\\"b64\\": \\"$(base64 -w0 image.jpg)\\"}}]}}" |
-    curl --data @- http://localhost:8501/v1/models/{name}/versions/{version}:predict
-```
-
-`python -m zoo serve` answers the same requests without TensorFlow Serving.
-
-## Image files and invalid input
-
-"""
-    + _IMAGE_FILES
-    + """
-
-An image that is refused or cannot be read does not affect the others of its batch: its `error`
-says why, its labels are empty strings and its numbers are 0. Float pixels must be in 0..255, not in
-0..1.""",
-    "text_classifier": """## Python
-
-```python
-import tensorflow as tf
-
-model = tf.saved_model.load(".")  # keep a reference: its functions need it
+""",
+    "text_classifier": """\
 classify = model.signatures["serving_default"]
 found = classify(texts=tf.constant(["hello world"]))
 print(found["labels"].numpy(), found["probabilities"].numpy(), found["error"].numpy())
-```
-
-## saved_model_cli
-
-```bash
-saved_model_cli show --dir . --all
-saved_model_cli run --dir . --tag_set serve --signature_def serving_default \\
-    --input_exprs 'texts=["hello world"]'
-```
-
-## REST
-
-{place}
-
-```bash
-{serving}
-curl --data '{{"instances": ["hello world"]}}' \\
-    http://localhost:8501/v1/models/{name}/versions/{version}:predict
-```
-
-`python -m zoo serve` answers the same requests without TensorFlow Serving.
-
-## Invalid input
-
-A text that is too long does not affect the others of its batch: its `error` says so, its labels are
-empty strings and its numbers are 0. Invalid UTF-8 is replaced by U+FFFD.""",
-    "translator": """## Python
-
-```python
-import tensorflow as tf
-
-model = tf.saved_model.load(".")  # keep a reference: its functions need it
+""",
+    "translator": """\
 translate = model.signatures["serving_default"]
 found = translate(texts=tf.constant(["hello world"]))
 print(found["translations"].numpy()[0, 0].decode(), found["scores"].numpy(), found["error"].numpy())
-```
-
-## saved_model_cli
-
-```bash
-saved_model_cli show --dir . --all
-saved_model_cli run --dir . --tag_set serve --signature_def serving_default \\
-    --input_exprs 'texts=["hello world"]'
-```
-
-## REST
-
-{place}
-
-```bash
-{serving}
-curl --data '{{"instances": ["hello world"]}}' \\
-    http://localhost:8501/v1/models/{name}/versions/{version}:predict
-```
-
-The search is compiled by XLA for each padded length and batch size at its first request, which
-takes seconds. On a server without XLA, such as TensorFlow Serving without the flag above or on a
-GPU, use `"signature_name": "uncompiled"`, which is slower. `python -m zoo serve` answers the same
-requests without TensorFlow Serving.
-
-## Invalid input
-
-A text that is too long does not affect the others of its batch: its `error` says so, its
-translations are empty strings and its numbers are 0. Invalid UTF-8 is replaced by U+FFFD. The
-translation of a blank text is empty.""",
-    "generator": """## Python
-
-```python
-import tensorflow as tf
-
-model = tf.saved_model.load(".")  # keep a reference: its functions need it
+""",
+    "generator": """\
 generate = model.signatures["serving_default"]
 found = generate(texts=tf.constant(["The"]))
 print(found["generated_texts"].numpy(), found["scores"].numpy(), found["error"].numpy())
@@ -186,39 +110,37 @@ found = model.signatures["sample"](
     seed=tf.constant([1, 2], tf.int64),
 )
 print(found["generated_texts"].numpy())
-```
+""",
+}
 
-## saved_model_cli
+_IMAGE_FILES = """\
+JPEG, PNG, GIF (first frame), BMP (24 or 32 bits, uncompressed) and WebP (not animated) files of up
+to 50,000,000 pixels are read. Transparency and the orientation in EXIF metadata are ignored. Other
+formats, and files that take too long to decode, are refused."""
 
-```bash
-saved_model_cli show --dir . --all
-saved_model_cli run --dir . --tag_set serve --signature_def serving_default \
-    --input_exprs 'texts=["The"]'
-```
+_NOTES = {
+    "classifier": f"""## Image files and invalid input
 
-## REST
+{_IMAGE_FILES}
 
-{place}
+An image that is refused or cannot be read does not affect the others of its batch: its `error`
+says why, its labels are empty strings and its numbers are 0. Float pixels must be in 0..255, not in
+0..1.""",
+    "text_classifier": """## Invalid input
 
-```bash
-{serving}
-curl --data '{{"instances": ["The"]}}' \
-    http://localhost:8501/v1/models/{name}/versions/{version}:predict
-curl --data '{{"signature_name": "sample", "instances": [
-    {{"texts": "The", "temperature": 0.8, "top_p": 0.9, "seed": 1}}]}}' \
-    http://localhost:8501/v1/models/{name}/versions/{version}:predict
-```
+A text that is too long does not affect the others of its batch: its `error` says so, its labels are
+empty strings and its numbers are 0. Invalid UTF-8 is replaced by U+FFFD.""",
+    "translator": """## Invalid input
 
-The search is compiled by XLA for each padded length and batch size at its first request, which
-takes seconds. On a server without XLA, such as TensorFlow Serving without the flag above or on a
-GPU, use `"signature_name": "uncompiled"`, which is slower; `sample` does not need XLA.
-`python -m zoo serve` answers the same requests without TensorFlow Serving.
+A text that is too long does not affect the others of its batch: its `error` says so, its
+translations are empty strings and its numbers are 0. Invalid UTF-8 is replaced by U+FFFD. The
+translation of a blank text is empty.""",
+    "generator": """## Sampling
 
-## Sampling
-
-`sample` draws each token by its probability, after division of the logits by the temperature, from
-the most likely tokens with the total probability `top_p`; 1 takes all. The draws of a text depend
-on its own seed alone. They are other draws than those of `TextGenerator.sample` for the same seed.
+`sample` does not need XLA. It draws each token by its probability, after division of the logits by
+the temperature, from the most likely tokens with the total probability `top_p`; 1 takes all. The
+draws of a text depend on its own seed alone. They are other draws than those of
+`TextGenerator.sample` for the same seed.
 
 ## Invalid input
 
@@ -227,6 +149,24 @@ continuations are empty strings and its scores are 0. The same holds for a tempe
 and a `top_p` outside of 0.000001 to 1. Invalid UTF-8 is replaced by U+FFFD. An empty text begins a
 new one.""",
 }
+
+
+def _requests(kind, url):
+    """The commands that send an example to saved_model_cli, and to a server."""
+    run = "saved_model_cli run --dir . --tag_set serve --signature_def serving_default \\\n    "
+    if kind == "classifier":
+        save = 'numpy.save("images.npy", numpy.array([open("image.jpg", "rb").read()]))'
+        run = f"python -c 'import numpy; {save}'\n{run}--inputs image_bytes=images.npy"
+        image = r'"{\"instances\": [{\"b64\": \"$(base64 -w0 image.jpg)\"}]}"'
+        return run, f"echo {image} |\n    curl --data @- {url}"
+    text = "The" if kind == "generator" else "hello world"
+    run += f"""--input_exprs 'texts=["{text}"]'"""
+    request = f"""curl --data '{{"instances": ["{text}"]}}' \\\n    {url}"""
+    if kind == "generator":
+        settings = '{"texts": "The", "temperature": 0.8, "top_p": 0.9, "seed": 1}'
+        sample = f"""'{{"signature_name": "sample", "instances": [\n    {settings}]}}'"""
+        request += f"\ncurl --data {sample} \\\n    {url}"
+    return run, request
 
 
 def _onnx_usage(description, folder):

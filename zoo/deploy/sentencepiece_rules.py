@@ -54,12 +54,12 @@ class Normalizer(tf.Module):
         return tf.strings.regex_replace(texts, f"(?:{SPACE})+$", "")
 
     def _replace(self, texts):
-        tokens, rows = bytes_of(texts)
+        values, rows = bytes_of(texts)
         places, lengths = chunks(rows, NO_LIMIT)
-        found = self._trie(tokens, tf.zeros_like(rows), lengths)
+        found = self._trie(values, tf.zeros_like(rows), lengths)
         sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
         sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
-        matches, sizes = sizes > 0, tf.maximum(sizes, character_sizes(tokens))
+        matches, sizes = sizes > 0, tf.maximum(sizes, character_sizes(values))
         at = visited(tf.where(places == 0)[:, 0], sizes, sizes == lengths)
         size, row = tf.gather(sizes, at), tf.gather(rows, at)
         column = tf.minimum(size, tf.shape(found, tf.int64)[1]) - 1

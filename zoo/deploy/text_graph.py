@@ -9,7 +9,7 @@ import re
 import tensorflow as tf
 
 from zoo.deploy import published_words
-from zoo.deploy.merge_graph import bytes_of, hash_table, merges_of
+from zoo.deploy.merge_graph import ByteMerges, bytes_of, hash_table
 from zoo.deploy.published_words import END, library_ranges
 from zoo.deploy.trie_graph import longest_match_of, viterbi_of
 from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC
@@ -135,10 +135,9 @@ def _segmentation(tokenizer):
     kinds = {
         "wordpiece": longest_match_of,
         "unigram": viterbi_of,
-        "byte_level_bpe": published_words.ByteLevelMerges,
         "bert_wordpiece": published_words.longest_match_of,
     }
-    return kinds.get(tokenizer.kind, merges_of)(tokenizer)
+    return kinds.get(tokenizer.kind, ByteMerges)(tokenizer)
 
 
 class _Words(tf.Module):
@@ -177,11 +176,4 @@ def _graph_pattern(kind):
 
     The Unicode tables of the library `tokenizers` are newer than those of TensorFlow.
     """
-    bracketed_or_not = re.compile(r"(\[[^]]+\])|(\\p\{\w\})")
-
-    def expand(match):
-        if match[1] is None:
-            return f"[{library_ranges(match[2])}]"
-        return re.sub(r"\\p\{\w\}", lambda inner: library_ranges(inner[0]), match[1])
-
-    return bracketed_or_not.sub(expand, SPLIT_PATTERNS[kind])
+    return re.sub(r"\\p\{\w\}", lambda escape: library_ranges(escape[0]), SPLIT_PATTERNS[kind])

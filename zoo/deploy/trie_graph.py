@@ -8,10 +8,9 @@ import math
 
 import tensorflow as tf
 
-from zoo.deploy.merge_graph import FIRST_BYTE, hash_table, ragged
+from zoo.deploy.merge_graph import hash_table, ragged
 from zoo.text.tokenizer import CONTINUATION, LONGEST_WORD
 
-FIRST_LEARNED = FIRST_BYTE + 256
 LONGEST_CHARACTER = 4  # in bytes
 NO_LIMIT = 2**31  # of the size of chunks
 
@@ -30,18 +29,18 @@ class Trie(tf.Module):
         for table, tokens in enumerate(tables):
             for token, id in tokens.items():
                 for end, byte in enumerate(token, 1):
-                    edge = states[table, token[: end - 1]] * FIRST_LEARNED + byte + FIRST_BYTE
+                    edge = states[table, token[: end - 1]] * 256 + byte
                     edges[edge] = states.setdefault((table, token[:end]), len(states))
                 ids[states[table, token]] = id
         self._longest = max(len(token) for tokens in tables for token in tokens)
         self._edges = hash_table(edges, -1, -1)
         self._ids = tf.constant([ids.get(state, -1) for state in range(len(states))], tf.int64)
 
-    def __call__(self, tokens, tables, lengths):
+    def __call__(self, values, tables, lengths):
         """Finds tokens.
 
         Args:
-            tokens: bytes as ids, int64 [n].
+            values: bytes, int64 [n].
             tables: index of the table for each byte, int64 [n].
             lengths: maximum length of a token that starts at each byte, int64 [n].
 
@@ -50,8 +49,8 @@ class Trie(tf.Module):
         """
         states, found = tables, []
         for length in range(self._longest):
-            at = tf.minimum(tf.range(tf.size(tokens)) + length, tf.size(tokens) - 1)
-            edges = states * FIRST_LEARNED + tf.gather(tokens, at)
+            at = tf.minimum(tf.range(tf.size(values)) + length, tf.size(values) - 1)
+            edges = states * 256 + tf.gather(values, at)
             states = self._edges.lookup(tf.where(length < lengths, edges, -1))
             found.append(tf.where(states < 0, states, tf.gather(self._ids, tf.maximum(states, 0))))
         return tf.stack(found, axis=1)
@@ -75,10 +74,10 @@ class LongestMatch(tf.Module):
         self._unknown = unknown
         self._trie = Trie(first, inside)
 
-    def __call__(self, tokens, rows, num_words):
+    def __call__(self, values, rows, num_words):
         """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
         places, lengths = chunks(rows, self._longest_chunk)
-        found = self._trie(tokens, tf.cast(places > 0, tf.int64), lengths)
+        found = self._trie(values, tf.cast(places > 0, tf.int64), lengths)
         sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
         sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
         is_last = (sizes == lengths) | (sizes == 0)
@@ -88,7 +87,7 @@ class LongestMatch(tf.Module):
         words = tf.gather(rows, at)
         if self._unknown is not None:
             fails = tf.math.unsorted_segment_max(tf.cast(sizes == 0, tf.int64), words, num_words)
-            characters = tf.cast(character_sizes(tokens) > 0, tf.int64)
+            characters = tf.cast(character_sizes(values) > 0, tf.int64)
             count = tf.math.unsorted_segment_sum(characters, rows, num_words)
             fails = tf.gather((fails > 0) | (count > self._longest_word), words)
             ids = tf.where(fails, tf.constant(self._unknown, tf.int64), ids)
@@ -99,12 +98,13 @@ class LongestMatch(tf.Module):
 
 def longest_match_of(tokenizer):
     """The `LongestMatch` of a `zoo.text.tokenizer.Tokenizer`."""
-    spelled = tokenizer.token_bytes[FIRST_BYTE:]
-    first = {byte: id for id, byte in enumerate(spelled[:256], FIRST_BYTE)}
-    inside = first.copy()
-    for id, token in enumerate(tokenizer.tokens, FIRST_LEARNED):
-        table = inside if token.startswith(CONTINUATION) else first
-        table[spelled[id - FIRST_BYTE]] = id
+    spelled, first, inside = tokenizer.token_bytes, {}, {}
+    for token, id in tokenizer.vocab.items():
+        continues = token.startswith(CONTINUATION)
+        if not continues:
+            first[spelled[id]] = id
+        if continues or len(token) == 1:  # a byte is the same token everywhere
+            inside[spelled[id]] = id
     return LongestMatch(first, inside, LONGEST_WORD[tokenizer.kind])
 
 
@@ -128,26 +128,26 @@ class Viterbi(tf.Module):
         self._trie = Trie(tokens)
         self._scores = tf.constant(scores, tf.float64)
 
-    def __call__(self, tokens, rows, num_words):
+    def __call__(self, values, rows, num_words):
         """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
-        starts, _, ids = self.split(tokens, rows)
+        starts, _, ids = self.split(values, rows)
         return ragged(ids, tf.gather(rows, starts), num_words)
 
-    def split(self, tokens, rows):
+    def split(self, values, rows):
         """The tokens in their order: index of the first byte, number of bytes, and id, int64."""
         places, lengths = chunks(rows, self._longest_word)
-        found = self._trie(tokens, tf.zeros_like(rows), lengths)
+        found = self._trie(values, tf.zeros_like(rows), lengths)
         if self._unknown is not None:
-            found = self._with_unknown(found, tokens)
+            found = self._with_unknown(found, values)
         sizes = self._best_sizes(found, places)
         at = visited(tf.where(lengths == 1)[:, 0], -sizes, sizes == places + 1)
         size = tf.gather(sizes, at)
         ids = tf.gather_nd(found, tf.stack([at + 1 - size, size - 1], axis=1))
         return at + 1 - size, size, ids
 
-    def _with_unknown(self, found, tokens):
+    def _with_unknown(self, found, values):
         found = tf.pad(found, [[0, 0], [0, LONGEST_CHARACTER]], constant_values=-1)
-        size = character_sizes(tokens)
+        size = character_sizes(values)
         one = tf.stack([tf.range(tf.size(size, tf.int64)), tf.maximum(size - 1, 0)], axis=1)
         at = tf.boolean_mask(one, (size > 0) & (tf.gather_nd(found, one) < 0))
         return tf.tensor_scatter_nd_update(
@@ -183,16 +183,15 @@ class Viterbi(tf.Module):
 
 def viterbi_of(tokenizer):
     """The `Viterbi` of a `zoo.text.tokenizer.Tokenizer`."""
-    spelled = enumerate(tokenizer.token_bytes[FIRST_BYTE:], FIRST_BYTE)
-    scores = [*[0.0] * FIRST_BYTE, *tokenizer.scores]
-    return Viterbi({token: id for id, token in spelled}, scores, LONGEST_WORD[tokenizer.kind])
+    tokens = {tokenizer.token_bytes[id]: id for id in tokenizer.vocab.values()}
+    control = [0.0] * (tokenizer.vocab_size - len(tokens))  # the first ids, which are no text
+    return Viterbi(tokens, [*control, *tokenizer.scores], LONGEST_WORD[tokenizer.kind])
 
 
-def character_sizes(tokens):
+def character_sizes(values):
     """The number of bytes of the character that begins at each byte, 0 inside characters."""
-    byte = tokens - FIRST_BYTE
-    size = 1 + sum(tf.cast(byte >= first, tf.int64) for first in (0xC0, 0xE0, 0xF0))
-    return tf.where((byte >= 0x80) & (byte < 0xC0), tf.zeros_like(size), size)
+    size = 1 + sum(tf.cast(values >= first, tf.int64) for first in (0xC0, 0xE0, 0xF0))
+    return tf.where((values >= 0x80) & (values < 0xC0), tf.zeros_like(size), size)
 
 
 def chunks(rows, size):

@@ -13,25 +13,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from zoo.deploy.merge_graph import hash_table
+
 # A text of n bytes has at least n / LARGEST_SHRINKAGE bytes in form C. The extreme case is
 # U+1FBE U+0308 U+0301, 7 bytes, which becomes U+0390, 2 bytes.
 LARGEST_SHRINKAGE = 3.5
 _LONGEST = 4  # maximum number of code points in a decomposition
 _PAIR = 2**21  # larger than any code point
-
-
-class _Table(tf.Module):
-    """Maps some integers to int32 values, and all others to 0."""
-
-    def __init__(self, numbers, dtype):
-        super().__init__()
-        keys = sorted(numbers)
-        self._keys = tf.constant(keys, dtype)
-        self._values = tf.constant([numbers[key] for key in keys], tf.int32)
-
-    def __call__(self, keys):
-        place = tf.minimum(tf.searchsorted(self._keys, keys), tf.size(self._keys) - 1)
-        return tf.where(tf.gather(self._keys, place) == keys, tf.gather(self._values, place), 0)
 
 
 class NormalFormC(tf.Module):
@@ -44,16 +32,16 @@ class NormalFormC(tf.Module):
         super().__init__()
         tables = _tables()
         self._pattern = tables.pattern
-        self._classes = _Table(tables.classes, tf.int32)
-        self._compositions = _Table(
-            {ord(left) * _PAIR + ord(right): ord(c) for (left, right), c in tables.pairs.items()},
-            tf.int64,
-        )
+        self._classes = hash_table(tables.classes, -1, 0)
+        pairs = tables.pairs.items()
+        pairs = {ord(left) * _PAIR + ord(right): ord(c) for (left, right), c in pairs}
+        self._compositions = hash_table(pairs, -1, 0)
         rows = [[-1] * _LONGEST]  # for code points without a decomposition
         for decomposition in tables.decompositions.values():
             rows.append([*map(ord, decomposition), *rows[0]][:_LONGEST])
         self._decompositions = tf.constant(rows, tf.int32)
-        self._rows = _Table({ord(c): i for i, c in enumerate(tables.decompositions, 1)}, tf.int32)
+        rows = {ord(c): row for row, c in enumerate(tables.decompositions, 1)}
+        self._rows = hash_table(rows, -1, 0)
         self._passes = tables.passes
 
     def __call__(self, texts):
@@ -76,18 +64,19 @@ class NormalFormC(tf.Module):
 
     def _normalize(self, texts, passes=None):
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
-        codes, rows = self._decompose(codes.values, codes.value_rowids())
+        codes, rows = self._decompose(tf.cast(codes.values, tf.int64), codes.value_rowids())
         codes = self._reorder(codes, rows)
         for _ in range(self._passes if passes is None else passes):
             codes, rows = self._compose(codes, rows)
         count = tf.size(texts, tf.int64)
+        codes = tf.cast(codes, tf.int32)
         codes = tf.RaggedTensor.from_value_rowids(codes, rows, count, validate=False)
         return tf.strings.unicode_encode(codes, "UTF-8")
 
     def _decompose(self, codes, rows):
         """Decomposes code points [n] with text indices [n]."""
-        found = self._rows(codes)
-        parts = tf.gather(self._decompositions, found)
+        found = self._rows.lookup(codes)
+        parts = tf.cast(tf.gather(self._decompositions, found), tf.int64)
         first = tf.where(found > 0, parts[:, 0], codes)
         parts = tf.concat([first[:, None], parts[:, 1:]], axis=1)
         kept = parts >= 0
@@ -95,7 +84,7 @@ class NormalFormC(tf.Module):
 
     def _reorder(self, codes, rows):
         """Sorts the marks after each starter by combining class; the sort is stable."""
-        classes = tf.cast(self._classes(codes), tf.int64)
+        classes = self._classes.lookup(codes)
         run = rows + tf.cumsum(tf.cast(classes == 0, tf.int64))
         count = tf.size(codes, tf.int64)
         keys = (run * 256 + classes) * count + tf.range(count)
@@ -110,14 +99,13 @@ class NormalFormC(tf.Module):
         that was skipped before.
         """
         count = tf.size(codes)
-        classes = self._classes(codes)
+        classes = self._classes.lookup(codes)
         is_starter = classes == 0
         # The index of the starter before each code point. Without one it is 0, the index of a mark,
         # which composes with nothing.
         places = tf.concat([[0], tf.cast(tf.where(is_starter)[:, 0], tf.int32)], axis=0)
         starter = tf.gather(places, tf.cumsum(tf.cast(is_starter, tf.int32), exclusive=True))
-        pair = tf.cast(tf.gather(codes, starter), tf.int64) * _PAIR + tf.cast(codes, tf.int64)
-        composed = self._compositions(pair)
+        composed = self._compositions.lookup(tf.gather(codes, starter) * _PAIR + codes)
         previous = tf.concat([classes[:1], classes[:-1]], axis=0)
         blocked = (starter != tf.range(count) - 1) & (previous >= classes)
         same_text = tf.gather(rows, starter) == rows

@@ -27,12 +27,12 @@ from zoo.errors import UserError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
 # Spaces are split one by one, so a word after two spaces is still one space and the word.
-_WORDS_AND_SPACES = r" ?[\p{L}\p{M}]+| ?\p{N}+|[ \t\n\r\f\v]"
+_WORDS_AND_SPACES = r" ?[\p{L}\p{M}]+| ?[\p{N}]+|[ \t\n\r\f\v]"
 _OTHER = r" ?[^ \t\n\r\f\v\p{L}\p{M}\p{N}]"
 _WORDS = f"{_OTHER}+|{_WORDS_AND_SPACES}"
 # The patterns that split text. They have the same meaning in RE2, so a TensorFlow graph can split
 # text in the same places; only letters and digits newer than the Unicode tables of one of the two
-# libraries may differ.
+# libraries may differ. Escapes such as \p{L} are in brackets, where ranges can replace them.
 SPLIT_PATTERNS = {
     "subword": _WORDS,
     "word": _WORDS,
@@ -214,10 +214,13 @@ class Tokenizer:
         return [b""] * len(_CONTROL) + [bytes(map(BYTE_OF.get, text)) for text in texts]
 
     @functools.cached_property
+    def vocab(self):
+        """{token: id}, without control ids, so that the text "</s>" is encoded as ordinary text."""
+        return {token: id for id, token in enumerate((*BYTE_ALPHABET, *self.tokens), len(_CONTROL))}
+
+    @functools.cached_property
     def _library(self):
-        # Control ids are left out, so that the text "</s>" is encoded as ordinary text.
-        strings = (*BYTE_ALPHABET, *self.tokens)
-        ids = {string: id for id, string in enumerate(strings, start=len(_CONTROL))}
+        ids = self.vocab
         if self.kind == "wordpiece":
             inside = {CONTINUATION + byte: ids[byte] for byte in BYTE_ALPHABET}
             model = models.WordPiece(
@@ -228,7 +231,7 @@ class Tokenizer:
         elif self.kind == "unigram":
             # No text matches a string with a space, which is not in `BYTE_ALPHABET`.
             control = [(f" {name}", 0.0) for name in _CONTROL.values()]
-            model = models.Unigram(vocab=[*control, *zip(strings, self.scores)])
+            model = models.Unigram(vocab=[*control, *zip(ids, self.scores)])
         else:
             merges, is_subword = [*self.merges], self.kind == "subword"
             model = models.BPE(vocab=ids, merges=merges, ignore_merges=not is_subword)
