@@ -4,6 +4,7 @@ A block of Python code is followed by its output, if it prints any, in a block o
 """
 
 import contextlib
+import csv
 import io
 import json
 import pathlib
@@ -130,3 +131,29 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)]+)\)", text):
         path, _, anchor = target.partition("#")
         assert (DOCS / path).exists() if path else anchor in anchors, target
+
+
+RESULTS = DOCS / "results"
+
+
+@pytest.mark.parametrize("folder", [path.name for path in RESULTS.iterdir() if path.is_dir()])
+def test_scores_are_those_of_their_runs(folder):
+    """In the table of runs, and in the last epoch of the run's history."""
+    run = RESULTS / folder
+    metrics = json.loads((run / "metrics.json").read_text())
+    with open(run / "history.csv", newline="") as file:
+        epochs = list(csv.DictReader(file))
+    config = json.loads((run / "config.json").read_text())
+    assert len(epochs) == metrics["epochs"] <= config["config"]["epochs"]
+    assert f"runs/{folder} " in config["environment"]["command"]
+    if "bleu" in metrics:
+        score = f"{metrics['bleu']:.2f} BLEU, {metrics['chrf']:.2f} chrF"
+    else:
+        score = f"{100 * metrics['test_accuracy']:.2f} %"
+        assert abs(float(epochs[-1]["val_accuracy"]) - metrics["test_accuracy"]) < 1e-6
+    [line] = [
+        line
+        for line in (RESULTS / "README.md").read_text().splitlines()
+        if line.startswith(f"| [{folder}](")
+    ]
+    assert f"| {score} |" in line

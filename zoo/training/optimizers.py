@@ -247,26 +247,3 @@ def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
         epsilon=1e-9,
         global_clipnorm=clip_norm,
     )
-
-
-def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
-    """Muon for the matrices of the blocks, Adam for all else; the schedule of `transformer_adam`.
-
-    Sources: see `muon`.
-
-    Args:
-        model: built `zoo.models.Transformer`.
-        warmup_steps, scale, clip_norm: see `transformer_adam`.
-
-    Returns:
-        `keras.optimizers.Muon`.
-    """
-    return keras.optimizers.Muon(
-        WarmupInverseSquareRoot(model.embed_dim, warmup_steps, scale),
-        adam_beta_2=0.98,
-        epsilon=1e-9,
-        weight_decay=None,
-        adam_weight_decay=None,
-        global_clipnorm=clip_norm,
-        exclude_layers=_outside_blocks(model),
-    )
