@@ -111,6 +111,9 @@ def test_limits_that_make_no_sense(home):
     for name in ("max_batch", "max_queue", "max_body", "request_timeout", "calls_at_once"):
         with pytest.raises(ServerError, match=f"{name} must be above 0"):
             serve([home / "toy"], **{name: 0})
+    for seconds in (-1, float("nan")):
+        with pytest.raises(ServerError, match="poll_seconds must be at least 0"):
+            serve([home / "toy"], poll_seconds=seconds)
     with pytest.raises(ServerError, match="max_bodies must be at least max_body"):
         serve([home / "toy"], max_body=2, max_bodies=1)
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import concurrent.futures
+import json
 import shutil
+import socket
 import threading
 
 import grpc
@@ -99,6 +101,44 @@ def test_requests_of_the_old_version_are_finished(tmp_path):
         client.join()
         toys.wait_until(lambda: len(service._all) == 1)
     assert found[0].json() == {"predictions": [3.0]}
+
+
+def test_a_request_whose_body_comes_after_the_change_is_answered(tmp_path):
+    folder = tmp_path / "times"
+    toys.save(Times(1), folder / "1")
+    settings = {"folders": [folder], "poll_seconds": 0.05}
+    body = b'{"instances": [3.0]}'
+    with toys.running(load_all([folder]), settings=settings) as (url, service, _):
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as client:
+            client.sendall(
+                b"POST /v1/models/times:predict HTTP/1.1\r\nHost: x\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body)
+            )
+            toys.wait_until(lambda: service.in_flight == 1)
+            toys.save(Times(2), folder / "2")
+            toys.wait_until(lambda: status(url, "times") == "2")
+            client.sendall(body)
+            code, answer = toys.answer_on(client)
+    assert (code, json.loads(answer)) == (200, {"predictions": [3.0]})
+
+
+def test_a_folder_that_cannot_be_read_stops_nothing(tmp_path, monkeypatch):
+    folder = tmp_path / "times"
+    toys.save(Times(1), folder / "1")
+    lines = []
+    settings = {"folders": [folder], "poll_seconds": 0.05, "report": lines.append}
+    with toys.running(load_all([folder]), settings=settings) as (url, *_):
+
+        def broken(given):
+            raise PermissionError(13, "Permission denied", str(given))
+
+        monkeypatch.setattr("zoo.server.versions.find", broken)
+        toys.wait_until(lambda: any("Permission denied" in line for line in lines))
+        assert post(url, {"instances": [3.0]}, "times").status_code == 200
+        monkeypatch.undo()
+        toys.save(Times(2), folder / "2")
+        toys.wait_until(lambda: status(url, "times") == "2")
 
 
 def test_a_version_that_cannot_be_loaded_yet_is_told_once(tmp_path):

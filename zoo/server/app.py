@@ -179,17 +179,19 @@ class Service:
         return response
 
     @contextlib.contextmanager
-    def accepted(self):
-        """Counts a request in flight that does not come by `rest`.
+    def accepted(self, batcher, size):
+        """Counts a request of so many bytes that does not come by `rest`.
 
         Raises:
-            RequestError: 503 if the server is stopping.
+            RequestError: 503 if the server is stopping or its memory for requests is full.
         """
         if self.is_stopping:
             raise unavailable("The server is stopping.")
         self.in_flight += 1
         try:
-            yield
+            with batcher.held(), self._memory.share() as take:
+                take(size)
+                yield
         finally:
             self.in_flight -= 1
 
@@ -238,7 +240,7 @@ class Service:
         if self.is_stopping:
             raise unavailable("The server is stopping.")
         try:
-            with self._memory.share() as take:
+            with batcher.held(), self._memory.share() as take:
                 async with asyncio.timeout(self.limits.request_timeout):
                     data = await body.read(take)
                     answer = self._answer(batcher, verb, lambda: body.decompressed(data, take))

@@ -57,7 +57,7 @@ class Batcher:
         self.model = model
         self.limits = limits
         self._metrics = metrics
-        self._running = 0  # requests in `run`
+        self._held = 0
         self._queue = collections.deque()
         self._arrival = asyncio.Event()
         self._calls = set()
@@ -80,9 +80,18 @@ class Batcher:
         await asyncio.gather(*self._workers, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    @contextlib.contextmanager
+    def held(self):
+        """Keeps the workers for a request that will `run`, until it is answered; see `drain`."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
     async def drain(self):
-        """Waits until all requests are answered."""
-        while self._running:
+        """Waits until all requests that hold this are answered."""
+        while self._held:
             await asyncio.sleep(_DRAIN_SECONDS)
 
     @property
@@ -105,13 +114,6 @@ class Batcher:
             RequestError: 400 if the request has too many rows; 503 if the queue is full; or the
                 error of the model.
         """
-        self._running += 1
-        try:
-            return await self._run(signature_name, inputs)
-        finally:
-            self._running -= 1
-
-    async def _run(self, signature_name, inputs):
         limits, signature = self.limits, self.model.signatures[signature_name]
         rows = max((len(array) for array in inputs.values() if array.ndim), default=0)
         if rows > limits.max_rows:

@@ -35,8 +35,13 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         self._service = service
 
     async def Predict(self, request, context):
+        seconds = self._service.limits.request_timeout
         try:
-            return await self._answer(request)
+            async with asyncio.timeout(seconds):
+                return await self._answer(request)
+        except TimeoutError:
+            message = f"The request took more than {seconds:g} s."
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, message)
         except RequestError as error:
             code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
             await context.abort(code, error.message)
@@ -47,7 +52,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         batcher = self._service.batcher(spec.name, version, spec.version_label)
         model, name = batcher.model, spec.signature_name or DEFAULT_SIGNATURE
         signature = model.signature(name)
-        with self._service.accepted():
+        with self._service.accepted(batcher, request.ByteSize()):
             inputs = await asyncio.to_thread(
                 _arrays, request.inputs, signature.inputs, self._service.limits.max_values
             )

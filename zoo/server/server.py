@@ -58,6 +58,8 @@ def serve(
     Raises:
         ServerError: if a folder cannot be served, a limit is invalid or the port is in use.
     """
+    if not poll_seconds >= 0:
+        raise ServerError(f"poll_seconds must be at least 0. Received: {poll_seconds}.")
     limits = Limits(**limits)
     with _exit_on_signals(), bound_socket(host, port) as listener:
         hosts = trusted_hosts(host, allowed_hosts)

@@ -36,7 +36,8 @@ class VersionWatcher:
                 return
             model = await asyncio.to_thread(load, name, version, folder)
             await self._service.replace(model)
-        except ServerError as error:  # such as one that is still being copied
-            if str(error) not in self._failed:
-                self._failed.add(str(error))
-                self._report(f"A version is not served yet: {error}")
+        except Exception as error:  # such as that of a version that is still being copied
+            told = error if isinstance(error, ServerError) else f"{type(error).__name__}: {error}"
+            if str(told) not in self._failed:
+                self._failed.add(str(told))
+                self._report(f"Another version of {given} is not served yet: {told}")
