@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from zoo.attention_rollout import attention_rollout
 from zoo.data.image_header import decode_inspected, inspect
+from zoo.data.worker_batches import not_tuned
 
 _PARALLEL_DECODES = 4
 _IMAGES_AT_ONCE = 32  # so that the memory for a large batch is bounded
@@ -131,9 +132,7 @@ class ClassifierSignatures:
         images = images.map(read, num_parallel_calls=_PARALLEL_DECODES).ignore_errors()
         end = tf.data.Dataset.from_tensors((count, empty, "end"))  # so that no batch is empty
         images = images.concatenate(end).batch(count + 1)
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        indices, pixels, reasons = images.with_options(options).get_single_element()
+        indices, pixels, reasons = not_tuned(images).get_single_element()
         error = tf.fill([count + 1], "It is damaged or uses an unsupported feature.")
         error = tf.tensor_scatter_nd_update(error, indices[:, None], reasons)
         return tf.boolean_mask(pixels, reasons == ""), error[:-1]

@@ -1,14 +1,11 @@
 """Warms up models: the first call of a model, or of new shapes, is slower than later ones."""
 
-import pathlib
-
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
+from zoo.deploy.warm_up_requests import FILE
 from zoo.server.errors import RequestError, ServerError
 from zoo.server.models import DEFAULT_SIGNATURE
-
-_FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
 
 async def warm_up(batcher):
@@ -23,10 +20,10 @@ async def warm_up(batcher):
         ServerError: if the requests cannot be read, or the model fails.
     """
     folder = batcher.model.folder
-    if folder is None or not (folder / _FILE).is_file():
+    if folder is None or not (folder / FILE).is_file():
         return
     try:
-        for record in tf.data.TFRecordDataset(str(folder / _FILE)).as_numpy_iterator():
+        for record in tf.data.TFRecordDataset(str(folder / FILE)).as_numpy_iterator():
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             name = request.model_spec.signature_name or DEFAULT_SIGNATURE
             inputs = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
@@ -35,6 +32,6 @@ async def warm_up(batcher):
         raise ServerError(f"The model in {folder} cannot be served: {error.message}") from None
     except Exception as error:
         raise ServerError(
-            f"The warm-up requests in {folder / _FILE} cannot be used "
+            f"The warm-up requests in {folder / FILE} cannot be used "
             f"({type(error).__name__}: {error}). Export the model again, or delete the file."
         ) from None
