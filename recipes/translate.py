@@ -49,6 +49,8 @@ class Config(TranslationSettings):
     tokens_per_batch: int = 8192
     accumulation: int = 1
     """Batches per update of the weights."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Adam, or Muon for the matrices of the blocks and Adam for all else."""
     warmup_steps: int = 2000
     learning_rate_scale: float = 2.5
     clip_norm: float | None = None
@@ -101,14 +103,17 @@ FINE_TUNING = Config(
 
 
 def main(config):
-    from zoo.training.optimizers import transformer_adam
+    from zoo.training.optimizers import transformer_adam, transformer_muon
     from zoo.training.translation_run import train_translator
 
     run = Run(config)
     with run.scope():
         translator, data = (fine_tuned if config.weights else untrained)(config, run.strategy)
         schedule = (config.warmup_steps, config.learning_rate_scale, config.clip_norm)
-        optimizer = transformer_adam(translator.model.embed_dim, *schedule)
+        if config.optimizer == "adam":
+            optimizer = transformer_adam(translator.model.embed_dim, *schedule)
+        else:
+            optimizer = transformer_muon(translator.model, *schedule)
     train_translator(
         run,
         translator,

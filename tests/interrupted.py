@@ -33,7 +33,7 @@ RUNS = {
     "pairs": (
         "translate",
         f"{_TRANSLATE} --tokenizer word --vocabulary separate --learning-rate-scale 1 "
-        "--tokens-per-batch 512",
+        "--tokens-per-batch 512 --optimizer muon",
     ),
     # with --weights, --tsv and a part of the phrasebook
     "marian": (

@@ -82,18 +82,19 @@ def test_requests_of_the_old_version_are_finished(tmp_path):
     release = threading.Event()
 
     def wait(x):
-        assert release.wait(30)
+        assert release.wait(120)
         return {"y": x}
 
     spec = {"x": tf.TensorSpec([None], tf.float32)}
     old = toys.python_model("toy", wait, spec, {"y": tf.TensorSpec([None], tf.float32)})
-    toys.save(Times(2), tmp_path / "toy" / "2")
+    toys.save(Times(2), tmp_path / "other" / "2")
     settings = {"folders": [tmp_path / "toy"], "poll_seconds": 0.05}
     with toys.running([old], settings=settings) as (url, service, _):
         found = []
         client = threading.Thread(target=lambda: found.append(post(url, {"instances": [3.0]})))
         client.start()
         toys.wait_until(lambda: service.is_calling)
+        shutil.move(tmp_path / "other", tmp_path / "toy")
         toys.wait_until(lambda: status(url, "toy") == "2")
         assert post(url, {"instances": [3.0]}).json() == {"predictions": [6.0]}
         assert not found and len(service._all) == 2

@@ -25,7 +25,7 @@ from zoo.text.tokenizer import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
 from zoo.training.losses import SmoothedCrossEntropy
-from zoo.training.optimizers import adamw, muon, transformer_adam
+from zoo.training.optimizers import adamw, muon, transformer_adam, transformer_muon
 from zoo.training.trainer import Trainer
 
 STEPS_PER_EPOCH, EPOCHS = 10, 2
@@ -120,7 +120,7 @@ def _mark(step, images, labels, weights):
     return images, tf.where((step == 4) & (last > 0), 2.0 * labels + 2.0, labels), weights
 
 
-def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0):
+def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0, has_muon=False):
     """The same of a translation Transformer on the phrasebook."""
     pairs = list(phrasebook_pairs(3211))
     pairs, held_out = pairs[:3000], pairs[3000:]
@@ -143,8 +143,10 @@ def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0):
         )  # fmt: skip
         model.build()
         trainer = Trainer(model)
+        schedule = (50, 0.5, clip_norm)
+        adam = transformer_adam(32, *schedule)
         trainer.compile(
-            transformer_adam(32, 50, 0.5, clip_norm),
+            transformer_muon(model, *schedule) if has_muon else adam,
             SmoothedCrossEntropy(0.1),
             [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         )
@@ -191,6 +193,7 @@ CASES = {
     "cbam_resnet": (vit, {"model": cbam_resnet}),
     "translation": (translation, {}),
     "translation_not_accumulated": (translation, {"accumulation": 1}),
+    "translation_muon": (translation, {"has_muon": True}),
     "translation_dropout": (translation, {"dropout": 0.3}),
 }
 

@@ -20,7 +20,7 @@ from zoo.training.distribution.feeding import _split
 ROOT = pathlib.Path(__file__).parents[2]
 FAST = ("vit", "vit_float16", "translation", "masks")
 SLOW = (
-    *("cbam_resnet", "text", "vit_muon"),
+    *("cbam_resnet", "text", "vit_muon", "translation_muon"),
     *("vit_fewer_rows_than_replicas", "vit_halves", "vit_dropout", "vit_dropout_again"),
     *("vit_bfloat16", "vit_compiled", "translation_not_accumulated", "translation_dropout"),
 )

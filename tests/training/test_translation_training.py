@@ -13,11 +13,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo.models import Transformer
 from zoo.training import pictures
 from zoo.training.averaging import AverageCheckpoints
 from zoo.training.callbacks import EpochFigures, early_stopping, standard_callbacks
 from zoo.training.losses import SmoothedCrossEntropy
-from zoo.training.optimizers import DenseAdam, WarmupInverseSquareRoot, transformer_adam
+from zoo.training.optimizers import (
+    DenseAdam,
+    DenseMuon,
+    WarmupInverseSquareRoot,
+    transformer_adam,
+    transformer_muon,
+)
 
 RANDOM = np.random.default_rng(0)
 VOCABULARY = 7
@@ -160,10 +167,17 @@ def batches(count, rows, accumulation):
     return source, target, weights.reshape(real.shape)
 
 
-def test_a_token_that_occurs_twice_is_added_up_before_it_is_squared():
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        DenseAdam(0.5, 0.9, 0.98, 1e-9),
+        DenseMuon(0.5, 0.9, 0.98, 1e-9, weight_decay=None, exclude_layers=["table"]),
+    ],
+    ids=lambda optimizer: optimizer.name,
+)
+def test_a_token_that_occurs_twice_is_added_up_before_it_is_squared(optimizer):
     """Two steps of Adam, worked out in NumPy on the whole gradient, and the clipped norm."""
-    table = keras.Variable(np.zeros((4, 1), "float32"))
-    optimizer = DenseAdam(0.5, 0.9, 0.98, 1e-9)
+    table = keras.Variable(np.zeros((4, 1), "float32"), name="table")
     steps = [([1, 1, 2], [1.0, 2.0, 4.0]), ([1, 3, 1], [-2.0, 1.0, 1.0])]
     expected, m, v = np.zeros(4), 0.0, 0.0
     for step, (rows, values) in enumerate(steps, 1):
@@ -179,6 +193,24 @@ def test_a_token_that_occurs_twice_is_added_up_before_it_is_squared():
     rows = tf.IndexedSlices([[1.0], [2.0]], [1, 1], (4, 1))
     keras.optimizers.Adam(0.5, 0.9, 0.98, 1e-9).apply([rows], [table])
     np.testing.assert_allclose(float(table[1, 0]), -0.5 * 3 / np.sqrt(5), rtol=1e-5)
+
+
+def test_muon_updates_the_matrices_of_both_stacks_and_nothing_else():
+    model = Transformer(20, 20, 8, 2, 1, shared="all")
+    model.build()
+    optimizer = transformer_muon(model, 10, 2.0, clip_norm=1.5)
+    optimizer.build(model.trainable_variables)
+    found = {
+        variable.path
+        for variable, velocity in zip(model.trainable_variables, optimizer.adam_velocities)
+        if velocity is None
+    }
+    blocks = (*model.encoder_blocks, *model.decoder_blocks)
+    kernels = {w.path for b in blocks for w in b.trainable_variables if w.name == "kernel"}
+    assert found == kernels and len(found) == 4 + 7
+    assert optimizer.weight_decay is None and optimizer.global_clipnorm == 1.5
+    adam = transformer_adam(8, 10, 2.0)
+    assert optimizer._learning_rate.get_config() == adam._learning_rate.get_config()
 
 
 def test_the_optimizer_is_that_of_the_paper():

@@ -214,9 +214,8 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-@keras.saving.register_keras_serializable("zoo")
-class DenseAdam(keras.optimizers.Adam):
-    """Adam that sums the gradients of each embedding row before it squares them.
+class DenseGradients:
+    """Mixin for optimizers: sums the gradients of each embedding row before squaring them.
 
     On TensorFlow the gradient of an embedding is an `IndexedSlices`, with one row per occurrence of
     a token. Keras's Adam and its clipping square these rows separately: they use the sum of squares
@@ -226,6 +225,16 @@ class DenseAdam(keras.optimizers.Adam):
     def apply(self, grads, trainable_variables=None):
         grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
         super().apply(grads, trainable_variables)
+
+
+@keras.saving.register_keras_serializable("zoo")
+class DenseAdam(DenseGradients, keras.optimizers.Adam):
+    """`keras.optimizers.Adam` with `DenseGradients`."""
+
+
+@keras.saving.register_keras_serializable("zoo")
+class DenseMuon(DenseGradients, keras.optimizers.Muon):
+    """`keras.optimizers.Muon` with `DenseGradients`."""
 
 
 def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
@@ -246,4 +255,27 @@ def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
         beta_2=0.98,
         epsilon=1e-9,
         global_clipnorm=clip_norm,
+    )
+
+
+def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
+    """Muon for the matrices of the blocks, Adam for all else; the schedule of `transformer_adam`.
+
+    Sources: see `muon`.
+
+    Args:
+        model: built `zoo.models.Transformer`.
+        warmup_steps, scale, clip_norm: see `transformer_adam`.
+
+    Returns:
+        `DenseMuon`, a `keras.optimizers.Muon`.
+    """
+    return DenseMuon(
+        WarmupInverseSquareRoot(model.embed_dim, warmup_steps, scale),
+        adam_beta_2=0.98,
+        epsilon=1e-9,
+        weight_decay=None,
+        adam_weight_decay=None,
+        global_clipnorm=clip_norm,
+        exclude_layers=_outside_blocks(model),
     )
