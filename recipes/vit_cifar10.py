@@ -35,7 +35,7 @@ class Config(ImageSettings):
     ff_dim: int = 384
     dropout: float = 0.0
     stochastic_depth: float = 0.1
-    pool: Literal["cls", "mean"] = "cls"
+    pool: Literal["cls", "mean"] = "mean"
     num_registers: int = 0
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
     attention: Literal["softmax", "linear", "blockwise"] = "softmax"
@@ -78,6 +78,7 @@ DIGITS = Config(
     num_heads=6,
     num_layers=4,
     ff_dim=192,
+    pool="cls",
     initialization="glorot",
     epochs=100,
     batch_size=64,
