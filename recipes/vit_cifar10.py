@@ -2,7 +2,7 @@
 
 The recipe follows Lee et al. 2021, "Vision Transformer for Small-Size Datasets", section 4.1, with
 RandAugment instead of AutoAugment, a moving average of the weights, and for CIFAR-10 mimetic
-initialization and Muon, which docs/vit_cifar10.md compares.
+initialization, Muon and the mean of the tokens, which docs/vit_cifar10.md compares.
 
     python recipes/vit_cifar10.py --dataset digits               # built in, no network, two minutes
     python recipes/vit_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
