@@ -8,12 +8,29 @@ import tensorflow as tf
 from keras import ops
 
 from zoo.deploy.errors import ExportError
+from zoo.deploy.onnx_driver.search import Steps
 
 # Float32 sums in a different order: differences of 1e-6 in shallow models, more in deep ones.
 _EXACT = {"probability": 1e-4, "log_prob": 1e-3}
 # For quantized weights or half precision. This detects broken exports only; measure the loss of
 # accuracy on test data.
 _QUANTIZED = 0.2
+
+
+def check(original, runners, shapes, runtime, int8):
+    """`check_classifier` or `check_translator`.
+
+    Args:
+        original: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
+        runners: functions of the export from a dict of arrays to a dict of arrays, named as the
+            graphs of `zoo.deploy.plain_graphs`.
+        shapes, runtime, int8: of these two.
+    """
+    if "probabilities" in runners:
+        run = runners["probabilities"]
+        answer = lambda pixels: run({"pixels": pixels})["probabilities"]  # noqa: E731
+        return check_classifier(original, answer, runtime, int8)
+    return check_translator(original, **runners, shapes=shapes, runtime=runtime, int8=int8)
 
 
 def check_classifier(classifier, answer, runtime, int8=False):
@@ -38,7 +55,7 @@ def check_classifier(classifier, answer, runtime, int8=False):
         expected = classifier.probabilities(list(images))
     found = np.concatenate([answer(images[:1]), answer(images[1:])])
     exact = not int8 and classifier.model.compute_dtype == "float32"
-    return _report(found, expected, "probability", exact, runtime)
+    return _of_rows(found, expected, "probability", exact, runtime)
 
 
 def check_translator(translator, encode, decode, shapes, runtime, int8=False):
@@ -47,15 +64,11 @@ def check_translator(translator, encode, decode, shapes, runtime, int8=False):
     Args:
         translator: `zoo.translator.Translator`.
         encode, decode: functions of the export, like the methods of
-            `zoo.deploy.plain_graphs.StepGraphs` but for arrays; `decode` takes a dict.
+            `zoo.deploy.plain_graphs.StepGraphs` but from a dict of arrays to a dict of arrays.
         shapes: list of (B, K) to compare.
         runtime, int8: see `check_classifier`.
 
-    Returns:
-        dict for export.json.
-
-    Raises:
-        ExportError: if the outputs differ by more than the tolerance.
+    Returns, raises: see `check_classifier`.
     """
     model, found, expected = translator.model, [], []
     length = min(5, model.max_length)
@@ -66,44 +79,26 @@ def check_translator(translator, encode, decode, shapes, runtime, int8=False):
         source[1:, -(width // 2) :] = model.pad_id
         tokens = random.integers(3, model.target_vocab_size, (length, batch, beams), np.int32)
         parents = random.integers(0, beams, (length, batch, beams))
+        steps = Steps(encode, decode, source, beams)
         with tf.device("CPU"):
-            expected += _original_steps(model, source, tokens, parents)
-        found += _exported_steps(encode, decode, source, tokens, parents)
+            cache = model.start(source, length, beams)
+            for step_tokens, step_parents in zip(tokens, parents):
+                logits, cache = model.step(tf.constant(step_tokens), cache)
+                cache = cache.follow(tf.constant(step_parents))
+                expected.append(ops.log_softmax(ops.cast(logits, "float32")))
+                found.append(steps.log_probs(step_tokens))
+                steps.follow(step_parents)
     exact = not int8 and model.compute_dtype == "float32"
-    return _report(np.concatenate(found), np.concatenate(expected), "log_prob", exact, runtime)
+    return _of_rows(*map(_rows, (found, expected)), "log_prob", exact, runtime)
 
 
-def _original_steps(model, source, tokens, parents):
-    """Runs the original model: log-probabilities [B·K, V] of each step."""
-    cache = model.start(source, len(tokens), tokens.shape[2])
-    answers = []
-    for step_tokens, step_parents in zip(tokens, parents):
-        logits, cache = model.step(tf.constant(step_tokens), cache)
-        cache = cache.follow(tf.constant(step_parents))
-        answers.append(ops.convert_to_numpy(ops.log_softmax(ops.cast(logits, "float32"))))
-    return [answer.reshape(-1, answer.shape[-1]) for answer in answers]
+def _rows(answers):
+    """Log-probabilities [B, K, V] of all steps, as one array [any, V]."""
+    arrays = map(ops.convert_to_numpy, answers)
+    return np.concatenate([array.reshape(-1, array.shape[-1]) for array in arrays])
 
 
-def _exported_steps(encode, decode, source, tokens, parents):
-    """Runs the export: log-probabilities [B·K, V] of each step."""
-    memory = encode(source)
-    length, batch, beams = tokens.shape
-    state = {"paths": np.zeros((batch, beams, length), np.int32)}
-    for name, heads in memory.items():
-        if name != "memory_mask":  # a target buffer for each memory tensor
-            shape = (*heads.shape[:2], length * beams, heads.shape[3])
-            state[name.replace("memory", "target")] = np.zeros(shape, np.float32)
-    answers = []
-    for position in range(length):
-        step = {"tokens": tokens[position], "position": np.int32(position)}
-        found = decode({**step, **state, **memory})
-        state = {name: found[f"next_{name}"] for name in state}
-        state["paths"] = np.take_along_axis(state["paths"], parents[position][:, :, None], axis=1)
-        answers.append(found["log_probs"].reshape(batch * beams, -1))
-    return answers
-
-
-def _report(found, expected, what, exact, runtime):
+def _of_rows(found, expected, what, exact, runtime):
     """Compares rows of probabilities, or of log-probabilities."""
     probabilities = (np.exp(found), np.exp(expected)) if what == "log_prob" else (found, expected)
     measured = {
@@ -115,10 +110,24 @@ def _report(found, expected, what, exact, runtime):
     }
     compared = "largest_difference" if exact else "mean_shifted_probability"
     tolerance = _EXACT[what] if exact else _QUANTIZED
+    return report(runtime, measured, tolerance, compared)
+
+
+def report(runtime, measured, tolerance, compared="largest_difference"):
+    """Describes differences for export.json.
+
+    Args:
+        runtime: name and version of the runtime of the export.
+        measured: {name: number}.
+        tolerance: of the number named `compared`.
+
+    Raises:
+        ExportError: if the number exceeds the tolerance.
+    """
     if not measured[compared] <= tolerance:  # also catches NaN
         raise ExportError(
             f"{runtime}: the outputs of the export differ from those of the original model: "
-            f"{compared} of each {what} is {measured[compared]:.2g}, the tolerance is "
-            f"{tolerance:g}. The export was not saved."
+            f"{compared} is {measured[compared]:.2g}, the tolerance is {tolerance:g}. The export "
+            "was not saved."
         )
     return {"with": runtime, **measured, "compared": compared, "tolerance": tolerance}

@@ -5,11 +5,16 @@ tokens, K hypotheses of a sentence, V target vocabulary. In signatures, a dynami
 by its letter.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import tensorflow as tf
 from keras import ops
 
+from zoo.classifier import ImageClassifier
 from zoo.layers import Cache, DecoderCache, KeyValue
 from zoo.training.fine_tuning import merged_weights
+from zoo.translator import SOURCE_FILE, TARGET_FILE
 
 
 def plain_copy(model, input_shape=None):
@@ -27,25 +32,63 @@ def plain_copy(model, input_shape=None):
     return copy
 
 
-def signature(inputs, outputs):
-    """Describes tensors, name -> (dtype, shape), for export.json."""
+class Graph(NamedTuple):
+    """A function of tensors as keyword arguments, which returns a dict of tensors.
+
+    Fields:
+        inputs, outputs: {name: (dtype, shape)}; a dynamic dimension is given by its letter.
+    """
+
+    function: Callable
+    inputs: dict
+    outputs: dict
+
+    def call(self, *values):
+        """The function of positional arguments, in the order of `inputs`."""
+        return self.function(**dict(zip(self.inputs, values)))
+
+    def specs(self):
+        """The `tf.TensorSpec` of each input."""
+        return [
+            tf.TensorSpec([None if isinstance(size, str) else size for size in shape], dtype, name)
+            for name, (dtype, shape) in self.inputs.items()
+        ]
+
+    def with_sizes(self, sizes):
+        """The graph with fixed sizes, {letter: size}, of some dynamic dimensions."""
+        inputs, outputs = (
+            {n: (dtype, [sizes.get(s, s) for s in shape]) for n, (dtype, shape) in tensors.items()}
+            for tensors in (self.inputs, self.outputs)
+        )
+        return Graph(self.function, inputs, outputs)
+
+    def description(self):
+        """The tensors as described in export.json."""
+        inputs, outputs = (
+            {name: {"dtype": dtype, "shape": shape} for name, (dtype, shape) in tensors.items()}
+            for tensors in (self.inputs, self.outputs)
+        )
+        return {"inputs": inputs, "outputs": outputs}
+
+
+def plain_graphs(original):
+    """`PixelClassifier` of an image classifier, or `StepGraphs` of a translator."""
+    is_classifier = isinstance(original, ImageClassifier)
+    return PixelClassifier(original) if is_classifier else StepGraphs(original.model)
+
+
+def write_data(original, folder):
+    """Writes the labels or the tokenizers; returns {name of a file: description}."""
+    if isinstance(original, ImageClassifier):
+        lines = [" ".join(name.split()) for name in original.class_names]
+        (folder / "labels.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return {"labels.txt": "the class names, one per line"}
+    original.source_tokenizer.save(folder / SOURCE_FILE)
+    original.target_tokenizer.save(folder / TARGET_FILE)
     return {
-        side: {name: {"dtype": dtype, "shape": shape} for name, (dtype, shape) in tensors.items()}
-        for side, tensors in (("inputs", inputs), ("outputs", outputs))
+        SOURCE_FILE: "the tokenizer of the source language",
+        TARGET_FILE: "the tokenizer of the target language",
     }
-
-
-def specs(tensors):
-    """Converts name -> (dtype, shape) to a list of `tf.TensorSpec`."""
-    return [
-        tf.TensorSpec([None if isinstance(size, str) else size for size in shape], dtype, name)
-        for name, (dtype, shape) in tensors.items()
-    ]
-
-
-def by_name(function, tensors):
-    """Wraps a function of keyword arguments to take positional ones, in the order of `tensors`."""
-    return lambda *values: function(**dict(zip(tensors, values)))
 
 
 class PixelClassifier:
@@ -54,14 +97,16 @@ class PixelClassifier:
     Args:
         classifier: `zoo.classifier.ImageClassifier`; its model is copied.
 
-    Attributes: `inputs` and `outputs` of `probabilities`: name -> (dtype, shape).
+    Attributes:
+        graphs: {name of a method: `Graph`}.
     """
 
     def __init__(self, classifier):
         shape = classifier.model.input_shape
         self.model = plain_copy(classifier.model, (None, *shape))
-        self.inputs = {"pixels": ("uint8", ["B", *shape])}
-        self.outputs = {"probabilities": ("float32", ["B", len(classifier.class_names)])}
+        pixels = {"pixels": ("uint8", ["B", *shape])}
+        found = {"probabilities": ("float32", ["B", len(classifier.class_names)])}
+        self.graphs = {"probabilities": Graph(self.probabilities, pixels, found)}
         self._normalise = classifier.preprocessing.normalise
 
     def probabilities(self, pixels):
@@ -76,26 +121,29 @@ class StepGraphs:
     Args:
         model: `zoo.models.Transformer`; it is copied.
 
-    Attributes: `encode_inputs`, `encode_outputs`, `decode_inputs` and `decode_outputs`: name ->
-    (dtype, shape).
+    Attributes:
+        graphs: {name of a method: `Graph`}.
     """
 
     def __init__(self, model):
         self.model = plain_copy(model)
+        source = {"source": ("int32", ["B", "S"])}
         memory = {**self._heads("memory", "S"), "memory_mask": ("bool", ["B", "S"])}
-        self.encode_inputs = {"source": ("int32", ["B", "S"])}
-        self.encode_outputs = memory
-        self.decode_inputs = {
+        step = {
             "tokens": ("int32", ["B", "K"]),
             "position": ("int32", []),
             "paths": ("int32", ["B", "K", "T"]),
             **self._heads("target", "T*K"),
             **memory,
         }
-        self.decode_outputs = {
+        found = {
             "log_probs": ("float32", ["B", "K", model.target_vocab_size]),
             "next_paths": ("int32", ["B", "K", "T"]),
             **self._heads("next_target", "T*K"),
+        }
+        self.graphs = {
+            "encode": Graph(self.encode, source, memory),
+            "decode": Graph(self.decode, step, found),
         }
 
     def encode(self, source):

@@ -13,8 +13,7 @@ import json
 import pathlib
 import unicodedata
 
-PAD_ID, START_ID, END_ID = 0, 1, 2
-_FIRST_BYTE = 3
+_FIRST_BYTE = 3  # before it: padding, start and end
 _SPACES = " \t\n\r\f\v"
 _CONTINUATION = "##"  # starts the "wordpiece" tokens that continue a word
 _LONGEST_WORD = {"wordpiece": 100, "unigram": 200}  # longer words are split after so many bytes

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
-from search import Steps, beam_search
-from tokenizer import END_ID, PAD_ID, InputError, Tokenizer
+from search import END_ID, PAD_ID, Steps, beam_search
+from tokenizer import InputError, Tokenizer
 
 _LENGTHS = [16 * 2**n for n in range(16)]  # padded lengths of source batches
 _BATCH, _TOKENS_IN_BATCH = 32, 4096
@@ -48,10 +48,9 @@ class Translator:
         folder = pathlib.Path(__file__).parent if folder is None else pathlib.Path(folder)
         self.source_tokenizer = Tokenizer(folder / "source_tokenizer.json")
         self.target_tokenizer = Tokenizer(folder / "target_tokenizer.json")
-        self._encoder, self._decoder = (
-            _session(folder / name) for name in ("encoder.onnx", "decoder.onnx")
-        )
-        self.search = _search_settings(self._encoder, folder)
+        encoder, decoder = (_session(folder / name) for name in ("encoder.onnx", "decoder.onnx"))
+        self._encode, self._decode = _function(encoder), _function(decoder)
+        self.search = _search_settings(encoder, folder)
 
     def __call__(self, texts, **options):
         """Returns the best translation of each text, a list of str. Options: see `n_best`."""
@@ -88,7 +87,7 @@ class Translator:
             rows = max(1, min(_BATCH, _TOKENS_IN_BATCH // width))
             for start in range(0, len(sources), rows):
                 indices, ids = zip(*sources[start : start + rows])
-                steps = Steps(self._encoder, self._decoder, _padded(ids), beam_size)
+                steps = Steps(self._encode, self._decode, _padded(ids), beam_size)
                 hypotheses = beam_search(steps, (len(ids), beam_size), length, alpha)
                 for index, answer in zip(indices, self._read(hypotheses, n)):
                     found[index] = answer
@@ -141,6 +140,12 @@ def _session(path):
             f"{path.parent} is not an export of a translator: there is no {path.name}."
         )
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def _function(session):
+    """Returns a function from a dict of arrays to a dict of arrays."""
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, inputs)))
 
 
 def _search_settings(session, folder):
