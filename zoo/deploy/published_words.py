@@ -12,12 +12,10 @@ import unicodedata
 import tensorflow as tf
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-from zoo.deploy.merge_graph import hash_table
+from zoo.deploy.merge_graph import END, hash_table
 from zoo.deploy.trie_graph import NO_LIMIT, LongestMatch
 from zoo.deploy.unicode_graph import NormalFormC, character_ranges
 from zoo.text.tokenizer import CONTINUATION
-
-END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
 
 
 class ByteLevelWords(tf.Module):

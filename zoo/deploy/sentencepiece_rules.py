@@ -56,16 +56,12 @@ class Normalizer(tf.Module):
     def _replace(self, texts):
         values, rows = bytes_of(texts)
         places, lengths = chunks(rows, NO_LIMIT)
-        found = self._trie(values, tf.zeros_like(rows), lengths)
-        sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
-        sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
-        matches, sizes = sizes > 0, tf.maximum(sizes, character_sizes(values))
+        rules, sizes = self._trie.longest(values, tf.zeros_like(rows), lengths)
+        sizes = tf.maximum(sizes, character_sizes(values))
         at = visited(tf.where(places == 0)[:, 0], sizes, sizes == lengths)
-        size, row = tf.gather(sizes, at), tf.gather(rows, at)
-        column = tf.minimum(size, tf.shape(found, tf.int64)[1]) - 1
-        rule = tf.maximum(tf.gather_nd(found, tf.stack([at, column], axis=1)), 0)
-        kept = tf.strings.substr(tf.gather(texts, row), tf.gather(places, at), size)
-        parts = tf.where(tf.gather(matches, at), tf.gather(self._texts, rule), kept)
+        rule, row = tf.gather(rules, at), tf.gather(rows, at)
+        kept = tf.strings.substr(tf.gather(texts, row), tf.gather(places, at), tf.gather(sizes, at))
+        parts = tf.where(rule < 0, kept, tf.gather(self._texts, tf.maximum(rule, 0)))
         parts = tf.RaggedTensor.from_value_rowids(parts, row, tf.size(texts, tf.int64))
         return tf.strings.reduce_join(parts, axis=-1)
 
