@@ -433,17 +433,14 @@ def test_translate_runs_alone(translation, tmp_path):
     assert done.returncode == 2 and done.stderr.startswith("error: Text 0 is too long")
 
 
-def test_translate_takes_the_defaults_of_export_json(translation, tmp_path):
-    _, folder, driver = translation
-    for file in folder.iterdir():
-        if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    search = {"beam_size": 1, "length_penalty": 2.0, "n_best": 1, "max_length": 40}
-    (tmp_path / "export.json").write_text(json.dumps({"search": search}))
+def test_translate_takes_the_defaults_of_the_export(translation, tmp_path):
+    translator, _, driver = translation
     options = {"beam_size": 1, "length_penalty": 2.0}
+    onnx_format.write(translator, tmp_path, n_best=1, **options)
     expected = driver.n_best(["the cat"], **options)
-    assert program(folder, "translate").Translator(tmp_path).n_best(["the cat"]) == expected
-    assert driver.n_best(["the cat"]) != expected
+    exported = program(tmp_path, "translate").Translator(tmp_path)
+    assert exported.n_best(["the cat"]) == expected != driver.n_best(["the cat"])
+    assert exported.search["n_best"] == 1
 
 
 def test_classify_runs_alone(classification, tmp_path):

@@ -1,6 +1,7 @@
 """`zoo.export`: writes a trained model to a folder that runs without the zoo."""
 
 import importlib
+import itertools
 import json
 import math
 import os
@@ -16,7 +17,12 @@ from zoo.deploy.readme import readme
 from zoo.generator import NEW_TOKENS, TextGenerator
 from zoo.translator import SPECIAL_TOKENS, Translator
 
-FORMATS = ("saved_model", "onnx", "litert")
+_PACKAGES = {  # that run an export, and others that write it
+    "saved_model": (["tensorflow"], []),
+    "onnx": (["onnxruntime", "numpy"], ["tf2onnx", "onnx"]),
+    "litert": (["ai-edge-litert", "numpy"], []),
+}
+FORMATS = tuple(_PACKAGES)
 _KINDS = {
     ImageClassifier: "classifier",
     TextClassifier: "text_classifier",
@@ -24,16 +30,6 @@ _KINDS = {
     TextGenerator: "generator",
 }
 DESCRIPTION_FILE = "export.json"
-_RUNTIME_PACKAGES = {
-    "saved_model": ["tensorflow"],
-    "onnx": ["onnxruntime", "numpy"],
-    "litert": ["ai-edge-litert", "numpy"],
-}
-_EXPORT_PACKAGES = {
-    "saved_model": [],
-    "onnx": ["tf2onnx", "onnx", "onnxruntime"],
-    "litert": ["ai-edge-litert"],
-}
 
 
 def export(
@@ -104,7 +100,7 @@ def _write(model, folder, format, int8, options, final):
         "kind": _kind(model),
         "format": format,
         "int8": int8,
-        "needs": _RUNTIME_PACKAGES[format],
+        "needs": _PACKAGES[format][0],
         **written,
         **_described(model, options),
         "parameters": model.model.count_params(),
@@ -218,9 +214,9 @@ def _described(model, options):
 
 
 def _versions(format):
-    packages = ["tensorflow", "keras", "numpy", *_EXPORT_PACKAGES[format]]
     import zoo
 
+    packages = ["tensorflow", "keras", "numpy", *itertools.chain(*_PACKAGES[format])]
     versions = {"zoo": zoo.__version__, "python": platform.python_version()}
     return {**versions, **{name: version(name) for name in packages}}
 

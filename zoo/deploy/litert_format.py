@@ -13,7 +13,7 @@ import tensorflow as tf
 from zoo.classifier import ImageClassifier
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError, needed
-from zoo.deploy.plain_graphs import plain_graphs, write_data
+from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
 
 MODEL_FILE = "model.tflite"
 _SIGNATURES = {"probabilities": "serving_default", "encode": "encode", "decode": "decode"}
@@ -42,16 +42,14 @@ def write(original, folder, int8=False, beam_size=None, **options):
     Raises:
         ExportError: if the model cannot be converted, or its outputs differ from the original.
     """
-    made, folder = plain_graphs(original), pathlib.Path(folder)
-    graphs, shapes = made.graphs, []
     if isinstance(original, ImageClassifier):
-        what = "pixels to probabilities"
+        made, shapes, what = PixelClassifier(original), [], "pixels to probabilities"
     else:
-        what = "the encoder, and one decoding step"
         beams = original.beam_size if beam_size is None else beam_size
         # LiteRT can insert axes only in tensors with at most one dynamic dimension.
-        graphs = {name: graph.with_sizes({"B": 1, "K": beams}) for name, graph in graphs.items()}
-        shapes = [(1, beams), (1, beams)]
+        made, shapes = StepGraphs(original.model, 1, beams), [(1, beams), (1, beams)]
+        what = "the encoder, and one decoding step"
+    folder, graphs = pathlib.Path(folder), made.graphs
     litert = needed("ai_edge_litert.interpreter")
     content = _converted(graphs, made.model.weights, int8)
     (folder / MODEL_FILE).write_bytes(content)

@@ -7,13 +7,12 @@ import json
 import pathlib
 import shutil
 
-import numpy as np
-
 from zoo.classifier import ImageClassifier
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError, needed
+from zoo.deploy.onnx_driver.search import runner
 from zoo.deploy.onnx_graph import convert, quantize
-from zoo.deploy.plain_graphs import plain_graphs, write_data
+from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
 _DRIVER = pathlib.Path(__file__).parent / "onnx_driver"
@@ -46,7 +45,7 @@ def write(original, folder, int8=False, **options):
         original: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
         folder: path of an existing folder.
         int8: whether to quantize weight matrices to 8 bits.
-        **options: not used; the programs read them from export.json.
+        **options: the default search arguments of a translator's program.
 
     Returns:
         dict for export.json: "files" (name -> description), "signatures", "checked".
@@ -55,20 +54,31 @@ def write(original, folder, int8=False, **options):
         ExportError: if a model is too large for one file, its outputs differ from the original, or
             its images cannot be resized by the program.
     """
-    folder, is_classifier = pathlib.Path(folder), isinstance(original, ImageClassifier)
     _check_size(original.model)
-    metadata = _of_classifier(original) if is_classifier else _of_translator(original)
-    programs = _CLASSIFIER_PROGRAMS if is_classifier else _TRANSLATOR_PROGRAMS
-    made, files, signatures, runners = plain_graphs(original), {}, {}, {}
+    folder = pathlib.Path(folder)
+    if isinstance(original, ImageClassifier):
+        made, programs = PixelClassifier(original), _CLASSIFIER_PROGRAMS
+        metadata = _of_classifier(original)
+    else:
+        made, programs = StepGraphs(original.model), _TRANSLATOR_PROGRAMS
+        search = original.description()["search"] | options
+        metadata = {"search": {**search, "max_length": original.max_source_length}}
+    metadata = {key: json.dumps(v, ensure_ascii=False) for key, v in metadata.items()}
+    onnx, onnxruntime = needed("onnx"), needed("onnxruntime")
+    files, signatures, runners = {}, {}, {}
     for name, graph in made.graphs.items():
-        file, files[file] = _MODELS[name]
+        file, what = _MODELS[name]
         model = convert(graph, made.model.weights)
-        _save(quantize(model) if int8 else model, folder / file, metadata)
-        signatures[file] = graph.description()
-        runners[name] = _runner(folder / file)
+        model = quantize(model) if int8 else model
+        onnx.helper.set_model_props(model, metadata)
+        onnx.checker.check_model(model, full_check=True)
+        onnx.save(model, folder / file)
+        files[file], signatures[file] = what, graph.description()
+        session = onnxruntime.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
+        runners[name] = runner(session)
     for name in programs:
         shutil.copy(_DRIVER / name, folder)
-    version = f"onnxruntime {needed('onnxruntime').__version__}"
+    version = f"onnxruntime {onnxruntime.__version__}"
     return {
         "files": {**files, **write_data(original, folder), **programs},
         "signatures": signatures,
@@ -88,20 +98,6 @@ def _of_classifier(classifier):
     return {"labels": classifier.class_names, "resizing": resizing}
 
 
-def _of_translator(translator):
-    """The metadata of ``encoder.onnx`` and ``decoder.onnx``."""
-    search = translator.description()["search"]
-    return {"search": {**search, "max_length": translator.max_source_length}}
-
-
-def _save(model, path, metadata):
-    onnx = needed("onnx")
-    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in metadata.items()}
-    onnx.helper.set_model_props(model, texts)
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, path)
-
-
 def _check_size(model):
     """Raises `ExportError` if the float32 parameters do not fit in one file."""
     size = 4 * model.count_params()
@@ -110,16 +106,3 @@ def _check_size(model):
             f"The model is too large for ONNX: it has {size / 1e9:.1f} GB of parameters, and the "
             "limit is 2.1 GB. Export it as a SavedModel."
         )
-
-
-def _runner(path):
-    """Returns a function from a dict of arrays to a dict of arrays."""
-    onnxruntime = needed("onnxruntime")
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-
-    def run(feeds):
-        feeds = {name: np.asarray(value) for name, value in feeds.items()}
-        return dict(zip(names, session.run(names, feeds)))
-
-    return run

@@ -63,7 +63,7 @@ def _name_axes(model, tensors):
     """Names the dynamic dimensions of inputs and outputs by their letters."""
     for value in (*model.graph.input, *model.graph.output):
         axes = value.type.tensor_type.shape.dim
-        for axis, size in zip(axes, tensors[value.name][1], strict=True):
+        for axis, size in zip(axes, tensors[value.name]["shape"], strict=True):
             if isinstance(size, str):
                 axis.dim_param = size
 

@@ -36,7 +36,7 @@ class Graph(NamedTuple):
     """A function of tensors as keyword arguments, which returns a dict of tensors.
 
     Fields:
-        inputs, outputs: {name: (dtype, shape)}; a dynamic dimension is given by its letter.
+        inputs, outputs: {name: `tensor`}, as in export.json.
     """
 
     function: Callable
@@ -50,31 +50,20 @@ class Graph(NamedTuple):
     def specs(self):
         """The `tf.TensorSpec` of each input."""
         return [
-            tf.TensorSpec([None if isinstance(size, str) else size for size in shape], dtype, name)
-            for name, (dtype, shape) in self.inputs.items()
+            tf.TensorSpec(
+                [None if isinstance(n, str) else n for n in of["shape"]], of["dtype"], name
+            )
+            for name, of in self.inputs.items()
         ]
 
-    def with_sizes(self, sizes):
-        """The graph with fixed sizes, {letter: size}, of some dynamic dimensions."""
-        inputs, outputs = (
-            {n: (dtype, [sizes.get(s, s) for s in shape]) for n, (dtype, shape) in tensors.items()}
-            for tensors in (self.inputs, self.outputs)
-        )
-        return Graph(self.function, inputs, outputs)
-
     def description(self):
-        """The tensors as described in export.json."""
-        inputs, outputs = (
-            {name: {"dtype": dtype, "shape": shape} for name, (dtype, shape) in tensors.items()}
-            for tensors in (self.inputs, self.outputs)
-        )
-        return {"inputs": inputs, "outputs": outputs}
+        """The tensors for export.json."""
+        return {"inputs": self.inputs, "outputs": self.outputs}
 
 
-def plain_graphs(original):
-    """`PixelClassifier` of an image classifier, or `StepGraphs` of a translator."""
-    is_classifier = isinstance(original, ImageClassifier)
-    return PixelClassifier(original) if is_classifier else StepGraphs(original.model)
+def tensor(dtype, *shape):
+    """A tensor as described in export.json; a dynamic dimension is given by its letter."""
+    return {"dtype": dtype, "shape": [*shape]}
 
 
 def write_data(original, folder):
@@ -104,8 +93,8 @@ class PixelClassifier:
     def __init__(self, classifier):
         shape = classifier.model.input_shape
         self.model = plain_copy(classifier.model, (None, *shape))
-        pixels = {"pixels": ("uint8", ["B", *shape])}
-        found = {"probabilities": ("float32", ["B", len(classifier.class_names)])}
+        pixels = {"pixels": tensor("uint8", "B", *shape)}
+        found = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
         self.graphs = {"probabilities": Graph(self.probabilities, pixels, found)}
         self._normalise = classifier.preprocessing.normalise
 
@@ -120,26 +109,28 @@ class StepGraphs:
 
     Args:
         model: `zoo.models.Transformer`; it is copied.
+        batch, beams: B and K if they are fixed.
 
     Attributes:
         graphs: {name of a method: `Graph`}.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, batch="B", beams="K"):
         self.model = plain_copy(model)
-        source = {"source": ("int32", ["B", "S"])}
-        memory = {**self._heads("memory", "S"), "memory_mask": ("bool", ["B", "S"])}
+        source = {"source": tensor("int32", batch, "S")}
+        memory = self._heads("memory", batch, "S")
+        memory["memory_mask"] = tensor("bool", batch, "S")
         step = {
-            "tokens": ("int32", ["B", "K"]),
-            "position": ("int32", []),
-            "paths": ("int32", ["B", "K", "T"]),
-            **self._heads("target", "T*K"),
+            "tokens": tensor("int32", batch, beams),
+            "position": tensor("int32"),
+            "paths": tensor("int32", batch, beams, "T"),
+            **self._heads("target", batch, "T*K"),
             **memory,
         }
         found = {
-            "log_probs": ("float32", ["B", "K", model.target_vocab_size]),
-            "next_paths": ("int32", ["B", "K", "T"]),
-            **self._heads("next_target", "T*K"),
+            "log_probs": tensor("float32", batch, beams, model.target_vocab_size),
+            "next_paths": tensor("int32", batch, beams, "T"),
+            **self._heads("next_target", batch, "T*K"),
         }
         self.graphs = {
             "encode": Graph(self.encode, source, memory),
@@ -178,11 +169,11 @@ class StepGraphs:
             **_named("next_target", [block.target for block in after.blocks]),
         }
 
-    def _heads(self, side, length):
-        """Signature of the keys and values of all blocks, [B, heads, length, head width]."""
+    def _heads(self, side, batch, length):
+        """The keys and values of all blocks, [B, heads, length, head width]."""
         empty = [block.self_attention.allocate_cache(1, 1) for block in self.model.decoder_blocks]
         return {
-            name: ("float32", ["B", heads.shape[1], length, heads.shape[3]])
+            name: tensor("float32", batch, heads.shape[1], length, heads.shape[3])
             for name, heads in _named(side, empty).items()
         }
 

@@ -11,6 +11,7 @@ from zoo.deploy import checks
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
 from zoo.deploy.generator_signatures import GeneratorSignatures
+from zoo.deploy.plain_graphs import tensor
 from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.deploy.warm_up_requests import write_warm_up_requests
@@ -64,7 +65,7 @@ def write(original, folder, **options):
     write_warm_up_requests(folder, requests)
     loaded = tf.saved_model.load(str(folder))
     outputs = loaded.signatures["serving_default"](tf.constant(inputs))
-    found = {name: _array(tensor) for name, tensor in outputs.items()}
+    found = {name: _array(output) for name, output in outputs.items()}
     if any(found["error"]):
         raise ExportError(f"The SavedModel cannot read an input: {max(found['error'])}")
     is_exact = original.model.compute_dtype == "float32"
@@ -74,14 +75,14 @@ def write(original, folder, **options):
         difference = _of_searches(found, expected, inputs, is_exact)
     tolerance = _TOLERANCE if is_exact else _HALF_TOLERANCE * signatures.summands
     measured = {"largest_difference": float(difference)}
-    described = {
-        name: {
+    described = {}
+    for name, (_, inputs, what) in functions.items():
+        outputs = sorted(loaded.signatures[name].structured_outputs.items())
+        described[name] = {
             "what": what,
-            "inputs": _described((spec.name, spec) for spec in inputs),
-            "outputs": _described(sorted(loaded.signatures[name].structured_outputs.items())),
+            "inputs": {spec.name: tensor(spec.dtype.name, *spec.shape) for spec in inputs},
+            "outputs": {name: tensor(spec.dtype.name, *spec.shape) for name, spec in outputs},
         }
-        for name, (_, inputs, what) in functions.items()
-    }
     return {
         "files": _FILES,
         "signatures": described,
@@ -114,10 +115,6 @@ def _of_searches(found, expected, texts, is_exact):
                 )
             difference = max(difference, abs(score - best.score))
     return difference
-
-
-def _described(specs):
-    return {name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()} for name, spec in specs}
 
 
 def _array(tensor):

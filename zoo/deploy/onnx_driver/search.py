@@ -87,6 +87,12 @@ def beam_search(steps, shape, length, alpha):
     return _ranked(finished, live)
 
 
+def runner(session):
+    """The model of an `onnxruntime.InferenceSession`, from a dict of arrays to a dict of arrays."""
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, inputs)))
+
+
 class Steps:
     """Runs the decoder step by step for the K hypotheses of each sentence.
 
@@ -95,8 +101,7 @@ class Steps:
     move keys and values. The buffer grows as needed.
 
     Args:
-        encode, decode: functions of encoder.onnx and decoder.onnx, from inputs to outputs, both
-            dicts of arrays.
+        encode, decode: see `runner`, of encoder.onnx and decoder.onnx.
         source: int32 [B, S].
         beam_size: K.
     """

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
-from search import END_ID, PAD_ID, Steps, beam_search
+from search import END_ID, PAD_ID, Steps, beam_search, runner
 from tokenizer import InputError, Tokenizer
 
 _LENGTHS = [16 * 2**n for n in range(16)]  # padded lengths of source batches
@@ -49,8 +49,8 @@ class Translator:
         self.source_tokenizer = Tokenizer(folder / "source_tokenizer.json")
         self.target_tokenizer = Tokenizer(folder / "target_tokenizer.json")
         encoder, decoder = (_session(folder / name) for name in ("encoder.onnx", "decoder.onnx"))
-        self._encode, self._decode = _function(encoder), _function(decoder)
-        self.search = _search_settings(encoder, folder)
+        self._encode, self._decode = runner(encoder), runner(decoder)
+        self.search = json.loads(encoder.get_modelmeta().custom_metadata_map["search"])
 
     def __call__(self, texts, **options):
         """Returns the best translation of each text, a list of str. Options: see `n_best`."""
@@ -142,22 +142,6 @@ def _session(path):
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def _function(session):
-    """Returns a function from a dict of arrays to a dict of arrays."""
-    names = [output.name for output in session.get_outputs()]
-    return lambda inputs: dict(zip(names, session.run(names, inputs)))
-
-
-def _search_settings(session, folder):
-    """The default search arguments: those of export.json, else those in the model's metadata."""
-    settings = json.loads(session.get_modelmeta().custom_metadata_map["search"])
-    path = folder / "export.json"
-    if path.is_file():
-        given = json.loads(path.read_text(encoding="utf-8")).get("search", {})
-        settings.update({name: value for name, value in given.items() if value is not None})
-    return settings
-
-
 def _check(name, value, low, high=float("inf")):
     if not low <= value <= high:
         limits = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
@@ -167,15 +151,12 @@ def _check(name, value, low, high=float("inf")):
 def _lines(path):
     """Reads the lines of a file, or of standard input if the path is "-"."""
     try:
-        if path == "-":
-            text = sys.stdin.buffer.read().decode("utf-8")
-        else:
-            text = pathlib.Path(path).read_text("utf-8")
+        with open(0 if path == "-" else path, encoding="utf-8") as file:
+            return [line.removesuffix("\n") for line in file]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: {error}.") from None
-    return text.removesuffix("\n").split("\n") if text else []
 
 
 def main(arguments=None):
