@@ -35,7 +35,8 @@ class SentencePieceWords(tf.Module):
         """Marks the words of texts, string [B] to string [B]."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         rest = tf.strings.regex_replace(texts, self._language, "", replace_global=False)
-        code = tf.strings.substr(texts, 0, tf.strings.length(texts) - tf.strings.length(rest))
+        size = tf.strings.length(texts) - tf.strings.length(rest)
+        code = tf.strings.substr(texts, tf.zeros_like(size), size)
         words = tf.strings.regex_replace(self._normalize(rest), SPACE, END + rb"\0")
         return tf.strings.join([code, words])
 
