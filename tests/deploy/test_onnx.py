@@ -178,7 +178,8 @@ def test_wrong_answers_are_noticed():
         return classifier.probabilities(list(pixels))
 
     def check(answer, int8=False):
-        return checks.check_classifier(classifier, answer, "it", int8)
+        runners = {"run": lambda inputs: {"probabilities": answer(inputs["pixels"])}}
+        return checks.check(classifier, runners, [], "it", int8)
 
     assert check(answer)["largest_difference"] < 1e-6
     check(lambda pixels: answer(pixels) + 2e-4, int8=True)

@@ -225,9 +225,6 @@ def _source(run_folder):
     """The run of the model with its settings and metrics; None if it was not loaded from a run."""
     if run_folder is None:
         return None
-    source = {"run": str(run_folder)}
-    for name in ("metrics", "config"):
-        path = run_folder / f"{name}.json"
-        if path.is_file():
-            source[name] = json.loads(path.read_text())
-    return source
+    files = {name: run_folder / f"{name}.json" for name in ("metrics", "config")}
+    found = {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
+    return {"run": str(run_folder), **found}

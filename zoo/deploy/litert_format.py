@@ -16,7 +16,6 @@ from zoo.deploy.errors import ExportError, needed
 from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
 
 MODEL_FILE = "model.tflite"
-_SIGNATURES = {"probabilities": "serving_default", "encode": "encode", "decode": "decode"}
 
 
 def write(original, folder, int8=False, beam_size=None, **options):
@@ -54,11 +53,11 @@ def write(original, folder, int8=False, beam_size=None, **options):
     content = _converted(graphs, made.model.weights, int8)
     (folder / MODEL_FILE).write_bytes(content)
     interpreter = litert.Interpreter(model_path=str(folder / MODEL_FILE))
-    runners = {name: _runner(interpreter, _SIGNATURES[name]) for name in graphs}
+    runners = {name: _runner(interpreter, name) for name in graphs}
     version = f"ai-edge-litert {metadata.version('ai-edge-litert')}"
     return {
         "files": {MODEL_FILE: what, **write_data(original, folder)},
-        "signatures": {_SIGNATURES[name]: graph.description() for name, graph in graphs.items()},
+        "signatures": {name: graph.description() for name, graph in graphs.items()},
         "checked": checks.check(original, runners, shapes, version, int8),
     }
 
@@ -68,7 +67,7 @@ def _converted(graphs, weights, int8):
     module = tf.Module()
     module.weights = [variable.value for variable in weights]
     module.functions = {
-        _SIGNATURES[name]: tf.function(graph.call, graph.specs(), autograph=False)
+        name: tf.function(graph.call, graph.specs(), autograph=False)
         for name, graph in graphs.items()
     }
     with tempfile.TemporaryDirectory() as saved:

@@ -17,7 +17,7 @@ from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
 _DRIVER = pathlib.Path(__file__).parent / "onnx_driver"
 _MODELS = {  # graph: file, description
-    "probabilities": ("model.onnx", "pixels to probabilities"),
+    "serving_default": ("model.onnx", "pixels to probabilities"),
     "encode": ("encoder.onnx", "source tokens to the keys and values of cross-attention"),
     "decode": ("decoder.onnx", "one decoding step: log-probabilities of the next token"),
 }

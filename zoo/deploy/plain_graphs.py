@@ -87,7 +87,7 @@ class PixelClassifier:
         classifier: `zoo.classifier.ImageClassifier`; its model is copied.
 
     Attributes:
-        graphs: {name of a method: `Graph`}.
+        graphs: {"serving_default": `Graph` of `probabilities`}.
     """
 
     def __init__(self, classifier):
@@ -95,7 +95,7 @@ class PixelClassifier:
         self.model = plain_copy(classifier.model, (None, *shape))
         pixels = {"pixels": tensor("uint8", "B", *shape)}
         found = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
-        self.graphs = {"probabilities": Graph(self.probabilities, pixels, found)}
+        self.graphs = {"serving_default": Graph(self.probabilities, pixels, found)}
         self._normalise = classifier.preprocessing.normalise
 
     def probabilities(self, pixels):

@@ -14,7 +14,7 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 
 from zoo.deploy.merge_graph import END, hash_table
 from zoo.deploy.trie_graph import NO_LIMIT, LongestMatch
-from zoo.deploy.unicode_graph import NormalFormC, character_ranges
+from zoo.deploy.unicode_graph import NormalFormC, apply_where, character_ranges
 from zoo.text.tokenizer import CONTINUATION
 
 
@@ -77,9 +77,8 @@ class BertWords(tf.Module):
         if self._chinese is not None:
             texts = tf.strings.regex_replace(texts, self._chinese, r" \1 ")
         if self._normalize is not None:  # several marks of a letter have an order
-            at = tf.where(tf.strings.regex_full_match(texts, f"(?s).*{self._marks}.*"))
-            ordered = self._normalize.decomposed(tf.gather_nd(texts, at))
-            texts = tf.tensor_scatter_nd_update(texts, at, ordered)
+            meets = tf.strings.regex_full_match(texts, f"(?s).*{self._marks}.*")
+            texts = apply_where(meets, self._normalize.decomposed, texts)
         characters = tf.strings.unicode_split(texts, "UTF-8")
         rows = self._rows.lookup(characters.values)
         parts = tf.gather(self._texts, tf.maximum(rows, 0))

@@ -23,7 +23,9 @@ def readme(description, folder):
     values["signatures"] = _signatures(description["signatures"])
     values["details"] = _details(description)
     if "class_names" in description:
-        values["classes"] = _classes(description["class_names"])
+        names = description["class_names"]
+        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        values["classes"] = f"{len(names)} ({shown})"
     if "preprocessing" in description:
         values |= _preprocessing(description["preprocessing"])
     return template.substitute(values, **_place(folder))
@@ -60,11 +62,6 @@ def _tensors(tensors):
     return "<br>".join(
         f"`{name}` {spec['dtype']} {json.dumps(spec['shape'])}" for name, spec in tensors.items()
     )
-
-
-def _classes(names):
-    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-    return f"{len(names)} ({shown})"
 
 
 def _preprocessing(settings):

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from zoo.deploy.merge_graph import bytes_of
 from zoo.deploy.trie_graph import NO_LIMIT, Trie, character_sizes, chunks, visited
-from zoo.deploy.unicode_graph import character_ranges
+from zoo.deploy.unicode_graph import apply_where, character_ranges
 from zoo.text.sentencepiece import SPACE
 
 
@@ -41,14 +41,8 @@ class Normalizer(tf.Module):
     def __call__(self, texts):
         """Normalizes texts, string [B] to string [B]."""
         if self._has_rules:
-            at = tf.where(~tf.strings.regex_full_match(texts, self._plain))
-            texts = tf.cond(
-                tf.size(at) > 0,
-                lambda: tf.tensor_scatter_nd_update(
-                    texts, at, self._replace(tf.gather_nd(texts, at))
-                ),
-                lambda: texts,
-            )
+            is_plain = tf.strings.regex_full_match(texts, self._plain)
+            texts = apply_where(~is_plain, self._replace, texts)
         texts = tf.strings.join([" ", texts])
         texts = tf.strings.regex_replace(texts, " +", SPACE)
         return tf.strings.regex_replace(texts, f"(?:{SPACE})+$", "")

@@ -152,12 +152,9 @@ class Viterbi(tf.Module):
 
     def _with_unknown(self, found, values):
         found = tf.pad(found, [[0, 0], [0, LONGEST_CHARACTER]], constant_values=-1)
-        size = character_sizes(values)
-        one = tf.stack([tf.range(tf.size(size, tf.int64)), tf.maximum(size - 1, 0)], axis=1)
-        at = tf.boolean_mask(one, (size > 0) & (tf.gather_nd(found, one) < 0))
-        return tf.tensor_scatter_nd_update(
-            found, at, tf.fill(tf.shape(at)[:1], tf.constant(self._unknown, tf.int64))
-        )
+        sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
+        is_unknown = (sizes == character_sizes(values)[:, None]) & (found < 0)
+        return tf.where(is_unknown, tf.constant(self._unknown, tf.int64), found)
 
     def _best_sizes(self, found, places):
         """Returns the size of the last token of the best split up to each byte, int64 [n]."""
