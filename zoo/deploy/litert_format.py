@@ -42,15 +42,15 @@ def write(original, folder, int8=False, beam_size=None, **options):
         ExportError: if the model cannot be converted, or its outputs differ from the original.
     """
     if isinstance(original, ImageClassifier):
-        made, shapes, what = PixelClassifier(original), [], "pixels to probabilities"
+        plain, shapes, what = PixelClassifier(original), [], "pixels to probabilities"
     else:
         beams = original.beam_size if beam_size is None else beam_size
         # LiteRT can insert axes only in tensors with at most one dynamic dimension.
-        made, shapes = StepGraphs(original.model, 1, beams), [(1, beams), (1, beams)]
+        plain, shapes = StepGraphs(original.model, 1, beams), [(1, beams), (1, beams)]
         what = "the encoder, and one decoding step"
-    folder, graphs = pathlib.Path(folder), made.graphs
+    folder, graphs = pathlib.Path(folder), plain.graphs
     litert = needed("ai_edge_litert.interpreter")
-    content = _converted(graphs, made.model.weights, int8)
+    content = _converted(graphs, plain.model.weights, int8)
     (folder / MODEL_FILE).write_bytes(content)
     interpreter = litert.Interpreter(model_path=str(folder / MODEL_FILE))
     runners = {name: _runner(interpreter, name) for name in graphs}

@@ -57,18 +57,18 @@ def write(original, folder, int8=False, **options):
     _check_size(original.model)
     folder = pathlib.Path(folder)
     if isinstance(original, ImageClassifier):
-        made, programs = PixelClassifier(original), _CLASSIFIER_PROGRAMS
+        plain, programs = PixelClassifier(original), _CLASSIFIER_PROGRAMS
         metadata = _of_classifier(original)
     else:
-        made, programs = StepGraphs(original.model), _TRANSLATOR_PROGRAMS
+        plain, programs = StepGraphs(original.model), _TRANSLATOR_PROGRAMS
         search = original.description()["search"] | options
         metadata = {"search": {**search, "max_length": original.max_source_length}}
     metadata = {key: json.dumps(v, ensure_ascii=False) for key, v in metadata.items()}
     onnx, onnxruntime = needed("onnx"), needed("onnxruntime")
     files, signatures, runners = {}, {}, {}
-    for name, graph in made.graphs.items():
+    for name, graph in plain.graphs.items():
         file, what = _MODELS[name]
-        model = convert(graph, made.model.weights)
+        model = convert(graph, plain.model.weights)
         model = quantize(model) if int8 else model
         onnx.helper.set_model_props(model, metadata)
         onnx.checker.check_model(model, full_check=True)

@@ -52,8 +52,7 @@ class TextClassifierSignatures(Signatures):
         limit = self._model.max_length
         special = self._classifier.special_tokens
         tokens, error = encode(self._text_graph, texts, limit, (special.start,), (special.end,))
-        lengths = tokens.row_lengths()
-        lengths = tf.where(error == "", lengths, tf.zeros_like(lengths))
+        lengths = tf.where(error == "", tokens.row_lengths(), 0)
 
         def compute(chosen, length):
             ids = dense(tf.gather(tokens, chosen), special.pad, length)

@@ -114,8 +114,8 @@ class TranslatorSignatures(Signatures):
 
     def _translate(self, texts, search):
         tokens, error = self._tokens(self._source_text, texts, self._prefix)
-        is_skipped = (error != "") | tf.strings.regex_full_match(texts, _BLANK)
-        lengths = tf.where(is_skipped, tf.zeros_like(tokens.row_lengths()), tokens.row_lengths())
+        is_translated = (error == "") & ~tf.strings.regex_full_match(texts, _BLANK)
+        lengths = tf.where(is_translated, tokens.row_lengths(), 0)
 
         def compute(chosen, width):
             source = dense(tf.gather(tokens, filled(chosen)), self._special.pad, width)
