@@ -83,10 +83,7 @@ def export_function(kind, format, folder, helper):
     if format == "onnx":
         return translator
     model = interpreter(folder)
-    translator._encoder, translator._decoder = (
-        Session(model, name, part)
-        for name, part in (("encode", translator._encoder), ("decode", translator._decoder))
-    )
+    translator._encode, translator._decode = map(signature, (model, model), ("encode", "decode"))
     return lambda texts: [translation for text in texts for translation in translator([text])]
 
 
@@ -123,16 +120,10 @@ def interpreter(folder):
     return Interpreter(model_path=str(folder / "model.tflite"), num_threads=os.cpu_count())
 
 
-class Session:
-    """Wraps a LiteRT signature in the interface of an ONNX Runtime session."""
-
-    def __init__(self, model, name, session):
-        self._run = model.get_signature_runner(name)
-        self.get_outputs = session.get_outputs
-
-    def run(self, names, feeds):
-        results = self._run(**feeds)
-        return [results[name] for name in names]
+def signature(model, name):
+    """A LiteRT signature as a function from a dict of arrays to a dict of arrays."""
+    run = model.get_signature_runner(name)
+    return lambda inputs: run(**inputs)
 
 
 def measure(kind, format, folder, helper, items):
