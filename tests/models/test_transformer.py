@@ -171,6 +171,14 @@ def test_a_layer_of_positions_is_saved_with_the_model():
     assert np.abs(logits_of(other, ids(2, 4), ids(2, 3)) - found).max() > 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_quantized_with_a_layer_of_positions():
+    """Keras refuses models with layers that are not built; the argument is a layer, too."""
+    model = model_of(positions=zoo.layers.SinusoidalPositions("halves"))
+    model.quantize("int8")
+    assert np.isfinite(logits_of(model, ids(2, 4), ids(2, 3))).all()
+
+
 def test_a_subclass_of_positions():
     @keras.saving.register_keras_serializable("tests")
     class Faded(zoo.layers.SinusoidalPositions):

@@ -54,6 +54,8 @@ def _config(vit, class_names):
         "num_attention_heads": vit.num_heads,
         "intermediate_size": vit.ff_dim or 4 * vit.embed_dim,
         "hidden_act": ACTIVATION_NAMES[vit.activation],
+        "hidden_dropout_prob": vit.dropout,
+        "attention_probs_dropout_prob": vit.attention_dropout,
         "layer_norm_eps": vit.epsilon,
         "image_size": height,
         "patch_size": vit.patch_size,

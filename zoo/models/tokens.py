@@ -54,6 +54,8 @@ class TokenModel(ZooModel):
             return self.layer(RotaryPositions, name, key_dim)
         if self.positions == "sinusoidal":
             return self.layer(SinusoidalPositions, name)
+        # It is a layer of the model as well: `keras.Model.quantize` refuses one that is not built.
+        self.positions.build((None, None, self.embed_dim))
         settings = {**self.positions.get_config(), "dtype": self.dtype_policy, "name": name}
         return type(self.positions).from_config(settings)
 

@@ -1,0 +1,84 @@
+"""Compares the translation of texts of mixed lengths with CTranslate2, from text to text.
+
+    python recipes/translate.py --tsv spa.txt --out runs/en_es
+    python -m pip install -r benchmarks/requirements.txt
+    python benchmarks/texts.py runs/en_es --data spa.txt
+
+Both have the same weights and tokenizers, beam size 4 and no length penalty. They may differ where
+hypotheses are equally likely, and where one stops its search earlier.
+"""
+
+import json
+import pathlib
+
+import translation
+import turns
+
+BATCH = 32  # sentences that CTranslate2 computes at once, at most; the zoo as well
+
+
+def cases(run_folder, data, count):
+    """The first column of lines from the whole file, which may be sorted by length."""
+    lines = data.read_text(encoding="utf-8").splitlines()
+    texts = [line.split("\t")[0] for line in lines[:: max(1, len(lines) // count)]][:count]
+    settings = {"run_folder": str(run_folder), "texts": texts}
+    return [
+        turns.Case(f"{len(texts)} texts", settings, ["zoo", "CTranslate2"], len(texts), "texts")
+    ]
+
+
+def prepare(folder, all_settings):
+    """Writes the model in the format of CTranslate2, and its tokenizers."""
+    import zoo
+
+    folder, translator = pathlib.Path(folder), zoo.load(all_settings[0]["run_folder"])
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    special = translator.special_tokens
+    control = {special.pad: "<pad>", special.start: "<s>", special.end: "</s>"}
+    names = [translation.names(tokenizer.vocab_size, control) for tokenizer in tokenizers]
+    translation.save_ctranslate2(translator.model, folder, *names)
+    for side, tokenizer in zip(("source", "target"), tokenizers):
+        tokenizer.save(folder / f"{side}.json")
+    (folder / "names.json").write_text(json.dumps(names))
+
+
+def in_zoo(folder, run_folder, texts):
+    import zoo
+
+    translator = zoo.load(run_folder)
+    return lambda: translator(texts, beam_size=4, length_penalty=0.0)
+
+
+def in_ctranslate2(folder, run_folder, texts):
+    import ctranslate2
+
+    from zoo.text.loading import load_tokenizer  # which does not import TensorFlow
+
+    folder = pathlib.Path(folder)
+    source, target = (load_tokenizer(folder / f"{side}.json") for side in ("source", "target"))
+    names, target_names = json.loads((folder / "names.json").read_text())
+    ids = {name: id for id, name in enumerate(target_names)}
+    path, threads = str(folder / "ctranslate2"), {"inter_threads": 1, "intra_threads": turns.CORES}
+    translator = ctranslate2.Translator(path, compute_type="float32", **threads)
+    settings = {"beam_size": 4, "length_penalty": 0, "max_batch_size": BATCH}
+    settings["suppress_sequences"] = [[name] for name in ("<pad>", "<s>") if name in ids]
+
+    def translate():
+        tokens = [[names[id] for id in row] + ["</s>"] for row in source.encode(texts)]
+        found = translator.translate_batch(tokens, **settings)
+        return target.decode([[ids[name] for name in one.hypotheses[0]] for one in found])
+
+    return translate
+
+
+CONTENDERS = {"zoo": in_zoo, "CTranslate2": in_ctranslate2}
+
+if __name__ == "__main__":
+    parser = turns.parser(__doc__)
+    parser.add_argument(
+        "run_folder", metavar="RUN", type=pathlib.Path, help="run or published model"
+    )
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="tab-separated texts")
+    parser.add_argument("--count", type=int, default=1000, help="number of texts (1000)")
+    args = parser.parse_args()
+    turns.run(__file__, cases(args.run_folder, args.data, args.count), args)

@@ -1,0 +1,365 @@
+"""Compares decoding and training steps of the translation Transformer with other libraries.
+
+    python -m pip install -r benchmarks/requirements.txt
+    python benchmarks/translation.py
+    python benchmarks/translation.py --only "decoding, batch 1, greedy"
+
+All contenders have the same random weights, in the form that CTranslate2 and transformers' Marian
+compute as well: post-norm, one embedding for all. They decode exactly 32 tokens, and train on
+batches without padding, with label smoothing.
+
+Axes: B sentences, K hypotheses of a sentence, S source tokens, T target tokens, E model width.
+"""
+
+import pathlib
+
+import numpy as np
+import turns
+
+PAD, START, END = range(3)
+CONTROL = {PAD: "<pad>", START: "<s>", END: "</s>"}
+BASE = {"vocab_size": 32000, "embed_dim": 512, "num_heads": 8, "num_layers": 6, "ff_dim": 2048}
+# the defaults of recipes/translate.py
+SMALL = {"vocab_size": 10000, "embed_dim": 128, "num_heads": 4, "num_layers": 4, "ff_dim": 256}
+STEPS = 2  # of a run of training
+
+
+def cases():
+    """Decoding at several batch sizes, and training steps of both models."""
+    found = [
+        decoding(BASE, batch_size, beam_size, precision)
+        for precision in ("float32", "bfloat16", "int8")
+        for beam_size in (1, 4)
+        for batch_size in (1, 8, 32)
+    ]
+    for precision in ("float32", "bfloat16"):
+        found.append(training("base", BASE, 32, 0.1, precision))
+        found.append(training("small", SMALL, 256, 0.3, precision))
+    return found
+
+
+def decoding(sizes, batch_size, beam_size, precision, source_length=20, target_length=32):
+    contenders = {"float32": ["CTranslate2", "transformers"], "bfloat16": ["transformers"]}
+    rows, width = batch_size * beam_size, sizes["embed_dim"]
+    encoder, decoder, output = parameters(**sizes)
+    # Keys and values of the target so far and of the source are read at each step.
+    keys = sizes["num_layers"] * 2 * width * (target_length / 2 + source_length)
+    numbers = encoder + target_length * (decoder + output + rows * keys)
+    search = "greedy" if beam_size == 1 else f"beam {beam_size}"
+    return turns.Case(
+        f"decoding, batch {batch_size}, {search}, {target_length} tokens, {precision}",
+        {
+            "kind": "decoding",
+            "sizes": sizes,
+            "batch_size": batch_size,
+            "precision": precision,
+            "beam_size": beam_size,
+            "lengths": [source_length, target_length],
+        },
+        ["zoo", *contenders.get(precision, ["CTranslate2"])],
+        batch_size * target_length,
+        "tokens",
+        2 * batch_size * source_length * encoder
+        + 2 * rows * target_length * (decoder + output + keys),
+        numbers * {"float32": 4, "bfloat16": 2, "int8": 1}[precision],
+        precision,
+    )
+
+
+def training(name, sizes, batch_size, dropout, precision, length=32):
+    encoder, decoder, output = parameters(**sizes)
+    attention = sizes["num_layers"] * 3 * 2 * length * sizes["embed_dim"]
+    return turns.Case(
+        f"training, {name}, batch {batch_size}, {length} tokens, {precision}",
+        {
+            "kind": "training",
+            "sizes": sizes,
+            "batch_size": batch_size,
+            "precision": precision,
+            "dropout": dropout,
+            "lengths": [length, length],
+        },
+        ["zoo", "transformers"],
+        STEPS * batch_size * length,
+        "tokens",
+        # Forward, and backward for inputs and weights. Adam reads weights, gradients and two
+        # moments and writes as many numbers.
+        STEPS * 3 * 2 * batch_size * length * (encoder + decoder + output + attention),
+        STEPS * 8 * 4 * (encoder + decoder + output),
+        precision,
+    )
+
+
+def parameters(vocab_size, embed_dim, num_heads, num_layers, ff_dim):
+    """Numbers of weights in the matrices of encoder, decoder and output."""
+    attention, feed_forward = 4 * embed_dim**2, 2 * embed_dim * ff_dim
+    encoder = num_layers * (attention + feed_forward)
+    return encoder, encoder + num_layers * attention, vocab_size * embed_dim
+
+
+def zoo_transformer(sizes, **settings):
+    """The zoo's model, with weights drawn from a seed."""
+    import zoo
+    from zoo.layers import SinusoidalPositions
+
+    settings = {**sizes, **settings, "shared": "all", "pad_id": PAD, "epsilon": 1e-5}
+    size = settings.pop("vocab_size")
+    positions = SinusoidalPositions("halves")
+    model = zoo.transformer(
+        source_vocab_size=size, target_vocab_size=size, positions=positions, **settings
+    )
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        drawn = random.normal(size=weight.shape)
+        if len(weight.shape) == 1:
+            # Scales of both signs: otherwise the output layer, tied to the embedding, would always
+            # repeat the previous token.
+            drawn = np.sign(drawn) * array(weight) + 0.02 * drawn
+        elif weight.path.endswith("embeddings"):
+            drawn *= sizes["embed_dim"] ** -0.5
+        else:
+            drawn *= weight.shape[0] ** -0.5 / 2
+        weight.assign(drawn)
+    return model
+
+
+def prepare(folder, all_settings):
+    """Writes the weights of each model in the formats of other libraries."""
+    import keras
+
+    from zoo.checkpoints.mapping import collect, same
+    from zoo.checkpoints.translators import SHARED, TABLE
+
+    for sizes in (settings["sizes"] for settings in all_settings):
+        if (path := weights_folder(folder, sizes)).exists():
+            continue
+        path.mkdir()
+        model = zoo_transformer(sizes)
+        table = {**TABLE, "target_embedding/embeddings": same(SHARED)}
+        np.savez(path / "marian.npz", **collect(model, table))
+        save_ctranslate2(model, path, names(sizes["vocab_size"]), names(sizes["vocab_size"]))
+        keras.backend.clear_session()
+
+
+def weights_folder(folder, sizes):
+    return pathlib.Path(folder) / "_".join(map(str, sizes.values()))
+
+
+def sentences(sizes, batch_size, lengths):
+    """Tokens without padding: (sources [B, S], targets [B, T + 1])."""
+    random, first = np.random.default_rng(0), len(CONTROL) + 1
+    shapes = [(batch_size, lengths[0]), (batch_size, lengths[1] + 1)]
+    return [random.integers(first, sizes["vocab_size"], shape, np.int32) for shape in shapes]
+
+
+def in_zoo(folder, sizes, batch_size, precision, kind, lengths, beam_size=1, dropout=0.0):
+    policy = {"bfloat16": "mixed_bfloat16"}.get(precision, "float32")
+    model = zoo_transformer(sizes, dropout=dropout, dtype=policy)
+    sources, targets = sentences(sizes, batch_size, lengths)
+    if kind == "training":
+        return zoo_training(model, sources, targets)
+    if precision == "int8":
+        model.quantize("int8")
+    return zoo_decoding(model, sources, beam_size, lengths[1])
+
+
+def zoo_decoding(model, sources, beam_size, length):
+    import tensorflow as tf
+
+    from zoo.decoding import SpecialTokens, beam_search, greedy_search
+
+    @tf.function(jit_compile=True)
+    def search(source):
+        cache = model.start(source, length, beam_size)
+        settings = (model.step, cache, len(sources), SpecialTokens(START, END, PAD), length)
+        # The minimum includes the end token, so length + 1 prevents it.
+        if beam_size == 1:
+            return greedy_search(*settings, min_length=length + 1).tokens[:, 0]
+        found = beam_search(*settings, beam_size=beam_size, alpha=0.0, min_length=length + 1)
+        return found.tokens[:, 0]
+
+    source = tf.constant(sources)
+    return lambda: search(source).numpy()
+
+
+def zoo_training(model, sources, targets):
+    """`fit` as in the recipe."""
+    import keras
+    import tensorflow as tf
+
+    from zoo.training.losses import SmoothedCrossEntropy
+    from zoo.training.trainer import Trainer
+
+    trainer = Trainer(model)
+    trainer.compile(keras.optimizers.Adam(1e-4, epsilon=1e-8), SmoothedCrossEntropy(0.1))
+    inputs, labels = {"source": sources, "target": targets[:, :-1]}, targets[:, 1:]
+    weights = np.full(labels.shape, 1 / labels.size, "float32")
+    batches = tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat()
+    return lambda: trainer.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
+
+
+def in_transformers(folder, sizes, batch_size, precision, kind, lengths, beam_size=1, dropout=0.0):
+    import torch
+
+    model = marian(folder, sizes, lengths, dropout)
+    arrays = sentences(sizes, batch_size, lengths)
+    source, target = (torch.tensor(tokens, dtype=torch.int64) for tokens in arrays)
+    mask = torch.ones_like(source)
+    if kind == "decoding":
+        model.eval().to(getattr(torch, precision))
+        settings = {"max_new_tokens": lengths[1], "min_new_tokens": lengths[1]}
+        settings |= {"num_beams": beam_size, "do_sample": False, "length_penalty": 0.0}
+        settings["bad_words_ids"] = [[PAD], [START]]
+        return lambda: model.generate(source, attention_mask=mask, **settings)[:, 1:].numpy()
+    optimizer = torch.optim.Adam(model.train().parameters(), 1e-4)
+    cast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+
+    def train():
+        losses = []
+        for _ in range(STEPS):
+            with cast:
+                found = model(source, attention_mask=mask, decoder_input_ids=target[:, :-1])
+            logits, labels = found.logits.float().flatten(0, 1), target[:, 1:].flatten()
+            loss = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=0.1)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return [np.mean(losses)]
+
+    return train
+
+
+def marian(folder, sizes, lengths, dropout):
+    """transformers' model with the weights of the zoo's."""
+    import torch
+    from transformers import MarianConfig, MarianMTModel
+
+    of_stack = {"layers": "num_layers", "attention_heads": "num_heads", "ffn_dim": "ff_dim"}
+    config = MarianConfig(
+        vocab_size=sizes["vocab_size"],
+        d_model=sizes["embed_dim"],
+        max_position_embeddings=max(512, *lengths),
+        scale_embedding=True,
+        activation_function="relu",
+        dropout=dropout,
+        pad_token_id=PAD,
+        bos_token_id=START,
+        eos_token_id=END,
+        forced_eos_token_id=None,
+        decoder_start_token_id=START,
+        **{f"{side}_{new}": sizes[old] for side in ("encoder", "decoder")
+           for new, old in of_stack.items()},
+    )  # fmt: skip
+    model = MarianMTModel(config)
+    weights = np.load(weights_folder(folder, sizes) / "marian.npz")
+    tensors = {name: torch.tensor(weights[name]) for name in weights}
+    missing, unknown = model.load_state_dict(tensors, strict=False)
+    rest = [name for name in missing if "embed" not in name and "lm_head" not in name]
+    assert (rest, unknown) in (([], []), (["final_logits_bias"], [])), (rest, unknown)
+    return model
+
+
+def in_ctranslate2(folder, sizes, batch_size, precision, kind, lengths, beam_size):
+    import ctranslate2
+
+    path = weights_folder(folder, sizes) / "ctranslate2"
+    threads = {"inter_threads": 1, "intra_threads": turns.CORES}
+    translator = ctranslate2.Translator(str(path), compute_type=precision, **threads)
+    vocabulary = names(sizes["vocab_size"])
+    ids = {name: id for id, name in enumerate(vocabulary)}
+    sources, _ = sentences(sizes, batch_size, lengths)
+    source = [[vocabulary[token] for token in row] for row in sources]
+    settings = {"beam_size": beam_size, "length_penalty": 0, "return_scores": False}
+    settings |= {"min_decoding_length": lengths[1], "max_decoding_length": lengths[1]}
+    settings["suppress_sequences"] = [[CONTROL[PAD]], [CONTROL[START]]]
+
+    def decode():
+        found = translator.translate_batch(source, **settings)
+        return [[ids[token] for token in one.hypotheses[0]] for one in found]
+
+    return decode
+
+
+def save_ctranslate2(model, path, *vocabularies):
+    """Writes a `zoo.models.Transformer` in the format of CTranslate2, if that is installed."""
+    try:
+        import ctranslate2
+    except ModuleNotFoundError:
+        return
+    from zoo.layers import SinusoidalPositions, sinusoidal_positions
+
+    pre_norm = model.norm == "pre"
+    spec = ctranslate2.specs.TransformerSpec.from_config(
+        (model.num_layers, len(model.decoder_blocks)),
+        model.num_heads,
+        pre_norm=pre_norm,
+        activation=ctranslate2.specs.Activation[model.activation.upper()],
+    )
+    positions = model.positions
+    layout = positions.layout if isinstance(positions, SinusoidalPositions) else "interleaved"
+    for side, stack, blocks in (
+        ("source", spec.encoder, model.encoder_blocks),
+        ("target", spec.decoder, model.decoder_blocks),
+    ):
+        embeddings = stack.embeddings[0] if side == "source" else stack.embeddings
+        embeddings.weight = array(getattr(model, f"{side}_embedding").embeddings)
+        table = sinusoidal_positions(model.max_length, model.embed_dim, layout)
+        stack.position_encodings.encodings = array(table)
+        for layer, block in zip(stack.layer, blocks):
+            copy_block(layer, block)
+    if pre_norm:
+        copy_norm(spec.encoder.layer_norm, model.encoder_norm)
+        copy_norm(spec.decoder.layer_norm, model.decoder_norm)
+    spec.decoder.projection.weight = array(model.target_embedding.embeddings)
+    spec.config.layer_norm_epsilon = model.epsilon
+    spec.register_source_vocabulary(vocabularies[0])
+    spec.register_target_vocabulary(vocabularies[1])
+    spec.validate()
+    (path / "ctranslate2").mkdir()
+    spec.save(str(path / "ctranslate2"))
+
+
+def copy_block(layer, block):
+    own = "self_attention" if hasattr(block, "cross_attention") else "attention"
+    attention = getattr(block, own)
+    copy_linear(layer.self_attention.linear[0], attention.qkv)
+    copy_linear(layer.self_attention.linear[1], attention.output_projection)
+    copy_norm(layer.self_attention.layer_norm, getattr(block, f"{own}_norm"))
+    if hasattr(block, "cross_attention"):
+        cross = block.cross_attention
+        for linear, name in zip(
+            layer.attention.linear, ("query", "key_value", "output_projection")
+        ):
+            copy_linear(linear, getattr(cross, name))
+        copy_norm(layer.attention.layer_norm, block.cross_attention_norm)
+    copy_linear(layer.ffn.linear_0, block.feed_forward.hidden)
+    copy_linear(layer.ffn.linear_1, block.feed_forward.output_projection)
+    copy_norm(layer.ffn.layer_norm, block.feed_forward_norm)
+
+
+def copy_linear(linear, dense):
+    linear.weight = np.ascontiguousarray(array(dense.kernel).T)
+    linear.bias = array(dense.bias)
+
+
+def copy_norm(norm, normalization):
+    norm.gamma, norm.beta = array(normalization.gamma), array(normalization.beta)
+
+
+def array(tensor):
+    import keras
+
+    return keras.ops.convert_to_numpy(tensor)
+
+
+def names(size, control=CONTROL):
+    """A vocabulary for CTranslate2: the tokens are str, and one of them is "<unk>"."""
+    unknown = next(token for token in range(size) if token not in control)
+    return [{**control, unknown: "<unk>"}.get(token, str(token)) for token in range(size)]
+
+
+CONTENDERS = {"zoo": in_zoo, "CTranslate2": in_ctranslate2, "transformers": in_transformers}
+
+if __name__ == "__main__":
+    turns.run(__file__, cases(), turns.parser(__doc__).parse_args())

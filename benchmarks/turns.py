@@ -1,0 +1,322 @@
+"""What all benchmarks share: contenders in processes of their own, which take turns.
+
+A benchmark is a file with cases, and with contenders: functions ``(folder, **settings) -> run``,
+where ``run() -> outputs`` computes the case once. Each contender runs in a process of its own, so
+that the threads of one library do not disturb another's; it waits for a line on standard input,
+repeats its run for about a second and answers with the seconds: A B C A B C. Ratios are medians
+over the rounds, so that changes in the speed of the machine affect all contenders.
+
+A floor is printed with each time: the time for the operations of the case at the rate of a large
+matrix product, or for its bytes at the rate of a large copy, whichever is longer. Both rates are
+measured between the cases.
+"""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import operator
+import os
+import pathlib
+import platform
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+FOLDER = pathlib.Path(__file__).parent
+CORES = len(os.sched_getaffinity(0))
+TURN = 1.0  # seconds that a contender repeats its run
+PAUSE = 0.4  # seconds before a turn: threads of OpenMP wait in busy loops after their work
+COLUMNS = ("case", "contender", "speed", "ms", "times the first's (range)", "times the floor's")
+COLUMNS += ("difference", "memory, MiB", "cores")
+
+
+class Case(NamedTuple):
+    """What the contenders compute.
+
+    Fields:
+        name: in the report.
+        settings: keyword arguments of the contenders, as JSON stores them.
+        contenders: names in the benchmark's `CONTENDERS`; the others are compared with the first.
+        items: number of items that a run handles.
+        unit: what an item is, such as "images".
+        operations, bytes: at least so many are needed for a run; 0 if unknown.
+        precision: of the operations.
+    """
+
+    name: str
+    settings: dict
+    contenders: tuple
+    items: int = 1
+    unit: str = "runs"
+    operations: float = 0
+    bytes: float = 0
+    precision: str = "float32"
+
+
+def parser(description):
+    """The arguments of all benchmarks."""
+    found = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument("--rounds", type=int, default=7, help="turns of each contender (7)")
+    found.add_argument("--only", default="", metavar="TEXT", help="cases with this in their names")
+    found.add_argument("--json", type=pathlib.Path, help="file for the measurements")
+    return found
+
+
+def run(file, cases, args):
+    """Measures the cases of a benchmark and prints the report; returns it as a dict.
+
+    Args:
+        file: path of the benchmark: it has `CONTENDERS`, {name: function}, and it may have a
+            function ``prepare(folder, all_settings)``, which runs first in a process of its own.
+        cases: list of `Case`.
+        args: of `parser`; the file for the measurements is in ``runs/benchmarks`` by default.
+    """
+    report = {**head(), "cases": []}
+    print("\n".join(f"- {name}: {value}" for name, value in report.items() if name != "cases"))
+    print(f"\n| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
+    cases = [case for case in cases if args.only in case.name]
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Contender(file, "prepare", folder, all_settings=[x.settings for x in cases]).first
+        if answer:
+            raise SystemExit(f"The benchmark could not be prepared: {answer}")
+        has_floor = any(case.operations for case in cases)
+        floor, rates = [Contender(__file__, name, folder) for name in FLOOR if has_floor], {}
+        for case in cases:
+            for contender in floor:
+                amount = FLOOR[contender.name][1] / contender.ask("go")["seconds"]
+                rates.setdefault(contender.name, []).append(amount)
+            found = measure(file, case, folder, args.rounds)
+            found["floor"] = floor_seconds(case, rates)
+            report["cases"].append(found)
+            print("\n".join(rows(case, found)), flush=True)
+        for contender in floor:
+            contender.close()
+    report["rates"] = {name: median(values) for name, values in rates.items()}
+    report["load after"] = load()
+    for name in ("rates", "load after"):
+        print(f"\n- {name}: {report[name]}")
+    path = args.json or FOLDER.parent / "runs" / "benchmarks" / f"{pathlib.Path(file).stem}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1))
+    return report
+
+
+def head():
+    """Machine, load, versions and commit."""
+    names = re.findall(r"^[\w-]+", (FOLDER / "requirements.txt").read_text(), re.MULTILINE)
+    cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=FOLDER, capture_output=True, text=True
+    )
+    return {
+        "command": " ".join(["python", *sys.argv]),
+        "machine": f"{cpu[1] if cpu else platform.processor()}, {platform.platform()}",
+        "cores": CORES,
+        "load before": load(),
+        "commit": commit.stdout.strip(),
+        "time": time.strftime("%Y-%m-%d %H:%M %z"),
+        "versions": ", ".join(f"{name} {version(name)}" for name in names),
+    }
+
+
+def load():
+    """Average number of processes that ran or waited for a core in the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "(missing)"
+
+
+class Contender:
+    """A process that computes a case when it is told to.
+
+    Args:
+        file: path of the benchmark.
+        name: of the contender.
+        folder: for files of the benchmark.
+        **settings: see `Case`.
+    """
+
+    def __init__(self, file, name, folder, **settings):
+        self.name, self._errors = name, pathlib.Path(folder) / f"errors of {name}"
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(file), name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={"OMP_NUM_THREADS": str(CORES), "TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
+            )
+        self.first = self.ask(json.dumps({"folder": folder, **settings}))
+
+    def ask(self, line):
+        """Sends a line and waits for the answer, a dict."""
+        try:
+            print(line, file=self._process.stdin, flush=True)
+            answer = json.loads(self._process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError):
+            answer = {"failed": f"the process ended with status {self._process.wait()}"}
+        if "failed" in answer:
+            sys.stderr.write(self._errors.read_text())
+        return answer
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure(file, case, folder, rounds):
+    """Lets the contenders of a case take turns: its name and settings, and what each answers."""
+    contenders = [Contender(file, name, folder, **case.settings) for name in case.contenders]
+    answers = {contender.name: {**contender.first, "seconds": []} for contender in contenders}
+    running = [contender for contender in contenders if "outputs" in contender.first]
+    for _ in range(rounds):
+        for contender in running:
+            time.sleep(PAUSE)
+            answer = contender.ask("go")
+            found = answers[contender.name]
+            found["seconds"].append(answer.pop("seconds", float("nan")))
+            found.update(answer)
+    for contender in contenders:
+        contender.close()
+    expected = answers[case.contenders[0]].get("outputs")
+    for found in answers.values():
+        outputs = found.pop("outputs", None)
+        if outputs is not None and expected is not None:
+            found["difference"] = difference(outputs, expected)
+    return {**case._asdict(), "contenders": answers}
+
+
+def difference(found, expected):
+    """The largest difference of numbers relative to the largest number; or the share of others."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    if found.shape != expected.shape:
+        return f"shapes {found.shape}, {expected.shape}"
+    if found.dtype.kind == "f":
+        return f"{np.abs(found - expected).max() / np.abs(expected).max():.0e}"
+    return f"{(found != expected).mean():.1%} differ"
+
+
+def floor_seconds(case, rates):
+    """The time that the case takes at least, 0 if that is unknown."""
+    rate = rates.get(f"matrix product, {case.precision}")
+    times = [case.operations / median(rate)] if rate else []
+    times += [case.bytes / median(rates["copy"])] if rates else []
+    return max(times, default=0)
+
+
+def rows(case, found):
+    """Lines of the table, one for each contender and one for the floor."""
+    first = found["contenders"][case.contenders[0]]["seconds"]
+    for name, answer in found["contenders"].items():
+        cells = dict.fromkeys(COLUMNS, "") | {"case": case.name, "contender": name}
+        problems = [f"{kind}: {answer[kind]}" for kind in ("skipped", "failed") if kind in answer]
+        if problems:
+            cells["speed"] = problems[0]
+        else:
+            memory, before = answer["memory"], answer["memory before"]
+            cells["memory, MiB"] = f"{memory:,.0f} (+{memory - before:,.0f})"
+            cells["difference"] = answer.get("difference", "")
+        if answer["seconds"] and not problems:
+            seconds = median(answer["seconds"])
+            ratios = sorted(map(operator.truediv, answer["seconds"], first))
+            cells["speed"] = f"{case.items / seconds:,.4g} {case.unit}/s"
+            cells["ms"] = f"{1000 * seconds:,.4g}"
+            cells["cores"] = f"{answer['cores']:.1f}"
+            if ratios:
+                values = (median(ratios), ratios[0], ratios[-1])
+                cells["times the first's (range)"] = "{:.2f} ({:.2f} to {:.2f})".format(*values)
+            if found["floor"]:
+                cells["times the floor's"] = f"{seconds / found['floor']:.2g}"
+        yield f"| {' | '.join(cells.values())} |"
+    if found["floor"]:
+        work = f"floor: {case.operations:.2g} operations, {case.bytes:.2g} bytes"
+        speed = f"{case.items / found['floor']:,.4g} {case.unit}/s"
+        yield f"| {case.name} | {work} | {speed} | {1000 * found['floor']:,.4g} |{' |' * 5}"
+
+
+def answer_turns(file, name):
+    """The process of a contender."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print
+
+    def answer(**values):
+        print(json.dumps(values), file=answers, flush=True)
+
+    settings = json.loads(sys.stdin.readline())
+    try:
+        spec = importlib.util.spec_from_file_location(pathlib.Path(file).stem, file)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        if name == "prepare":
+            getattr(module, "prepare", lambda **_: None)(**settings)
+            return answer()
+        compute = module.CONTENDERS[name](**settings)
+        before, outputs = memory(), compute()
+        start = time.perf_counter()
+        compute()
+        count = max(1, round(TURN / (time.perf_counter() - start)))
+    except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name
+        if missing and importlib.util.find_spec(missing.partition(".")[0]) is None:
+            return answer(skipped=f"{missing} is not installed")
+        traceback.print_exc()
+        return answer(failed=f"{type(error).__name__}: {error}".splitlines()[0])
+    outputs = np.asarray(outputs).tolist()
+    answer(outputs=outputs, memory=memory(), **{"memory before": before})
+    for _ in sys.stdin:
+        start, cpu = time.perf_counter(), time.process_time()
+        for _ in range(count):
+            compute()
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        answer(seconds=seconds / count, cores=cpu / seconds, memory=memory())
+
+
+def memory():
+    """The peak of this process or of one that it started, in MiB."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024
+
+
+def matrix_product(dtype, folder):
+    import tensorflow as tf
+
+    matrix = tf.cast(tf.random.normal((SIDE, SIDE)), dtype)
+    return lambda: tf.cast(tf.matmul(matrix, matrix)[0, 0], tf.float32).numpy()
+
+
+def copy(folder):
+    from concurrent.futures import ThreadPoolExecutor
+
+    parts = [np.ones(COPIED // CORES, np.uint8) for _ in range(CORES)]
+    copies, threads = [part.copy() for part in parts], ThreadPoolExecutor(CORES)
+    return lambda: len(list(threads.map(np.copyto, copies, parts)))
+
+
+SIDE, COPIED = 2048, 2**28
+FLOOR = {
+    "matrix product, float32": (lambda **x: matrix_product("float32", **x), 2 * SIDE**3),
+    "matrix product, bfloat16": (lambda **x: matrix_product("bfloat16", **x), 2 * SIDE**3),
+    "copy": (copy, 2 * COPIED),  # bytes that are read and written
+}
+CONTENDERS = {name: function for name, (function, _) in FLOOR.items()}
+
+if __name__ == "__main__":
+    answer_turns(*sys.argv[1:])

@@ -1,0 +1,234 @@
+"""Compares training steps and inference of the Vision Transformer with other libraries.
+
+    python -m pip install -r benchmarks/requirements.txt
+    python benchmarks/vit.py
+    python benchmarks/vit.py --only "training, 32 px"
+
+All contenders have the same weights, images and optimizer. ONNX Runtime and OpenVINO run the zoo's
+own export, which also normalizes the pixels and returns probabilities instead of logits.
+
+Axes: B images, N patches, E model width, F width of the feed-forward networks, L layers.
+"""
+
+import pathlib
+
+import numpy as np
+import turns
+
+CLASSES = 10
+SMALL = {"image_size": 32, "patch_size": 4, "embed_dim": 192}
+SMALL |= {"num_heads": 12, "num_layers": 9, "ff_dim": 384}
+S16 = {"image_size": 224, "patch_size": 16, "embed_dim": 384}
+S16 |= {"num_heads": 6, "num_layers": 12, "ff_dim": 1536}
+STEPS = 3  # of a run of training
+OPTIMIZER = {"learning_rate": 1e-4, "weight_decay": 0.05, "epsilon": 1e-8}
+
+
+def cases():
+    """Training steps at one batch size of each model, and inference at two."""
+    found = []
+    for sizes, batch_size in ((SMALL, 64), (S16, 16)):
+        for precision in ("float32", "bfloat16"):
+            found.append(case("training", sizes, batch_size, precision))
+            found += [case("inference", sizes, batch, precision) for batch in (1, 32)]
+    return sorted(found, key=lambda x: x.name.startswith("inference"))
+
+
+def case(kind, sizes, batch_size, precision):
+    is_training = kind == "training"
+    contenders = ["zoo", "keras-hub", "timm", "timm, compiled"]
+    if not is_training:  # ONNX Runtime does not compute bfloat16 on CPUs
+        contenders += ["ONNX Runtime"] * (precision == "float32") + ["OpenVINO"]
+    operations, parameters = cost(**sizes)
+    # Training: forward, and backward for inputs and weights. Adam reads weights, gradients and two
+    # moments and writes as many numbers, in float32.
+    factor, numbers = (3 * STEPS, 8 * STEPS) if is_training else (1, 1)
+    size = 2 if precision == "bfloat16" and not is_training else 4
+    return turns.Case(
+        f"{kind}, {sizes['image_size']} px, batch {batch_size}, {precision}",
+        {"kind": kind, "sizes": sizes, "batch_size": batch_size, "precision": precision},
+        contenders,
+        batch_size * (STEPS if is_training else 1),
+        "images",
+        factor * batch_size * operations,
+        numbers * parameters * size,
+        precision,
+    )
+
+
+def cost(image_size, patch_size, embed_dim, num_heads, num_layers, ff_dim):
+    """(operations of an image, number of parameters) in matrix products."""
+    patches = (image_size // patch_size) ** 2
+    tokens, first = patches + 1, patch_size**2 * 3 * embed_dim
+    block = 4 * embed_dim**2 + 2 * embed_dim * ff_dim
+    attention = 2 * tokens**2 * embed_dim
+    operations = 2 * (patches * first + num_layers * (tokens * block + attention))
+    return operations, first + num_layers * block + embed_dim * CLASSES
+
+
+def zoo_vit(sizes, **settings):
+    """The zoo's model, with weights that all matter, drawn from a seed."""
+    import keras
+
+    import zoo
+
+    settings = {**sizes, **settings, "num_classes": CLASSES}
+    size = settings.pop("image_size")
+    keras.utils.set_random_seed(0)
+    model = zoo.vit(input_shape=(size, size, 3), **settings)
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign_add(random.normal(size=weight.shape, scale=0.02))
+    return model
+
+
+def prepare(folder, all_settings):
+    """Writes the weights of each model in the formats of other libraries."""
+    import keras
+
+    import zoo
+    from zoo.checkpoints.mapping import collect, stacked
+    from zoo.checkpoints.timm_vit import TABLE
+    from zoo.classifier import ImageClassifier
+    from zoo.data.preprocessing import ImagePreprocessing
+
+    for sizes in (settings["sizes"] for settings in all_settings):
+        if (path := pathlib.Path(folder) / str(sizes["image_size"])).exists():
+            continue
+        model, pixels = zoo_vit(sizes), (sizes["image_size"],) * 2
+        half = (0.5,) * 3
+        preprocessing = ImagePreprocessing(image_size=pixels, channels=3, mean=half, std=half)
+        names = [str(index) for index in range(CLASSES)]
+        zoo.save_hf(ImageClassifier(model, preprocessing, names), path / "hugging_face")
+        table = {**TABLE, "class_token/tokens": stacked("cls_token")}
+        np.savez(path / "timm.npz", **collect(model, table))
+        zoo.export(ImageClassifier(model, preprocessing, names), path / "onnx", format="onnx")
+        keras.backend.clear_session()
+
+
+def batch(sizes, batch_size):
+    """(pixels uint8, images [B, H, W, C] from -1 to 1, labels of int64)."""
+    random, size = np.random.default_rng(0), sizes["image_size"]
+    pixels = random.integers(0, 256, (batch_size, size, size, 3), np.uint8)
+    images = (pixels / 127.5 - 1).astype("float32")
+    return pixels, images, random.integers(0, CLASSES, batch_size)
+
+
+def in_zoo(folder, sizes, precision, **settings):
+    policy = "mixed_bfloat16" if precision == "bfloat16" else precision
+    return in_keras(zoo_vit(sizes, dtype=policy), sizes, **settings)
+
+
+def in_keras_hub(folder, sizes, precision, **settings):
+    import keras
+    import keras_hub
+
+    keras.config.set_dtype_policy("mixed_bfloat16" if precision == "bfloat16" else precision)
+    preset = pathlib.Path(folder) / str(sizes["image_size"]) / "hugging_face"
+    model = keras_hub.models.ViTImageClassifier.from_preset(str(preset), preprocessor=None)
+    return in_keras(model, sizes, **settings)
+
+
+def in_keras(model, sizes, kind, batch_size):
+    import keras
+    import tensorflow as tf
+
+    _, images, labels = batch(sizes, batch_size)
+    if kind == "inference":
+        return lambda: softmax(model.predict_on_batch(images))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.AdamW(**OPTIMIZER), loss)
+    batches = tf.data.Dataset.from_tensors((images, labels)).repeat()
+    settings = {"steps_per_epoch": STEPS, "shuffle": False, "verbose": 0}
+    return lambda: model.fit(batches, **settings).history["loss"]
+
+
+def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
+    import torch
+    from timm.models.vision_transformer import VisionTransformer
+
+    model = VisionTransformer(
+        img_size=sizes["image_size"],
+        patch_size=sizes["patch_size"],
+        num_classes=CLASSES,
+        embed_dim=sizes["embed_dim"],
+        depth=sizes["num_layers"],
+        num_heads=sizes["num_heads"],
+        mlp_ratio=sizes["ff_dim"] / sizes["embed_dim"],
+    )
+    weights = np.load(pathlib.Path(folder) / str(sizes["image_size"]) / "timm.npz")
+    model.load_state_dict({name: torch.tensor(weights[name]) for name in weights})
+    call = torch.compile(model) if compiled else model
+    _, images, labels = batch(sizes, batch_size)
+    images, labels = torch.tensor(images.transpose(0, 3, 1, 2).copy()), torch.tensor(labels)
+    cast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+
+    @torch.inference_mode()
+    def infer():
+        with cast:
+            return call(images).float().softmax(-1).numpy()
+
+    settings = {new: OPTIMIZER[old] for new, old in (("lr", "learning_rate"), ("eps", "epsilon"))}
+    settings["weight_decay"] = OPTIMIZER["weight_decay"]
+    optimizer = torch.optim.AdamW(model.parameters(), **settings)
+
+    def train():
+        losses = []
+        for _ in range(STEPS):
+            with cast:
+                loss = torch.nn.functional.cross_entropy(call(images).float(), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return [np.mean(losses)]
+
+    if kind == "inference":
+        model.eval()
+        return infer
+    model.train()
+    return train
+
+
+def in_timm_compiled(folder, **settings):
+    return in_timm(folder, compiled=True, **settings)
+
+
+def in_onnx_runtime(folder, sizes, precision, kind, batch_size):
+    import onnxruntime
+
+    path = pathlib.Path(folder) / str(sizes["image_size"]) / "onnx" / "model.onnx"
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    pixels, _, _ = batch(sizes, batch_size)
+    return lambda: session.run(["probabilities"], {"pixels": pixels})[0]
+
+
+def in_openvino(folder, sizes, precision, kind, batch_size):
+    import openvino
+
+    path = pathlib.Path(folder) / str(sizes["image_size"]) / "onnx" / "model.onnx"
+    hints = {"PERFORMANCE_HINT": "LATENCY"}
+    hints["INFERENCE_PRECISION_HINT"] = "bf16" if precision == "bfloat16" else "f32"
+    pixels, _, _ = batch(sizes, batch_size)
+    model = openvino.Core().read_model(path)
+    model.reshape({"pixels": pixels.shape})
+    compiled = openvino.compile_model(model, "CPU", hints)
+    return lambda: compiled({"pixels": pixels})["probabilities"]
+
+
+def softmax(logits):
+    powers = np.exp(np.asarray(logits, "float32"))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+CONTENDERS = {
+    "zoo": in_zoo,
+    "keras-hub": in_keras_hub,
+    "timm": in_timm,
+    "timm, compiled": in_timm_compiled,
+    "ONNX Runtime": in_onnx_runtime,
+    "OpenVINO": in_openvino,
+}
+
+if __name__ == "__main__":
+    turns.run(__file__, cases(), turns.parser(__doc__).parse_args())

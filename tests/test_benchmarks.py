@@ -1,0 +1,213 @@
+"""The benchmarks run, and their contenders compute the same. Missing libraries are skipped."""
+
+import importlib
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
+VIT = {"image_size": 16, "patch_size": 8, "embed_dim": 24}
+VIT |= {"num_heads": 3, "num_layers": 2, "ff_dim": 48}
+TRANSFORMER = {"vocab_size": 50, "embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 32}
+TOLERANCE = 1e-4  # float32 operations in another order, and three updates of Adam
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+def module(name):
+    return importlib.import_module(name)
+
+
+BENCHMARK = """
+import pathlib
+import turns
+
+def one(folder, name, outputs):
+    def run():
+        with open(pathlib.Path(folder) / "order", "a") as file:
+            file.write(name)
+        return outputs
+    return run
+
+def prepare(folder, all_settings):
+    print("what a library prints")
+    (pathlib.Path(folder) / "prepared").touch()
+
+def other(folder, **settings):
+    assert (pathlib.Path(folder) / "prepared").exists()
+    import a_library_that_nobody_has
+
+def broken(folder, **settings):
+    raise ValueError("it is broken")
+
+CONTENDERS = {name: lambda name=name, **x: one(name=name, **x) for name in "abc"}
+CONTENDERS |= {"missing": other, "broken": broken}
+"""
+
+
+def test_contenders_take_turns(tmp_path, capfd, monkeypatch):
+    turns, file = module("turns"), tmp_path / "small.py"
+    monkeypatch.setattr(turns, "PAUSE", 0.0)
+    file.write_text(BENCHMARK)
+    cases = [
+        turns.Case("numbers", {"outputs": [1.0, 2.0]}, ("a", "b", "missing", "broken"), 8, "items"),
+        turns.Case("words", {"outputs": ["x", "y"]}, ("a", "c"), 8, "items"),
+        turns.Case("excluded", {}, ("a",)),
+    ]
+    arguments = ["--rounds", "2", "--only", "r", "--json", str(tmp_path / "found" / "small.json")]
+    report = turns.run(file, cases, turns.parser("").parse_args(arguments))
+    numbers, words = (case["contenders"] for case in report["cases"])
+    assert numbers["missing"]["skipped"] == "a_library_that_nobody_has is not installed"
+    assert numbers["broken"]["failed"] == "ValueError: it is broken"
+    assert numbers["b"]["difference"] == "0e+00" and words["c"]["difference"] == "0.0% differ"
+    assert len(numbers["a"]["seconds"]) == 2 and min(numbers["a"]["seconds"]) > 0
+    table, errors = capfd.readouterr()
+    assert "| numbers | missing | skipped: a_library" in table and "it is broken" in errors
+    assert "what a library prints" not in table
+    assert (
+        json.loads((tmp_path / "found" / "small.json").read_text())["cases"][1]["name"] == "words"
+    )
+
+
+def outputs_of(benchmark, case, name, folder):
+    """What a contender computes, in a process of its own."""
+    turns = module("turns")
+    contender = turns.Contender(benchmark.__file__, name, str(folder), **case.settings)
+    contender.close()
+    if "skipped" in contender.first:
+        pytest.skip(contender.first["skipped"])
+    return np.asarray(contender.first["outputs"])
+
+
+def assert_same(benchmark, case, name, folder):
+    """Asserts that a contender computes the same as the first one."""
+    expected = np.asarray(benchmark.CONTENDERS[case.contenders[0]](folder, **case.settings)())
+    found = outputs_of(benchmark, case, name, folder)
+    if expected.dtype.kind == "f":
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("benchmarks")
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["training", "inference"])
+@pytest.mark.parametrize("name", ["keras-hub", "timm", "ONNX Runtime", "OpenVINO"])
+def test_vit(kind, name, folder):
+    benchmark = module("vit")
+    case = benchmark.case(kind, VIT, 2, "float32")
+    if name not in case.contenders:
+        pytest.skip(f"{name} does not train")
+    benchmark.prepare(folder, [case.settings])
+    assert_same(benchmark, case, name, folder)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ["CTranslate2", "transformers"])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_decoding(beam_size, name, folder):
+    benchmark = module("translation")
+    case = benchmark.decoding(TRANSFORMER, 2, beam_size, "float32", 5, 8)
+    benchmark.prepare(folder, [case.settings])
+    assert_same(benchmark, case, name, folder)
+
+
+@pytest.mark.ci
+def test_translation_training(folder):
+    benchmark = module("translation")
+    case = benchmark.training("tiny", TRANSFORMER, 2, 0.0, "float32", 8)
+    benchmark.prepare(folder, [case.settings])
+    assert_same(benchmark, case, "transformers", folder)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_decoding_in_fewer_bits(precision, folder):
+    benchmark = module("translation")
+    case = benchmark.decoding(TRANSFORMER, 2, 1, precision, 5, 8)
+    found = benchmark.CONTENDERS["zoo"](folder, **case.settings)()
+    assert found.shape == (2, 8) and found.min() > 2
+
+
+@pytest.mark.ci
+def test_growth(folder):
+    """Blockwise attention computes the same as softmax attention; linear attention does not."""
+    benchmark = module("growth")
+    sizes = {name: size for name, size in VIT.items() if name != "image_size"}
+    cases = [benchmark.attention(run, 32) for run in ("forward", "forward and backward")]
+    for case in [*cases, benchmark.training(sizes, 16, 32)]:
+        compute = {kind: benchmark.CONTENDERS[kind] for kind in case.contenders}
+        found = {kind: compute[kind](folder, **case.settings)() for kind in compute}
+        np.testing.assert_allclose(found["blockwise"], found["softmax"], rtol=TOLERANCE)
+        assert np.isfinite(list(found.values())).all()
+    case = benchmark.decoding(TRANSFORMER, 2, 16)
+    assert benchmark.CONTENDERS["zoo"](folder, **case.settings)().shape == (2, 16)
+
+
+@pytest.mark.ci
+def test_texts(folder):
+    module("start").prepare(folder, [])  # which writes an untrained translator
+    (folder / "texts.tsv").write_text("a house\tuna casa\n" * 3 + "the red car is old\tx\n" * 3)
+    benchmark = module("texts")
+    [case] = benchmark.cases(folder / "run", folder / "texts.tsv", 4)
+    assert case.settings["texts"] == ["a house"] * 3 + ["the red car is old"]
+    benchmark.prepare(folder, [case.settings])
+    assert len(benchmark.CONTENDERS["zoo"](folder, **case.settings)()) == 4
+    assert len(outputs_of(benchmark, case, "CTranslate2", folder)) == 4
+
+
+@pytest.mark.ci
+def test_start(folder):
+    benchmark = module("start")
+    benchmark.prepare(folder, [])
+    names = ("import zoo", "vit_cifar10.py", "translate")
+    assert all(benchmark.CONTENDERS[name](folder)() == [0] for name in names)
+
+
+@pytest.mark.ci
+def test_vit_pipeline(folder, monkeypatch):
+    benchmark = module("vit_pipeline")
+    monkeypatch.setattr(benchmark, "STEPS", 2)
+    [case] = benchmark.cases(dataset="digits", batch_size=8)
+    for name in case.contenders:
+        assert np.isfinite(benchmark.CONTENDERS[name](folder, **case.settings)()).all()
+
+
+@pytest.mark.ci
+def test_floor():
+    turns = module("turns")
+    case = turns.Case("", {}, ("a",), operations=6e9, bytes=2e9)
+    rates = {"matrix product, float32": [2e9, 3e9, 9e9], "copy": [4e9]}
+    assert turns.floor_seconds(case, rates) == 2.0
+    assert turns.floor_seconds(case._replace(operations=0), rates) == 0.5
+    answer = {"seconds": [3.0, 5.0, 4.0], "cores": 2, "memory": 9, "memory before": 7}
+    found = turns.rows(case, {"contenders": {"a": answer}, "floor": 2.0})
+    table = ["a | 0.25 runs/s | 4,000 | 1.00 (1.00 to 1.00) | 2 |  | 9 (+2) | 2.0 |"]
+    table.append("floor: 6e+09 operations, 2e+09 bytes | 0.5 runs/s | 2,000 | | | | | |")
+    assert list(found) == [f"|  | {line}" for line in table]
+    for compute in turns.CONTENDERS.values():
+        compute(folder=None)()
+
+
+@pytest.mark.ci
+def test_exports(digits_run, tmp_path, monkeypatch):
+    benchmark = module("exports")
+    formats = {name: value for name, value in benchmark.FORMATS.items() if "int8" not in name}
+    monkeypatch.setattr(benchmark, "FORMATS", formats)
+    case, _ = benchmark.cases(digits_run[1], tmp_path, 40)
+    benchmark.prepare(tmp_path, [case.settings])
+    found = {
+        name: benchmark.CONTENDERS[name](tmp_path, **case.settings)() for name in ("zoo", *formats)
+    }
+    assert all(labels == found["zoo"] for labels in found.values())
+    assert len(list(tmp_path.glob("*.json"))) == 4
+    assert all(benchmark.megabytes(tmp_path / name) > 0.1 for name in formats)
