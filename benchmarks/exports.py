@@ -61,7 +61,7 @@ def test_data(run_folder, count):
         return [row[0] for row in rows], [row[1] for row in rows]
     settings = json.loads((run_folder / "config.json").read_text(encoding="utf-8"))["config"]
     config = runpy.run_path(str(ROOT / "recipes" / "vit_cifar10.py"))["Config"]
-    names = [field.name for field in dataclasses.fields(config)]
+    names = {field.name for field in dataclasses.fields(config)} & set(settings)
     data = config(**{name: settings[name] for name in names}).load_data()
     pixels, labels = data.test.sample(count)
     return list(pixels), [data.class_names[label] for label in labels]
