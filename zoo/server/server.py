@@ -1,6 +1,7 @@
 """`serve`: runs the server until it is stopped."""
 
 import contextlib
+import functools
 import gc
 import os
 import signal
@@ -12,11 +13,13 @@ import time
 import uvicorn
 
 from zoo.server.app import Service
-from zoo.server.connections import BACKLOG, connections_within
+from zoo.server.connections import BACKLOG, BoundedConnection, allowed_connections
 from zoo.server.errors import ServerError
 from zoo.server.limits import Limits
 from zoo.server.loading import load_all
 from zoo.server.origins import trusted_hosts
+
+_say = functools.partial(print, flush=True)
 
 
 def serve(
@@ -63,18 +66,16 @@ def serve(
     limits = Limits(**limits)
     with _exit_on_signals(), bound_socket(host, port) as listener:
         hosts = trusted_hosts(host, allowed_hosts)
+        grpc_address = None if grpc_port is None else _joined(host, grpc_port)
+        origins, models = tuple(allowed_origins), load_all(folders)
         service = Service(
-            load_all(folders),
-            limits,
-            folders,
-            poll_seconds,
-            hosts,
-            tuple(allowed_origins),
-            None if grpc_port is None else _joined(host, grpc_port),
-            report=_say,
+            models, limits, folders, poll_seconds, hosts, origins, grpc_address, report=_say
         )
-        _collect_garbage_less_often()
-        server = Server(service, address=_address(host, listener), access_log=access_log)
+        # Otherwise, parsed JSON of millions of lists is searched for garbage while it is built.
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        address = f"http://{_joined(host, listener.getsockname()[1])}/"
+        server = Server(service, address, access_log)
         server.run(sockets=[listener])
     if service.failure:
         raise service.failure
@@ -99,16 +100,11 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, service, address=None, access_log=False):
-        config = uvicorn.Config(
-            service.app,
-            log_level="info" if access_log else "error",  # no line for each invalid request
-            access_log=access_log,
-            lifespan="on",
-            http=connections_within(service.limits),
-            ws="none",
-            backlog=BACKLOG,
-        )
-        super().__init__(config)
+        count = allowed_connections(service.limits.max_connections)
+        connection = functools.partial(BoundedConnection, count, service.limits.header_timeout)
+        level = "info" if access_log else "error"  # no line for each invalid request
+        options = {"log_level": level, "access_log": access_log, "lifespan": "on", "ws": "none"}
+        super().__init__(uvicorn.Config(service.app, http=connection, backlog=BACKLOG, **options))
         self.service = service
         self.address = address
         self.aborted = 0
@@ -178,19 +174,5 @@ def bound_socket(host, port):
     return listener
 
 
-def _collect_garbage_less_often():
-    """As parsed JSON with millions of lists is searched for garbage while it is built, in vain."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-
-
-def _address(host, listener):
-    return f"http://{_joined(host, listener.getsockname()[1])}/"
-
-
 def _joined(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _say(line):
-    print(line, flush=True)
