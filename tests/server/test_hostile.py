@@ -57,7 +57,6 @@ def test_a_long_request_takes_turns_with_others():
 
     async def run():
         batcher = Batcher(toy(call), Limits(max_batch=4, batch_wait_ms=0))
-        batcher.start()
         long = asyncio.create_task(batcher.run("serving_default", {"x": np.arange(18.0)}))
         while not calls:
             await asyncio.sleep(0.01)
