@@ -77,9 +77,6 @@ class Service:
     ):
         self._metrics = Metrics()
         self.batchers = {model.name: Batcher(model, limits, self._metrics) for model in models}
-        for name in self.batchers:
-            queued = self._metrics.queued.labels(name)
-            queued.set_function(lambda name=name: self.batchers[name].queue_length)
         self._folders = folders
         self._poll_seconds = poll_seconds
         self._grpc_address = grpc_address
@@ -121,12 +118,14 @@ class Service:
         return any(batcher.is_running for batcher in self._all)
 
     async def readyz(self, request):
-        if self.is_stopping or not self.is_ready:
-            status = "stopping" if self.is_stopping else "starting"
-            return JSONResponse({"status": status}, 503, {"Retry-After": "1"})
-        return JSONResponse({"status": "ready"})
+        if self.is_ready and not self.is_stopping:
+            return JSONResponse({"status": "ready"})
+        status = "stopping" if self.is_stopping else "starting"
+        return JSONResponse({"status": status}, 503, {"Retry-After": "1"})
 
     async def metrics(self, request):
+        for name, batcher in self.batchers.items():
+            self._metrics.queued.labels(name).set(batcher.queue_length)
         return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def replace(self, model):
@@ -180,12 +179,15 @@ class Service:
         if self.is_stopping:
             raise unavailable("The server is stopping.")
         seconds = self.limits.request_timeout
+        batcher.in_flight += 1
         try:
-            with batcher.held(), self._memory.share() as take:
-                async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds):
+                with self._memory.share() as take:
                     yield take
         except TimeoutError:
             raise RequestError(504, f"The request took more than {seconds:g} s.") from None
+        finally:
+            batcher.in_flight -= 1
 
     async def _response(self, request, match):
         method, path = request.method, shown(request.scope["path"])
@@ -197,15 +199,15 @@ class Service:
         if not match["name"]:
             return JSONResponse({"models": [b.model.summary() for b in self.batchers.values()]})
         batcher = self.batcher(match["name"], match["version"], match["label"])
-        if match["metadata"]:
-            return JSONResponse(batcher.model.metadata())
         if not match["verb"]:
-            return JSONResponse(self._status(batcher.model))
+            model = batcher.model
+            return JSONResponse(model.metadata() if match["metadata"] else self._status(model))
         async with self.accepted(batcher) as take:
-            data = await bodies.read(request, self.limits.max_body, take)
-            encoding = request.headers.get("content-encoding", "identity")
-            answer = self._answer(batcher, match["verb"], data, encoding, take)
-            return await _while_connected(request, answer)
+            body = await bodies.read(request, self.limits.max_body, take)
+            answer = await _while_connected(
+                request, self._answer(batcher, match["verb"], body, request.headers, take)
+            )
+            return Response(answer, media_type="application/json")
 
     def batcher(self, name, version=None, label=None):
         """The `zoo.server.batching.Batcher` of a model.
@@ -225,15 +227,16 @@ class Service:
         """`GetModelStatusResponse` as JSON."""
         state = "UNLOADING" if self.is_stopping else "AVAILABLE" if self.is_ready else "LOADING"
         status = {"error_code": "OK", "error_message": ""}
-        version = {"version": str(model.version), "state": state, "status": status}
-        return {"model_version_status": [version]}
+        found = {"version": str(model.version), "state": state, "status": status}
+        return {"model_version_status": [found]}
 
-    async def _answer(self, batcher, verb, data, encoding, take):
+    async def _answer(self, batcher, verb, body, headers, take):
         loop, model, limits = asyncio.get_running_loop(), batcher.model, self.limits
 
         def read():
-            body = bodies.decompress(data, encoding, limits.max_body, take)
-            found = inputs.parse(body, limits.max_values)
+            encoding = headers.get("content-encoding", "identity")
+            data = bodies.decompress(body, encoding, limits.max_body, take)
+            found = inputs.parse(data, limits.max_values)
             name = found.get("signature_name", DEFAULT_SIGNATURE)
             if not isinstance(name, str):
                 raise bad_request(f"'signature_name' must be a string. Received: {shown(name)}.")
@@ -245,8 +248,7 @@ class Service:
 
         name, arrays, encode, form = await loop.run_in_executor(self._converters, read)
         found = await batcher.run(name, arrays)
-        answer = await loop.run_in_executor(self._converters, encode, found, form)
-        return Response(answer, media_type="application/json")
+        return await loop.run_in_executor(self._converters, encode, found, form)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):

@@ -46,7 +46,7 @@ class Batcher:
         metrics: `zoo.server.metrics.Metrics`, or None.
 
     Attributes:
-        in_flight: number of requests that are being handled, which `held` counts.
+        in_flight: number of requests that are being handled, and may `run`; the user counts them.
     """
 
     def __init__(self, model, limits, metrics=None):
@@ -64,19 +64,10 @@ class Batcher:
         )
 
     async def stop(self):
-        """Waits until all requests that hold this are answered, and ends the threads."""
+        """Waits until no request is `in_flight`, and ends the threads."""
         while self.in_flight:
             await asyncio.sleep(_DRAIN_SECONDS)
         self._threads.shutdown(wait=False)
-
-    @contextlib.contextmanager
-    def held(self):
-        """Keeps the threads for a request that will `run`, until it is answered; see `stop`."""
-        self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
 
     @property
     def queue_length(self):

@@ -31,10 +31,6 @@ class BoundedConnection(H11Protocol):
             self.connections.discard(oldest)  # at once; aborting it does so later
             oldest.transport.abort()
 
-    def connection_lost(self, error):
-        self._set_timer(False)
-        super().connection_lost(error)
-
     def data_received(self, data):
         super().data_received(data)
         self._set_timer(self._is_idle)

@@ -8,7 +8,8 @@ import math
 
 import grpc
 import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
 from zoo.server.errors import RequestError, ServerError, bad_request
 from zoo.server.models import DEFAULT_SIGNATURE
@@ -24,7 +25,7 @@ _CODES = {
 }
 
 
-class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
+class PredictionService(prediction_service.PredictionServiceServicer):
     """Answers `Predict` by the models of a service.
 
     Args:
@@ -42,26 +43,24 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             await context.abort(code, error.message)
 
     async def _answer(self, request):
-        spec = request.model_spec
+        service, spec = self._service, request.model_spec
         version = spec.version.value if spec.HasField("version") else None
-        batcher = self._service.batcher(spec.name, version, spec.version_label)
+        batcher = service.batcher(spec.name, version, spec.version_label)
         model, name = batcher.model, spec.signature_name or DEFAULT_SIGNATURE
         signature = model.signature(name)
-        async with self._service.accepted(batcher) as take:
+        unknown = [key for key in request.output_filter if key not in signature.outputs]
+        if unknown:
+            raise bad_request(f"There is no output {unknown[0][:80]!r}.")
+        async with service.accepted(batcher) as take:
             take(request.ByteSize())
             inputs = await asyncio.to_thread(
-                _arrays, request.inputs, signature.inputs, self._service.limits.max_values
+                _arrays, request.inputs, signature.inputs, service.limits.max_values
             )
             outputs = await batcher.run(name, inputs)
-            answer = predict_pb2.PredictResponse()
-            answer.model_spec.name = model.name
-            answer.model_spec.version.value = model.version
-            answer.model_spec.signature_name = name
-            for key in request.output_filter or outputs:
-                if key not in outputs:
-                    raise bad_request(f"There is no output {key[:80]!r}.")
-                answer.outputs[key].CopyFrom(tf.make_tensor_proto(outputs[key]))
-        return answer
+            keys, version = request.output_filter or outputs, {"value": model.version}
+            spec = {"name": model.name, "version": version, "signature_name": name}
+            protos = {key: tf.make_tensor_proto(outputs[key]) for key in keys}
+            return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
 
 
 async def start(service, address):
@@ -83,9 +82,7 @@ async def start(service, address):
             ("grpc.so_reuseport", 0),
         ],
     )
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        PredictionService(service), server
-    )
+    prediction_service.add_PredictionServiceServicer_to_server(PredictionService(service), server)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:

@@ -28,16 +28,15 @@ def load_all(folders):
     """
     if not folders:
         raise ServerError("Name at least one folder with an exported model.")
-    found = [find(folder) for folder in folders]
-    by_name = {}
-    for name, _, folder in found:
-        if name in by_name:
+    found = {}
+    for name, version, folder in map(find, folders):
+        if name in found:
             raise ServerError(
-                f"Two models are named {name}: {by_name[name]} and {folder}. "
+                f"Two models are named {name}: {found[name][2]} and {folder}. "
                 f"Rename one of them with OTHER={folder}."
             )
-        by_name[name] = folder
-    return [load(*model) for model in found]
+        found[name] = name, version, folder
+    return [load(*model) for model in found.values()]
 
 
 def find(given):

@@ -1,4 +1,4 @@
-"""Figures of the server for Prometheus."""
+"""Metrics of the server, for Prometheus."""
 
 import prometheus_client
 
@@ -7,13 +7,13 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """The figures of a server, each with the name of a model as label.
+    """The metrics of a server; each has the name of the model as label.
 
     Attributes:
         requests: counter, with the HTTP status as second label.
         seconds: histogram of the durations of answered requests.
         rows: histogram of the rows of model calls.
-        queued: gauge.
+        queued: gauge of the requests in the queue.
     """
 
     def __init__(self):
@@ -33,5 +33,5 @@ class Metrics:
         )
 
     def text(self):
-        """Returns all figures in Prometheus's text format, bytes."""
+        """Returns all metrics in Prometheus's text format, bytes."""
         return prometheus_client.generate_latest(self._registry)

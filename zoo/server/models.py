@@ -116,15 +116,12 @@ class Model(NamedTuple):
 
     def summary(self):
         """Returns the data for the web page, as a dict that can be stored as JSON."""
-        return {
-            "name": self.name,
-            "version": str(self.version),
-            "kind": self.kind,
-            "signatures": {
-                name: {"inputs": sorted(signature.inputs), "outputs": sorted(signature.outputs)}
-                for name, signature in sorted(self.signatures.items())
-            },
+        signatures = {
+            name: {"inputs": sorted(signature.inputs), "outputs": sorted(signature.outputs)}
+            for name, signature in sorted(self.signatures.items())
         }
+        found = {"name": self.name, "version": str(self.version), "kind": self.kind}
+        return {**found, "signatures": signatures}
 
 
 def _numpy(tensor):

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 
 import uvicorn
@@ -79,12 +78,13 @@ def serve(
         server.run(sockets=[listener])
     if service.failure:
         raise service.failure
+    status = 1 if server.aborted else 0
     if service.is_calling:
         # The thread of a model call cannot be stopped, and `sys.exit` would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(1 if server.aborted else 0)
-    return 1 if server.aborted else 0
+        os._exit(status)
+    return status
 
 
 class Server(uvicorn.Server):
@@ -127,9 +127,7 @@ class Server(uvicorn.Server):
             self.address = None
         if service.failure:
             return True
-        if not service.is_stopping:
-            return False
-        if service.in_flight and time.monotonic() < self._end:
+        if not service.is_stopping or (service.in_flight and time.monotonic() < self._end):
             return False
         self.aborted = service.in_flight
         # for responses that are being sent to slow clients
@@ -143,15 +141,15 @@ def _exit_on_signals():
 
     As process 1 of a container, it would otherwise ignore them.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread can set signal handlers
-        return
 
     def exit_(sig, frame):
         raise SystemExit(0)
 
-    before = {number: signal.signal(number, exit_) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {}
     try:
+        with contextlib.suppress(ValueError):  # only the main thread can set signal handlers
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, exit_)
         yield
     finally:
         for number, handler in before.items():
