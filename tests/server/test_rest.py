@@ -95,8 +95,9 @@ def test_several_inputs_and_outputs(url):
     assert post(url, {"instances": rows}).json() == {"predictions": expected}
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     outputs = {name: [row[name] for row in expected] for name in expected[0]}
-    answer = post(url, {"signature_name": "serving_default", "inputs": columns})
-    assert answer.json() == {"outputs": outputs}
+    for name in ("serving_default", ""):
+        answer = post(url, {"signature_name": name, "inputs": columns})
+        assert answer.json() == {"outputs": outputs}
 
 
 def test_numbers_come_back_as_they_went(url):

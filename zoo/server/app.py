@@ -51,11 +51,11 @@ class Service:
         limits: `zoo.server.limits.Limits`.
         folders: the models as named on the command line, to serve other versions of them when they
             appear on disk.
-        poll_seconds: pause between looks for other versions; 0 to keep the first ones.
+        poll_seconds: seconds between checks for other versions; 0 for no checks.
         hosts, origins: see `zoo.server.origins.TrustedSites`; by default any host and no origin.
         grpc_address: "host:port" to answer gRPC requests at; none by default.
-        report: called with one line for each model when its warm-up is done, and for what the
-            user should know.
+        report: called with a line to print for each model when its warm-up is done, and for each
+            version that cannot be loaded.
 
     Attributes:
         app: the ASGI application.
@@ -237,9 +237,10 @@ class Service:
             encoding = headers.get("content-encoding", "identity")
             data = bodies.decompress(body, encoding, limits.max_body, take)
             found = inputs.parse(data, limits.max_values)
-            name = found.get("signature_name", DEFAULT_SIGNATURE)
+            name = found.get("signature_name", "")
             if not isinstance(name, str):
                 raise bad_request(f"'signature_name' must be a string. Received: {shown(name)}.")
+            name = name or DEFAULT_SIGNATURE
             if verb == "predict":
                 arrays = inputs.decode(found, model.signature(name).inputs)
                 return name, arrays, outputs.encode, inputs.is_row_form(found)

@@ -14,7 +14,7 @@ import numpy as np
 
 from zoo.server.errors import bad_request, unavailable
 
-_DRAIN_SECONDS = 0.05  # between two looks whether all requests are answered
+_DRAIN_SECONDS = 0.05  # between two checks whether all requests are answered
 
 
 @dataclasses.dataclass(eq=False)

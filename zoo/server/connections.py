@@ -1,11 +1,11 @@
-"""Connections that wait must not shut out others."""
+"""Limits of HTTP connections, so that those that send nothing do not shut out others."""
 
 import contextlib
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-BACKLOG = 64  # connections that are accepted at once, before one too many can be closed
-_FILES_OF_ALL_ELSE = 100  # open files of the process that are not connections
+BACKLOG = 64  # connections that the event loop may accept before it closes one of too many
+_OTHER_FILES = 100  # open files of the process that are not connections
 
 
 class BoundedConnection(H11Protocol):
@@ -64,11 +64,11 @@ def allowed_connections(wanted):
     try:
         import resource
     except ImportError:  # Windows
-        return min(wanted, 512 - BACKLOG - _FILES_OF_ALL_ELSE)
+        return min(wanted, 512 - BACKLOG - _OTHER_FILES)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
         return wanted
-    return max(1, min(wanted, files - BACKLOG - _FILES_OF_ALL_ELSE))
+    return max(1, min(wanted, files - BACKLOG - _OTHER_FILES))

@@ -43,13 +43,13 @@ def serve(
         host: address to listen on; "0.0.0.0" accepts requests from other machines.
         port: port to listen on; 0 selects a free port and prints it.
         access_log: whether to log every request.
-        allowed_hosts: names by which clients may call the server, without ports. By default only
-            names of this machine if `host` is a loopback address, and any name if it is not.
+        allowed_hosts: host names of the server in requests, without ports. By default "localhost",
+            "127.0.0.1" and "::1" if `host` is one of them, and any name if it is not.
         allowed_origins: web sites other than the server's own page whose pages may send requests,
             such as "https://example.com".
-        poll_seconds: seconds between looks for other versions of the models "…/NAME"; the highest
-            on disk is served, and requests that the old one has begun are finished. 0 to keep the
-            first ones.
+        poll_seconds: seconds between checks for other versions of the models "…/NAME"; the highest
+            on disk is served, and requests that the old one has begun are finished. 0 for no
+            checks.
         grpc_port: port for gRPC requests, TensorFlow Serving's `Predict`; none by default, 0
             selects a free port and prints it.
         **limits: see `zoo.server.limits.Limits`.

@@ -7,12 +7,12 @@ from zoo.server.loading import find, load
 
 
 async def watch(service, folders, seconds):
-    """Looks for other versions of the served models, loads them and has them served.
+    """Serves the highest version of each model; checks for other versions until it is cancelled.
 
     Args:
         service: `zoo.server.app.Service`.
         folders: the models as named on the command line; see `zoo.server.loading.find`.
-        seconds: pause between two looks.
+        seconds: pause between two checks.
     """
     reported = set()
     while True:
