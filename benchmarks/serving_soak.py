@@ -243,8 +243,9 @@ class Hostile:
         return await self._answer(choice.randbytes(choice.randint(20, 200_000)) + b"\r\n\r\n")
 
     async def _reads_slowly(self, client, choice, name, kind):
-        # Of the signatures that exports have, those with the largest outputs.
-        signature = choice.choice(["encode", "features", "attention"])
+        # the signatures of exports with the largest outputs
+        is_image = self._instances[name][0].startswith("{")
+        signature = "attention" if is_image else "encode"
         body = self._rows(name, 1024, signature_name=signature)
         return await self._read_slowly(self._head(name, body) + body)
 
