@@ -161,6 +161,7 @@ class Service:
         try:
             response = await self._routed(request, body)
         except RequestError as error:
+            error.__traceback__ = None  # its frames hold the body, and in a cycle the error
             await body.drain()
             response = _error(error.status, error.message, error.headers)
         except ClientDisconnect:
