@@ -123,8 +123,9 @@ class Hostile:
         results: {kind of request: counts of what it got: a status or what happened instead}.
     """
 
-    def __init__(self, url, answers):
+    def __init__(self, url, answers, seed):
         self._url = httpx.URL(url)
+        self._choice = random.Random(seed)
         self._instances = collections.defaultdict(list)
         for name, instance, _ in answers:
             self._instances[name].append(json.dumps(instance))
@@ -145,16 +146,20 @@ class Hostile:
             "noise": self._noise,
         }
         self.results = {kind: collections.Counter() for kind in self._kinds}
+        self._next = self._shuffled()
 
-    async def client(self, seed):
+    def _shuffled(self):
+        """Yields all kinds in a random order, then in another, and so on."""
+        while True:
+            yield from self._choice.sample(list(self._kinds), len(self._kinds))
+
+    async def client(self):
         """Sends requests until it is cancelled."""
-        choice = random.Random(seed)
         async with httpx.AsyncClient(timeout=120) as client:
             while True:
-                kind = choice.choice(sorted(self._kinds))
-                name = choice.choice(sorted(self._instances))
+                kind, name = next(self._next), self._choice.choice(sorted(self._instances))
                 try:
-                    got = await self._kinds[kind](client, choice, name, kind)
+                    got = await self._kinds[kind](client, name, kind)
                 except asyncio.CancelledError:
                     self.results[kind]["not finished"] += 1
                     raise
@@ -162,7 +167,7 @@ class Hostile:
                     got = type(error).__name__
                 self.results[kind][str(got)] += 1
 
-    async def _post(self, client, choice, name, kind):
+    async def _post(self, client, name, kind):
         body, headers = self._bodies[kind]
         return await self._posted(client, name, body, headers)
 
@@ -177,25 +182,25 @@ class Hostile:
         longest = max(fits, key=len)
         return f"{start}{', '.join([longest] * count)}]}}".encode()
 
-    async def _too_many_rows(self, client, choice, name, kind):
+    async def _too_many_rows(self, client, name, kind):
         return await self._posted(client, name, self._rows(name, 1025))
 
-    async def _many_rows(self, client, choice, name, kind):
+    async def _many_rows(self, client, name, kind):
         return await self._posted(client, name, self._rows(name, 1024))
 
-    async def _leaves(self, client, choice, name, kind):
+    async def _leaves(self, client, name, kind):
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(choice.uniform(0.05, 2.0)):
+            async with asyncio.timeout(self._choice.uniform(0.05, 2.0)):
                 return await self._posted(client, name, self._rows(name, 1024))
         return "left"
 
-    async def _odd_name(self, client, choice, name, kind):
+    async def _odd_name(self, client, name, kind):
         return await self._posted(client, "%ED%A0%80", self._rows(name, 1))
 
-    async def _foreign_host(self, client, choice, name, kind):
+    async def _foreign_host(self, client, name, kind):
         return await self._posted(client, name, self._rows(name, 1), {"host": "evil.example"})
 
-    async def _foreign_origin(self, client, choice, name, kind):
+    async def _foreign_origin(self, client, name, kind):
         headers = {"origin": "https://evil.example"}
         return await self._posted(client, name, self._rows(name, 1), headers)
 
@@ -225,31 +230,32 @@ class Hostile:
             line = await reader.readline()
             return line.split()[1].decode() if line else "closed"
 
-    async def _half_sent_headers(self, client, choice, name, kind):
-        head = self._head(name)[: choice.randint(0, 40)]
+    async def _half_sent_headers(self, client, name, kind):
+        head = self._head(name)[: self._choice.randint(0, 40)]
         got = await asyncio.gather(*(self._answer(head) for _ in range(50)), return_exceptions=True)
         return ", ".join(sorted({str(one) for one in got}))
 
-    async def _half_sent_body(self, client, choice, name, kind):
+    async def _half_sent_body(self, client, name, kind):
         body = self._rows(name, 100)
         return await self._answer(self._head(name, body) + body[: len(body) // 2])
 
-    async def _slow_body(self, client, choice, name, kind):
+    async def _slow_body(self, client, name, kind):
         body = self._rows(name, 1)[:100]  # cut off, so that it gets 400
         parts = [body[index : index + 1] for index in range(len(body))]
         return await self._answer(self._head(name, body), *parts, pause=0.2)
 
-    async def _noise(self, client, choice, name, kind):
-        return await self._answer(choice.randbytes(choice.randint(20, 200_000)) + b"\r\n\r\n")
+    async def _noise(self, client, name, kind):
+        noise = self._choice.randbytes(self._choice.randint(20, 200_000))
+        return await self._answer(noise + b"\r\n\r\n")
 
-    async def _reads_slowly(self, client, choice, name, kind):
+    async def _reads_slowly(self, client, name, kind):
         # the signatures of exports with the largest outputs
         is_image = self._instances[name][0].startswith("{")
         signature = "attention" if is_image else "encode"
         body = self._rows(name, 1024, signature_name=signature)
         return await self._read_slowly(self._head(name, body) + body)
 
-    async def _reads_pages_slowly(self, client, choice, name, kind):
+    async def _reads_pages_slowly(self, client, name, kind):
         return await self._read_slowly(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
 
     async def _read_slowly(self, request):
@@ -347,9 +353,7 @@ async def clients(args, good, hostile, times):
     for index in range(args.clients - number):
         work.append(asyncio.create_task(good.client(index, end)))
     await asyncio.sleep(begin - time.monotonic())
-    attacks = [
-        asyncio.create_task(hostile.client(f"{args.seed} {index}")) for index in range(number)
-    ]
+    attacks = [asyncio.create_task(hostile.client()) for _ in range(number)]
     done, _ = await asyncio.wait(
         attacks, timeout=stop - time.monotonic(), return_when=asyncio.FIRST_EXCEPTION
     )
@@ -467,7 +471,7 @@ def main():
     with spawn.Pool(1) as other:
         answers = other.apply(known_answers, (args.folders,))
     server, url = start_server(args.folders)
-    good, hostile = Good(url, answers), Hostile(url, answers)
+    good, hostile = Good(url, answers), Hostile(url, answers, args.seed)
     settle = min(SETTLE, args.quiet_seconds)
     durations = [args.quiet_seconds] * 2 + [60 * args.minutes, settle + args.quiet_seconds]
     start = time.monotonic()
