@@ -165,9 +165,9 @@ class Load:
         return memory, results
 
 
-def start_server(args):
-    options = ["--max-batch", str(args.max_batch), "--batch-wait-ms", str(args.batch_wait_ms)]
-    command = [sys.executable, "-m", "zoo", "serve", *args.folders, "--port", "0", *options]
+def start_server(folders, *options):
+    """Starts a server in another process; returns the process and the URL, when it is ready."""
+    command = [sys.executable, "-m", "zoo", "serve", *folders, "--port", "0", *options]
     root = pathlib.Path(__file__).parents[1]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
     for line in server.stdout:
@@ -200,7 +200,8 @@ def main():
     # The expected outputs are computed in another process, to keep TensorFlow out of this one.
     with multiprocessing.get_context("spawn").Pool(1) as other:
         answers = other.apply(known_answers, (args.folders,))
-    server, url = start_server(args)
+    options = ["--max-batch", str(args.max_batch), "--batch-wait-ms", str(args.batch_wait_ms)]
+    server, url = start_server(args.folders, *options)
     process = psutil.Process(server.pid)
     first = Load(url, answers)
     # A first run without timing, in which the searches are compiled.

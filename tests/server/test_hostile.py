@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import json
 import signal
 import socket
 import threading
 import time
+import tracemalloc
 
 import httpx
 import numpy as np
@@ -148,6 +150,45 @@ def test_memory_that_is_taken_too_late_is_not_lost():
     with pytest.raises(RequestError):
         take(10)
     assert memory.used == 0
+
+
+@pytest.mark.parametrize(
+    "start, end, headers",
+    [
+        (b'{"instances": [1.0]', b"}", {}),
+        (b'{"instances": [1.0]', b"", {}),
+        (b'{"instances": ["', b'"]}', {}),
+        (b'{"instances": [{"b64": "', b'"}]}', {}),
+        (b'{"signature_name": "no"', b"}", {}),
+        (b'{"instances": [-1.0]', b"}", {}),
+        (b"", b"", {"content-encoding": "gzip"}),
+    ],
+)
+def test_requests_leave_nothing_to_the_garbage_collector(start, end, headers):
+    """It runs rarely, and does not count bytes."""
+
+    def root(x):
+        with tf.control_dependencies([tf.debugging.assert_non_negative(x)]):
+            return {"y": tf.sqrt(x)}
+
+    body = start + b" " * 2_000_000 + end
+    with toys.running([toy(root)]) as (url, *_), memory_traced():
+        post(url, None, content=body, headers=headers)
+        tracemalloc.start()
+        for _ in range(3):
+            post(url, None, content=body, headers=headers)
+        toys.wait_until(lambda: tracemalloc.get_traced_memory()[0] < len(body), seconds=5.0)
+
+
+@contextlib.contextmanager
+def memory_traced():
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        tracemalloc.stop()
 
 
 # --- connections ---------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """What JSON becomes and comes of: the rules of TensorFlow Serving's REST API."""
 
+import concurrent.futures
 import json
+import time
 
 import numpy as np
 import pytest
@@ -159,6 +161,34 @@ def test_strings_that_are_not_text():
 def test_numbers_that_json_does_not_have():
     answer = encode({"y": np.array([np.nan, np.inf, -np.inf], np.float32)}, True)
     assert answer == b'{"predictions": [NaN, Infinity, -Infinity]}', "as TensorFlow Serving does"
+
+
+def test_large_outputs_are_written_as_small_ones():
+    y = np.random.default_rng(0).normal(size=(30, 5, 300)).astype(np.float32)
+    rows = [[[float(str(x)) for x in row] for row in image] for image in y]
+    both = {"y": y, "n": np.arange(30)}
+    assert encode({"y": y}, True) == json.dumps({"predictions": rows}).encode()
+    assert json.loads(encode(both, True)) == {
+        "predictions": [{"y": image, "n": n} for n, image in enumerate(rows)]
+    }
+    assert json.loads(encode(both, False))["outputs"]["y"] == rows
+
+
+def test_large_outputs_do_not_hold_up_other_threads():
+    """The longest pause is a small part of the time; it would be half of it in one piece."""
+    y = np.random.default_rng(0).normal(size=(400, 500)).astype(np.float32)
+
+    def longest_pause():
+        times = [time.monotonic()]
+        with concurrent.futures.ThreadPoolExecutor(1) as other:
+            writing = other.submit(encode, {"y": y}, True)
+            while not writing.done():
+                time.sleep(0.001)
+                times.append(time.monotonic())
+        return np.diff(times).max() / (times[-1] - times[0])
+
+    # three attempts, as other processes make pauses, too
+    assert min(longest_pause() for _ in range(3)) < 0.25
 
 
 def test_outputs_that_json_has_no_form_for():

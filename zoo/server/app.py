@@ -153,6 +153,7 @@ class Service:
         try:
             response = await self._response(request, match)
         except RequestError as error:
+            error.__traceback__ = None  # its frames hold the body, and in a cycle the error
             await bodies.drain(request, self.limits.max_body)
             response = _error(error.status, error.message, error.headers)
         except ClientDisconnect:

@@ -12,6 +12,8 @@ import numpy as np
 
 from zoo.server.errors import RequestError, bad_request
 
+_PART = 10_000  # numbers that are converted at once
+
 
 def encode(outputs, row_form):
     """Encodes {name: NumPy array} to the bytes of the response.
@@ -37,7 +39,16 @@ def encode(outputs, row_form):
         if len(values) > 1:
             rows = [dict(zip(values, row)) for row in zip(*values.values())]
         answer = {"predictions": rows}
-    return json.dumps(answer, ensure_ascii=False).encode()
+    return _dumps(answer).encode()
+
+
+def _dumps(value):
+    """`json.dumps`, row by row, as a call of it holds up all other threads."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_dumps(key)}: {_dumps(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        return f"[{', '.join(map(_dumps, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _plain(name, array):
@@ -52,6 +63,9 @@ def _plain(name, array):
     if array.dtype.kind in "biu" or array.dtype == np.float64:
         return array.tolist()
     if array.dtype.kind in "fV":
-        # Conversion through text gives 0.2 instead of 0.20000000298023224.
-        return array.astype(np.float32).astype("U").astype(np.float64).tolist()
+        # Conversion through text gives 0.2 instead of 0.20000000298023224. It is slow, and holds up
+        # all other threads meanwhile.
+        parts = np.array_split(array.astype(np.float32).reshape(-1), array.size // _PART + 1)
+        exact = np.concatenate([part.astype("U").astype(np.float64) for part in parts])
+        return exact.reshape(array.shape).tolist()
     raise RequestError(501, f"Output {name!r} is {array.dtype}, which JSON cannot represent.")
