@@ -8,12 +8,14 @@ All formats get the same test data, in batches and one at a time. A LiteRT trans
 at a time, with the search of the ONNX export.
 """
 
-import importlib.util
+import csv
+import dataclasses
+import importlib
 import json
 import pathlib
+import runpy
 import sys
 import tempfile
-import types
 
 import turns
 
@@ -52,20 +54,17 @@ def prepare(folder, all_settings):
 
 def test_data(run_folder, count):
     """(inputs, expected outputs) of the test split of the run's recipe, as lists."""
-    config = json.loads((pathlib.Path(run_folder) / "config.json").read_text(encoding="utf-8"))
-    config, recipe = types.SimpleNamespace(**config["config"]), "translate"
-    if is_classifier(run_folder):
-        recipe = "vit_cifar10"
-    spec = importlib.util.spec_from_file_location(recipe, ROOT / "recipes" / f"{recipe}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[recipe] = module
-    spec.loader.exec_module(module)
-    if is_classifier(run_folder):
-        data = module.load_data(config)
-        pixels, labels = data.test.sample(count)
-        return list(pixels), [data.class_names[label] for label in labels]
-    pairs = [pair for _, pair in zip(range(count), module.load_data(config)[0].test)]
-    return [list(side) for side in zip(*pairs)]
+    run_folder = pathlib.Path(run_folder)
+    if not is_classifier(run_folder):
+        with open(run_folder / "translations.tsv", encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1 : count + 1]
+        return [row[0] for row in rows], [row[1] for row in rows]
+    settings = json.loads((run_folder / "config.json").read_text(encoding="utf-8"))["config"]
+    config = runpy.run_path(str(ROOT / "recipes" / "vit_cifar10.py"))["Config"]
+    names = {field.name for field in dataclasses.fields(config)} & set(settings)
+    data = config(**{name: settings[name] for name in names}).load_data()
+    pixels, labels = data.test.sample(count)
+    return list(pixels), [data.class_names[label] for label in labels]
 
 
 def is_classifier(run_folder):
@@ -125,8 +124,7 @@ def function_of(name, run_folder, exports):
         classifier.probabilities = lambda pixels: run(pixels=pixels)["probabilities"]
         return lambda images: [best for [(best, _)] in classifier(images)]
     translator = program.Translator(helper)
-    translator._encoder = Session(model, "encode", translator._encoder)
-    translator._decoder = Session(model, "decode", translator._decoder)
+    translator._encode, translator._decode = map(signature, (model, model), ("encode", "decode"))
     return lambda texts: [translation for text in texts for translation in translator([text])]
 
 
@@ -146,16 +144,10 @@ def saved_model_function(folder, is_image):
     return answer
 
 
-class Session:
-    """Wraps a LiteRT signature in the interface of an ONNX Runtime session."""
-
-    def __init__(self, model, name, session):
-        self._run = model.get_signature_runner(name)
-        self.get_outputs = session.get_outputs
-
-    def run(self, names, feeds):
-        results = self._run(**feeds)
-        return [results[name] for name in names]
+def signature(model, name):
+    """A LiteRT signature as a function from a dict of arrays to a dict of arrays."""
+    run = model.get_signature_runner(name)
+    return lambda inputs: run(**inputs)
 
 
 def megabytes(folder):

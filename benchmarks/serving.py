@@ -50,7 +50,7 @@ BAD = (  # (path after the model's name, body, status)
     (":predict", b" " * (33 * 2**20), 413),
     ("/versions/999:predict", b"{}", 404),
     ("x:predict", b"{}", 404),
-    (":classify", b"{}", 501),
+    (":classify", b"{}", 400),
 )
 
 

@@ -2,7 +2,7 @@
 
 The recipe follows Lee et al. 2021, "Vision Transformer for Small-Size Datasets", section 4.1, with
 RandAugment instead of AutoAugment, a moving average of the weights, and for CIFAR-10 mimetic
-initialization and Muon, which docs/vit_cifar10.md compares.
+initialization, Muon and the mean of the tokens, which docs/vit_cifar10.md compares.
 
     python recipes/vit_cifar10.py --dataset digits               # built in, no network, two minutes
     python recipes/vit_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
@@ -35,7 +35,7 @@ class Config(ImageSettings):
     ff_dim: int = 384
     dropout: float = 0.0
     stochastic_depth: float = 0.1
-    pool: Literal["cls", "mean"] = "cls"
+    pool: Literal["cls", "mean"] = "mean"
     num_registers: int = 0
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
     attention: Literal["softmax", "linear", "blockwise"] = "softmax"
@@ -78,6 +78,7 @@ DIGITS = Config(
     num_heads=6,
     num_layers=4,
     ff_dim=192,
+    pool="cls",
     initialization="glorot",
     epochs=100,
     batch_size=64,

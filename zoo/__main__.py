@@ -314,7 +314,7 @@ def _parser():
     command.add_argument(
         "--poll-seconds",
         type=float,
-        help="seconds between looks for other versions on disk; 0 to keep the first ones (2)",
+        help="seconds between checks for other versions on disk; 0 for no checks (2)",
     )
     command.add_argument("--access-log", action="store_true", help="log every request")
     command.add_argument(
@@ -322,8 +322,8 @@ def _parser():
         dest="allowed_hosts",
         metavar="NAME",
         action="append",
-        help="name by which clients may call the server; by default those of this machine, or any "
-        "with another --host",
+        help="host name of the server in requests; by default localhost, or any name with "
+        "another --host",
     )
     command.add_argument(
         "--allowed-origin",

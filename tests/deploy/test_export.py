@@ -16,6 +16,7 @@ from zoo.classifier import ImageClassifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
+from zoo.deploy.readme import readme
 from zoo.translator import Translator
 
 pytestmark = pytest.mark.ci
@@ -177,6 +178,20 @@ def test_the_readme_of_a_translator_is_true(translator, phrasebook_export):
     assert repr(expected.encode()) in run
 
 
+@pytest.mark.parametrize("format, needs", [("onnx", "onnxruntime"), ("litert", "ai-edge-litert")])
+def test_the_readme_of_every_format(digits_export, phrasebook_export, format, needs):
+    for folder, detail in (
+        (digits_export, "cropped at the centre to 8 x 8"),
+        (phrasebook_export, "beam size 3"),
+    ):
+        description = json.loads((folder / "export.json").read_text())
+        for int8 in (False, True):
+            text = readme({**description, "format": format, "int8": int8}, folder)
+            assert f"It needs only {needs} and numpy" in text and detail in text
+            assert ("quantized to 8 bits" in text) == int8
+            assert "| `serving_default`" in text and "$" not in text
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -219,7 +234,7 @@ def test_a_taken_folder_is_left_alone(classifier, tmp_path):
 def test_an_export_that_answers_otherwise_is_not_left(tmp_path, monkeypatch):
     right = ClassifierSignatures._compute_logits
     monkeypatch.setattr(ClassifierSignatures, "_compute_logits", lambda *args: right(*args) * 1.1)
-    with pytest.raises(ExportError, match="outputs of the SavedModel differ"):
+    with pytest.raises(ExportError, match="outputs of the export differ"):
         zoo.export(small_classifier(), tmp_path / "vit" / "1")
     assert not [*(tmp_path / "vit").iterdir()]
 

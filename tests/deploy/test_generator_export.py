@@ -276,7 +276,7 @@ def test_an_export_that_answers_otherwise_is_not_kept(tmp_path, monkeypatch):
         return n_best
 
     for change, message in (
-        (lambda best: {"score": best.score - 1.0}, "outputs of the SavedModel differ"),
+        (lambda best: {"score": best.score - 1.0}, "outputs of the export differ"),
         (lambda best: {"text": best.text + "a"}, "The answer of the SavedModel to"),
     ):
         monkeypatch.setattr(TextGenerator, "n_best", changed(change))

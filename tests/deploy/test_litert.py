@@ -40,7 +40,7 @@ def random_images(classifier, count):
 )
 def test_a_classifier(tmp_path, options):
     classifier = small_classifier(**options)
-    report = litert_format.write_classifier(classifier, tmp_path)
+    report = litert_format.write(classifier, tmp_path)
     assert report["checked"]["largest_difference"] <= report["checked"]["tolerance"]
     interpreter = Interpreter(model_path=str(tmp_path / "model.tflite"))
     run = interpreter.get_signature_runner("serving_default")
@@ -58,7 +58,7 @@ def test_a_classifier(tmp_path, options):
 
 def test_mixed_precision_is_exported_in_float32(tmp_path):
     classifier = small_classifier("mixed_bfloat16", num_layers=1)
-    litert_format.write_classifier(classifier, tmp_path)
+    litert_format.write(classifier, tmp_path)
     run = Interpreter(model_path=str(tmp_path / "model.tflite")).get_signature_runner()
     images = random_images(classifier, 5)
     exact = small_classifier(num_layers=1)
@@ -84,7 +84,7 @@ def test_mixed_precision_is_exported_in_float32(tmp_path):
 def test_steps_equal_the_whole(tmp_path, options):
     """Target tokens one by one, others in each hypothesis, in a buffer larger than needed."""
     translator, beams, size = small_translator(**{"num_layers": 1, **options}), 2, 9
-    report = litert_format.write_translator(translator, tmp_path, beam_size=beams)
+    report = litert_format.write(translator, tmp_path, beam_size=beams)
     assert report["signatures"]["decode"]["inputs"]["paths"]["shape"] == [1, beams, "T"]
     interpreter = Interpreter(model_path=str(tmp_path / "model.tflite"))
     encode, decode = (interpreter.get_signature_runner(name) for name in ("encode", "decode"))
@@ -110,12 +110,12 @@ def test_steps_equal_the_whole(tmp_path, options):
 def test_int8(tmp_path):
     """Smaller by far, a little different, and in 8 bits indeed."""
     classifier = small_classifier(embed_dim=64, ff_dim=256, num_layers=1)
-    checked = litert_format.write_classifier(classifier, tmp_path, int8=True)["checked"]
+    checked = litert_format.write(classifier, tmp_path, int8=True)["checked"]
     assert 1e-5 < checked["mean_shifted_probability"] < 0.05
     size = (tmp_path / "model.tflite").stat().st_size
     assert size < 0.45 * 4 * classifier.model.count_params()
     translator = small_translator(embed_dim=64, ff_dim=256, num_layers=1)
-    checked = litert_format.write_translator(translator, tmp_path, int8=True)["checked"]
+    checked = litert_format.write(translator, tmp_path, int8=True)["checked"]
     assert 1e-5 < checked["mean_shifted_probability"] < 0.1
     size = (tmp_path / "model.tflite").stat().st_size
     assert size < 0.45 * 4 * translator.model.count_params()
@@ -132,4 +132,4 @@ def test_what_cannot_be_expressed_is_said(tmp_path):
 
     classifier.preprocessing = Digamma(**vars(preprocessing))
     with pytest.raises(ExportError, match="LiteRT cannot convert this model"):
-        litert_format.write_classifier(classifier, tmp_path)
+        litert_format.write(classifier, tmp_path)

@@ -60,7 +60,7 @@ def random_images(classifier, count):
 )
 def test_a_classifier(tmp_path, options):
     classifier = small_classifier(**options)
-    report = onnx_format.write_classifier(classifier, tmp_path)
+    report = onnx_format.write(classifier, tmp_path)
     assert report["checked"]["largest_difference"] <= report["checked"]["tolerance"]
     model = session(tmp_path / "model.onnx")
     assert [(i.name, i.type, i.shape) for i in model.get_inputs()] == [
@@ -82,7 +82,7 @@ def test_a_classifier(tmp_path, options):
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_is_exported_in_float32(tmp_path, precision):
     classifier = small_classifier(precision, num_layers=1)
-    onnx_format.write_classifier(classifier, tmp_path)
+    onnx_format.write(classifier, tmp_path)
     images = random_images(classifier, 5)
     [found] = session(tmp_path / "model.onnx").run(None, {"pixels": images})
     assert found.dtype == np.float32
@@ -115,7 +115,7 @@ def test_steps_equal_the_whole(tmp_path, options):
     """Target tokens one by one, in a buffer larger than needed, and the model's call on all."""
     options = {"num_layers": 1, **options}
     translator = small_translator(**options)
-    report = onnx_format.write_translator(translator, tmp_path)
+    report = onnx_format.write(translator, tmp_path)
     encoder, decoder = (session(tmp_path / name) for name in ("encoder.onnx", "decoder.onnx"))
     for name, found in (("encoder.onnx", encoder), ("decoder.onnx", decoder)):
         assert_is_described(found, report["signatures"][name])
@@ -158,14 +158,14 @@ def test_int8(tmp_path):
     classifier = small_classifier(embed_dim=64, ff_dim=256, num_layers=1)
     sizes = {}
     for int8 in (False, True):
-        report = onnx_format.write_classifier(classifier, tmp_path, int8=int8)
+        report = onnx_format.write(classifier, tmp_path, int8=int8)
         sizes[int8] = (tmp_path / "model.onnx").stat().st_size
     assert sizes[True] < 0.45 * sizes[False]
     assert 1e-5 < report["checked"]["mean_shifted_probability"] < 0.05
     model = session(tmp_path / "model.onnx")
     assert "labels" in model.get_modelmeta().custom_metadata_map
     translator = small_translator(embed_dim=64, ff_dim=256, num_layers=1)
-    checked = onnx_format.write_translator(translator, tmp_path, int8=True)["checked"]
+    checked = onnx_format.write(translator, tmp_path, int8=True)["checked"]
     assert 1e-5 < checked["mean_shifted_probability"] < 0.1
     size = sum((tmp_path / f"{name}.onnx").stat().st_size for name in ("encoder", "decoder"))
     assert size < 0.45 * 4 * translator.model.count_params()
@@ -178,7 +178,8 @@ def test_wrong_answers_are_noticed():
         return classifier.probabilities(list(pixels))
 
     def check(answer, int8=False):
-        return checks.check_classifier(classifier, answer, "it", int8)
+        runners = {"run": lambda inputs: {"probabilities": answer(inputs["pixels"])}}
+        return checks.check(classifier, runners, [], "it", int8)
 
     assert check(answer)["largest_difference"] < 1e-6
     check(lambda pixels: answer(pixels) + 2e-4, int8=True)
@@ -197,10 +198,10 @@ def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(onnx_format, "_LARGEST", 1000)
         with pytest.raises(ExportError, match="too large for ONNX"):
-            onnx_format.write_classifier(small_classifier(), tmp_path)
+            onnx_format.write(small_classifier(), tmp_path)
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ExportError, match="needs the package tf2onnx"):
-        onnx_format.write_classifier(small_classifier(), tmp_path)
+        onnx_format.write(small_classifier(), tmp_path)
 
 
 # --- the programs that are copied into the folder ------------------------------------------------
@@ -210,7 +211,7 @@ def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
 def translation(tmp_path_factory):
     """(translator, folder of its export, Translator of translate.py)."""
     folder, translator = tmp_path_factory.mktemp("translator"), small_translator()
-    onnx_format.write_translator(translator, folder)
+    onnx_format.write(translator, folder)
     return translator, folder, program(folder, "translate").Translator(folder)
 
 
@@ -218,7 +219,7 @@ def translation(tmp_path_factory):
 def classification(tmp_path_factory):
     """(classifier, folder of its export, Classifier of classify.py)."""
     folder, classifier = tmp_path_factory.mktemp("classifier"), small_classifier()
-    onnx_format.write_classifier(classifier, folder)
+    onnx_format.write(classifier, folder)
     return classifier, folder, program(folder, "classify").Classifier(folder)
 
 
@@ -433,17 +434,14 @@ def test_translate_runs_alone(translation, tmp_path):
     assert done.returncode == 2 and done.stderr.startswith("error: Text 0 is too long")
 
 
-def test_translate_takes_the_defaults_of_export_json(translation, tmp_path):
-    _, folder, driver = translation
-    for file in folder.iterdir():
-        if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    search = {"beam_size": 1, "length_penalty": 2.0, "n_best": 1, "max_length": 40}
-    (tmp_path / "export.json").write_text(json.dumps({"search": search}))
+def test_translate_takes_the_defaults_of_the_export(translation, tmp_path):
+    translator, _, driver = translation
     options = {"beam_size": 1, "length_penalty": 2.0}
+    onnx_format.write(translator, tmp_path, n_best=1, **options)
     expected = driver.n_best(["the cat"], **options)
-    assert program(folder, "translate").Translator(tmp_path).n_best(["the cat"]) == expected
-    assert driver.n_best(["the cat"]) != expected
+    exported = program(tmp_path, "translate").Translator(tmp_path)
+    assert exported.n_best(["the cat"]) == expected != driver.n_best(["the cat"])
+    assert exported.search["n_best"] == 1
 
 
 def test_classify_runs_alone(classification, tmp_path):

@@ -10,7 +10,7 @@ pytest.importorskip("sentencepiece")
 from tests.checkpoints.translation_folders import pieces, spm  # noqa: E402
 from zoo.data.phrasebook import phrasebook_pairs  # noqa: E402
 from zoo.deploy.errors import ExportError  # noqa: E402
-from zoo.deploy.sentencepiece_graph import SentencePieceGraph  # noqa: E402
+from zoo.deploy.text_graph import TextGraph  # noqa: E402
 from zoo.text.loading import load_tokenizer  # noqa: E402
 from zoo.text.sentencepiece import SentencePieceTokenizer  # noqa: E402
 from zoo.text.tokenizer import TokenizerError  # noqa: E402
@@ -63,7 +63,7 @@ def drawn(count):
 
 def test_texts_have_the_same_ids(tokenizer):
     texts = [*TEXTS, *drawn(100), *(source for source, _ in phrasebook_pairs(300))]
-    graph = SentencePieceGraph(tokenizer)
+    graph = TextGraph(tokenizer)
     assert graph.encode(tf.constant(texts)).to_list() == tokenizer.encode(texts)
     ids = [
         [draw.randrange(tokenizer.vocab_size) for _ in range(9)] for draw in [random.Random(1)] * 50
@@ -77,14 +77,14 @@ def test_texts_have_the_same_ids(tokenizer):
 def test_without_rules():
     tokenizer = tokenizer_of("unigram", "identity")
     texts = [*TEXTS, *drawn(50)]
-    graph = SentencePieceGraph(tokenizer)
+    graph = TextGraph(tokenizer)
     found = graph.encode(tf.constant(texts)).to_list()
     assert found == tokenizer.encode(texts)
 
 
 def test_invalid_utf8_is_replaced():
     tokenizer = tokenizer_of("unigram", "identity")
-    graph = SentencePieceGraph(tokenizer)
+    graph = TextGraph(tokenizer)
     found = graph.encode(tf.constant([b"a\xffb"])).to_list()
     assert found == tokenizer.encode(["a\ufffdb"])
 
@@ -95,7 +95,7 @@ def test_options_that_the_graph_does_not_cover():
     proto.normalizer_spec.remove_extra_whitespaces = False
     changed = SentencePieceTokenizer(proto.SerializeToString(), {}, 0, (), 5)
     with pytest.raises(ExportError, match="no remove_extra_whitespaces"):
-        SentencePieceGraph(changed)
+        TextGraph(changed)
 
 
 def test_saved_and_loaded(tokenizer, tmp_path):

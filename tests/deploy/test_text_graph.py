@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.data.phrasebook import phrasebook_pairs
-from zoo.deploy.merge_graph import ByteMerges, bytes_of
+from zoo.deploy.merge_graph import ByteMerges
 from zoo.deploy.text_graph import TextGraph
 from zoo.text.tokenizer import (
     BYTE_ALPHABET,
@@ -193,7 +193,7 @@ def merge_tables(draw):
 @given(merge_tables(), st.lists(st.text("abc", min_size=1, max_size=30), max_size=60))
 def test_any_merges(tokenizer, words):
     words = [f" {word}" for word in (*words, "abc" * 20, "a" * 31)]
-    ids = ByteMerges(tokenizer)(*bytes_of(tf.constant(words)), len(words))
+    ids = ByteMerges(tokenizer)(tf.constant(words))
     assert ids.to_list() == tokenizer.encode([word[1:] for word in words])
 
 

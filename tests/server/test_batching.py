@@ -45,7 +45,6 @@ def together(model, requests, signature="serving_default", **limits):
 
     async def run():
         batcher = Batcher(model, Limits(**limits))
-        batcher.start()
         tasks = [
             asyncio.create_task(batcher.run(signature, {name: np.array(request, kind)}))
             for request in requests
@@ -108,6 +107,9 @@ def test_what_has_no_rows_is_not_run_together():
     model = toys.python_model("toy", total, {"x": FLOATS}, {"y": FLOATS})
     assert values(together(model, [[1, 2], [3], [4]], batch_wait_ms=50)) == [[3], [3], [4]]
     assert calls == [4, 2, 1, 1]
+    calls.clear()
+    assert values(together(model, [[1] * 10], max_batch=4)) == [[10]]
+    assert calls == [4, 10], "a long request is not split either"
 
 
 def test_inner_axes_must_agree():

@@ -57,7 +57,6 @@ def test_a_long_request_takes_turns_with_others():
 
     async def run():
         batcher = Batcher(toy(call), Limits(max_batch=4, batch_wait_ms=0))
-        batcher.start()
         long = asyncio.create_task(batcher.run("serving_default", {"x": np.arange(18.0)}))
         while not calls:
             await asyncio.sleep(0.01)
@@ -209,6 +208,25 @@ def test_a_request_that_is_worked_on_is_not_closed_for_others():
     assert found[0].status_code == 200
 
 
+def test_clients_that_do_not_read_are_counted():
+    """The server has answered them and has closed its side, but still holds the rest."""
+    outputs = {"y": tf.TensorSpec([None], tf.string)}
+    model = toys.python_model(
+        "toy", lambda x: {"y": tf.fill(tf.shape(x), "y" * 10**7)}, FLOATS, outputs
+    )
+    body = b'{"instances": [1.0]}'
+    with (
+        toys.running([model], max_connections=4) as (url, _, server),
+        contextlib.ExitStack() as stack,
+    ):
+        for _ in range(8):
+            client = stack.enter_context(connected(url))
+            client.sendall(HEAD + b"Connection: close\r\nContent-Length: 20\r\n\r\n" + body)
+            assert client.recv(4) == b"HTTP"
+            assert len(server.server_state.connections) <= 4
+        assert len(post(url, {"instances": [1.0]}).json()["predictions"][0]) == 10**7
+
+
 def test_headers_must_come_in_time():
     with toys.running([toy()], header_timeout=0.3) as (url, *_):
         with connected(url) as client:
@@ -273,7 +291,7 @@ def test_other_addresses_have_names_that_are_not_known():
 
 
 @pytest.mark.parametrize(
-    "name", ["\ud800", 0, [], None, {}, False, "", "x" * 100_000, ["\udfff" * 9000], "a\nb\0\x1b"]
+    "name", ["\ud800", 0, [], None, {}, False, " ", "x" * 100_000, ["\udfff" * 9000], "a\nb\0\x1b"]
 )
 def test_a_signature_of_any_name(url, name):
     answer = post(url, None, content=json.dumps({"signature_name": name, "instances": [1.0]}))

@@ -95,8 +95,9 @@ def test_several_inputs_and_outputs(url):
     assert post(url, {"instances": rows}).json() == {"predictions": expected}
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     outputs = {name: [row[name] for row in expected] for name in expected[0]}
-    answer = post(url, {"signature_name": "serving_default", "inputs": columns})
-    assert answer.json() == {"outputs": outputs}
+    for name in ("serving_default", ""):
+        answer = post(url, {"signature_name": name, "inputs": columns})
+        assert answer.json() == {"outputs": outputs}
 
 
 def test_numbers_come_back_as_they_went(url):
@@ -192,10 +193,14 @@ def test_translator_and_classifier(url):
     [
         ({"instances": ["a"], "signature_name": "nope"}, 400, '"nope" not found in signature def'),
         ({"instances": ["a"], "signature_name": 3}, 400, "must be a string"),
-        ({"instances": [{"oops": 1.0}], "signature_name": "log"}, 400, "must have the keys"),
+        ({"instances": [{"oops": 1.0}], "signature_name": "log"}, 400, "an object with the keys"),
         ({"instances": ["a"], "signature_name": "log"}, 400, "must be float32"),
         ({"instances": [[1], [1, 2]], "signature_name": "log"}, 400, "ragged"),
-        ({"instances": [1.0, {"x": 1.0}], "signature_name": "log"}, 400, "Received at 0"),
+        (
+            {"instances": [1.0, {"x": 1.0}], "signature_name": "log"},
+            400,
+            "Element 0 of 'instances'",
+        ),
         ({"instances": [{"b64": "?"}], "signature_name": "raw"}, 400, "base64"),
         ({"instances": [[1.0]], "signature_name": "log"}, 400, "shape"),
         ({"instances": [4.0, -1.0], "signature_name": "checked"}, 400, "x is negative"),

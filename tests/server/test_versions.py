@@ -192,7 +192,6 @@ def test_a_model_is_called_before_the_server_is_ready(tmp_path):
 
     async def run(model):
         batcher = Batcher(model, Limits())
-        batcher.start()
         try:
             await warm_up(batcher)
         finally:

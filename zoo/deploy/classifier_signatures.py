@@ -3,21 +3,23 @@
 Axes: B images, H image height, W image width, C channels, K returned classes, E model width.
 """
 
+import pathlib
+import tempfile
+
+import numpy as np
 import tensorflow as tf
 
 from zoo.attention_rollout import attention_rollout
 from zoo.data.image_header import decode_inspected, inspect
 from zoo.data.worker_batches import not_tuned
+from zoo.deploy.signatures import Signatures
 
 _PARALLEL_DECODES = 4
 _IMAGES_AT_ONCE = 32  # so that the memory for a large batch is bounded
 
 
-class ClassifierSignatures:
-    """Functions for a SavedModel that runs with TensorFlow alone.
-
-    An invalid image does not affect the others of its batch: its `error` says why, its labels are
-    empty strings and its numbers are 0.
+class ClassifierSignatures(Signatures):
+    """See `Signatures`.
 
     Args:
         classifier: `zoo.classifier.ImageClassifier`.
@@ -25,32 +27,43 @@ class ClassifierSignatures:
     """
 
     def __init__(self, classifier, top_k):
-        self.tracked = tf.Module()
-        self.tracked.weights = [variable.value for variable in classifier.model.weights]
-        self._model = classifier.model
+        super().__init__(classifier.model)
+        self._classifier, self._top_k = classifier, top_k
         self._preprocessing = classifier.preprocessing
-        self._labels = classifier.class_names
-        self._top_k = top_k
         self._logits = tf.function(self._compute_logits, autograph=False)
 
     def functions(self):
-        """Returns {signature: (function, `TensorSpec` of each input, description)}."""
         size = (None, None, None, self._preprocessing.channels)
-        encoded = [tf.TensorSpec([None], tf.string, "image_bytes")]
+        encoded = tf.TensorSpec([None], tf.string, "image_bytes")
         pixels, floats = (tf.TensorSpec(size, dtype, "pixels") for dtype in ("uint8", "float32"))
         functions = {
             "serving_default": (self.classify, encoded, "encoded images to labels"),
-            "pixels": (self.classify_pixels, [pixels], "pixels of any size to labels"),
-            "pixels_float": (self.classify_floats, [floats], "the same, for pixels as floats"),
+            "pixels": (self.classify_pixels, pixels, "pixels of any size to labels"),
+            "pixels_float": (self.classify_floats, floats, "the same, for pixels as floats"),
             "features": (self.features, encoded, "encoded images to the input of the head"),
         }
         if hasattr(self._model, "attention_maps"):
             what = "encoded images to attention rollout"
             functions["attention"] = (self.attention, encoded, what)
         return {
-            name: (_in_parts(function, *inputs), inputs, what)
-            for name, (function, inputs, what) in functions.items()
+            name: (_in_parts(function, spec), [spec], what)
+            for name, (function, spec, what) in functions.items()
         }
+
+    def examples(self):
+        size, random = np.array(self._preprocessing.image_size), np.random.default_rng(0)
+        images = [np.full((*size, 3), 128, np.uint8)]
+        for scale in ((1.0, 1.0), (0.4, 0.7), (3.0, 1.7), (1.2, 4.0)):
+            coarse = random.integers(0, 256, (4, 4, 3)).astype("float32")
+            shape = np.maximum(1, size * scale).astype(int)
+            images.append(tf.cast(tf.image.resize(coarse, shape, "bicubic"), tf.uint8))
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [pathlib.Path(folder, str(index)) for index in range(len(images))]
+            for index, (path, pixels) in enumerate(zip(paths, images)):
+                encode = tf.io.encode_jpeg if index % 2 else tf.io.encode_png
+                path.write_bytes(encode(pixels).numpy())
+            files = [path.read_bytes() for path in paths]
+            return files, self._classifier.probabilities(paths)
 
     def classify(self, image_bytes):
         """Classifies encoded images, string [B]: JPEG, PNG, GIF (first frame), BMP or WebP."""
@@ -86,7 +99,7 @@ class ClassifierSignatures:
         """Classifies the valid images, uint8 [any, H, W, C], of a batch with errors, string [B]."""
         probabilities = tf.nn.softmax(self._logits(pixels))
         probabilities, order = tf.math.top_k(probabilities, self._top_k)
-        labels = tf.gather(["", *self._labels], _of_all(order + 1, error))
+        labels = tf.gather(["", *self._classifier.class_names], _of_all(order + 1, error))
         return {
             "labels": labels,
             "probabilities": _of_all(probabilities, error),
@@ -149,21 +162,17 @@ def _in_parts(function, spec):
 
     def whole(images):
         outputs = part.get_concrete_function().structured_outputs
-        count = tf.maximum(1, -(-tf.shape(images)[0] // _IMAGES_AT_ONCE))  # an empty part of none
-        arrays = {
-            name: tf.TensorArray(output.dtype, count, element_shape=output.shape, infer_shape=False)
-            for name, output in outputs.items()
-        }
-
-        def body(index, arrays):
-            start = index * _IMAGES_AT_ONCE
-            found = part(images[start : start + _IMAGES_AT_ONCE])
-            return index + 1, {name: a.write(index, found[name]) for name, a in arrays.items()}
-
-        _, arrays = tf.while_loop(
-            lambda index, arrays: index < count, body, (0, arrays), parallel_iterations=1
+        starts = tf.range(0, tf.maximum(1, tf.shape(images)[0]), _IMAGES_AT_ONCE)
+        found = tf.map_fn(
+            lambda start: part(images[start : start + _IMAGES_AT_ONCE]),
+            starts,  # one, of an empty part, if there are no images
+            parallel_iterations=1,
+            fn_output_signature={
+                name: tf.RaggedTensorSpec(output.shape, output.dtype, ragged_rank=0)
+                for name, output in outputs.items()
+            },
         )
-        return {name: array.concat() for name, array in arrays.items()}
+        return {name: parts.values for name, parts in found.items()}
 
     return whole
 

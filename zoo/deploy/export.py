@@ -1,5 +1,7 @@
 """`zoo.export`: writes a trained model to a folder that runs without the zoo."""
 
+import importlib
+import itertools
 import json
 import math
 import os
@@ -15,7 +17,12 @@ from zoo.deploy.readme import readme
 from zoo.generator import NEW_TOKENS, TextGenerator
 from zoo.translator import SPECIAL_TOKENS, Translator
 
-FORMATS = ("saved_model", "onnx", "litert")
+_PACKAGES = {  # that run an export, and others that write it
+    "saved_model": (["tensorflow"], []),
+    "onnx": (["onnxruntime", "numpy"], ["tf2onnx", "onnx"]),
+    "litert": (["ai-edge-litert", "numpy"], []),
+}
+FORMATS = tuple(_PACKAGES)
 _KINDS = {
     ImageClassifier: "classifier",
     TextClassifier: "text_classifier",
@@ -23,16 +30,6 @@ _KINDS = {
     TextGenerator: "generator",
 }
 DESCRIPTION_FILE = "export.json"
-_RUNTIME_PACKAGES = {
-    "saved_model": ["tensorflow"],
-    "onnx": ["onnxruntime", "numpy"],
-    "litert": ["ai-edge-litert", "numpy"],
-}
-_EXPORT_PACKAGES = {
-    "saved_model": [],
-    "onnx": ["tf2onnx", "onnx", "onnxruntime"],
-    "litert": ["ai-edge-litert"],
-}
 
 
 def export(
@@ -94,14 +91,16 @@ def export(
 
 def _write(model, folder, format, int8, options, final):
     """Writes the model, export.json and README.md; `final` is the final path of the folder."""
-    kind = next(kind for of, kind in _KINDS.items() if isinstance(model, of))
-    written = _writer(format, kind, int8, options)(model, folder)
+    # The packages of a format are imported only if it is used.
+    writer = importlib.import_module(f"zoo.deploy.{format}_format")
+    settings = options if format == "saved_model" else {"int8": int8, **options}
+    written = writer.write(model, folder, **settings)
     description = {
         "zoo_export": 1,
-        "kind": kind,
+        "kind": _kind(model),
         "format": format,
         "int8": int8,
-        "needs": _RUNTIME_PACKAGES[format],
+        "needs": _PACKAGES[format][0],
         **written,
         **_described(model, options),
         "parameters": model.model.count_params(),
@@ -114,24 +113,14 @@ def _write(model, folder, format, int8, options, final):
     (folder / DESCRIPTION_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def _writer(format, kind, int8, options):
-    """Returns a function (model, folder) -> dict for export.json."""
-    # The packages of a format are imported only if it is used.
-    if format == "saved_model":
-        from zoo.deploy import saved_model as writer
-
-        settings = options
-    elif format == "onnx":
-        from zoo.deploy import onnx_format as writer
-
-        settings = {"int8": int8}
-    else:
-        from zoo.deploy import litert_format as writer
-
-        fixed = ("beam_size",)  # a static dimension of the graph
-        settings = {"int8": int8, **{name: options[name] for name in fixed if name in options}}
-    write = getattr(writer, f"write_{kind}")
-    return lambda model, folder: write(model, folder, **settings)
+def _kind(model):
+    for kind, name in _KINDS.items():
+        if isinstance(model, kind):
+            return name
+    raise ExportError(
+        "model must be what zoo.load returns: an ImageClassifier, a TextClassifier, a Translator "
+        f"or a TextGenerator. Received: {type(model).__name__}."
+    )
 
 
 def _checked(model, format, int8, options):
@@ -145,16 +134,15 @@ def _checked(model, format, int8, options):
             f"This {type(model).__name__} can be exported as a saved_model only. Use this format, "
             f"which takes strings and needs TensorFlow only. Received: format={format!r}."
         )
-    defaults, least = _defaults(model, options["n_best"] or 1)
+    known, given = _known(model, options["n_best"] or 1), {}
     for name, value in options.items():
-        if value is not None and name not in defaults:
+        if value is not None and name not in known:
             raise ExportError(f"A {type(model).__name__} has no option {name}.")
-    given = {name: value for name, value in options.items() if value is not None}
-    options = {**defaults, **given}
-    for name, (low, high) in least.items():
-        if options[name] is not None and not low <= options[name] <= high:
-            raise ExportError(f"{name} must be from {low} to {high}. Received: {options[name]}.")
-    return options
+    for name, (default, low, high) in known.items():
+        given[name] = value = default if options[name] is None else options[name]
+        if value is not None and not low <= value <= high:
+            raise ExportError(f"{name} must be from {low} to {high}. Received: {value}.")
+    return given
 
 
 def _is_saved_model_only(model):
@@ -166,29 +154,29 @@ def _is_saved_model_only(model):
     return "sentencepiece" in kinds or search != (SPECIAL_TOKENS, 5.0, "never", None)
 
 
-def _defaults(model, n_best):
-    """The default and the (lowest, highest) value of each option of this kind of model."""
-    if isinstance(model, (ImageClassifier, TextClassifier)):
+def _known(model, n_best):
+    """{name: (default, lowest, highest value)} of the options of this kind of model."""
+    if _kind(model).endswith("classifier"):
         classes = len(model.class_names)
-        return {"top_k": min(5, classes)}, {"top_k": (1, classes)}
-    if not isinstance(model, (Translator, TextGenerator)):
-        raise ExportError(
-            "model must be what zoo.load returns: an ImageClassifier, a TextClassifier, a "
-            f"Translator or a TextGenerator. Received: {type(model).__name__}."
-        )
-    least = {"n_best": (1, math.inf), "beam_size": (n_best, math.inf)}
-    if isinstance(model, TextGenerator):
+        return {"top_k": (min(5, classes), 1, classes)}
+    if isinstance(model, Translator):
+        beam_size, length_penalty = max(n_best, model.beam_size), model.length_penalty
+    else:
+        beam_size, length_penalty = n_best, 0.0
         control, spelled = model.special_tokens, model.tokenizer.token_bytes
         if any(spelled[id] for id in (control.start, control.end, control.pad)):
             raise ExportError(
                 "Only a TextGenerator whose special tokens are not text for its tokenizer can be "
                 f"exported. Received: special_tokens={control}."
             )
-        defaults = {"n_best": 1, "beam_size": n_best, "length_penalty": 0.0, "max_new_tokens": None}
-        return defaults, {**least, "max_new_tokens": (1, model.model.max_length)}
-    beam_size = max(n_best, model.beam_size)
-    defaults = {"n_best": 1, "beam_size": beam_size, "length_penalty": model.length_penalty}
-    return defaults, least
+    known = {
+        "n_best": (1, 1, math.inf),
+        "beam_size": (beam_size, n_best, math.inf),
+        "length_penalty": (length_penalty, -math.inf, math.inf),
+    }
+    if isinstance(model, TextGenerator):
+        known["max_new_tokens"] = (None, 1, model.model.max_length)
+    return known
 
 
 def _check_folder(folder, overwrite):
@@ -207,28 +195,28 @@ def _check_folder(folder, overwrite):
 
 def _described(model, options):
     """Preprocessing and labels, or tokenizers and search arguments, for export.json."""
-    if isinstance(model, ImageClassifier):
-        return {**model.description(), **options}
-    if isinstance(model, TextClassifier):
-        return {**model.description(), "max_length": model.model.max_length, **options}
     description = model.description()
-    if isinstance(model, TextGenerator):
+    if isinstance(model, Translator):
+        description["search"] = {**options, "max_length": model.max_source_length}
+    elif isinstance(model, TextGenerator):
         most = options["max_new_tokens"]
-        search = {
+        description["search"] = {
             **options,
             "max_new_tokens": most or NEW_TOKENS,
             "max_prompt_length": model.max_prompt_length(most),
             "max_length": model.model.max_length,
         }
-        return {"tokenizer": description["tokenizer"], "search": search}
-    search = {**options, "max_length": model.max_source_length}
-    return {"tokenizers": description["tokenizers"], "search": search}
+    else:
+        description |= options
+        if isinstance(model, TextClassifier):
+            description["max_length"] = model.model.max_length
+    return description
 
 
 def _versions(format):
-    packages = ["tensorflow", "keras", "numpy", *_EXPORT_PACKAGES[format]]
     import zoo
 
+    packages = ["tensorflow", "keras", "numpy", *itertools.chain(*_PACKAGES[format])]
     versions = {"zoo": zoo.__version__, "python": platform.python_version()}
     return {**versions, **{name: version(name) for name in packages}}
 
@@ -237,9 +225,6 @@ def _source(run_folder):
     """The run of the model with its settings and metrics; None if it was not loaded from a run."""
     if run_folder is None:
         return None
-    source = {"run": str(run_folder)}
-    for name in ("metrics", "config"):
-        path = run_folder / f"{name}.json"
-        if path.is_file():
-            source[name] = json.loads(path.read_text())
-    return source
+    files = {name: run_folder / f"{name}.json" for name in ("metrics", "config")}
+    found = {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
+    return {"run": str(run_folder), **found}

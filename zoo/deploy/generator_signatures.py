@@ -7,6 +7,7 @@ import math
 
 import tensorflow as tf
 
+from zoo.deploy.signatures import TEXTS, UNCOMPILED, Signatures, example_texts
 from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing, programs
 from zoo.generator import NEW_TOKENS
@@ -18,13 +19,11 @@ _TOP_P = f"top_p must be from {_LEAST[1]} to 1."
 _EACH = "temperature, top_p and seed must have one value for each text."
 
 
-class GeneratorSignatures:
-    """Functions for a SavedModel that runs with TensorFlow alone.
+class GeneratorSignatures(Signatures):
+    """See `Signatures`.
 
     Texts are searched in the few shapes of `TextGenerator`, so that a continuation does not depend
-    on the other texts of its batch and the search is compiled only a few times. An invalid text
-    does not affect the others: its `error` says why, its continuations are empty strings and its
-    scores are 0.
+    on the other texts of its batch and the search is compiled only a few times.
 
     Args:
         generator: `zoo.generator.TextGenerator`.
@@ -34,40 +33,28 @@ class GeneratorSignatures:
 
     def __init__(self, generator, n_best, beam_size, length_penalty, max_new_tokens):
         self._generator, self._special = generator, generator.special_tokens
+        self._settings = (n_best, beam_size, length_penalty, max_new_tokens)
         self._limit = generator.max_prompt_length(max_new_tokens)
-        self._most = max_new_tokens or NEW_TOKENS
-        self._n_best, self._beam_size, self._alpha = n_best, beam_size, length_penalty
+        self._n_best, self.summands = n_best, max_new_tokens or NEW_TOKENS
         self._text_graph = TextGraph(generator.tokenizer)
-        # Everything the SavedModel must track: variables and the lookup tables of the tokenizer.
-        self.tracked = tf.Module()
-        self.tracked.weights = [variable.value for variable in generator.model.weights]
-        self.tracked.texts = self._text_graph
+        super().__init__(generator.model, self._text_graph)
         tokens = tf.TensorSpec([None, None], tf.int32)
         specs = [tokens, tokens, tf.TensorSpec([None], tf.int32)]
         self._compiled, self._plain = programs(self._search, specs)
 
     def functions(self):
-        """Returns {signature: (function, `TensorSpec` of each input, description)}."""
-        texts = tf.TensorSpec([None], tf.string, "texts")
-        sample = [
-            texts,
-            tf.TensorSpec([None], tf.float32, "temperature"),
-            tf.TensorSpec([None], tf.float32, "top_p"),
-            tf.TensorSpec([None], tf.int64, "seed"),
-        ]
+        settings = {"temperature": tf.float32, "top_p": tf.float32, "seed": tf.int64}
+        settings = [tf.TensorSpec([None], dtype, name) for name, dtype in settings.items()]
+        sample = "texts to drawn continuations, with a temperature, top_p and seed for each text"
         return {
-            "serving_default": (self.generate, [texts], "texts to their likeliest continuations"),
-            "uncompiled": (
-                self.generate_uncompiled,
-                [texts],
-                "the same without XLA, for servers that do not support it; slower",
-            ),
-            "sample": (
-                self.sample,
-                sample,
-                "texts to drawn continuations, with a temperature, top_p and seed for each text",
-            ),
+            "serving_default": (self.generate, [TEXTS], "texts to their likeliest continuations"),
+            "uncompiled": (self.generate_uncompiled, [TEXTS], UNCOMPILED),
+            "sample": (self.sample, [TEXTS, *settings], sample),
         }
+
+    def examples(self):
+        texts = example_texts(self._generator.tokenizer, self._limit - 1)
+        return texts, self._generator.n_best(texts, *self._settings)
 
     def generate(self, texts):
         """Continues texts, string [B]."""
@@ -121,7 +108,7 @@ class GeneratorSignatures:
             prompts = dense(tf.gather(tokens, indices), self._special.pad, width + 1)
             read, forced = prompts[:, : count + 1], prompts[:, count + 1 :]
             size = tf.gather(sizes, indices)
-            new = tf.minimum(self._most, self._generator.max_prompt_length() + 1 - size)
+            new = tf.minimum(self.summands, self._generator.max_prompt_length() + 1 - size)
             found = search(indices, read, forced, size - count - 1 + new)
             known = tf.repeat(read[:rows, None], self._n_best, axis=1)
 
@@ -135,13 +122,14 @@ class GeneratorSignatures:
         return {"generated_texts": generated, "scores": scores, "error": error}
 
     def _search(self, read, forced, length):
-        settings = (self._beam_size, self._buffer(read, forced))
-        return self._generator.search(read, forced, self._alpha, length, *settings)
+        _, beam_size, alpha, _ = self._settings
+        buffer = self._buffer(read, forced)
+        return self._generator.search(read, forced, alpha, length, beam_size, buffer)
 
     def _buffer(self, read, forced):
         """The number of forced and new tokens for which there is a buffer."""
         most = self._generator.model.max_length + 1 - tf.shape(read)[1]
-        return tf.minimum(tf.shape(forced)[1] + self._most, most)
+        return tf.minimum(tf.shape(forced)[1] + self.summands, most)
 
 
 def _num_read(width):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from zoo.text.tokenizer import BYTE_ALPHABET
 
+END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
 _NO_MERGE = 2**62  # value of a pair of tokens that cannot be merged
 
 
@@ -105,9 +106,10 @@ class ByteMerges(tf.Module):
         self._merges = Merges(ranks, tokenizer.vocab_size)
         self._ids = tf.constant([ids[byte] for byte in BYTE_ALPHABET], tf.int64)
 
-    def __call__(self, values, rows, num_words):
-        """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
-        return self._merges(tf.gather(self._ids, values), rows, num_words)
+    def __call__(self, words):
+        """Splits words, string [W], into ragged int64 [W, None]."""
+        values, rows = bytes_of(words)
+        return self._merges(tf.gather(self._ids, values), rows, tf.size(words))
 
 
 def bytes_of(words):

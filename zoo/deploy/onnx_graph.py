@@ -8,18 +8,15 @@ import keras
 import tensorflow as tf
 
 from zoo.deploy.errors import needed
-from zoo.deploy.plain_graphs import specs
 
 OPSET = 18  # the newest that tf2onnx supports
 
 
-def convert(function, inputs, outputs, weights):
-    """Converts a function to an ONNX model.
+def convert(graph, weights):
+    """Converts a `zoo.deploy.plain_graphs.Graph` to an ONNX model.
 
     Args:
-        function: takes tensors as keyword arguments and returns a dict of tensors.
-        inputs, outputs: name -> (dtype, shape); a dynamic dimension is given by its letter.
-        weights: the float32 variables of the function; in the graph they are named by their paths.
+        weights: the float32 variables of the graph; in the model they are named by their paths.
 
     Returns:
         `onnx.ModelProto`.
@@ -29,22 +26,23 @@ def convert(function, inputs, outputs, weights):
     # The converter sees the weights as inputs; they are inserted afterwards. It copies the graph
     # many times: with the weights inside, a model of 350 MB took 20 GB of memory.
     named = {f"weight_{index}": variable for index, variable in enumerate(weights)}
+    count = len(graph.inputs)
 
     def stateless(*values):
-        with keras.StatelessScope(zip(weights, values[len(inputs) :])):
-            return function(**dict(zip(inputs, values)))
+        with keras.StatelessScope(zip(weights, values[count:])):
+            return graph.call(*values[:count])
 
-    shapes = {name: ("float32", list(weight.shape)) for name, weight in named.items()}
+    specs = [tf.TensorSpec(weight.shape, "float32", name) for name, weight in named.items()]
     model, _ = tf2onnx.convert.from_function(
         tf.function(stateless, autograph=False),
-        input_signature=specs({**inputs, **shapes}),
+        input_signature=[*graph.specs(), *specs],
         opset=OPSET,
     )
     for value in list(model.graph.input):
         if value.name in named:
             model.graph.input.remove(value)
     _insert_weights(model.graph, named)
-    _name_axes(model, {**inputs, **outputs})
+    _name_axes(model, {**graph.inputs, **graph.outputs})
     return model
 
 
@@ -65,7 +63,7 @@ def _name_axes(model, tensors):
     """Names the dynamic dimensions of inputs and outputs by their letters."""
     for value in (*model.graph.input, *model.graph.output):
         axes = value.type.tensor_type.shape.dim
-        for axis, size in zip(axes, tensors[value.name][1], strict=True):
+        for axis, size in zip(axes, tensors[value.name]["shape"], strict=True):
             if isinstance(size, str):
                 axis.dim_param = size
 

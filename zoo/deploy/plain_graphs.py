@@ -5,11 +5,16 @@ tokens, K hypotheses of a sentence, V target vocabulary. In signatures, a dynami
 by its letter.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import tensorflow as tf
 from keras import ops
 
+from zoo.classifier import ImageClassifier
 from zoo.layers import Cache, DecoderCache, KeyValue
 from zoo.training.fine_tuning import merged_weights
+from zoo.translator import SOURCE_FILE, TARGET_FILE
 
 
 def plain_copy(model, input_shape=None):
@@ -27,25 +32,52 @@ def plain_copy(model, input_shape=None):
     return copy
 
 
-def signature(inputs, outputs):
-    """Describes tensors, name -> (dtype, shape), for export.json."""
+class Graph(NamedTuple):
+    """A function of tensors as keyword arguments, which returns a dict of tensors.
+
+    Fields:
+        inputs, outputs: {name: `tensor`}, as in export.json.
+    """
+
+    function: Callable
+    inputs: dict
+    outputs: dict
+
+    def call(self, *values):
+        """The function of positional arguments, in the order of `inputs`."""
+        return self.function(**dict(zip(self.inputs, values)))
+
+    def specs(self):
+        """The `tf.TensorSpec` of each input."""
+        return [
+            tf.TensorSpec(
+                [None if isinstance(n, str) else n for n in of["shape"]], of["dtype"], name
+            )
+            for name, of in self.inputs.items()
+        ]
+
+    def description(self):
+        """The tensors for export.json."""
+        return {"inputs": self.inputs, "outputs": self.outputs}
+
+
+def tensor(dtype, *shape):
+    """A tensor as described in export.json; a dynamic dimension is given by its letter."""
+    return {"dtype": dtype, "shape": [*shape]}
+
+
+def write_data(original, folder):
+    """Writes the labels or the tokenizers; returns {name of a file: description}."""
+    if isinstance(original, ImageClassifier):
+        lines = [" ".join(name.split()) for name in original.class_names]
+        (folder / "labels.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return {"labels.txt": "the class names, one per line"}
+    original.source_tokenizer.save(folder / SOURCE_FILE)
+    original.target_tokenizer.save(folder / TARGET_FILE)
     return {
-        side: {name: {"dtype": dtype, "shape": shape} for name, (dtype, shape) in tensors.items()}
-        for side, tensors in (("inputs", inputs), ("outputs", outputs))
+        SOURCE_FILE: "the tokenizer of the source language",
+        TARGET_FILE: "the tokenizer of the target language",
     }
-
-
-def specs(tensors):
-    """Converts name -> (dtype, shape) to a list of `tf.TensorSpec`."""
-    return [
-        tf.TensorSpec([None if isinstance(size, str) else size for size in shape], dtype, name)
-        for name, (dtype, shape) in tensors.items()
-    ]
-
-
-def by_name(function, tensors):
-    """Wraps a function of keyword arguments to take positional ones, in the order of `tensors`."""
-    return lambda *values: function(**dict(zip(tensors, values)))
 
 
 class PixelClassifier:
@@ -54,14 +86,16 @@ class PixelClassifier:
     Args:
         classifier: `zoo.classifier.ImageClassifier`; its model is copied.
 
-    Attributes: `inputs` and `outputs` of `probabilities`: name -> (dtype, shape).
+    Attributes:
+        graphs: {"serving_default": `Graph` of `probabilities`}.
     """
 
     def __init__(self, classifier):
         shape = classifier.model.input_shape
         self.model = plain_copy(classifier.model, (None, *shape))
-        self.inputs = {"pixels": ("uint8", ["B", *shape])}
-        self.outputs = {"probabilities": ("float32", ["B", len(classifier.class_names)])}
+        pixels = {"pixels": tensor("uint8", "B", *shape)}
+        found = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
+        self.graphs = {"serving_default": Graph(self.probabilities, pixels, found)}
         self._normalise = classifier.preprocessing.normalise
 
     def probabilities(self, pixels):
@@ -75,27 +109,32 @@ class StepGraphs:
 
     Args:
         model: `zoo.models.Transformer`; it is copied.
+        batch, beams: B and K if they are fixed.
 
-    Attributes: `encode_inputs`, `encode_outputs`, `decode_inputs` and `decode_outputs`: name ->
-    (dtype, shape).
+    Attributes:
+        graphs: {name of a method: `Graph`}.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, batch="B", beams="K"):
         self.model = plain_copy(model)
-        memory = {**self._heads("memory", "S"), "memory_mask": ("bool", ["B", "S"])}
-        self.encode_inputs = {"source": ("int32", ["B", "S"])}
-        self.encode_outputs = memory
-        self.decode_inputs = {
-            "tokens": ("int32", ["B", "K"]),
-            "position": ("int32", []),
-            "paths": ("int32", ["B", "K", "T"]),
-            **self._heads("target", "T*K"),
+        source = {"source": tensor("int32", batch, "S")}
+        memory = self._heads("memory", batch, "S")
+        memory["memory_mask"] = tensor("bool", batch, "S")
+        step = {
+            "tokens": tensor("int32", batch, beams),
+            "position": tensor("int32"),
+            "paths": tensor("int32", batch, beams, "T"),
+            **self._heads("target", batch, "T*K"),
             **memory,
         }
-        self.decode_outputs = {
-            "log_probs": ("float32", ["B", "K", model.target_vocab_size]),
-            "next_paths": ("int32", ["B", "K", "T"]),
-            **self._heads("next_target", "T*K"),
+        found = {
+            "log_probs": tensor("float32", batch, beams, model.target_vocab_size),
+            "next_paths": tensor("int32", batch, beams, "T"),
+            **self._heads("next_target", batch, "T*K"),
+        }
+        self.graphs = {
+            "encode": Graph(self.encode, source, memory),
+            "decode": Graph(self.decode, step, found),
         }
 
     def encode(self, source):
@@ -130,11 +169,11 @@ class StepGraphs:
             **_named("next_target", [block.target for block in after.blocks]),
         }
 
-    def _heads(self, side, length):
-        """Signature of the keys and values of all blocks, [B, heads, length, head width]."""
+    def _heads(self, side, batch, length):
+        """The keys and values of all blocks, [B, heads, length, head width]."""
         empty = [block.self_attention.allocate_cache(1, 1) for block in self.model.decoder_blocks]
         return {
-            name: ("float32", ["B", heads.shape[1], length, heads.shape[3]])
+            name: tensor("float32", batch, heads.shape[1], length, heads.shape[3])
             for name, heads in _named(side, empty).items()
         }
 

@@ -12,12 +12,10 @@ import unicodedata
 import tensorflow as tf
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-from zoo.deploy.merge_graph import hash_table
+from zoo.deploy.merge_graph import END, hash_table
 from zoo.deploy.trie_graph import NO_LIMIT, LongestMatch
-from zoo.deploy.unicode_graph import NormalFormC, character_ranges
+from zoo.deploy.unicode_graph import NormalFormC, apply_where, character_ranges
 from zoo.text.tokenizer import CONTINUATION
-
-END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
 
 
 class ByteLevelWords(tf.Module):
@@ -47,15 +45,30 @@ class BertWords(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
-        tables = _bert_tables(tokenizer.lowercase, tokenizer.strip_accents)
-        self._removed = f"[{tables['removed']}]+"
-        self._chinese = f"([{tables['chinese']}])" if tokenizer.chinese_chars else None
+        removed = {c for c, text in _changed(clean_text=True).items() if not text}
+        self._removed = f"[{character_ranges(sorted(removed))}]+"
+        chinese = character_ranges(sorted(_changed(handle_chinese_chars=True)))
+        self._chinese = f"([{chinese}])" if tokenizer.chinese_chars else None
         strips = tokenizer.lowercase if tokenizer.strip_accents is None else tokenizer.strip_accents
         self._normalize = NormalFormC() if strips else None
-        self._marks = tables["marks"]
-        replaced = tables["replaced"]
-        self._rows = hash_table({c.encode(): row for row, c in enumerate(replaced)}, END, -1)
-        self._texts = tf.constant([*replaced.values()])
+        kept = [c for c in _characters() if c not in removed]
+        # two characters whose decompositions meet with marks
+        decomposed = {c: unicodedata.normalize("NFD", c) for c in kept}
+        before, after = (
+            character_ranges([c for c, d in decomposed.items() if unicodedata.combining(d[at])])
+            for at in (-1, 0)
+        )
+        self._marks = f"[{before}][{after}]"
+        options = {"strip_accents": strips, "lowercase": tokenizer.lowercase}
+        replaced = _changed(clean_text=True, **options)
+        replaced = {c: text for c, text in replaced.items() if c not in removed}
+        ends = {c: c.encode().join([END, END]) for c in _punctuation(kept)} | {" ": END}
+        texts = {
+            c: b"".join(ends.get(x, x.encode()) for x in replaced.get(c, c))
+            for c in sorted(replaced.keys() | ends)
+        }
+        self._rows = hash_table({c.encode(): row for row, c in enumerate(texts)}, END, -1)
+        self._texts = tf.constant([*texts.values()])
 
     def __call__(self, texts):
         """Marks the words of texts, string [B] to string [B]."""
@@ -64,9 +77,8 @@ class BertWords(tf.Module):
         if self._chinese is not None:
             texts = tf.strings.regex_replace(texts, self._chinese, r" \1 ")
         if self._normalize is not None:  # several marks of a letter have an order
-            at = tf.where(tf.strings.regex_full_match(texts, f"(?s).*{self._marks}.*"))
-            ordered = self._normalize.decomposed(tf.gather_nd(texts, at))
-            texts = tf.tensor_scatter_nd_update(texts, at, ordered)
+            meets = tf.strings.regex_full_match(texts, f"(?s).*{self._marks}.*")
+            texts = apply_where(meets, self._normalize.decomposed, texts)
         characters = tf.strings.unicode_split(texts, "UTF-8")
         rows = self._rows.lookup(characters.values)
         parts = tf.gather(self._texts, tf.maximum(rows, 0))
@@ -93,41 +105,17 @@ def library_ranges(pattern):
     return character_ranges(others.normalize_str("".join(_characters())))
 
 
-@functools.lru_cache(1)
-def _bert_tables(lowercase, strip_accents):
-    """What the library does with each character.
+def _punctuation(characters):
+    """The characters that are words of their own."""
+    words = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(f"a{'a'.join(characters)}a")
+    return [word for word, _ in words if len(word) == 1 and word != "a"]
 
-    Returns:
-        dict: `removed` and `chinese`, classes of RE2; `marks`, a pattern of two characters whose
-        decompositions meet with marks; `replaced`, {other character: what replaces it}.
-    """
-    options = {"strip_accents": False, "lowercase": False}
-    chinese = _changed(normalizers.BertNormalizer(False, True, **options))
-    clean = _changed(normalizers.BertNormalizer(True, False, **options))
+
+@functools.cache
+def _changed(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False):
+    """{character: its normalized text} of those that BERT's normalizer changes."""
     options = {"strip_accents": strip_accents, "lowercase": lowercase}
-    changed = _changed(normalizers.BertNormalizer(True, False, **options))
-    removed = {c for c, text in clean.items() if not text}
-    kept = [c for c in _characters() if c not in removed]
-    marked = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(f"a{'a'.join(kept)}a")
-    ends = {word: f"\0{word}\0" for word, _ in marked if len(word) == 1 and word != "a"}
-    ends[" "] = "\0"
-    replaced = {c: changed.get(c, c) for c in sorted((changed.keys() | ends) - removed)}
-    replaced = {c: "".join(ends.get(x, x) for x in text) for c, text in replaced.items()}
-    decomposed = {c: unicodedata.normalize("NFD", c) for c in kept}
-    before, after = (
-        character_ranges([c for c, text in decomposed.items() if unicodedata.combining(text[at])])
-        for at in (-1, 0)
-    )
-    return {
-        "removed": character_ranges(sorted(removed)),
-        "chinese": character_ranges(sorted(chinese)),
-        "marks": f"[{before}][{after}]",
-        "replaced": {c: text.encode().replace(b"\0", END) for c, text in replaced.items()},
-    }
-
-
-def _changed(normalizer):
-    """{character: its normalized text} of those that the library changes."""
+    normalizer = normalizers.BertNormalizer(clean_text, handle_chinese_chars, **options)
     characters = [c for c in _characters() if c != "|"]
     texts = normalizer.normalize_str("|".join(characters)).split("|")
     return {c: text for c, text in zip(characters, texts, strict=True) if c != text}

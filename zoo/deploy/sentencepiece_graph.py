@@ -7,112 +7,72 @@ Axes: B texts, W distinct words of all texts, n bytes of all words, concatenated
 import tensorflow as tf
 
 from zoo.deploy.errors import ExportError
-from zoo.deploy.merge_graph import Merges, bytes_of, hash_table
+from zoo.deploy.merge_graph import END, Merges, bytes_of, hash_table, ragged
 from zoo.deploy.sentencepiece_rules import Normalizer
 from zoo.deploy.trie_graph import LONGEST_CHARACTER, NO_LIMIT, Viterbi
 from zoo.text.sentencepiece import SPACE
 
-_END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
 _UNIGRAM, _BPE = 1, 2  # of `TrainerSpec.ModelType`
 _UNKNOWN_PENALTY = 10.0  # unigram_model.cc: kUnkPenalty
 
 
-class SentencePieceGraph(tf.Module):
-    """`zoo.text.sentencepiece.SentencePieceTokenizer` on tensors.
+class SentencePieceWords(tf.Module):
+    """The words of a `zoo.text.sentencepiece.SentencePieceTokenizer`, without its prefix.
 
-    Always runs on the CPU. Ids are those of the library, except that it adds log-probabilities in
-    half the precision: of segmentations that are equally probable to 6 digits, it may choose
-    another one.
-
-    Args:
-        tokenizer: `SentencePieceTokenizer`.
-
-    Attributes:
-        longest_token: in bytes; a run of unknown characters is one token, however long it is.
+    They begin with `SPACE`, except for a language code at the beginning of a text.
 
     Raises:
         ExportError: if the model has options that are not covered.
     """
 
-    longest_token = 2**16
-
     def __init__(self, tokenizer):
         super().__init__()
         _check(tokenizer.proto)
-        self._size = tokenizer.vocab_size
-        self._language_prefixes = tokenizer.language_prefixes
-        with tf.device("CPU"):
-            self._normalize = Normalizer(tokenizer.proto.normalizer_spec.precompiled_charsmap)
-            kinds = {_UNIGRAM: _Unigram, _BPE: _PairMerges}
-            self._segment = kinds[tokenizer.proto.trainer_spec.model_type](tokenizer.proto.pieces)
-            vocab = {token.encode(): id for token, id in tokenizer.vocab.items()}
-            self._vocab = hash_table(vocab, _END, tokenizer.unknown)
-            self._spelled = tf.constant([*tokenizer.token_bytes, b""])
-            self._labels = tf.constant([*tokenizer.pieces(range(self._size)), ""])
+        self._normalize = Normalizer(tokenizer.proto.normalizer_spec.precompiled_charsmap)
+        self._language = r"(?s)^>>.*?<<" if tokenizer.language_prefixes else "^$"
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def encode(self, texts):
-        """Encodes texts like `SentencePieceTokenizer.encode`, without its prefix.
+    def __call__(self, texts):
+        """Marks the words of texts, string [B] to string [B]."""
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        rest = tf.strings.regex_replace(texts, self._language, "", replace_global=False)
+        size = tf.strings.length(texts) - tf.strings.length(rest)
+        code = tf.strings.substr(texts, tf.zeros_like(size), size)
+        words = tf.strings.regex_replace(self._normalize(rest), SPACE, END + rb"\0")
+        return tf.strings.join([code, words])
 
-        Args:
-            texts: string [B].
 
-        Returns:
-            RaggedTensor int32 [B, None].
+class SentencePieces(tf.Module):
+    """Splits the words of a `SentencePieceTokenizer` into tokens.
 
-        Invalid UTF-8 is replaced by U+FFFD, as by `bytes.decode(errors="replace")`.
-        """
-        with tf.device("CPU"):
-            texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-            rows = []
-            if self._language_prefixes:
-                code = tf.strings.regex_replace(texts, r"(?s)^(>>.*?<<).*$", r"\1")
-                has_code = tf.strings.regex_full_match(texts, r"(?s)>>.*?<<.*")
-                ids = tf.RaggedTensor.from_row_lengths(
-                    self._ids(tf.boolean_mask(code, has_code)), tf.cast(has_code, tf.int64)
-                )
-                rows.append(ids)
-                texts = tf.strings.regex_replace(texts, r"(?s)^>>.*?<<", "", replace_global=False)
-            marked = tf.strings.regex_replace(self._normalize(texts), SPACE, _END + rb"\0")
-            words = tf.strings.split(marked, _END)
-            distinct, index = tf.unique(words.values)
-            ids = tf.gather(self._encode_words(distinct), index)
-            return tf.concat([*rows, words.with_values(ids).merge_dims(1, 2)], axis=1)
+    Ids are those of the library, except that it adds log-probabilities in half the precision: of
+    segmentations that are equally probable to 6 digits, it may choose another one.
+    """
 
-    def decode(self, ids):
-        """Decodes sequences of ids like `SentencePieceTokenizer.decode`: [..., T] to [...]."""
-        with tf.device("CPU"):
-            texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
-            return tf.strings.regex_replace(texts, "^ +| +$", "")
+    def __init__(self, tokenizer):
+        super().__init__()
+        kinds = {_UNIGRAM: _Unigram, _BPE: _PairMerges}
+        self._split = kinds[tokenizer.proto.trainer_spec.model_type](tokenizer.proto.pieces)
+        vocab = {token.encode(): id for token, id in tokenizer.vocab.items()}
+        self._vocab = hash_table(vocab, END, tokenizer.unknown)
 
-    def pieces(self, ids):
-        """Returns a label for each id: int32 [...] to string [...]."""
-        with tf.device("CPU"):
-            return tf.gather(self._labels, self._known(ids))
-
-    def _known(self, ids):
-        return tf.where((ids >= 0) & (ids < self._size), ids, self._size)
-
-    def _ids(self, tokens):
-        return tf.cast(self._vocab.lookup(tokens), tf.int32)
-
-    def _encode_words(self, words):
-        """Encodes words, string [W], to ids, ragged int32 [W, None]."""
-        starts, sizes, unknown = self._segment(words)
+    def __call__(self, words):
+        """Splits words, string [W], into ragged int64 [W, None]."""
+        starts, sizes, unknown = self._split(words)
         lengths = tf.cast(tf.strings.length(words), tf.int64)
         ends = tf.cumsum(lengths)
         rows = tf.searchsorted(ends, starts, side="right", out_type=tf.int64)
-        # A run of unknown characters is one token.
-        before = tf.concat([[False], unknown[:-1]], axis=0)
+        # A run of unknown characters is one token, and so is a language code.
+        is_code = ~tf.strings.regex_full_match(words, f"(?s){SPACE}.*")
+        whole = unknown | tf.gather(is_code, rows)
+        before = tf.concat([[False], whole[:-1]], axis=0)
         same_word = rows == tf.concat([[-1], rows[:-1]], axis=0)
-        is_first = ~(unknown & before & same_word)
+        is_first = ~(whole & before & same_word)
         runs = tf.cumsum(tf.cast(is_first, tf.int64)) - 1
         sizes = tf.math.segment_sum(sizes, runs)
         starts, rows = starts[is_first], rows[is_first]
         places = starts - tf.gather(ends - lengths, rows)
         tokens = tf.strings.substr(tf.gather(words, rows), places, sizes)
-        count = tf.size(words, tf.int64)
-        return tf.RaggedTensor.from_value_rowids(self._ids(tokens), rows, count, validate=False)
+        return ragged(self._vocab.lookup(tokens), rows, tf.size(words))
 
 
 class _Unigram(tf.Module):
@@ -154,7 +114,7 @@ class _PairMerges(tf.Module):
         self._sizes = tf.constant([*sizes, *others], tf.int64)
         self._merges = Merges(ranks, len(sizes) + len(others))
         characters = {c.encode(): id for c, id in symbols.items() if len(c) == 1}
-        self._characters = hash_table(characters, _END, -1)
+        self._characters = hash_table(characters, END, -1)
 
     def __call__(self, words):
         characters = tf.strings.unicode_split(words, "UTF-8")

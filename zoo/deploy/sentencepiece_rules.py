@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from zoo.deploy.merge_graph import bytes_of
 from zoo.deploy.trie_graph import NO_LIMIT, Trie, character_sizes, chunks, visited
-from zoo.deploy.unicode_graph import character_ranges
+from zoo.deploy.unicode_graph import apply_where, character_ranges
 from zoo.text.sentencepiece import SPACE
 
 
@@ -41,14 +41,8 @@ class Normalizer(tf.Module):
     def __call__(self, texts):
         """Normalizes texts, string [B] to string [B]."""
         if self._has_rules:
-            at = tf.where(~tf.strings.regex_full_match(texts, self._plain))
-            texts = tf.cond(
-                tf.size(at) > 0,
-                lambda: tf.tensor_scatter_nd_update(
-                    texts, at, self._replace(tf.gather_nd(texts, at))
-                ),
-                lambda: texts,
-            )
+            is_plain = tf.strings.regex_full_match(texts, self._plain)
+            texts = apply_where(~is_plain, self._replace, texts)
         texts = tf.strings.join([" ", texts])
         texts = tf.strings.regex_replace(texts, " +", SPACE)
         return tf.strings.regex_replace(texts, f"(?:{SPACE})+$", "")
@@ -56,16 +50,12 @@ class Normalizer(tf.Module):
     def _replace(self, texts):
         values, rows = bytes_of(texts)
         places, lengths = chunks(rows, NO_LIMIT)
-        found = self._trie(values, tf.zeros_like(rows), lengths)
-        sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
-        sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
-        matches, sizes = sizes > 0, tf.maximum(sizes, character_sizes(values))
+        rules, sizes = self._trie.longest(values, tf.zeros_like(rows), lengths)
+        sizes = tf.maximum(sizes, character_sizes(values))
         at = visited(tf.where(places == 0)[:, 0], sizes, sizes == lengths)
-        size, row = tf.gather(sizes, at), tf.gather(rows, at)
-        column = tf.minimum(size, tf.shape(found, tf.int64)[1]) - 1
-        rule = tf.maximum(tf.gather_nd(found, tf.stack([at, column], axis=1)), 0)
-        kept = tf.strings.substr(tf.gather(texts, row), tf.gather(places, at), size)
-        parts = tf.where(tf.gather(matches, at), tf.gather(self._texts, rule), kept)
+        rule, row = tf.gather(rules, at), tf.gather(rows, at)
+        kept = tf.strings.substr(tf.gather(texts, row), tf.gather(places, at), tf.gather(sizes, at))
+        parts = tf.where(rule < 0, kept, tf.gather(self._texts, tf.maximum(rule, 0)))
         parts = tf.RaggedTensor.from_value_rowids(parts, row, tf.size(texts, tf.int64))
         return tf.strings.reduce_join(parts, axis=-1)
 

@@ -5,15 +5,13 @@ Axes: B texts, K returned classes, E model width.
 
 import tensorflow as tf
 
+from zoo.deploy.signatures import TEXTS, Signatures, example_texts
 from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import dense, encode, in_groups
 
 
-class TextClassifierSignatures:
-    """Functions for a SavedModel that runs with TensorFlow alone.
-
-    A text that is too long does not affect the others of its batch: its `error` says so, its labels
-    are empty strings and its numbers are 0.
+class TextClassifierSignatures(Signatures):
+    """See `Signatures`. The only invalid texts are those that are too long.
 
     Args:
         classifier: `zoo.classifier.TextClassifier`.
@@ -21,21 +19,19 @@ class TextClassifierSignatures:
     """
 
     def __init__(self, classifier, top_k):
-        self._classifier, self._model = classifier, classifier.model
+        self._classifier, self._top_k = classifier, top_k
         self._text_graph = TextGraph(classifier.tokenizer)
-        self._top_k = top_k
-        # Everything the SavedModel must track: variables and the lookup tables of the tokenizer.
-        self.tracked = tf.Module()
-        self.tracked.weights = [variable.value for variable in classifier.model.weights]
-        self.tracked.texts = self._text_graph
+        super().__init__(classifier.model, self._text_graph)
 
     def functions(self):
-        """Returns {signature: (function, `TensorSpec` of each input, description)}."""
-        texts = [tf.TensorSpec([None], tf.string, "texts")]
         return {
-            "serving_default": (self.classify, texts, "texts to labels"),
-            "features": (self.features, texts, "texts to the input of the head"),
+            "serving_default": (self.classify, [TEXTS], "texts to labels"),
+            "features": (self.features, [TEXTS], "texts to the input of the head"),
         }
+
+    def examples(self):
+        texts = example_texts(self._classifier.tokenizer, self._model.max_length - 2)
+        return texts, self._classifier.probabilities(texts)
 
     def classify(self, texts):
         """Classifies texts, string [B]."""
@@ -56,8 +52,7 @@ class TextClassifierSignatures:
         limit = self._model.max_length
         special = self._classifier.special_tokens
         tokens, error = encode(self._text_graph, texts, limit, (special.start,), (special.end,))
-        lengths = tokens.row_lengths()
-        lengths = tf.where(error == "", lengths, tf.zeros_like(lengths))
+        lengths = tf.where(error == "", tokens.row_lengths(), 0)
 
         def compute(chosen, length):
             ids = dense(tf.gather(tokens, chosen), special.pad, length)

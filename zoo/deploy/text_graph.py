@@ -8,67 +8,70 @@ import re
 
 import tensorflow as tf
 
-from zoo.deploy import published_words
-from zoo.deploy.merge_graph import ByteMerges, bytes_of, hash_table
-from zoo.deploy.published_words import END, library_ranges
-from zoo.deploy.trie_graph import longest_match_of, viterbi_of
+from zoo.deploy import published_words, trie_graph
+from zoo.deploy.merge_graph import END, ByteMerges, hash_table
+from zoo.deploy.published_words import library_ranges
+from zoo.deploy.sentencepiece_graph import SentencePieces, SentencePieceWords
 from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC
 from zoo.text.tokenizer import SPLIT_PATTERNS
 
 # In bytes. BERT has no bound: an unknown word is one token, and spaces are none, however long they
-# are. This one holds for real texts.
-_LONGEST_BERT_TOKEN = 2**10
+# are; in SentencePiece models, a run of unknown characters is one token. These hold for real texts.
+_LONGEST_TOKEN = {"bert_wordpiece": 2**10, "sentencepiece": 2**16}
+# Decoded texts begin with the space that `encode` adds.
+_ADDED_SPACES = {"byte_level_bpe": None, "sentencepiece": "^ +| +$"}
 _NO_TOKEN = "<pad>"  # label of ids outside the vocabulary
 
 
 def text_graphs(source, target):
-    """Two tokenizers as `tf.Module`s with the methods `encode`, `decode` and `pieces`.
-
-    Tokenizers that differ in their prefix alone share one, which adds no prefix.
-
-    Args:
-        source, target: `zoo.text.tokenizer.Tokenizer` or
-            `zoo.text.sentencepiece.SentencePieceTokenizer`.
-
-    Raises:
-        ExportError: if a SentencePiece model has options that the graph does not cover.
-    """
-    make = TextGraph
-    if source.kind == "sentencepiece":
-        from zoo.deploy.sentencepiece_graph import SentencePieceGraph
-
-        make, source, target = SentencePieceGraph, source.with_prefix(), target.with_prefix()
-    graph = make(source)
-    return graph, graph if source == target else make(target)
+    """The `TextGraph` of two tokenizers, which share one if they differ in their prefix alone."""
+    if source.kind == target.kind == "sentencepiece":
+        source, target = source.with_prefix(), target.with_prefix()
+    graph = TextGraph(source)
+    return graph, graph if source == target else TextGraph(target)
 
 
 class TextGraph(tf.Module):
-    """A tokenizer on tensors, with the same ids, texts and labels.
+    """A tokenizer on tensors, with the same ids, texts and labels, but without its prefix.
 
     Always runs on the CPU.
 
     Args:
-        tokenizer: `zoo.text.tokenizer.Tokenizer` of any kind, or one of `zoo.text.published`.
+        tokenizer: `zoo.text.tokenizer.Tokenizer` of any kind, one of `zoo.text.published`, or
+            `zoo.text.sentencepiece.SentencePieceTokenizer`.
 
     Attributes:
         longest_token: maximum number of bytes of text, before normalisation, that one token can
             represent: a text of n bytes has at least n / longest_token tokens.
+
+    Raises:
+        ExportError: if a SentencePiece model has options that the graph does not cover.
     """
 
     def __init__(self, tokenizer):
         super().__init__()
-        spelled = tokenizer.token_bytes
-        self.longest_token = math.ceil(LARGEST_SHRINKAGE * max(map(len, spelled)))
-        if tokenizer.kind == "bert_wordpiece":
-            self.longest_token = _LONGEST_BERT_TOKEN
+        spelled, kind = tokenizer.token_bytes, tokenizer.kind
+        longest_token = math.ceil(LARGEST_SHRINKAGE * max(map(len, spelled)))
+        self.longest_token = _LONGEST_TOKEN.get(kind, longest_token)
         self._vocab_size = tokenizer.vocab_size
-        self._has_prefix_space = tokenizer.kind != "byte_level_bpe"
+        self._added_spaces = _ADDED_SPACES.get(kind, "^ ")
+        words = {
+            "byte_level_bpe": published_words.ByteLevelWords,
+            "bert_wordpiece": published_words.BertWords,
+            "sentencepiece": SentencePieceWords,
+        }
+        segments = {
+            "wordpiece": trie_graph.longest_match_of,
+            "unigram": trie_graph.viterbi_of,
+            "bert_wordpiece": published_words.longest_match_of,
+            "sentencepiece": SentencePieces,
+        }
         with tf.device("CPU"):
-            self._mark = _words_of(tokenizer)
+            self._mark = words.get(kind, _Words)(tokenizer)
+            self._segment = segments.get(kind, ByteMerges)(tokenizer)
             self._spelled = tf.constant([*spelled, b""])
             labels = tokenizer.pieces(range(tokenizer.vocab_size))
             self._labels = tf.constant([*labels, _NO_TOKEN])
-            self._segment = _segmentation(tokenizer)
             self._words = hash_table(_known_words(tokenizer, self._segment), END, -1)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
@@ -100,8 +103,8 @@ class TextGraph(tf.Module):
         """
         with tf.device("CPU"):
             texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
-            if self._has_prefix_space:
-                texts = tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
+            if self._added_spaces is not None:
+                texts = tf.strings.regex_replace(texts, self._added_spaces, "")
             return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
     def pieces(self, ids):
@@ -116,28 +119,9 @@ class TextGraph(tf.Module):
         """Encodes words, string [W], to ids, ragged int64 [W, None]."""
         whole = self._words.lookup(words)
         # A known word is represented by one dummy byte, which is one token.
-        ids = self._segment(*bytes_of(tf.where(whole < 0, words, "?")), tf.size(words))
+        ids = self._segment(tf.where(whole < 0, words, "?"))
         known = tf.gather(whole, ids.value_rowids())
         return ids.with_values(tf.where(known < 0, ids.values, known))
-
-
-def _words_of(tokenizer):
-    """Returns the `tf.Module` that marks the words of texts."""
-    kinds = {
-        "byte_level_bpe": published_words.ByteLevelWords,
-        "bert_wordpiece": published_words.BertWords,
-    }
-    return kinds.get(tokenizer.kind, _Words)(tokenizer)
-
-
-def _segmentation(tokenizer):
-    """Returns the `tf.Module` that splits words into the tokens of a tokenizer."""
-    kinds = {
-        "wordpiece": longest_match_of,
-        "unigram": viterbi_of,
-        "bert_wordpiece": published_words.longest_match_of,
-    }
-    return kinds.get(tokenizer.kind, ByteMerges)(tokenizer)
 
 
 class _Words(tf.Module):
@@ -159,15 +143,15 @@ def _known_words(tokenizer, segment):
 
     Args:
         tokenizer: of `TextGraph`.
-        segment: `_segmentation(tokenizer)`.
+        segment: that of the tokenizer.
     """
     spelled = tokenizer.token_bytes
     if tokenizer.kind in ("word", "character"):
         return {word: id for id, word in enumerate(spelled) if len(word) > 1}
-    if tokenizer.kind == "bert_wordpiece":
+    if tokenizer.kind in ("bert_wordpiece", "sentencepiece"):
         return {}
     # Some tokens are not the result of splitting their own bytes; these are left out.
-    ids = segment(*bytes_of(tf.constant(spelled, tf.string)), len(spelled)).to_list()
+    ids = segment(tf.constant(spelled)).to_list()
     return {word: row[0] for word, row in zip(spelled, ids) if len(row) == 1}
 
 

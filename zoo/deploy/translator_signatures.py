@@ -5,6 +5,7 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 
 import tensorflow as tf
 
+from zoo.deploy.signatures import TEXTS, UNCOMPILED, Signatures, example_texts
 from zoo.deploy.text_graph import text_graphs
 from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing, programs
 
@@ -15,13 +16,11 @@ _BLANK = (
 )
 
 
-class TranslatorSignatures:
-    """Functions for a SavedModel that runs with TensorFlow alone.
+class TranslatorSignatures(Signatures):
+    """See `Signatures`.
 
     Every search uses one of the few padded shapes of `Translator`, so that a translation does not
-    depend on the other texts of its batch and the search is compiled only a few times. An invalid
-    text does not affect the others: its `error` says why, its translations are empty strings and
-    its numbers are 0.
+    depend on the other texts of its batch and the search is compiled only a few times.
 
     Args:
         translator: `zoo.translator.Translator`.
@@ -32,44 +31,31 @@ class TranslatorSignatures:
 
     def __init__(self, translator, n_best, beam_size, length_penalty):
         self._translator = translator
-        self._model = translator.model
         self._limit = translator.max_source_length
         self._n_best, self._beam_size, self._alpha = n_best, beam_size, length_penalty
         self._special = translator.special_tokens
         tokenizers = translator.source_tokenizer, translator.target_tokenizer
         self._source_text, self._target_text = text_graphs(*tokenizers)
         self._prefix = translator.source_tokenizer.prefix
-        # Everything the SavedModel must track: variables and the lookup tables of the tokenizers.
-        self.tracked = tf.Module()
-        self.tracked.weights = [variable.value for variable in translator.model.weights]
-        self.tracked.texts = [self._source_text, self._target_text]
+        super().__init__(translator.model, self._source_text, self._target_text)
         tokens = [tf.TensorSpec([None, None], tf.int32)]
         self._compiled, self._plain = programs(self._search, tokens)
 
     def functions(self):
-        """Returns {signature: (function, `TensorSpec` of each input, description)}."""
-        texts, translations = (
-            tf.TensorSpec([None], tf.string, name) for name in ("texts", "translations")
-        )
+        pair = [TEXTS, tf.TensorSpec([None], tf.string, "translations")]
+        attention = "texts and translations to cross-attention weights"
         return {
-            "serving_default": (self.translate, [texts], "texts to translations"),
-            "uncompiled": (
-                self.translate_uncompiled,
-                [texts],
-                "the same without XLA, for servers that do not support it; slower",
-            ),
-            "encode": (self.encode, [texts], "texts to the encoder's states"),
-            "score": (
-                self.score,
-                [texts, translations],
-                "texts and translations to log-probabilities",
-            ),
-            "attention": (
-                self.attention,
-                [texts, translations],
-                "texts and translations to cross-attention weights",
-            ),
+            "serving_default": (self.translate, [TEXTS], "texts to translations"),
+            "uncompiled": (self.translate_uncompiled, [TEXTS], UNCOMPILED),
+            "encode": (self.encode, [TEXTS], "texts to the encoder's states"),
+            "score": (self.score, pair, "texts and translations to log-probabilities"),
+            "attention": (self.attention, pair, attention),
         }
+
+    def examples(self):
+        texts = example_texts(self._translator.source_tokenizer, self._limit - 1)
+        search = (self._n_best, self._beam_size, self._alpha)
+        return texts, self._translator.n_best(texts, *search)
 
     def translate(self, texts):
         """Translates texts, string [B]."""
@@ -128,8 +114,8 @@ class TranslatorSignatures:
 
     def _translate(self, texts, search):
         tokens, error = self._tokens(self._source_text, texts, self._prefix)
-        is_skipped = (error != "") | tf.strings.regex_full_match(texts, _BLANK)
-        lengths = tf.where(is_skipped, tf.zeros_like(tokens.row_lengths()), tokens.row_lengths())
+        is_translated = (error == "") & ~tf.strings.regex_full_match(texts, _BLANK)
+        lengths = tf.where(is_translated, tokens.row_lengths(), 0)
 
         def compute(chosen, width):
             source = dense(tf.gather(tokens, filled(chosen)), self._special.pad, width)

@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from zoo.deploy.merge_graph import hash_table, ragged
+from zoo.deploy.merge_graph import bytes_of, hash_table, ragged
 from zoo.text.tokenizer import CONTINUATION, LONGEST_WORD
 
 LONGEST_CHARACTER = 4  # in bytes
@@ -55,6 +55,13 @@ class Trie(tf.Module):
             found.append(tf.where(states < 0, states, tf.gather(self._ids, tf.maximum(states, 0))))
         return tf.stack(found, axis=1)
 
+    def longest(self, values, tables, lengths):
+        """Finds the longest token that starts at each byte: its id and size, or -1 and 0."""
+        found = self(values, tables, lengths)
+        sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
+        sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
+        return tf.gather(found, tf.maximum(sizes - 1, 0), axis=1, batch_dims=1), sizes
+
 
 class LongestMatch(tf.Module):
     """WordPiece: splits off the longest token at the start of a word, repeatedly.
@@ -74,26 +81,23 @@ class LongestMatch(tf.Module):
         self._unknown = unknown
         self._trie = Trie(first, inside)
 
-    def __call__(self, values, rows, num_words):
-        """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
+    def __call__(self, words):
+        """Splits words, string [W], into ragged int64 [W, None]."""
+        values, rows = bytes_of(words)
         places, lengths = chunks(rows, self._longest_chunk)
-        found = self._trie(values, tf.cast(places > 0, tf.int64), lengths)
-        sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
-        sizes = tf.reduce_max(tf.where(found < 0, tf.zeros_like(found), sizes), axis=1)
+        ids, sizes = self._trie.longest(values, tf.cast(places > 0, tf.int64), lengths)
         is_last = (sizes == lengths) | (sizes == 0)
         at = visited(tf.where(places == 0)[:, 0], sizes, is_last)
-        sizes = tf.gather(sizes, at)
-        ids = tf.gather_nd(found, tf.stack([at, tf.maximum(sizes - 1, 0)], axis=1))
-        words = tf.gather(rows, at)
+        ids, sizes, places = (tf.gather(each, at) for each in (ids, sizes, places))
+        count, word = tf.size(words), tf.gather(rows, at)
         if self._unknown is not None:
-            fails = tf.math.unsorted_segment_max(tf.cast(sizes == 0, tf.int64), words, num_words)
-            characters = tf.cast(character_sizes(values) > 0, tf.int64)
-            count = tf.math.unsorted_segment_sum(characters, rows, num_words)
-            fails = tf.gather((fails > 0) | (count > self._longest_word), words)
+            fails = tf.math.unsorted_segment_max(tf.cast(sizes == 0, tf.int64), word, count)
+            fails = (fails > 0) | (tf.strings.length(words, "UTF8_CHAR") > self._longest_word)
+            fails = tf.gather(fails, word)
             ids = tf.where(fails, tf.constant(self._unknown, tf.int64), ids)
-            kept = ~fails | (tf.gather(places, at) == 0)
-            ids, words = ids[kept], words[kept]
-        return ragged(ids, words, num_words)
+            kept = ~fails | (places == 0)
+            ids, word = ids[kept], word[kept]
+        return ragged(ids, word, count)
 
 
 def longest_match_of(tokenizer):
@@ -128,10 +132,11 @@ class Viterbi(tf.Module):
         self._trie = Trie(tokens)
         self._scores = tf.constant(scores, tf.float64)
 
-    def __call__(self, values, rows, num_words):
-        """Splits bytes [n] with word indices [n], int64, into ragged int64 [num_words, None]."""
+    def __call__(self, words):
+        """Splits words, string [W], into ragged int64 [W, None]."""
+        values, rows = bytes_of(words)
         starts, _, ids = self.split(values, rows)
-        return ragged(ids, tf.gather(rows, starts), num_words)
+        return ragged(ids, tf.gather(rows, starts), tf.size(words))
 
     def split(self, values, rows):
         """The tokens in their order: index of the first byte, number of bytes, and id, int64."""
@@ -147,12 +152,9 @@ class Viterbi(tf.Module):
 
     def _with_unknown(self, found, values):
         found = tf.pad(found, [[0, 0], [0, LONGEST_CHARACTER]], constant_values=-1)
-        size = character_sizes(values)
-        one = tf.stack([tf.range(tf.size(size, tf.int64)), tf.maximum(size - 1, 0)], axis=1)
-        at = tf.boolean_mask(one, (size > 0) & (tf.gather_nd(found, one) < 0))
-        return tf.tensor_scatter_nd_update(
-            found, at, tf.fill(tf.shape(at)[:1], tf.constant(self._unknown, tf.int64))
-        )
+        sizes = tf.range(1, tf.shape(found, tf.int64)[1] + 1)
+        is_unknown = (sizes == character_sizes(values)[:, None]) & (found < 0)
+        return tf.where(is_unknown, tf.constant(self._unknown, tf.int64), found)
 
     def _best_sizes(self, found, places):
         """Returns the size of the last token of the best split up to each byte, int64 [n]."""

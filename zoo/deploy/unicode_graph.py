@@ -50,13 +50,8 @@ class NormalFormC(tf.Module):
         Invalid UTF-8 is replaced by U+FFFD, as by `bytes.decode(errors="replace")`.
         """
         # Invalid UTF-8 does not match the pattern; `unicode_decode` replaces it.
-        normal = tf.strings.regex_full_match(texts, self._pattern)
-
-        def normalize():
-            at = tf.where(~normal)
-            return tf.tensor_scatter_nd_update(texts, at, self._normalize(tf.gather_nd(texts, at)))
-
-        return tf.cond(tf.reduce_all(normal), lambda: texts, normalize)
+        is_normal = tf.strings.regex_full_match(texts, self._pattern)
+        return apply_where(~is_normal, self._normalize, texts)
 
     def decomposed(self, texts):
         """Texts in form D, string [B] to string [B]."""
@@ -163,6 +158,16 @@ def _tables():
     starters = character_ranges([c for c in stable if not unicodedata.combining(c)])
     pattern = f"(?:{in_order}[{starters}])*{in_order}"
     return _Tables(classes, decompositions, pairs, max(map(links, composed_of)), pattern)
+
+
+def apply_where(condition, function, texts):
+    """Texts, string [B], with a function of texts applied to those where `condition` holds."""
+    at = tf.where(condition)
+    return tf.cond(
+        tf.size(at) > 0,
+        lambda: tf.tensor_scatter_nd_update(texts, at, function(tf.gather_nd(texts, at))),
+        lambda: texts,
+    )
 
 
 def character_ranges(characters):

@@ -20,14 +20,12 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from zoo.server import examples, inputs, outputs
+from zoo.server import bodies, examples, inputs, outputs, versions
 from zoo.server.batching import Batcher
-from zoo.server.bodies import Body, Memory
-from zoo.server.errors import RequestError, ServerError, shown, unavailable
+from zoo.server.errors import RequestError, bad_request, shown, unavailable
 from zoo.server.metrics import CONTENT_TYPE, Metrics
 from zoo.server.models import DEFAULT_SIGNATURE
 from zoo.server.origins import TrustedSites
-from zoo.server.versions import VersionWatcher
 from zoo.server.warm_up import warm_up
 
 _PATH = re.compile(
@@ -53,17 +51,16 @@ class Service:
         limits: `zoo.server.limits.Limits`.
         folders: the models as named on the command line, to serve other versions of them when they
             appear on disk.
-        poll_seconds: pause between looks for other versions; 0 to keep the first ones.
+        poll_seconds: seconds between checks for other versions; 0 for no checks.
         hosts, origins: see `zoo.server.origins.TrustedSites`; by default any host and no origin.
         grpc_address: "host:port" to answer gRPC requests at; none by default.
-        report: called with one line for each model when its warm-up is done, and for what the
-            user should know.
+        report: called with a line to print for each model when its warm-up is done, and for each
+            version that cannot be loaded.
 
     Attributes:
         app: the ASGI application.
         is_ready: whether the warm-up of all models is done.
         is_stopping: set it to True to answer new requests with 503.
-        in_flight: number of requests that are being handled.
         failure: the error of a model whose warm-up failed, or None.
     """
 
@@ -78,9 +75,9 @@ class Service:
         grpc_address=None,
         report=print,
     ):
-        self._metrics = Metrics(lambda: {n: b.queue_length for n, b in self.batchers.items()})
+        self._metrics = Metrics()
         self.batchers = {model.name: Batcher(model, limits, self._metrics) for model in models}
-        self._watcher = VersionWatcher(self, folders, report)
+        self._folders = folders
         self._poll_seconds = poll_seconds
         self._grpc_address = grpc_address
         self._all = set(self.batchers.values())  # with those that finish the last requests
@@ -88,18 +85,16 @@ class Service:
         self.report = report
         self.is_ready = False
         self.is_stopping = False
-        self.in_flight = 0
         self.failure = None
-        self._memory = Memory(limits.max_bodies)
+        self._memory = bodies.Memory(limits.max_bodies)
         # JSON is parsed and written outside the event loop; two threads suffice because of the GIL.
         self._converters = concurrent.futures.ThreadPoolExecutor(2, "json")
         page = importlib.resources.files("zoo.server").joinpath("page.html")
-        self._page = page.read_text("utf-8")
-        cors = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
+        page = HTMLResponse(page.read_text("utf-8"), headers=_PAGE_HEADERS)
         self.app = Starlette(
             routes=[
-                Route("/", self.page),
-                Route("/healthz", self.healthz),
+                Route("/", page, methods=["GET"]),
+                Route("/healthz", JSONResponse({"status": "alive"}), methods=["GET"]),
                 Route("/readyz", self.readyz),
                 Route("/monitoring/prometheus/metrics", self.metrics),
                 Route("/v1/{rest:path}", self.rest, methods=_METHODS),
@@ -107,29 +102,30 @@ class Service:
             exception_handlers={HTTPException: _http_error},
             middleware=[
                 Middleware(TrustedSites, hosts, origins),
-                *([Middleware(CORSMiddleware, origins, **cors)] if origins else []),
+                Middleware(CORSMiddleware, origins, ["GET", "POST"], ["*"]),
             ],
             lifespan=self._lifespan,
         )
+
+    @property
+    def in_flight(self):
+        """Number of requests that are being handled."""
+        return sum(batcher.in_flight for batcher in self._all)
 
     @property
     def is_calling(self):
         """Whether a model call is running."""
         return any(batcher.is_running for batcher in self._all)
 
-    async def page(self, request):
-        return HTMLResponse(self._page, headers=_PAGE_HEADERS)
-
-    async def healthz(self, request):
-        return JSONResponse({"status": "alive"})
-
     async def readyz(self, request):
-        if self.is_stopping or not self.is_ready:
-            status = "stopping" if self.is_stopping else "starting"
-            return JSONResponse({"status": status}, 503, {"Retry-After": "1"})
-        return JSONResponse({"status": "ready"})
+        if self.is_ready and not self.is_stopping:
+            return JSONResponse({"status": "ready"})
+        status = "stopping" if self.is_stopping else "starting"
+        return JSONResponse({"status": status}, 503, {"Retry-After": "1"})
 
     async def metrics(self, request):
+        for name, batcher in self.batchers.items():
+            self._metrics.queued.labels(name).set(batcher.queue_length)
         return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def replace(self, model):
@@ -143,77 +139,75 @@ class Service:
         """
         new, old = Batcher(model, self.limits, self._metrics), self.batchers[model.name]
         self._all.add(new)
-        new.start()
         try:
-            await self._warmed_up(new)
-        except ServerError:
-            await self._end(new)
-            raise
-        self.batchers[model.name] = new
-        await old.drain()
-        await self._end(old)
+            await self._warm_up(new)
+            self.batchers[model.name], new = new, old
+        finally:
+            await new.stop()  # the one that is not served
+            self._all.discard(new)
 
     async def rest(self, request):
         """Handles requests to TensorFlow Serving's API."""
         started = time.monotonic()
-        self.in_flight += 1
-        body = Body(request, self.limits.max_body)
+        match = _PATH.fullmatch(request.scope["path"])
         try:
-            response = await self._routed(request, body)
+            response = await self._response(request, match)
         except RequestError as error:
-            await body.drain()
+            await bodies.drain(request, self.limits.max_body)
             response = _error(error.status, error.message, error.headers)
         except ClientDisconnect:
             response = Response(status_code=499)  # the client is gone
         except Exception as error:
             traceback.print_exc()
             response = _error(500, f"Internal server error: {type(error).__name__}: {error}")
-        finally:
-            self.in_flight -= 1
         if request.method == "POST":
-            match = _PATH.fullmatch(request.scope["path"])
             name = match["name"] if match and match["name"] in self.batchers else ""
-            self._metrics.request(name, response.status_code, time.monotonic() - started)
+            self._metrics.requests.labels(name, response.status_code).inc()
+            if response.status_code == 200:
+                self._metrics.seconds.labels(name).observe(time.monotonic() - started)
         if self.is_stopping:
             response.headers["Connection"] = "close"
         return response
 
-    @contextlib.contextmanager
-    def accepted(self, batcher, size):
-        """Counts a request of so many bytes that does not come by `rest`.
+    @contextlib.asynccontextmanager
+    async def accepted(self, batcher):
+        """Counts and limits a request: yields a function to reserve memory; see `Memory.share`.
 
         Raises:
-            RequestError: 503 if the server is stopping or its memory for requests is full.
+            RequestError: 503 if the server is stopping; 504 if the request takes too long.
         """
         if self.is_stopping:
             raise unavailable("The server is stopping.")
-        self.in_flight += 1
+        seconds = self.limits.request_timeout
+        batcher.in_flight += 1
         try:
-            with batcher.held(), self._memory.share() as take:
-                take(size)
-                yield
+            async with asyncio.timeout(seconds):
+                with self._memory.share() as take:
+                    yield take
+        except TimeoutError:
+            raise RequestError(504, f"The request took more than {seconds:g} s.") from None
         finally:
-            self.in_flight -= 1
+            batcher.in_flight -= 1
 
-    async def _routed(self, request, body):
-        path, method = request.scope["path"], request.method
-        match = _PATH.fullmatch(path)
-        if match is None:
-            raise RequestError(400, f"Malformed request: {method} {shown(path)}")
-        allowed = "POST" if match["verb"] else "GET"
-        if method != allowed and (method, allowed) != ("HEAD", "GET"):
-            # TensorFlow Serving's status, where HTTP has 405
-            raise RequestError(400, f"{shown(path)} takes {allowed}, not {shown(method)}.")
+    async def _response(self, request, match):
+        method, path = request.method, shown(request.scope["path"])
+        if not match or match["verb"] not in (None, "predict", *examples.METHODS):
+            raise bad_request(f"Malformed request: {method} {path}")
+        allowed = ("POST",) if match["verb"] else ("GET", "HEAD")
+        if method not in allowed:  # TensorFlow Serving's status, where HTTP has 405
+            raise bad_request(f"{path} takes {allowed[0]}, not {shown(method)}.")
         if not match["name"]:
             return JSONResponse({"models": [b.model.summary() for b in self.batchers.values()]})
         batcher = self.batcher(match["name"], match["version"], match["label"])
-        if match["metadata"]:
-            return JSONResponse(batcher.model.metadata())
         if not match["verb"]:
-            return JSONResponse(self._status(batcher.model))
-        if match["verb"] not in ("predict", *examples.METHODS):
-            raise RequestError(400, f"Malformed request: {method} {shown(path)}")
-        return await self._call(request, body, batcher, match["verb"])
+            model = batcher.model
+            return JSONResponse(model.metadata() if match["metadata"] else self._status(model))
+        async with self.accepted(batcher) as take:
+            body = await bodies.read(request, self.limits.max_body, take)
+            answer = await _while_connected(
+                request, self._answer(batcher, match["verb"], body, request.headers, take)
+            )
+            return Response(answer, media_type="application/json")
 
     def batcher(self, name, version=None, label=None):
         """The `zoo.server.batching.Batcher` of a model.
@@ -233,68 +227,36 @@ class Service:
         """`GetModelStatusResponse` as JSON."""
         state = "UNLOADING" if self.is_stopping else "AVAILABLE" if self.is_ready else "LOADING"
         status = {"error_code": "OK", "error_message": ""}
-        version = {"version": str(model.version), "state": state, "status": status}
-        return {"model_version_status": [version]}
+        found = {"version": str(model.version), "state": state, "status": status}
+        return {"model_version_status": [found]}
 
-    async def _call(self, request, body, batcher, verb):
-        if self.is_stopping:
-            raise unavailable("The server is stopping.")
-        try:
-            with batcher.held(), self._memory.share() as take:
-                async with asyncio.timeout(self.limits.request_timeout):
-                    data = await body.read(take)
-                    answer = self._answer(batcher, verb, lambda: body.decompressed(data, take))
-                    return await self._while_connected(request, answer)
-        except TimeoutError:
-            seconds = self.limits.request_timeout
-            raise RequestError(504, f"The request took more than {seconds:g} s.") from None
-
-    async def _answer(self, batcher, verb, body):
-        loop = asyncio.get_running_loop()
+    async def _answer(self, batcher, verb, body, headers, take):
+        loop, model, limits = asyncio.get_running_loop(), batcher.model, self.limits
 
         def read():
-            found = inputs.parse(body(), self.limits.max_values)
-            name = found.get("signature_name", DEFAULT_SIGNATURE)
+            encoding = headers.get("content-encoding", "identity")
+            data = bodies.decompress(body, encoding, limits.max_body, take)
+            found = inputs.parse(data, limits.max_values)
+            name = found.get("signature_name", "")
             if not isinstance(name, str):
-                raise RequestError(
-                    400, f"'signature_name' must be a string. Received: {shown(name)}."
-                )
-            if verb in examples.METHODS:
-                examples.check_signature(batcher.model, name, verb)
-                return name, examples.decode(found), lambda out: examples.encode(out, verb)
-            arrays = inputs.decode(found, batcher.model.signature(name).inputs)
-            row_form = inputs.is_row_form(found)
-            return name, arrays, lambda out: outputs.encode(out, row_form)
+                raise bad_request(f"'signature_name' must be a string. Received: {shown(name)}.")
+            name = name or DEFAULT_SIGNATURE
+            if verb == "predict":
+                arrays = inputs.decode(found, model.signature(name).inputs)
+                return name, arrays, outputs.encode, inputs.is_row_form(found)
+            examples.check_signature(model, name, verb)
+            return name, examples.decode(found), examples.encode, verb
 
-        name, arrays, encode = await loop.run_in_executor(self._converters, read)
+        name, arrays, encode, form = await loop.run_in_executor(self._converters, read)
         found = await batcher.run(name, arrays)
-        answer = await loop.run_in_executor(self._converters, encode, found)
-        return Response(answer, media_type="application/json")
-
-    async def _while_connected(self, request, answer):
-        """Awaits `answer`; cancels it if the client disconnects."""
-        answer = asyncio.ensure_future(answer)
-        gone = asyncio.ensure_future(_disconnected(request))
-        try:
-            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                raise ClientDisconnect()
-            return answer.result()
-        finally:
-            answer.cancel()
-            gone.cancel()
+        return await loop.run_in_executor(self._converters, encode, found, form)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
-        for batcher in self._all:
-            batcher.start()
         running = asyncio.create_task(self._run())
         yield
         running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-        for batcher in self._all:
-            await batcher.stop()
+        await asyncio.wait([running])
         self._converters.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self):
@@ -302,7 +264,7 @@ class Service:
         grpc_server = None
         try:
             for batcher in self.batchers.values():
-                await self._warmed_up(batcher)
+                await self._warm_up(batcher)
             if self._grpc_address:
                 from zoo.server import grpc_service
 
@@ -310,7 +272,7 @@ class Service:
                 self.report(f"gRPC at port {port}")
             self.is_ready = True
             if self._poll_seconds:
-                await self._watcher.run(self._poll_seconds)
+                await versions.watch(self, self._folders, self._poll_seconds)
             await asyncio.Event().wait()  # until the server stops
         except Exception as error:
             self.failure = error
@@ -318,7 +280,7 @@ class Service:
             if grpc_server:
                 await grpc_server.stop(grace=None)
 
-    async def _warmed_up(self, batcher):
+    async def _warm_up(self, batcher):
         started, model = time.monotonic(), batcher.model
         await warm_up(batcher)
         seconds = time.monotonic() - started
@@ -327,14 +289,23 @@ class Service:
             f"loaded in {model.seconds:.1f} s, warmed up in {seconds:.1f} s"
         )
 
-    async def _end(self, batcher):
-        await batcher.stop()
-        self._all.discard(batcher)
 
+async def _while_connected(request, answer):
+    """Awaits `answer`; cancels it if the client disconnects."""
 
-async def _disconnected(request):
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    async def disconnected():
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    answer, gone = asyncio.ensure_future(answer), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ClientDisconnect()
+        return answer.result()
+    finally:
+        answer.cancel()
+        gone.cancel()
 
 
 def _http_error(request, error):

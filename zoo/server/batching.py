@@ -8,14 +8,13 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import time
 
 import numpy as np
 
-from zoo.server.errors import RequestError, unavailable
+from zoo.server.errors import bad_request, unavailable
 
-_DRAIN_SECONDS = 0.05  # between two looks whether all requests are answered
+_DRAIN_SECONDS = 0.05  # between two checks whether all requests are answered
 
 
 @dataclasses.dataclass(eq=False)
@@ -25,23 +24,17 @@ class Item:
     Args:
         signature_name: name of the signature to call.
         inputs: {name: NumPy array}.
-        rows: length of the inputs' first axis; None if the request cannot be batched.
+        rows: length of the inputs' first axis.
+        key: items with the same key can share a batch; None if the item cannot be batched.
         future: receives {name: NumPy array}; if it is cancelled, the request is dropped.
     """
 
     signature_name: str
     inputs: dict
-    rows: int | None
+    rows: int
+    key: tuple | None
     future: asyncio.Future
     arrived: float = dataclasses.field(default_factory=time.monotonic)
-
-    @functools.cached_property
-    def key(self):
-        """Items with the same key can share a batch; None if the item cannot be batched."""
-        if self.rows is None:
-            return None
-        shapes = {name: array.shape[1:] for name, array in self.inputs.items()}
-        return self.signature_name, tuple(sorted(shapes.items()))
 
 
 class Batcher:
@@ -51,48 +44,30 @@ class Batcher:
         model: `zoo.server.models.Model`.
         limits: `zoo.server.limits.Limits`.
         metrics: `zoo.server.metrics.Metrics`, or None.
+
+    Attributes:
+        in_flight: number of requests that are being handled, and may `run`; the user counts them.
     """
 
     def __init__(self, model, limits, metrics=None):
         self.model = model
         self.limits = limits
+        self.in_flight = 0
         self._metrics = metrics
-        self._held = 0
         self._queue = collections.deque()
         self._arrival = asyncio.Event()
+        self._workers = set()  # tasks, as long as there are requests in the queue
         self._calls = set()
         self._unbatched = set()  # signatures whose outputs turned out not to have one row per input
         self._threads = concurrent.futures.ThreadPoolExecutor(
             limits.calls_at_once, thread_name_prefix=f"model {model.name}"
         )
-        self._workers = []
-
-    def start(self):
-        """Starts the workers in the running event loop."""
-        self._workers = [
-            asyncio.create_task(self._work()) for _ in range(self.limits.calls_at_once)
-        ]
 
     async def stop(self):
-        """Stops the workers without waiting for queued requests or running calls."""
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    @contextlib.contextmanager
-    def held(self):
-        """Keeps the workers for a request that will `run`, until it is answered; see `drain`."""
-        self._held += 1
-        try:
-            yield
-        finally:
-            self._held -= 1
-
-    async def drain(self):
-        """Waits until all requests that hold this are answered."""
-        while self._held:
+        """Waits until no request is `in_flight`, and ends the threads."""
+        while self.in_flight:
             await asyncio.sleep(_DRAIN_SECONDS)
+        self._threads.shutdown(wait=False)
 
     @property
     def queue_length(self):
@@ -114,125 +89,108 @@ class Batcher:
             RequestError: 400 if the request has too many rows; 503 if the queue is full; or the
                 error of the model.
         """
-        limits, signature = self.limits, self.model.signatures[signature_name]
-        rows = max((len(array) for array in inputs.values() if array.ndim), default=0)
+        limits, rows = self.limits, _rows(inputs)
         if rows > limits.max_rows:
-            raise RequestError(
-                400, f"The request has {rows:,} rows. At most {limits.max_rows:,} are allowed."
+            raise bad_request(
+                f"The request has {rows:,} rows. At most {limits.max_rows:,} are allowed."
             )
-        if rows <= limits.max_batch or self._rows(signature_name, inputs) is None:
+        if rows <= limits.max_batch or self._key(signature_name, inputs) is None:
             return await self._queued(signature_name, inputs)
         parts = []
         for start in range(0, rows, limits.max_batch):
             part = {n: array[start : start + limits.max_batch] for n, array in inputs.items()}
             parts.append(await self._queued(signature_name, part))
-        return {n: np.concatenate([part[n] for part in parts]) for n in signature.outputs}
+            if signature_name in self._unbatched:
+                return await self._queued(signature_name, inputs)
+        return {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
 
     async def _queued(self, signature_name, inputs):
         if len(self._queue) >= self.limits.max_queue:
-            self._drop_cancelled()
+            self._queue = collections.deque(item for item in self._queue if not item.future.done())
         if len(self._queue) >= self.limits.max_queue:
             raise unavailable(f"The queue of model {self.model.name} is full. Try again later.")
-        rows = self._rows(signature_name, inputs)
-        item = Item(signature_name, inputs, rows, asyncio.get_running_loop().create_future())
-        self._queue.append(item)
+        key, future = self._key(signature_name, inputs), asyncio.get_running_loop().create_future()
+        self._queue.append(Item(signature_name, inputs, _rows(inputs), key, future))
         self._arrival.set()
-        return await item.future
+        if len(self._workers) < self.limits.calls_at_once:
+            self._workers.add(asyncio.create_task(self._work()))
+        return await future
 
-    def _rows(self, signature_name, inputs):
-        if (
-            signature_name in self._unbatched
-            or not self.model.signatures[signature_name].is_batched
-        ):
+    def _key(self, name, inputs):
+        is_batched = self.model.signatures[name].is_batched and name not in self._unbatched
+        if not is_batched or len({len(array) for array in inputs.values()}) != 1:
             return None
-        lengths = {len(array) for array in inputs.values()}
-        return lengths.pop() if len(lengths) == 1 else None
-
-    def _drop_cancelled(self):
-        self._queue = collections.deque(item for item in self._queue if not item.future.done())
+        return name, tuple(sorted((n, array.shape[1:]) for n, array in inputs.items()))
 
     async def _work(self):
-        while True:
-            while not self._queue:
-                self._arrival.clear()
-                await self._arrival.wait()
-            item = self._queue.popleft()
-            if item.future.done():
-                continue
-            items = [item]
-            if item.rows is not None:
-                await self._gather(items)
-            await self._call(items)
+        try:
+            while self._queue:
+                first = self._queue.popleft()
+                if not first.future.done():
+                    await self._call([first] if first.key is None else await self._batch(first))
+        finally:
+            self._workers.remove(asyncio.current_task())
 
-    async def _gather(self, items):
-        """Appends compatible items from the queue, and waits up to `batch_wait_ms` for more."""
-        first, rows = items[0], items[0].rows
+    async def _batch(self, first):
+        """Takes items that fit the first from the queue; waits up to `batch_wait_ms` for more."""
+        items, rows = [first], first.rows
         end = first.arrived + self.limits.batch_wait_ms / 1000
         while True:
             for item in list(self._queue):
-                matches = item.key == first.key and not item.future.done()
-                if matches and rows + item.rows <= self.limits.max_batch:
+                fits = item.key == first.key and rows + item.rows <= self.limits.max_batch
+                if fits and not item.future.done():
                     self._queue.remove(item)
                     items.append(item)
                     rows += item.rows
             remaining = end - time.monotonic()
             if rows >= self.limits.max_batch or remaining <= 0:
-                return
+                return items
             self._arrival.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(remaining):
                     await self._arrival.wait()
 
     async def _call(self, items):
-        call = self._threads.submit(self._results, items)
+        """Calls the model for all items; if that fails, for each, which shows the cause."""
+        items = [item for item in items if not item.future.done()]
+        if not items:
+            return
+        call = self._threads.submit(self._outputs, items)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
-        results = await asyncio.wrap_future(call)
-        for item, result in zip(items, results):
-            if item.future.done():
-                continue
-            if isinstance(result, Exception):
-                item.future.set_exception(result)
-            else:
-                item.future.set_result(result)
+        try:
+            results = await asyncio.wrap_future(call)
+        except Exception as error:
+            if len(items) > 1:
+                for item in items:
+                    await self._call([item])
+            elif not items[0].future.done():
+                items[0].future.set_exception(error)
+        else:
+            for item, result in zip(items, results):
+                if not item.future.done():
+                    item.future.set_result(result)
 
-    def _results(self, items):
-        """Returns the outputs or the error of each item."""
-        items_left = [item for item in items if not item.future.done()]
-        if len(items_left) > 1:
-            # If the batch fails, running each item alone shows which one caused the error.
-            with contextlib.suppress(Exception):
-                parts = self._run_batch(items_left)
-                if parts is not None:
-                    return [parts.get(id(item)) for item in items]
-        return [self._run_one(item) for item in items]
-
-    def _run_batch(self, items):
-        """Runs the items in one call: {id of item: outputs}; None if outputs cannot be split."""
-        name = items[0].signature_name
-        joined = {n: np.concatenate([item.inputs[n] for item in items]) for n in items[0].inputs}
-        outputs = self._model_call(name, joined)
+    def _outputs(self, items):
+        """Makes one call and returns the outputs of each item."""
+        name, inputs = items[0].signature_name, items[0].inputs
+        if len(items) > 1:
+            inputs = {n: np.concatenate([item.inputs[n] for item in items]) for n in inputs}
         ends = np.cumsum([item.rows for item in items])
+        if self._metrics:
+            self._metrics.rows.labels(self.model.name).observe(ends[-1])
+        outputs = self.model.call(name, inputs)
         if any(array.shape[:1] != (ends[-1],) for array in outputs.values()):
             self._unbatched.add(name)
-            return None
-        return {
-            id(item): {n: array[end - item.rows : end] for n, array in outputs.items()}
+        if len(items) == 1:
+            return [outputs]
+        if name in self._unbatched:
+            raise ValueError("The outputs cannot be split.")
+        return [
+            {n: array[end - item.rows : end] for n, array in outputs.items()}
             for item, end in zip(items, ends)
-        }
+        ]
 
-    def _run_one(self, item):
-        if item.future.done():
-            return None
-        try:
-            return self._model_call(item.signature_name, item.inputs)
-        except RequestError as error:
-            return error
-        except Exception as error:
-            return RequestError(500, f"The model raised an error: {type(error).__name__}: {error}")
 
-    def _model_call(self, name, inputs):
-        if self._metrics:
-            rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
-            self._metrics.call(self.model.name, rows)
-        return self.model.call(name, inputs)
+def _rows(inputs):
+    return max((len(array) for array in inputs.values() if array.ndim), default=1)

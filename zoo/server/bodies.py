@@ -10,7 +10,6 @@ from starlette.requests import ClientDisconnect
 from zoo.server.errors import RequestError, unavailable
 
 _DRAIN_SECONDS = 2.0
-_PIECE = 2**20  # bytes that are decompressed at once
 
 
 class Memory:
@@ -50,99 +49,82 @@ class Memory:
                 self.used -= taken
 
 
-class Body:
-    """The body of a request.
+async def read(request, limit, take):
+    """Reads the body of a request without decompressing it.
 
     Args:
         request: `starlette.requests.Request` whose body has not been read.
-        limit: maximum number of bytes, before and after decompression.
+        limit: maximum number of bytes.
+        take: called with the number of bytes of each chunk; see `Memory.share`.
+
+    Raises:
+        RequestError: 413 if the body is too large; or the error of `take`.
     """
+    if _declared(request) > limit:
+        raise _too_large(limit)
+    data = bytearray()
+    async for chunk in request.stream():
+        take(len(chunk))
+        data += chunk
+        if len(data) > limit:
+            raise _too_large(limit)
+    return data
 
-    def __init__(self, request, limit):
-        self._receive = request.receive
-        self._declared = int(request.headers.get("content-length", 0))
-        self._encoding = request.headers.get("content-encoding", "identity")
-        self._limit = limit
-        self._size = 0
-        self._is_read = False
 
-    async def read(self, take):
-        """Reads the whole body without decompressing it.
+async def drain(request, limit):
+    """Reads and discards the rest of the body, up to 4 times the limit.
 
-        Args:
-            take: called with the number of bytes of each chunk; see `Memory.share`.
+    If the connection is closed while the client is still writing, it may not see the response.
+    """
+    size, most = 0, 4 * limit
+    if _declared(request) > most:
+        return
+    # RuntimeError: all of it has been read
+    with contextlib.suppress(TimeoutError, ClientDisconnect, RuntimeError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most:
+                    return
 
-        Raises:
-            RequestError: 413 if the body is too large; or the error of `take`.
-        """
-        chunks = []
-        if self._declared > self._limit:
-            raise self._too_large()
-        async for chunk in self._chunks():
-            if self._size > self._limit:
-                raise self._too_large()
-            take(len(chunk))
-            chunks.append(chunk)
-        return b"".join(chunks)
 
-    async def drain(self):
-        """Reads and discards the rest of the body, up to a limit.
+def decompress(data, encoding, limit, take):
+    """Decompresses a body.
 
-        If the connection is closed while the client is still writing, it may not see the response.
-        """
-        most = 4 * self._limit
-        if self._declared > most:
-            return
-        with contextlib.suppress(TimeoutError, ClientDisconnect):
-            async with asyncio.timeout(_DRAIN_SECONDS):
-                async for _ in self._chunks():
-                    if self._size > most:
-                        return
+    Args:
+        data: bytes.
+        encoding: `Content-Encoding`: "gzip", or "identity", which returns `data`.
+        limit: maximum number of decompressed bytes.
+        take: called with the number of decompressed bytes; see `Memory.share`.
 
-    def decompressed(self, data, take):
-        """Decompresses the bytes that `read` returned, if they are gzip-encoded.
+    Raises:
+        RequestError: 413 if the result is too large; 400 if the bytes are not gzip; 415 for
+            other encodings; or the error of `take`.
+    """
+    if encoding == "identity":
+        return data
+    if encoding != "gzip":
+        raise RequestError(
+            415,
+            f"Content-Encoding must be gzip or identity. Received: {encoding}.",
+            {"Accept-Encoding": "gzip, identity"},
+        )
+    decompressor = zlib.decompressobj(wbits=31)
+    try:
+        result = decompressor.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise RequestError(400, f"The body is not gzip: {error}.") from None
+    if len(result) > limit:
+        raise _too_large(limit)
+    if not decompressor.eof:
+        raise RequestError(400, "The gzip data are truncated.")
+    take(len(result))
+    return result
 
-        Args:
-            data: bytes.
-            take: called with the number of decompressed bytes, bit by bit; see `Memory.share`.
 
-        Raises:
-            RequestError: 413 if the result is too large; 400 if the bytes are not gzip; 415 for
-                other encodings; or the error of `take`.
-        """
-        if self._encoding == "identity":
-            return data
-        if self._encoding != "gzip":
-            raise RequestError(
-                415,
-                f"Content-Encoding must be gzip or identity. Received: {self._encoding}.",
-                {"Accept-Encoding": "gzip, identity"},
-            )
-        decompressor, pieces, size = zlib.decompressobj(wbits=31), [], 0
-        while not decompressor.eof:
-            try:
-                piece = decompressor.decompress(data, _PIECE)
-            except zlib.error as error:
-                raise RequestError(400, f"The body is not gzip: {error}.") from None
-            if not piece and not decompressor.eof:
-                raise RequestError(400, "The gzip data are truncated.")
-            size += len(piece)
-            if size > self._limit:
-                raise self._too_large()
-            take(len(piece))
-            pieces.append(piece)
-            data = decompressor.unconsumed_tail
-        return b"".join(pieces)
+def _declared(request):
+    return int(request.headers.get("content-length", 0))
 
-    async def _chunks(self):
-        while not self._is_read:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect()
-            chunk = message.get("body", b"")
-            self._size += len(chunk)
-            self._is_read = not message.get("more_body", False)
-            yield chunk
 
-    def _too_large(self):
-        return RequestError(413, f"The request is larger than {self._limit} bytes.")
+def _too_large(limit):
+    return RequestError(413, f"The request is larger than {limit} bytes.")

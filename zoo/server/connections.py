@@ -1,44 +1,39 @@
-"""Connections that wait must not shut out others."""
+"""Limits of HTTP connections, so that those that send nothing do not shut out others."""
 
 import contextlib
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-BACKLOG = 64  # connections that are accepted at once, before one too many can be closed
-_FILES_OF_ALL_ELSE = 100  # open files of the process that are not connections
+BACKLOG = 64  # connections that the event loop may accept before it closes one of too many
+_OTHER_FILES = 100  # open files of the process that are not connections
 
 
-class BoundedConnections(H11Protocol):
-    """The connections of a server, of which at most `max_connections` are open.
+class BoundedConnection(H11Protocol):
+    """A connection of a server, of which at most `max_connections` are open.
 
     When there is one more, the one that has waited longest for the rest of a request is closed. One
     whose headers do not arrive within `header_timeout` seconds is closed anyway.
-
-    Subclasses set the two.
     """
 
-    max_connections = 1000
-    header_timeout = 10.0
+    def __init__(self, max_connections, header_timeout, **settings):
+        super().__init__(**settings)
+        self._max_connections = max_connections
+        self._header_timeout = header_timeout
+        self._timer = None
 
     def connection_made(self, transport):
         super().connection_made(transport)
-        self._timer, self._waits_since = None, self.loop.time()
-        self._await_headers()
-        open_ = [one for one in self.connections if not one.transport.is_closing()]
-        if len(open_) > self.max_connections:
-            waiting = (one for one in open_ if one.is_waiting)
-            min(waiting, key=lambda one: one._waits_since).transport.abort()
-
-    def connection_lost(self, error):
-        self._stop_timer()
-        super().connection_lost(error)
+        self._waits_since = self.loop.time()
+        self._set_timer()
+        if len(self.connections) > self._max_connections:
+            waiting = (one for one in self.connections if one.is_waiting)
+            oldest = min(waiting, key=lambda one: one._waits_since)
+            self.connections.discard(oldest)  # at once; aborting it does so later
+            oldest.transport.abort()
 
     def data_received(self, data):
         super().data_received(data)
-        if self._is_idle:
-            self._await_headers()
-        else:
-            self._stop_timer()
+        self._set_timer(self._is_idle)
 
     def on_response_complete(self):
         self._waits_since = self.loop.time()
@@ -53,36 +48,27 @@ class BoundedConnections(H11Protocol):
     def _is_idle(self):
         return self.cycle is None or self.cycle.response_complete
 
-    def _await_headers(self):
-        if self._timer is None:
-            self._timer = self.loop.call_later(self.header_timeout, self.transport.abort)
-
-    def _stop_timer(self):
-        if self._timer is not None:
+    def _set_timer(self, is_on=True):
+        if is_on and self._timer is None:
+            self._timer = self.loop.call_later(self._header_timeout, self.transport.abort)
+        elif not is_on and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
-def connections_within(limits):
-    """The class of connections for these `zoo.server.limits.Limits` and the system's open files."""
-    settings = {
-        "max_connections": min(
-            limits.max_connections, _open_files() - BACKLOG - _FILES_OF_ALL_ELSE
-        ),
-        "header_timeout": limits.header_timeout,
-    }
-    settings["max_connections"] = max(1, settings["max_connections"])
-    return type("Connections", (BoundedConnections,), settings)
+def allowed_connections(wanted):
+    """The number of connections that the process may open, at most `wanted`.
 
-
-def _open_files():
-    """The number of files that the process may open, after its limit is raised."""
+    Raises the system's limit of open files as far as it can.
+    """
     try:
         import resource
     except ImportError:  # Windows
-        return 512
+        return min(wanted, 512 - BACKLOG - _OTHER_FILES)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return soft if soft != resource.RLIM_INFINITY else 2**20
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, files - BACKLOG - _OTHER_FILES))

@@ -25,6 +25,11 @@ class RequestError(Exception):
         self.headers = headers or {}
 
 
+def bad_request(message):
+    """Returns a 400 error."""
+    return RequestError(400, message)
+
+
 def unavailable(message):
     """Returns a 503 error that asks the client to try again."""
     return RequestError(503, message, {"Retry-After": "1"})

@@ -9,7 +9,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from zoo.server.errors import RequestError, shown
+from zoo.server.errors import bad_request, shown
 from zoo.server.inputs import as_bytes
 
 METHODS = ("classify", "regress")
@@ -24,8 +24,8 @@ def check_signature(model, name, method):
     model.signature(name)
     found, expected = model.signature_def[name]["method_name"], f"tensorflow/serving/{method}"
     if found != expected:
-        raise RequestError(
-            400, f"The method of signature {shown(name)} is {found}. :{method} needs {expected}."
+        raise bad_request(
+            f"The method of signature {shown(name)} is {found}. :{method} needs {expected}."
         )
 
 
@@ -37,11 +37,12 @@ def decode(request):
     """
     examples, context = request.get("examples"), request.get("context", {})
     if not isinstance(examples, list) or not examples:
-        raise RequestError(400, "'examples' must be a list of at least one object.")
+        raise bad_request("'examples' must be a list of at least one object.")
     serialized = np.empty(len(examples), object)
     for index, example in enumerate(examples):
-        if not isinstance(example, dict) or not isinstance(context, dict):
-            raise RequestError(400, f"Examples must be objects. Received: {shown(example)}.")
+        for found in (context, example):
+            if not isinstance(found, dict):
+                raise bad_request(f"Examples must be objects. Received: {shown(found)}.")
         features = {name: _feature(name, value) for name, value in {**context, **example}.items()}
         proto = tf.train.Example(features=tf.train.Features(feature=features))
         serialized[index] = proto.SerializeToString()
@@ -73,5 +74,5 @@ def _feature(name, value):
             return tf.train.Feature(float_list=tf.train.FloatList(value=values))
         content = [as_bytes(name, item) for item in values]
     except (OverflowError, ValueError):
-        raise RequestError(400, f"Feature {shown(name)} has numbers that are too large.") from None
+        raise bad_request(f"Feature {shown(name)} has numbers that are too large.") from None
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=content))

@@ -8,9 +8,10 @@ import math
 
 import grpc
 import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
-from zoo.server.errors import RequestError, ServerError
+from zoo.server.errors import RequestError, ServerError, bad_request
 from zoo.server.models import DEFAULT_SIGNATURE
 
 _CODES = {
@@ -24,7 +25,7 @@ _CODES = {
 }
 
 
-class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
+class PredictionService(prediction_service.PredictionServiceServicer):
     """Answers `Predict` by the models of a service.
 
     Args:
@@ -35,37 +36,31 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         self._service = service
 
     async def Predict(self, request, context):
-        seconds = self._service.limits.request_timeout
         try:
-            async with asyncio.timeout(seconds):
-                return await self._answer(request)
-        except TimeoutError:
-            message = f"The request took more than {seconds:g} s."
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+            return await self._answer(request)
         except RequestError as error:
             code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
             await context.abort(code, error.message)
 
     async def _answer(self, request):
-        spec = request.model_spec
+        service, spec = self._service, request.model_spec
         version = spec.version.value if spec.HasField("version") else None
-        batcher = self._service.batcher(spec.name, version, spec.version_label)
+        batcher = service.batcher(spec.name, version, spec.version_label)
         model, name = batcher.model, spec.signature_name or DEFAULT_SIGNATURE
         signature = model.signature(name)
-        with self._service.accepted(batcher, request.ByteSize()):
+        unknown = [key for key in request.output_filter if key not in signature.outputs]
+        if unknown:
+            raise bad_request(f"There is no output {unknown[0][:80]!r}.")
+        async with service.accepted(batcher) as take:
+            take(request.ByteSize())
             inputs = await asyncio.to_thread(
-                _arrays, request.inputs, signature.inputs, self._service.limits.max_values
+                _arrays, request.inputs, signature.inputs, service.limits.max_values
             )
             outputs = await batcher.run(name, inputs)
-            answer = predict_pb2.PredictResponse()
-            answer.model_spec.name = model.name
-            answer.model_spec.version.value = model.version
-            answer.model_spec.signature_name = name
-            for key in request.output_filter or outputs:
-                if key not in outputs:
-                    raise RequestError(400, f"There is no output {key[:80]!r}.")
-                answer.outputs[key].CopyFrom(tf.make_tensor_proto(outputs[key]))
-        return answer
+            keys, version = request.output_filter or outputs, {"value": model.version}
+            spec = {"name": model.name, "version": version, "signature_name": name}
+            protos = {key: tf.make_tensor_proto(outputs[key]) for key in keys}
+            return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
 
 
 async def start(service, address):
@@ -87,9 +82,7 @@ async def start(service, address):
             ("grpc.so_reuseport", 0),
         ],
     )
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        PredictionService(service), server
-    )
+    prediction_service.add_PredictionServiceServicer_to_server(PredictionService(service), server)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -102,17 +95,16 @@ def _arrays(protos, specs, max_values):
     """Converts {name: `TensorProto`} to NumPy arrays that fit the signature."""
     if protos.keys() != specs.keys():
         names = sorted(name[:80] for name in protos)
-        raise RequestError(400, f"The inputs must be {sorted(specs)}. Received: {names[:9]}.")
+        raise bad_request(f"The inputs must be {sorted(specs)}. Received: {names[:9]}.")
     return {name: _array(name, protos[name], spec, max_values) for name, spec in specs.items()}
 
 
 def _array(name, proto, spec, max_values):
     shape = [axis.size for axis in proto.tensor_shape.dim]
     if proto.dtype != spec.dtype.as_datatype_enum or not spec.shape.is_compatible_with(shape):
-        raise RequestError(
-            400,
+        raise bad_request(
             f"Input {name!r} must be {spec.dtype.name} of shape {spec.shape}. "
-            f"Received: data type {proto.dtype} of shape {shape[:9]}.",
+            f"Received: data type {proto.dtype} of shape {shape[:9]}."
         )
     if min(shape, default=0) < 0 or math.prod(shape) > max_values:
         # one value may stand for all, so that a short message makes a huge array
@@ -120,4 +112,4 @@ def _array(name, proto, spec, max_values):
     try:
         return tf.make_ndarray(proto)
     except (TypeError, ValueError) as error:
-        raise RequestError(400, f"Input {name!r} cannot be read: {error}") from None
+        raise bad_request(f"Input {name!r} cannot be read: {error}") from None

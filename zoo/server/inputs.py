@@ -12,7 +12,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from zoo.server.errors import RequestError, shown
+from zoo.server.errors import RequestError, bad_request, shown
 
 _MAX_AXES = 32  # of a tensor; NumPy supports 64
 
@@ -30,13 +30,11 @@ def parse(body, max_values):
     try:
         request = json.loads(body)
     except RecursionError:
-        raise RequestError(
-            400, "JSON Parse error: lists or objects are nested too deeply."
-        ) from None
+        raise bad_request("JSON Parse error: lists or objects are nested too deeply.") from None
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, a number of 5,000 digits
-        raise RequestError(400, f"JSON Parse error: {error}") from None
+        raise bad_request(f"JSON Parse error: {error}") from None
     if not isinstance(request, dict):
-        raise RequestError(400, f"The request must be a JSON object. Received: {shown(request)}.")
+        raise bad_request(f"The request must be a JSON object. Received: {shown(request)}.")
     return request
 
 
@@ -48,9 +46,9 @@ def is_row_form(request):
     """
     forms = [key for key in ("instances", "inputs") if key in request]
     if not forms:
-        raise RequestError(400, "Missing 'inputs' or 'instances' key.")
+        raise bad_request("Missing 'inputs' or 'instances' key.")
     if len(forms) == 2:
-        raise RequestError(400, "Provide either 'inputs' or 'instances'. Received both.")
+        raise bad_request("Provide either 'inputs' or 'instances'. Received both.")
     return forms == ["instances"]
 
 
@@ -76,20 +74,11 @@ def _rows(request, specs):
     """Row form: {name: list of values}."""
     instances = request["instances"]
     if not isinstance(instances, list) or not instances:
-        raise RequestError(
-            400,
-            f"'instances' must be a list of at least one element. Received: {shown(instances)}.",
+        raise bad_request(
+            f"'instances' must be a list of at least one element. Received: {shown(instances)}."
         )
-    are_objects = [_is_object(instance) for instance in instances]
-    if not any(are_objects) and len(specs) == 1:
+    if len(specs) == 1 and not any(map(_is_object, instances)):
         return {next(iter(specs)): instances}
-    if not all(are_objects):
-        index = are_objects.index(False)
-        raise RequestError(
-            400,
-            f"Each element of 'instances' must be an object with the keys {sorted(specs)}. "
-            f"Received at {index}: {shown(instances[index])}.",
-        )
     for index, instance in enumerate(instances):
         _check_names(instance, specs, f"Element {index} of 'instances'")
     return {name: [instance[name] for instance in instances] for name in specs}
@@ -98,15 +87,10 @@ def _rows(request, specs):
 def _columns(request, specs):
     """Column form: {name: value}."""
     inputs = request["inputs"]
-    if _is_object(inputs):
-        _check_names(inputs, specs, "'inputs'")
-        return inputs
-    if len(specs) != 1:
-        raise RequestError(
-            400,
-            f"'inputs' must be an object with the keys {sorted(specs)}. Received: {shown(inputs)}.",
-        )
-    return {next(iter(specs)): inputs}
+    if len(specs) == 1 and not _is_object(inputs):
+        return {next(iter(specs)): inputs}
+    _check_names(inputs, specs, "'inputs'")
+    return inputs
 
 
 def _is_object(value):
@@ -117,10 +101,11 @@ def _is_base64(value):
     return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
 
 
-def _check_names(found, specs, where):
-    if found.keys() != specs.keys():
-        raise RequestError(
-            400, f"{where} must have the keys {sorted(specs)}. Received: {shown(sorted(found))}."
+def _check_names(value, specs, where):
+    if not _is_object(value) or value.keys() != specs.keys():
+        received = shown(sorted(value) if _is_object(value) else value)
+        raise bad_request(
+            f"{where} must be an object with the keys {sorted(specs)}. Received: {received}."
         )
 
 
@@ -128,23 +113,15 @@ def _array(name, value, spec):
     """Converts a JSON value to a NumPy array of the spec's dtype and shape."""
     values, shape = _flat(name, value)
     if not spec.shape.is_compatible_with(shape):
-        raise RequestError(
-            400,
+        raise bad_request(
             f"Input {name!r} must have the shape {_shape(spec.shape)}. "
-            f"Received shape: {list(shape)}.",
+            f"Received shape: {list(shape)}."
         )
-    kind = spec.dtype
-    if kind == tf.string:
+    if spec.dtype == tf.string:
         array = np.empty(len(values), object)
         array[:] = [as_bytes(name, item) for item in values]
-    elif kind == tf.bool:
-        array = np.array(_checked(name, values, {bool}, kind), bool)
-    elif kind.is_integer:
-        array = _integers(name, _checked(name, values, {int}, kind), kind)
-    elif kind.is_floating:
-        array = _floats(name, _checked(name, values, {int, float}, kind), kind)
     else:
-        raise RequestError(501, f"Input {name!r} is {kind.name}, which JSON cannot represent.")
+        array = _numbers(name, values, spec.dtype)
     return array.reshape(shape)
 
 
@@ -156,7 +133,7 @@ def _flat(name, value):
             raise _ragged(name)
         shape.append(len(values[0]))
         if len(shape) > _MAX_AXES:
-            raise RequestError(400, f"Input {name!r} has more than {_MAX_AXES} axes.")
+            raise bad_request(f"Input {name!r} has more than {_MAX_AXES} axes.")
         values = list(itertools.chain.from_iterable(values))
     if list in set(map(type, values)):
         raise _ragged(name)
@@ -164,38 +141,29 @@ def _flat(name, value):
 
 
 def _ragged(name):
-    return RequestError(
-        400, f"Input {name!r} is ragged: lists at the same level differ in length or depth."
+    return bad_request(
+        f"Input {name!r} is ragged: lists at the same level differ in length or depth."
     )
 
 
-def _checked(name, values, types, kind):
+def _numbers(name, values, kind):
+    """Converts numbers or booleans to an array of a `tf.DType`."""
+    if not (kind.is_bool or kind.is_integer or kind.is_floating):
+        raise RequestError(501, f"Input {name!r} is {kind.name}, which JSON cannot represent.")
+    types = {bool} if kind.is_bool else {int} if kind.is_integer else {int, float}
     if not set(map(type, values)) <= types:
         odd = next(value for value in values if type(value) not in types)
-        raise RequestError(400, f"Input {name!r} must be {kind.name}. Received: {shown(odd)}.")
-    return values
-
-
-def _integers(name, values, kind):
+        raise bad_request(f"Input {name!r} must be {kind.name}. Received: {shown(odd)}.")
+    dtype = kind.as_numpy_dtype
     try:
-        return np.array(values, kind.as_numpy_dtype)
-    except OverflowError:
-        raise RequestError(
-            400, f"Input {name!r} has numbers outside the range of {kind.name}."
-        ) from None
-
-
-def _floats(name, values, kind):
-    try:
-        exact = np.array(values, np.float64)
-    except OverflowError:
-        exact = np.array([np.inf])
-        array = np.array([0.0])
-    else:
+        exact = np.array(values, np.float64 if kind.is_floating else dtype)
         with np.errstate(over="ignore"):
-            array = exact.astype(kind.as_numpy_dtype)
-    if (np.isinf(array.astype(np.float64)) != np.isinf(exact)).any():
-        raise RequestError(400, f"Input {name!r} has numbers too large for {kind.name}.")
+            array = exact.astype(dtype)
+        fits = np.array_equal(np.isinf(array), np.isinf(exact))
+    except OverflowError:
+        fits = False
+    if not fits:
+        raise bad_request(f"Input {name!r} has numbers outside the range of {kind.name}.")
     return array
 
 
@@ -205,12 +173,10 @@ def as_bytes(name, value):
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise RequestError(
-                400, f"Input {name!r} has a lone surrogate: {shown(value)}."
-            ) from None
+            raise bad_request(f"Input {name!r} has a lone surrogate: {shown(value)}.") from None
     if not _is_base64(value):
-        raise RequestError(
-            400, f'Input {name!r} must be a string or {{"b64": ...}}. Received: {shown(value)}.'
+        raise bad_request(
+            f'Input {name!r} must be a string or {{"b64": ...}}. Received: {shown(value)}.'
         )
     digits = "".join(value["b64"].split())
     if not digits.endswith("="):
@@ -218,7 +184,7 @@ def as_bytes(name, value):
     try:
         return base64.b64decode(digits, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RequestError(400, f"Unable to base64 decode input {name!r}: {error}.") from None
+        raise bad_request(f"Unable to base64 decode input {name!r}: {error}.") from None
 
 
 def _shape(shape):

@@ -16,12 +16,12 @@ class Limits:
         batch_wait_ms: milliseconds a request waits for others to join its batch.
         max_queue: maximum number of queued requests per model; further requests get 503.
         max_body: maximum bytes of a request, also after decompression; larger requests get 413.
-        max_bodies: maximum bytes of all requests in memory, as sent and decompressed; further
+        max_bodies: maximum bytes of all requests in memory, received and decompressed; further
             requests get 503.
         max_values: maximum number of values in the JSON of a request, lists included; requests with
             more get 413.
-        max_connections: maximum number of open connections; the one that has been idle longest is
-            then closed.
+        max_connections: maximum number of open connections; beyond it, the one that has waited
+            longest for the rest of a request is closed.
         header_timeout: maximum seconds between the first byte of a request and the end of its
             headers; then the connection is closed.
         request_timeout: maximum seconds per request, from its first byte; then it gets 504.

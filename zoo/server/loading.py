@@ -12,6 +12,12 @@ from zoo.server.errors import ServerError
 from zoo.server.models import DEFAULT_SIGNATURE, Model, Signature
 
 _FILE = "saved_model.pb"
+_KINDS = {  # the inputs and the outputs of the default signature; see `zoo.export`
+    "translator": ({"texts"}, {"translations", "scores", "error"}),
+    "generator": ({"texts"}, {"generated_texts", "scores", "error"}),
+    "classifier": ({"image_bytes"}, {"labels", "probabilities", "error"}),
+    "text_classifier": ({"texts"}, {"labels", "probabilities", "error"}),
+}
 
 
 def load_all(folders):
@@ -22,16 +28,15 @@ def load_all(folders):
     """
     if not folders:
         raise ServerError("Name at least one folder with an exported model.")
-    found = [find(folder) for folder in folders]
-    by_name = {}
-    for name, _, folder in found:
-        if name in by_name:
+    found = {}
+    for name, version, folder in map(find, folders):
+        if name in found:
             raise ServerError(
-                f"Two models are named {name}: {by_name[name]} and {folder}. "
+                f"Two models are named {name}: {found[name][2]} and {folder}. "
                 f"Rename one of them with OTHER={folder}."
             )
-        by_name[name] = folder
-    return [load(*model) for model in found]
+        found[name] = name, version, folder
+    return [load(*model) for model in found.values()]
 
 
 def find(given):
@@ -86,16 +91,8 @@ def load(name, version, folder):
     if not signatures or not graphs:
         raise ServerError(f"The SavedModel in {folder} cannot be served: it has no signatures.")
     signature_def = {key: _json(value) for key, value in sorted(graphs[0].signature_def.items())}
-    return Model(
-        name,
-        version,
-        _kind(signatures),
-        folder,
-        signatures,
-        signature_def,
-        time.monotonic() - started,
-        loaded,
-    )
+    seconds, kind = time.monotonic() - started, _kind(signatures)
+    return Model(name, version, kind, folder, signatures, signature_def, seconds, loaded)
 
 
 def _signature(function):
@@ -104,19 +101,11 @@ def _signature(function):
 
 
 def _kind(signatures):
-    """Infers the kind of a model from its signatures; see `zoo.export`."""
-    if DEFAULT_SIGNATURE in signatures:
-        default = signatures[DEFAULT_SIGNATURE]
-        names = (set(default.inputs), set(default.outputs))
-        if names == ({"texts"}, {"translations", "scores", "error"}):
-            return "translator"
-        if names == ({"image_bytes"}, {"labels", "probabilities", "error"}):
-            return "classifier"
-        if names == ({"texts"}, {"labels", "probabilities", "error"}):
-            return "text_classifier"
-        if names == ({"texts"}, {"generated_texts", "scores", "error"}):
-            return "generator"
-    return "model"
+    if DEFAULT_SIGNATURE not in signatures:
+        return "model"
+    default = signatures[DEFAULT_SIGNATURE]
+    names = default.inputs.keys(), default.outputs.keys()
+    return next((kind for kind, found in _KINDS.items() if found == names), "model")
 
 
 def _json(message):
@@ -133,10 +122,8 @@ def _not_a_model(folder):
     try:
         kind = json.loads((folder / "export.json").read_text())["format"]
     except (OSError, ValueError, KeyError, TypeError):
-        return (
-            f"{folder} contains no SavedModel: there is no {_FILE} in it or a numbered subfolder. "
-            "Export a model first."
-        )
+        found = f"there is no {_FILE} in it or a numbered subfolder. Export a model first."
+        return f"{folder} contains no SavedModel: {found}"
     return f"{folder} contains an export in the format {kind}. Only SavedModels can be served."
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from zoo.server.errors import RequestError, shown
+from zoo.server.errors import RequestError, bad_request, shown
 
 DEFAULT_SIGNATURE = "serving_default"
 # The HTTP status of TensorFlow Serving for each error of a model; for others it is 500.
@@ -45,11 +45,8 @@ class Signature(NamedTuple):
         """
         inputs = [spec.shape for spec in self.inputs.values()]
         outputs = [spec.shape for spec in self.outputs.values()]
-        return (
-            bool(inputs)
-            and all(shape.rank and shape[0] is None for shape in inputs + outputs)
-            and all(shape[1:].is_fully_defined() for shape in outputs)
-        )
+        have_rows = all(shape.rank and shape[0] is None for shape in inputs + outputs)
+        return inputs != [] and have_rows and all(s[1:].is_fully_defined() for s in outputs)
 
 
 class Model(NamedTuple):
@@ -89,11 +86,11 @@ class Model(NamedTuple):
             RequestError: if the model raises an error.
         """
         signature = self.signatures[signature_name]
-        tensors = {n: tf.constant(v, signature.inputs[n].dtype) for n, v in inputs.items()}
         try:
+            tensors = {n: tf.constant(v, signature.inputs[n].dtype) for n, v in inputs.items()}
             outputs = signature.function(**tensors)
-        except tf.errors.OpError as error:
-            status = _STATUS.get(error.error_code, 500)
+        except Exception as error:
+            status = _STATUS.get(getattr(error, "error_code", None), 500)
             raise RequestError(status, f"The model raised an error: {_reason(error)}") from None
         return {name: _numpy(tensor) for name, tensor in outputs.items()}
 
@@ -104,10 +101,9 @@ class Model(NamedTuple):
             RequestError: 400 if there is none.
         """
         if name not in self.signatures:
-            raise RequestError(
-                400,
+            raise bad_request(
                 f"Serving signature name: {shown(name)} not found in signature def. "
-                f"Available: {sorted(self.signatures)}.",
+                f"Available: {sorted(self.signatures)}."
             )
         return self.signatures[name]
 
@@ -120,15 +116,12 @@ class Model(NamedTuple):
 
     def summary(self):
         """Returns the data for the web page, as a dict that can be stored as JSON."""
-        return {
-            "name": self.name,
-            "version": str(self.version),
-            "kind": self.kind,
-            "signatures": {
-                name: {"inputs": sorted(signature.inputs), "outputs": sorted(signature.outputs)}
-                for name, signature in sorted(self.signatures.items())
-            },
+        signatures = {
+            name: {"inputs": sorted(signature.inputs), "outputs": sorted(signature.outputs)}
+            for name, signature in sorted(self.signatures.items())
         }
+        found = {"name": self.name, "version": str(self.version), "kind": self.kind}
+        return {**found, "signatures": signatures}
 
 
 def _numpy(tensor):
@@ -137,12 +130,9 @@ def _numpy(tensor):
 
 
 def _reason(error):
-    """TensorFlow's message without the lines about its own graph."""
-    lines = [
-        line
-        for line in error.message.splitlines()
-        if line.strip()
-        and not line.startswith(("Graph execution error", "Detected at node", "<stack traces"))
-        and not line.lstrip().startswith("[[{{node")
-    ]
-    return " ".join(lines) or error.message
+    """The message of an error; TensorFlow's without the lines about its own graph."""
+    if not isinstance(error, tf.errors.OpError):
+        return f"{type(error).__name__}: {error}"
+    noise = ("Graph execution error", "Detected at node", "<stack traces", "[[{{node")
+    lines = [line for line in map(str.strip, error.message.splitlines()) if line]
+    return " ".join(line for line in lines if not line.startswith(noise)) or error.message

@@ -12,14 +12,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class TrustedSites:
-    """An ASGI application that answers requests from other sites with 403.
+    """ASGI middleware that answers requests from other sites with 403.
 
-    The browser names the page's site in `Origin`; other clients send none. A name that resolves to
-    this machine for one moment (DNS rebinding) shows in `Host`.
+    Browsers send the page's site in `Origin`; other clients send none. In an attack by DNS
+    rebinding, `Host` is a name that the attacker lets point to this machine.
 
     Args:
         app: ASGI application.
-        hosts: names of this server in `Host`, without a port; None for any.
+        hosts: allowed names in `Host`, without ports; None for any.
         origins: sites whose pages may send requests, such as "https://example.com".
     """
 
@@ -37,22 +37,21 @@ class TrustedSites:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._hosts is not None and _hostname(f"//{host}") not in self._hosts:
             return (
-                f"The server is not called {ascii(host[:80])}. "
+                f"The host name {ascii(host[:80])} is not allowed. "
                 "To allow this name, start it with --allowed-host."
             )
         if origin is None or origin in self._origins or urlsplit(origin).netloc == host:
             return None
         return (
-            f"Pages of {ascii(origin[:80])} may not use this server. "
+            f"Requests from pages of {ascii(origin[:80])} are not allowed. "
             "To allow this site, start it with --allowed-origin."
         )
 
 
 def trusted_hosts(host, allowed):
-    """The names of a server that listens on `host`; None for any.
+    """The host names of a server that listens on `host`; None for any.
 
-    Only this machine reaches a loopback address, by a few names. What others call a server is not
-    known, unless it is given.
+    A loopback address has few names. Those of other addresses are unknown unless they are given.
 
     Args:
         host: address that the server listens on.

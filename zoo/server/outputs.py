@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 
-from zoo.server.errors import RequestError
+from zoo.server.errors import RequestError, bad_request
 
 
 def encode(outputs, row_form):
@@ -29,10 +29,9 @@ def encode(outputs, row_form):
         sizes = {name: array.shape[:1] for name, array in outputs.items()}
         if () in sizes.values() or len(set(sizes.values())) != 1:
             shapes = {name: list(array.shape) for name, array in outputs.items()}
-            raise RequestError(
-                400,
+            raise bad_request(
                 f"The outputs differ in their first dimension: {shapes}. "
-                "Use column form, with 'inputs'.",
+                "Use column form, with 'inputs'."
             )
         rows = next(iter(values.values()))
         if len(values) > 1:

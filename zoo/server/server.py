@@ -1,22 +1,24 @@
 """`serve`: runs the server until it is stopped."""
 
 import contextlib
+import functools
 import gc
 import os
 import signal
 import socket
 import sys
-import threading
 import time
 
 import uvicorn
 
 from zoo.server.app import Service
-from zoo.server.connections import BACKLOG, connections_within
+from zoo.server.connections import BACKLOG, BoundedConnection, allowed_connections
 from zoo.server.errors import ServerError
 from zoo.server.limits import Limits
 from zoo.server.loading import load_all
 from zoo.server.origins import trusted_hosts
+
+_say = functools.partial(print, flush=True)
 
 
 def serve(
@@ -41,13 +43,13 @@ def serve(
         host: address to listen on; "0.0.0.0" accepts requests from other machines.
         port: port to listen on; 0 selects a free port and prints it.
         access_log: whether to log every request.
-        allowed_hosts: names by which clients may call the server, without ports. By default only
-            names of this machine if `host` is a loopback address, and any name if it is not.
+        allowed_hosts: host names of the server in requests, without ports. By default "localhost",
+            "127.0.0.1" and "::1" if `host` is one of them, and any name if it is not.
         allowed_origins: web sites other than the server's own page whose pages may send requests,
             such as "https://example.com".
-        poll_seconds: seconds between looks for other versions of the models "…/NAME"; the highest
-            on disk is served, and requests that the old one has begun are finished. 0 to keep the
-            first ones.
+        poll_seconds: seconds between checks for other versions of the models "…/NAME"; the highest
+            on disk is served, and requests that the old one has begun are finished. 0 for no
+            checks.
         grpc_port: port for gRPC requests, TensorFlow Serving's `Predict`; none by default, 0
             selects a free port and prints it.
         **limits: see `zoo.server.limits.Limits`.
@@ -63,27 +65,26 @@ def serve(
     limits = Limits(**limits)
     with _exit_on_signals(), bound_socket(host, port) as listener:
         hosts = trusted_hosts(host, allowed_hosts)
+        grpc_address = None if grpc_port is None else _joined(host, grpc_port)
+        origins, models = tuple(allowed_origins), load_all(folders)
         service = Service(
-            load_all(folders),
-            limits,
-            folders,
-            poll_seconds,
-            hosts,
-            tuple(allowed_origins),
-            None if grpc_port is None else _joined(host, grpc_port),
-            report=_say,
+            models, limits, folders, poll_seconds, hosts, origins, grpc_address, report=_say
         )
-        _collect_garbage_less_often()
-        server = Server(service, address=_address(host, listener), access_log=access_log)
+        # Otherwise, parsed JSON of millions of lists is searched for garbage while it is built.
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        address = f"http://{_joined(host, listener.getsockname()[1])}/"
+        server = Server(service, address, access_log)
         server.run(sockets=[listener])
     if service.failure:
         raise service.failure
+    status = 1 if server.aborted else 0
     if service.is_calling:
         # The thread of a model call cannot be stopped, and `sys.exit` would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(1 if server.aborted else 0)
-    return 1 if server.aborted else 0
+        os._exit(status)
+    return status
 
 
 class Server(uvicorn.Server):
@@ -99,16 +100,11 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, service, address=None, access_log=False):
-        config = uvicorn.Config(
-            service.app,
-            log_level="info" if access_log else "error",  # no line for each invalid request
-            access_log=access_log,
-            lifespan="on",
-            http=connections_within(service.limits),
-            ws="none",
-            backlog=BACKLOG,
-        )
-        super().__init__(config)
+        count = allowed_connections(service.limits.max_connections)
+        connection = functools.partial(BoundedConnection, count, service.limits.header_timeout)
+        level = "info" if access_log else "error"  # no line for each invalid request
+        options = {"log_level": level, "access_log": access_log, "lifespan": "on", "ws": "none"}
+        super().__init__(uvicorn.Config(service.app, http=connection, backlog=BACKLOG, **options))
         self.service = service
         self.address = address
         self.aborted = 0
@@ -131,9 +127,7 @@ class Server(uvicorn.Server):
             self.address = None
         if service.failure:
             return True
-        if not service.is_stopping:
-            return False
-        if service.in_flight and time.monotonic() < self._end:
+        if not service.is_stopping or (service.in_flight and time.monotonic() < self._end):
             return False
         self.aborted = service.in_flight
         # for responses that are being sent to slow clients
@@ -147,15 +141,15 @@ def _exit_on_signals():
 
     As process 1 of a container, it would otherwise ignore them.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread can set signal handlers
-        return
 
     def exit_(sig, frame):
         raise SystemExit(0)
 
-    before = {number: signal.signal(number, exit_) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {}
     try:
+        with contextlib.suppress(ValueError):  # only the main thread can set signal handlers
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, exit_)
         yield
     finally:
         for number, handler in before.items():
@@ -178,19 +172,5 @@ def bound_socket(host, port):
     return listener
 
 
-def _collect_garbage_less_often():
-    """As parsed JSON with millions of lists is searched for garbage while it is built, in vain."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-
-
-def _address(host, listener):
-    return f"http://{_joined(host, listener.getsockname()[1])}/"
-
-
 def _joined(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _say(line):
-    print(line, flush=True)

@@ -6,38 +6,25 @@ from zoo.server.errors import ServerError
 from zoo.server.loading import find, load
 
 
-class VersionWatcher:
-    """Looks for other versions of the served models, loads them and has them served.
+async def watch(service, folders, seconds):
+    """Serves the highest version of each model; checks for other versions until it is cancelled.
 
     Args:
         service: `zoo.server.app.Service`.
         folders: the models as named on the command line; see `zoo.server.loading.find`.
-        report: called with one line if a version cannot be loaded.
+        seconds: pause between two checks.
     """
-
-    def __init__(self, service, folders, report):
-        self._service = service
-        self._folders = folders
-        self._report = report
-        self._failed = set()
-
-    async def run(self, seconds):
-        """Looks for versions, with a pause of so many seconds, until it is cancelled."""
-        while True:
-            await asyncio.sleep(seconds)
-            for folder in self._folders:
-                await self.look(folder)
-
-    async def look(self, given):
-        """Loads the highest version in a folder and serves it, unless it is served already."""
-        try:
-            name, version, folder = await asyncio.to_thread(find, given)
-            if version == self._service.batchers[name].model.version:
-                return
-            model = await asyncio.to_thread(load, name, version, folder)
-            await self._service.replace(model)
-        except Exception as error:  # such as that of a version that is still being copied
-            told = error if isinstance(error, ServerError) else f"{type(error).__name__}: {error}"
-            if str(told) not in self._failed:
-                self._failed.add(str(told))
-                self._report(f"Another version of {given} is not served yet: {told}")
+    reported = set()
+    while True:
+        await asyncio.sleep(seconds)
+        for given in folders:
+            try:
+                name, version, folder = await asyncio.to_thread(find, given)
+                if version != service.batchers[name].model.version:
+                    await service.replace(await asyncio.to_thread(load, name, version, folder))
+            except Exception as error:  # such as that of a version that is still being copied
+                kind = "" if isinstance(error, ServerError) else f"{type(error).__name__}: "
+                line = f"Another version of {given} is not served yet: {kind}{error}"
+                if line not in reported:
+                    reported.add(line)
+                    service.report(line)

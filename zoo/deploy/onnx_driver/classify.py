@@ -81,14 +81,12 @@ class Classifier:
 
     def read(self, image):
         """Reads a file, or checks an array of the model's size: uint8 [H, W, C]."""
-        size = (self.height, self.width, self.channels)
-        pixels = image if isinstance(image, np.ndarray) else None
-        if pixels is None and pathlib.Path(image).suffix != ".npy":
-            return self._fit(_open(image, self.channels))
-        name = "The array" if pixels is not None else image
-        if pixels is None:
+        size, name, pixels = (self.height, self.width, self.channels), "The array", image
+        if not isinstance(image, np.ndarray):
+            if pathlib.Path(image).suffix != ".npy":
+                return self._fit(_open(image, self.channels))
             try:
-                pixels = np.load(image, allow_pickle=False)
+                name, pixels = image, np.load(image, allow_pickle=False)
             except (OSError, ValueError) as error:
                 raise InputError(f"{image} cannot be read as an array: {error}.") from None
         if pixels.dtype != np.uint8 or pixels.shape != size:

@@ -9,8 +9,8 @@ hypothesis, V target vocabulary.
 from typing import NamedTuple
 
 import numpy as np
-from tokenizer import END_ID, PAD_ID, START_ID
 
+PAD_ID, START_ID, END_ID = 0, 1, 2
 _NEG_INF = np.float32(-np.inf)
 
 
@@ -87,6 +87,12 @@ def beam_search(steps, shape, length, alpha):
     return _ranked(finished, live)
 
 
+def runner(session):
+    """The model of an `onnxruntime.InferenceSession`, from a dict of arrays to a dict of arrays."""
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, inputs)))
+
+
 class Steps:
     """Runs the decoder step by step for the K hypotheses of each sentence.
 
@@ -95,16 +101,14 @@ class Steps:
     move keys and values. The buffer grows as needed.
 
     Args:
-        encoder, decoder: `onnxruntime.InferenceSession`.
+        encode, decode: see `runner`, of encoder.onnx and decoder.onnx.
         source: int32 [B, S].
         beam_size: K.
     """
 
-    def __init__(self, encoder, decoder, source, beam_size):
-        self._decoder, self._position = decoder, 0
-        self._results = [result.name for result in decoder.get_outputs()]
-        outputs = [output.name for output in encoder.get_outputs()]
-        self._memory = dict(zip(outputs, encoder.run(outputs, {"source": source})))
+    def __init__(self, encode, decode, source, beam_size):
+        self._decode, self._position = decode, 0
+        self._memory = encode({"source": source})
         self._state = {"paths": np.zeros((len(source), beam_size, 0), np.int32)}
         for name, heads in self._memory.items():
             if name != "memory_mask":
@@ -115,12 +119,11 @@ class Steps:
         """Decodes tokens, int32 [B, K]; returns log-probabilities, float32 [B, K, V]."""
         if self._position == self._state["paths"].shape[2]:
             self._grow(max(16, self._position))
-        feeds = {"tokens": tokens, "position": np.array(self._position, np.int32)}
-        results = self._decoder.run(self._results, {**feeds, **self._state, **self._memory})
-        results = dict(zip(self._results, results))
-        self._state = {name: results[f"next_{name}"] for name in self._state}
+        step = {"tokens": tokens, "position": np.array(self._position, np.int32)}
+        found = self._decode({**step, **self._state, **self._memory})
+        self._state = {name: found[f"next_{name}"] for name in self._state}
         self._position += 1
-        return results["log_probs"]
+        return found["log_probs"]
 
     def follow(self, parents):
         """Replaces the history of hypothesis k by that of hypothesis ``parents[b, k]``."""

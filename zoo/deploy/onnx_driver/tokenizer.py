@@ -11,11 +11,15 @@ import functools
 import itertools
 import json
 import pathlib
+import re
 import unicodedata
 
-PAD_ID, START_ID, END_ID = 0, 1, 2
-_FIRST_BYTE = 3
-_SPACES = " \t\n\r\f\v"
+_FIRST_BYTE = 3  # before it: padding, start and end
+# A word is a run of letters, digits or other characters, with the space before it; other spaces are
+# words of their own: "It  costs 12!" -> "It", " ", " costs", " 12", "!". The patterns are of what
+# `_kind` returns for each character.
+_WORDS = " ?o+| ?l+| ?n+|[ s]"
+_PATTERNS = {"character": ".", "wordpiece": _WORDS.replace("o+", "o")}
 _CONTINUATION = "##"  # starts the "wordpiece" tokens that continue a word
 _LONGEST_WORD = {"wordpiece": 100, "unigram": 200}  # longer words are split after so many bytes
 
@@ -48,8 +52,7 @@ class Tokenizer:
             raise InputError(f"The tokenizer {path} cannot be read: {error.strerror}.") from None
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise InputError(f"{path} is not a valid tokenizer file: {error!r}.") from None
-        splits = {"character": list, "wordpiece": functools.partial(words, together=())}
-        self._split = splits.get(kind, words)
+        self._pattern = re.compile(_PATTERNS.get(kind, _WORDS))
         segments = {"subword": self._merge, "wordpiece": self._longest, "unigram": self._best}
         self._segment = segments.get(kind, self._whole)
         self._longest_word = _LONGEST_WORD.get(kind)
@@ -72,7 +75,8 @@ class Tokenizer:
             return []
         # A space is prefixed, so that the first word gets the same tokens as elsewhere.
         text = " " + unicodedata.normalize("NFC", text)
-        return [id for word in self._split(text) for id in self._word_ids(word)]
+        words = self._pattern.finditer("".join(map(_kind, text)))
+        return [id for word in words for id in self._word_ids(text[slice(*word.span())])]
 
     def fewest_ids(self, text):
         """A lower bound for the number of ids, fast to compute even for a huge text."""
@@ -133,29 +137,11 @@ class Tokenizer:
         return tokens[::-1]
 
 
-def words(text, together=("other",)):
-    """Splits text into runs of letters, digits or other characters, with the space before each.
-
-    Other spaces are words of their own, as are other characters unless they are in `together`.
-
-    "It  costs 12!" -> "It", " ", " costs", " 12", "!"
-    """
-    parts = []
-    for kind, run in itertools.groupby(text, _kind):
-        run = ["".join(run)] if kind in ("letter", "number", *together) else [*run]
-        if kind != "space" and parts and parts[-1] == " ":
-            run[0] = parts.pop() + run[0]
-        parts.extend(run)
-    return parts
-
-
 def _kind(character):
-    """Classifies a character as "space", "letter", "number" or "other"."""
-    if character in _SPACES:
-        return "space"
-    return {"L": "letter", "M": "letter", "N": "number"}.get(
-        unicodedata.category(character)[0], "other"
-    )
+    """ " " of the space, "s" of another one, "l" of letters and marks, "n" of numbers, else "o"."""
+    if character in " \t\n\r\f\v":
+        return " " if character == " " else "s"
+    return {"L": "l", "M": "l", "N": "n"}.get(unicodedata.category(character)[0], "o")
 
 
 def _alphabet():

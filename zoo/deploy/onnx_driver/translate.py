@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
-from search import Steps, beam_search
-from tokenizer import END_ID, PAD_ID, InputError, Tokenizer
+from search import END_ID, PAD_ID, Steps, beam_search, runner
+from tokenizer import InputError, Tokenizer
 
 _LENGTHS = [16 * 2**n for n in range(16)]  # padded lengths of source batches
 _BATCH, _TOKENS_IN_BATCH = 32, 4096
@@ -48,10 +48,9 @@ class Translator:
         folder = pathlib.Path(__file__).parent if folder is None else pathlib.Path(folder)
         self.source_tokenizer = Tokenizer(folder / "source_tokenizer.json")
         self.target_tokenizer = Tokenizer(folder / "target_tokenizer.json")
-        self._encoder, self._decoder = (
-            _session(folder / name) for name in ("encoder.onnx", "decoder.onnx")
-        )
-        self.search = _search_settings(self._encoder, folder)
+        encoder, decoder = (_session(folder / name) for name in ("encoder.onnx", "decoder.onnx"))
+        self._encode, self._decode = runner(encoder), runner(decoder)
+        self.search = json.loads(encoder.get_modelmeta().custom_metadata_map["search"])
 
     def __call__(self, texts, **options):
         """Returns the best translation of each text, a list of str. Options: see `n_best`."""
@@ -88,7 +87,7 @@ class Translator:
             rows = max(1, min(_BATCH, _TOKENS_IN_BATCH // width))
             for start in range(0, len(sources), rows):
                 indices, ids = zip(*sources[start : start + rows])
-                steps = Steps(self._encoder, self._decoder, _padded(ids), beam_size)
+                steps = Steps(self._encode, self._decode, _padded(ids), beam_size)
                 hypotheses = beam_search(steps, (len(ids), beam_size), length, alpha)
                 for index, answer in zip(indices, self._read(hypotheses, n)):
                     found[index] = answer
@@ -143,16 +142,6 @@ def _session(path):
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def _search_settings(session, folder):
-    """The default search arguments: those of export.json, else those in the model's metadata."""
-    settings = json.loads(session.get_modelmeta().custom_metadata_map["search"])
-    path = folder / "export.json"
-    if path.is_file():
-        given = json.loads(path.read_text(encoding="utf-8")).get("search", {})
-        settings.update({name: value for name, value in given.items() if value is not None})
-    return settings
-
-
 def _check(name, value, low, high=float("inf")):
     if not low <= value <= high:
         limits = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
@@ -162,15 +151,12 @@ def _check(name, value, low, high=float("inf")):
 def _lines(path):
     """Reads the lines of a file, or of standard input if the path is "-"."""
     try:
-        if path == "-":
-            text = sys.stdin.buffer.read().decode("utf-8")
-        else:
-            text = pathlib.Path(path).read_text("utf-8")
+        with open(0 if path == "-" else path, encoding="utf-8") as file:
+            return [line.removesuffix("\n") for line in file]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: {error}.") from None
-    return text.removesuffix("\n").split("\n") if text else []
 
 
 def main(arguments=None):
