@@ -6,18 +6,21 @@
 
 Decoding: greedy search of a base model. Training: steps of a Vision Transformer with three kinds of
 attention, always on 4,096 patches, in few large or many small images. Attention: one head of width
-64 in a compiled graph, without projections, and the gradient of queries, keys and values. The
-memory in parentheses is the increase of the peak during the computation.
+64 in a compiled graph, without projections, and the gradient of queries, keys and values; its floor
+is that of softmax attention, of which linear attention is an approximation. The memory in
+parentheses is the increase of the peak during the computation.
 """
 
+import itertools
 import pathlib
+from statistics import median
 
 import translation
 import turns
 import vit
 
 KINDS = ("softmax", "blockwise", "linear")
-CAUSAL = tuple(f"{kind} causal" for kind in KINDS)
+RUNS = ("forward", "forward and backward")
 WIDTH = 64
 VIT = {"patch_size": 4, "embed_dim": 192, "num_heads": 3, "num_layers": 4, "ff_dim": 384}
 
@@ -25,8 +28,8 @@ VIT = {"patch_size": 4, "embed_dim": 192, "num_heads": 3, "num_layers": 4, "ff_d
 def cases():
     found = [decoding(translation.BASE, 8, length) for length in (32, 64, 128, 256, 512)]
     found += [training(VIT, length, 4096) for length in (64, 256, 1024, 4096)]
-    for run in ("forward", "forward and backward"):
-        found += [attention(run, length) for length in (512, 1024, 2048, 4096, 8192, 16384)]
+    for run, causal in itertools.product(RUNS, (False, True)):
+        found += [attention(run, causal, 512 * 2**n) for n in range(6)]
     return found
 
 
@@ -43,30 +46,32 @@ def training(sizes, length, tokens):
     return case._replace(name=name, contenders=KINDS, items=items, unit="tokens")
 
 
-def attention(run, length):
-    name, settings = f"attention, {run}, {length} tokens", {"run": run, "length": length}
-    operations, numbers = 4 * length**2 * WIDTH, 4 * length * WIDTH
+def attention(run, causal, length):
+    name = f"{'causal ' if causal else ''}attention, {run}, {length} tokens"
+    settings = {"run": run, "causal": causal, "length": length}
+    operations, numbers = (2 if causal else 4) * length**2 * WIDTH, 4 * length * WIDTH
     if run != "forward":
         operations, numbers = 3 * operations, 2 * numbers
-    return turns.Case(
-        name, settings, KINDS + CAUSAL, length, "tokens", operations, 4 * numbers
-    )  # the floor is that of softmax attention
+    return turns.Case(name, settings, KINDS, length, "tokens", operations, 4 * numbers)
 
 
-def in_kind(kind, run=None, **settings):
-    if run is None:
-        sizes = {**settings.pop("sizes"), "attention": kind.split()[0]}
-        return vit.in_zoo(sizes=sizes, **settings)
-    return attention_of(kind, run, settings["length"])
+def contender(kind):
+    """The function of a kind for both of training and attention."""
+
+    def of_kind(folder, run=None, **settings):
+        if run is not None:
+            return in_kind(kind, run, **settings)
+        sizes = {**settings.pop("sizes"), "attention": kind}
+        return vit.in_zoo(folder, sizes=sizes, **settings)
+
+    return of_kind
 
 
-def attention_of(kind, run, length):
+def in_kind(kind, run, causal, length):
     import tensorflow as tf
 
     from zoo import layers
 
-    kind, _, causal = kind.partition(" ")
-    causal = bool(causal)
     attend = {
         "softmax": lambda *x: layers.scaled_dot_product_attention(
             *x, layers.causal_mask(length) if causal else None
@@ -86,7 +91,7 @@ def attention_of(kind, run, length):
             [total] = forward(*inputs)
         return [tf.reduce_sum(x) for x in tape.gradient(total, inputs)]
 
-    compute = forward if run == "forward" else forward_and_backward
+    compute = forward if run == RUNS[0] else forward_and_backward
     signature = [tf.TensorSpec((1, 1, length, WIDTH))] * 3
     compute.get_concrete_function(*signature)  # does not count as memory of the computation
     inputs = [tf.random.stateless_normal(x.shape, (0, i)) for i, x in enumerate(signature)]
@@ -101,14 +106,15 @@ def draw(report, path):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 4))
-    cases = [case for case in report["cases"] if case["name"].startswith("attention, forward and")]
-    for index, kind in enumerate(KINDS + CAUSAL):
-        points = [(x["settings"]["length"], x["contenders"][kind]) for x in cases]
-        style = {"marker": "o", "color": f"C{index % 3}", "label": kind}
-        style["linestyle"] = "--" if kind in CAUSAL else "-"
-        lengths = [length for length, _ in points]
-        axes[0].plot(lengths, [x["memory"] - x["memory before"] for _, x in points], **style)
-        axes[1].plot(lengths, [turns.median(x["seconds"]) for _, x in points], **style)
+    cases = [case for case in report["cases"] if case["settings"].get("run") == RUNS[1]]
+    for causal, (index, kind) in itertools.product((False, True), enumerate(KINDS)):
+        chosen = [case for case in cases if case["settings"]["causal"] == causal]
+        lengths = [case["settings"]["length"] for case in chosen]
+        found = [case["contenders"][kind] for case in chosen]
+        style = {"marker": "o", "color": f"C{index}", "linestyle": "--" if causal else "-"}
+        style["label"] = f"{kind} causal" if causal else kind
+        axes[0].plot(lengths, [x["memory"] - x["memory before"] for x in found], **style)
+        axes[1].plot(lengths, [median(x["seconds"]) for x in found], **style)
     for axis, unit in zip(axes, ("MiB", "seconds")):
         title = "forward and backward"
         axis.set(xscale="log", yscale="log", xlabel="tokens", ylabel=unit, title=title)
@@ -118,11 +124,7 @@ def draw(report, path):
     figure.savefig(path, dpi=100)
 
 
-def kind_contender(kind):
-    return lambda folder, **settings: in_kind(kind, folder=folder, **settings)
-
-
-CONTENDERS = {"zoo": translation.in_zoo, **{kind: kind_contender(kind) for kind in KINDS + CAUSAL}}
+CONTENDERS = {"zoo": translation.in_zoo, **{kind: contender(kind) for kind in KINDS}}
 
 if __name__ == "__main__":
     parser = turns.parser(__doc__)

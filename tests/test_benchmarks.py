@@ -130,6 +130,7 @@ def test_translation_training(folder):
 
 
 @pytest.mark.ci
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_decoding_in_fewer_bits(precision, folder):
     benchmark = module("translation")
@@ -143,11 +144,14 @@ def test_growth(folder):
     """Blockwise attention computes the same as softmax attention; linear attention does not."""
     benchmark = module("growth")
     sizes = {name: size for name, size in VIT.items() if name != "image_size"}
-    cases = [benchmark.attention(run, 32) for run in ("forward", "forward and backward")]
+    cases = [benchmark.attention(run, causal, 32) for run in benchmark.RUNS for causal in (0, 1)]
     for case in [*cases, benchmark.training(sizes, 16, 32)]:
         compute = {kind: benchmark.CONTENDERS[kind] for kind in case.contenders}
         found = {kind: compute[kind](folder, **case.settings)() for kind in compute}
-        np.testing.assert_allclose(found["blockwise"], found["softmax"], rtol=TOLERANCE)
+        # Sums of 2,048 numbers, some of which cancel.
+        np.testing.assert_allclose(
+            found["blockwise"], found["softmax"], rtol=TOLERANCE, atol=10 * TOLERANCE
+        )
         assert np.isfinite(list(found.values())).all()
     case = benchmark.decoding(TRANSFORMER, 2, 16)
     assert benchmark.CONTENDERS["zoo"](folder, **case.settings)().shape == (2, 16)
