@@ -23,7 +23,7 @@ from starlette.routing import Route
 from zoo.server import examples, inputs, outputs
 from zoo.server.batching import Batcher
 from zoo.server.bodies import Body, Memory
-from zoo.server.errors import RequestError, ServerError, shown, unavailable
+from zoo.server.errors import RequestError, ServerError, release, shown, unavailable
 from zoo.server.metrics import CONTENT_TYPE, Metrics
 from zoo.server.models import DEFAULT_SIGNATURE
 from zoo.server.origins import TrustedSites
@@ -161,6 +161,7 @@ class Service:
         try:
             response = await self._routed(request, body)
         except RequestError as error:
+            release(error)
             await body.drain()
             response = _error(error.status, error.message, error.headers)
         except ClientDisconnect:
@@ -222,10 +223,10 @@ class Service:
             RequestError: 404 if there is no such model or version; versions have no labels.
         """
         batcher = self.batchers.get(name)
-        if batcher and not label and int(version or batcher.model.version) == batcher.model.version:
+        if batcher and not label and (version is None or int(version) == batcher.model.version):
             return batcher
-        version = version or label
-        asked = f"{name[:80]}, version {version}" if version else name[:80]
+        version = label or version
+        asked = name[:80] if version is None else f"{name[:80]}, version {version}"
         serves = ", ".join(f"{n}, version {b.model.version}" for n, b in self.batchers.items())
         raise RequestError(404, f"Servable not found for request: {asked}. Available: {serves}.")
 
@@ -261,7 +262,8 @@ class Service:
                 )
             if verb in examples.METHODS:
                 examples.check_signature(batcher.model, name, verb)
-                return name, examples.decode(found), lambda out: examples.encode(out, verb)
+                arrays = examples.decode(found, self.limits.max_body)
+                return name, arrays, lambda out: examples.encode(out, verb)
             arrays = inputs.decode(found, batcher.model.signature(name).inputs)
             row_form = inputs.is_row_form(found)
             return name, arrays, lambda out: outputs.encode(out, row_form)

@@ -61,7 +61,7 @@ class Body:
     def __init__(self, request, limit):
         self._receive = request.receive
         self._declared = int(request.headers.get("content-length", 0))
-        self._encoding = request.headers.get("content-encoding", "identity")
+        self._encoding = request.headers.get("content-encoding", "identity").lower()
         self._limit = limit
         self._size = 0
         self._is_read = False

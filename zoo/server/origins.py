@@ -40,7 +40,7 @@ class TrustedSites:
                 f"The server is not called {ascii(host[:80])}. "
                 "To allow this name, start it with --allowed-host."
             )
-        if origin is None or origin in self._origins or urlsplit(origin).netloc == host:
+        if origin is None or origin in self._origins or origin.partition("://")[2] == host:
             return None
         return (
             f"Pages of {ascii(origin[:80])} may not use this server. "

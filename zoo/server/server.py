@@ -104,6 +104,7 @@ class Server(uvicorn.Server):
             log_level="info" if access_log else "error",  # no line for each invalid request
             access_log=access_log,
             lifespan="on",
+            loop="asyncio",
             http=connections_within(service.limits),
             ws="none",
             backlog=BACKLOG,
