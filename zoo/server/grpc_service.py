@@ -10,7 +10,7 @@ import grpc
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from zoo.server.errors import RequestError, ServerError
+from zoo.server.errors import RequestError, ServerError, release
 from zoo.server.models import DEFAULT_SIGNATURE
 
 _CODES = {
@@ -43,6 +43,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             message = f"The request took more than {seconds:g} s."
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, message)
         except RequestError as error:
+            release(error)
             code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
             await context.abort(code, error.message)
 
@@ -53,17 +54,15 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         model, name = batcher.model, spec.signature_name or DEFAULT_SIGNATURE
         signature = model.signature(name)
         with self._service.accepted(batcher, request.ByteSize()):
-            inputs = await asyncio.to_thread(
-                _arrays, request.inputs, signature.inputs, self._service.limits.max_values
-            )
+            limits = self._service.limits
+            inputs = await asyncio.to_thread(_arrays, request.inputs, signature.inputs, limits)
+            names = await asyncio.to_thread(_names, request.output_filter, signature.outputs)
             outputs = await batcher.run(name, inputs)
             answer = predict_pb2.PredictResponse()
             answer.model_spec.name = model.name
             answer.model_spec.version.value = model.version
             answer.model_spec.signature_name = name
-            for key in request.output_filter or outputs:
-                if key not in outputs:
-                    raise RequestError(400, f"There is no output {key[:80]!r}.")
+            for key in names:
                 answer.outputs[key].CopyFrom(tf.make_tensor_proto(outputs[key]))
         return answer
 
@@ -98,25 +97,37 @@ async def start(service, address):
     return server, port
 
 
-def _arrays(protos, specs, max_values):
+def _names(output_filter, specs):
+    """The outputs to answer, each once: those of a filter, or all."""
+    names = set(output_filter) or specs.keys()
+    for name in names - specs.keys():
+        raise RequestError(400, f"There is no output {name[:80]!r}.")
+    return names
+
+
+def _arrays(protos, specs, limits):
     """Converts {name: `TensorProto`} to NumPy arrays that fit the signature."""
     if protos.keys() != specs.keys():
         names = sorted(name[:80] for name in protos)
         raise RequestError(400, f"The inputs must be {sorted(specs)}. Received: {names[:9]}.")
-    return {name: _array(name, protos[name], spec, max_values) for name, spec in specs.items()}
+    return {name: _array(name, protos[name], spec, limits) for name, spec in specs.items()}
 
 
-def _array(name, proto, spec, max_values):
-    shape = [axis.size for axis in proto.tensor_shape.dim]
-    if proto.dtype != spec.dtype.as_datatype_enum or not spec.shape.is_compatible_with(shape):
+def _array(name, proto, spec, limits):
+    shape = [axis.size for axis in proto.tensor_shape.dim[:65]]  # more than NumPy can have
+    fits = proto.dtype == spec.dtype.as_datatype_enum and min(shape, default=0) >= 0
+    if not fits or not spec.shape.is_compatible_with(shape):
         raise RequestError(
             400,
             f"Input {name!r} must be {spec.dtype.name} of shape {spec.shape}. "
             f"Received: data type {proto.dtype} of shape {shape[:9]}.",
         )
-    if min(shape, default=0) < 0 or math.prod(shape) > max_values:
-        # one value may stand for all, so that a short message makes a huge array
-        raise RequestError(413, f"Input {name!r} has more than {max_values:,} values.")
+    # The last value stands for all that are missing, so that a short message makes a huge array.
+    count, strings = math.prod(shape), proto.string_val
+    if count > limits.max_values:
+        raise RequestError(413, f"Input {name!r} has more than {limits.max_values:,} values.")
+    if strings and (count - len(strings)) * len(strings[-1]) > limits.max_body:
+        raise RequestError(413, f"Input {name!r} is larger than {limits.max_body} bytes.")
     try:
         return tf.make_ndarray(proto)
     except (TypeError, ValueError) as error:
