@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 import tracemalloc
+import weakref
 
 import httpx
 import numpy as np
@@ -18,6 +19,7 @@ import tensorflow as tf
 
 from tests.server import toys
 from tests.server.toys import post
+from zoo.server import inputs
 from zoo.server.batching import Batcher
 from zoo.server.bodies import Memory
 from zoo.server.errors import RequestError
@@ -140,6 +142,58 @@ def test_bodies_are_counted_unpacked():
             client.join()
         assert sorted(found) == [200] * 4 + [503] * 6
         toys.wait_until(lambda: service._memory.used == 0)
+
+
+@pytest.mark.parametrize(
+    "request_, status",
+    [
+        ([1.0], 400),
+        ({"instances": {"a": [1.0]}}, 400),
+        ({"inputs": {"a": [1.0]}}, 400),
+        ({"instances": ["a"]}, 400),
+        ({"instances": [1.0] * 200}, 400),
+        ({"instances": [-1.0]}, 500),
+    ],
+)
+def test_refused_requests_are_freed_without_garbage_collection(monkeypatch, request_, status):
+    """Large ones make few objects, after which the collector does not run."""
+
+    class Parsed(dict):
+        pass
+
+    class List(list):
+        pass
+
+    def positive(x):
+        if x[0] < 0:
+            raise ValueError("x is negative")
+        return {"y": x}
+
+    held, loads, decode = [], json.loads, inputs.decode
+
+    def parsed(body):
+        found = loads(body)
+        found = Parsed(found) if isinstance(found, dict) else List(found)
+        held.append(weakref.ref(found))
+        return found
+
+    def decoded(*given):
+        arrays = decode(*given)
+        held.extend(weakref.ref(array) for array in arrays.values())
+        return arrays
+
+    with toys.running([toy(positive)], max_rows=100) as (url, *_):
+        monkeypatch.setattr("zoo.server.inputs.json.loads", parsed)
+        monkeypatch.setattr("zoo.server.inputs.decode", decoded)
+        gc.collect()
+        gc.disable()
+        try:
+            assert post(url, request_).status_code == status
+            first = list(held)
+            post(url, {"instances": [1.0]})  # as the last one may be held
+            toys.wait_until(lambda: not any(ref() is not None for ref in first), seconds=5)
+        finally:
+            gc.enable()
 
 
 def test_memory_that_is_taken_too_late_is_not_lost():
@@ -268,6 +322,41 @@ def test_clients_that_do_not_read_are_counted():
         assert len(post(url, {"instances": [1.0]}).json()["predictions"][0]) == 10**7
 
 
+def big_answer(x):
+    return {"y": tf.zeros([500_000])}
+
+
+@pytest.mark.parametrize("limits", [{"request_timeout": 1.0}, {"max_connections": 3}])
+def test_clients_that_do_not_read_do_not_keep_their_answers(limits):
+    with toys.running([toy(big_answer)], **limits) as (url, _, server):
+        with contextlib.ExitStack() as stack:
+            for _ in range(5):
+                client = stack.enter_context(socket.socket())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                host, port = url.removeprefix("http://").split(":")
+                client.connect((host, int(port)))
+                body = b'{"inputs": [1.0]}'
+                client.sendall(HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+                client.recv(9)  # the answer has begun
+            most = limits.get("max_connections", 0)
+            toys.wait_until(lambda: len(server.server_state.connections) <= most)
+        assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("host, status", [(b"localhost", 400), (b"evil.example", 403)])
+@pytest.mark.parametrize("pause", [0.0, 0.2])
+def test_a_body_that_is_wrong_after_the_answer(url, capfd, host, status, pause):
+    head = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: " + host
+    with connected(url) as client:
+        client.sendall(head + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+        time.sleep(pause)
+        client.sendall(b"zz\r\nzz\r\n")
+        found = toys.answer_on(client)[0]
+        assert found in (status, 400)
+    assert httpx.get(f"{url}/healthz", headers={"host": "localhost"}).status_code == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_headers_must_come_in_time():
     with toys.running([toy()], header_timeout=0.3) as (url, *_):
         with connected(url) as client:
@@ -298,6 +387,9 @@ def test_headers_must_come_in_time():
         ({"origin": "http://localhost:1", "host": "localhost:2"}, 403),
         ({"origin": "http://localhost:1", "host": "localhost:1"}, 200),
         ({"origin": "https://good.example"}, 200),
+        ({"origin": "http://["}, 403),
+        ({"origin": "", "host": "localhost"}, 403),
+        ({"origin": "localhost:1", "host": "localhost:1"}, 403),
         ({"origin": "https://evil.example", "content-type": "text/plain"}, 403),
     ],
 )
@@ -339,6 +431,14 @@ def test_a_signature_of_any_name(url, name):
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert "signature" in error.lower() and len(error) < 400 and error.isprintable()
+
+
+def test_what_is_nested_deeply_is_refused(url):
+    """At any depth, as values of some depth can be parsed but not written."""
+    with httpx.Client(base_url=url) as client:
+        for depth in range(900, 1000):
+            body = "[" * depth + "]" * depth
+            assert client.post("/v1/models/toy:predict", content=body).status_code == 400
 
 
 @pytest.mark.parametrize("text", ["\ud800", "x" * 50_000, "a\nb\0"])

@@ -158,10 +158,11 @@ def test_classify_and_regress(tmp_path):
             {"x": [0, 0.5], "name": {"b64": "YW50"}, "n": 4},
         ],
     }
-    with toys.running(load_all([tmp_path / "old"])) as (url, *_):
+    with toys.running(load_all([tmp_path / "old"]), max_body=LIMIT) as (url, *_):
 
         def ask(verb, **changes):
-            return httpx.post(f"{url}/v1/models/old:{verb}", json={**request, **changes})
+            body = json.dumps({**request, **changes})
+            return httpx.post(f"{url}/v1/models/old:{verb}", content=body)
 
         assert ask("classify").json() == {
             "results": [[["bee", 6.5], ["other", -6.5]], [["ant", 4.5], ["other", -4.5]]]
@@ -174,10 +175,13 @@ def test_classify_and_regress(tmp_path):
             ("classify", {"examples": [3]}, "must be objects"),
             ("classify", {"examples": [{"x": [1.0, 2.0]}]}, "name"),
             ("classify", {"examples": [{"x": [10**30]}]}, "too large"),
+            ("classify", {"examples": [{"\ud800": 1}]}, "lone surrogate"),
             ("classify", {"examples": [{"x": [[1]]}]}, "must be a string"),
         ):
             answer = ask(verb, **changes)
             assert answer.status_code == 400 and message in answer.json()["error"]
+        answer = ask("classify", context={"q": "x" * LIMIT}, examples=[{}] * 1000)
+        assert answer.status_code == 413, "each example has the context"
 
 
 def test_translator_and_classifier(url):
@@ -257,6 +261,7 @@ def test_gzip(url):
 
     packed = gzip.compress(b'{"instances": [1.0]}')
     assert send(packed).json() == {"predictions": [3.5]}
+    assert send(packed, "GZIP").json() == {"predictions": [3.5]}
     assert send(b"nonsense").status_code == 400
     assert send(packed[:-9]).status_code == 400
     assert send(packed, "br").status_code == 415

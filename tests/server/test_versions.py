@@ -255,9 +255,46 @@ def huge():
     return found
 
 
+def tensor(name, key, shape, signature="", **content):
+    found = predict_pb2.PredictRequest()
+    found.model_spec.name, found.model_spec.signature_name = name, signature
+    proto = found.inputs[key]
+    proto.dtype = tf.string.as_datatype_enum if "string_val" in content else 1
+    for size in shape:
+        proto.tensor_shape.dim.add().size = size
+    for field, values in content.items():
+        getattr(proto, field).extend(values)
+    return found
+
+
+def test_one_value_stands_for_all_that_are_missing(stub):
+    answer = stub.Predict(tensor("half", "x", [3], float_val=[1.0, 2.0]))
+    assert tf.make_ndarray(answer.outputs["y"]).tolist() == [3.5, 4.0, 4.0]
+    answer = stub.Predict(tensor("toy", "data", [3], "raw", string_val=[b"a"]))
+    assert tf.make_ndarray(answer.outputs["raw"]).tolist() == [b"a"] * 3
+
+
+def test_an_output_that_is_asked_for_often_is_sent_once(stub):
+    many = request("half", x=[1.0])
+    many.output_filter.extend(["y"] * 1_000_000)
+    assert list(stub.Predict(many, timeout=30).outputs) == ["y"]
+    many.output_filter.append("z")
+    with pytest.raises(grpc.RpcError, match="no output 'z'"):
+        stub.Predict(many, timeout=30)
+
+
 @pytest.mark.parametrize(
     "make, code, message",
     [
+        (lambda: request("half", version=0, x=[1.0]), "NOT_FOUND", "version 0"),
+        (lambda: tensor("half", "x", [-1], float_val=[1.0]), "INVALID_ARGUMENT", "must be float32"),
+        (lambda: tensor("half", "x", [1] * 100_000), "INVALID_ARGUMENT", "must be float32"),
+        (lambda: tensor("half", "x", [1], float_val=[1.0, 2.0]), "INVALID_ARGUMENT", "cannot be"),
+        (
+            lambda: tensor("toy", "data", [1000], "raw", string_val=[b"a" * 100_000]),
+            "RESOURCE_EXHAUSTED",
+            "larger than",
+        ),
         (lambda: request("nope"), "NOT_FOUND", "nope"),
         (lambda: request("half", version=8, x=[1.0]), "NOT_FOUND", "version 8"),
         (lambda: request("half", "nope", x=[1.0]), "INVALID_ARGUMENT", "nope"),

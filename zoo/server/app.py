@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from zoo.server import bodies, examples, inputs, outputs, versions
 from zoo.server.batching import Batcher
-from zoo.server.errors import RequestError, bad_request, shown, unavailable
+from zoo.server.errors import RequestError, bad_request, release, shown, unavailable
 from zoo.server.metrics import CONTENT_TYPE, Metrics
 from zoo.server.models import DEFAULT_SIGNATURE
 from zoo.server.origins import TrustedSites
@@ -153,7 +153,7 @@ class Service:
         try:
             response = await self._response(request, match)
         except RequestError as error:
-            error.__traceback__ = None  # its frames hold the body, and in a cycle the error
+            release(error)
             await bodies.drain(request, self.limits.max_body)
             response = _error(error.status, error.message, error.headers)
         except ClientDisconnect:
@@ -217,10 +217,10 @@ class Service:
             RequestError: 404 if there is no such model or version; versions have no labels.
         """
         batcher = self.batchers.get(name)
-        if batcher and not label and int(version or batcher.model.version) == batcher.model.version:
+        if batcher and not label and (version is None or int(version) == batcher.model.version):
             return batcher
-        version = version or label
-        asked = f"{name[:80]}, version {version}" if version else name[:80]
+        version = label or version
+        asked = name[:80] if version is None else f"{name[:80]}, version {version}"
         serves = ", ".join(f"{n}, version {b.model.version}" for n, b in self.batchers.items())
         raise RequestError(404, f"Servable not found for request: {asked}. Available: {serves}.")
 
@@ -235,7 +235,7 @@ class Service:
         loop, model, limits = asyncio.get_running_loop(), batcher.model, self.limits
 
         def read():
-            encoding = headers.get("content-encoding", "identity")
+            encoding = headers.get("content-encoding", "identity").lower()
             data = bodies.decompress(body, encoding, limits.max_body, take)
             found = inputs.parse(data, limits.max_values)
             name = found.get("signature_name", "")
@@ -246,7 +246,7 @@ class Service:
                 arrays = inputs.decode(found, model.signature(name).inputs)
                 return name, arrays, outputs.encode, inputs.is_row_form(found)
             examples.check_signature(model, name, verb)
-            return name, examples.decode(found), examples.encode, verb
+            return name, examples.decode(found, limits.max_body), examples.encode, verb
 
         name, arrays, encode, form = await loop.run_in_executor(self._converters, read)
         found = await batcher.run(name, arrays)

@@ -2,9 +2,11 @@
 
 import contextlib
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 BACKLOG = 64  # connections that the event loop may accept before it closes one of too many
+_READ_AT_ONCE = 2**15  # bytes; more would take seconds to parse if they are chunks of one byte
 _OTHER_FILES = 100  # open files of the process that are not connections
 
 
@@ -12,17 +14,20 @@ class BoundedConnection(H11Protocol):
     """A connection of a server, of which at most `max_connections` are open.
 
     When there is one more, the one that has waited longest for the rest of a request is closed. One
-    whose headers do not arrive within `header_timeout` seconds is closed anyway.
+    whose headers do not arrive within `header_timeout` seconds is closed anyway, and one whose
+    client does not read a large answer within `answer_timeout` seconds.
     """
 
-    def __init__(self, max_connections, header_timeout, **settings):
+    def __init__(self, max_connections, header_timeout, answer_timeout, **settings):
         super().__init__(**settings)
         self._max_connections = max_connections
         self._header_timeout = header_timeout
-        self._timer = None
+        self._answer_timeout = answer_timeout
+        self._timer = self._unread = None
 
     def connection_made(self, transport):
         super().connection_made(transport)
+        transport.max_size = _READ_AT_ONCE
         self._waits_since = self.loop.time()
         self._set_timer()
         if len(self.connections) > self._max_connections:
@@ -31,9 +36,30 @@ class BoundedConnection(H11Protocol):
             self.connections.discard(oldest)  # at once; aborting it does so later
             oldest.transport.abort()
 
+    def connection_lost(self, error):
+        for timer in (self._timer, self._unread):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(error)
+
     def data_received(self, data):
         super().data_received(data)
         self._set_timer(self._is_idle)
+
+    def pause_writing(self):
+        super().pause_writing()
+        self._unread = self.loop.call_later(self._answer_timeout, self.transport.abort)
+
+    def resume_writing(self):
+        super().resume_writing()
+        self._unread.cancel()
+
+    def send_400_response(self, msg):
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # so that a request whose body is wrong gets one answer
+        with contextlib.suppress(h11.LocalProtocolError):  # it has got one already
+            super().send_400_response(msg)
+        self.transport.close()
 
     def on_response_complete(self):
         self._waits_since = self.loop.time()

@@ -1,5 +1,6 @@
 """Errors of the server and of requests."""
 
+import itertools
 import json
 
 from zoo.errors import UserError
@@ -35,9 +36,20 @@ def unavailable(message):
     return RequestError(503, message, {"Retry-After": "1"})
 
 
+def release(error):
+    """Frees what the frames of a caught error hold, such as the parsed request.
+
+    One of these frames holds a future, which holds the error: otherwise, they would stay in memory
+    until the garbage collector runs, which large requests do not make it do.
+    """
+    error.__traceback__ = error.__context__ = None
+
+
 def shown(value):
     """A JSON value for a message, truncated."""
     if isinstance(value, str):
         value = value[:80]
-    text = json.dumps(value, ensure_ascii=True, default=str)
+    # in pieces, as the rest of a value may be large or nested deeply
+    pieces = json.JSONEncoder(check_circular=False).iterencode(value)  # True would keep the value
+    text = "".join(itertools.islice(pieces, 81))
     return text if len(text) <= 80 else text[:77] + "..."

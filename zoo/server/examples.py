@@ -9,7 +9,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from zoo.server.errors import bad_request, shown
+from zoo.server.errors import RequestError, bad_request, shown
 from zoo.server.inputs import as_bytes
 
 METHODS = ("classify", "regress")
@@ -29,23 +29,31 @@ def check_signature(model, name, method):
         )
 
 
-def decode(request):
+def decode(request, max_bytes):
     """Decodes "examples" and their common "context": {"inputs": bytes [B]}.
 
     Raises:
-        RequestError: 400 if they are not lists of features.
+        RequestError: 400 if they are not lists of features; 413 if they are larger than
+            `max_bytes`, as each gets the context.
     """
     examples, context = request.get("examples"), request.get("context", {})
     if not isinstance(examples, list) or not examples:
         raise bad_request("'examples' must be a list of at least one object.")
-    serialized = np.empty(len(examples), object)
+    serialized, size = np.empty(len(examples), object), 0
     for index, example in enumerate(examples):
         for found in (context, example):
             if not isinstance(found, dict):
                 raise bad_request(f"Examples must be objects. Received: {shown(found)}.")
         features = {name: _feature(name, value) for name, value in {**context, **example}.items()}
-        proto = tf.train.Example(features=tf.train.Features(feature=features))
+        try:
+            proto = tf.train.Example(features=tf.train.Features(feature=features))
+        except UnicodeEncodeError:
+            names = shown(list(features))
+            raise bad_request(f"The name of a feature has a lone surrogate: {names}.") from None
         serialized[index] = proto.SerializeToString()
+        size += len(serialized[index])
+        if size > max_bytes:
+            raise RequestError(413, f"The examples are larger than {max_bytes} bytes.")
     return {"inputs": serialized}
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
-from zoo.server.errors import RequestError, ServerError, bad_request
+from zoo.server.errors import RequestError, ServerError, bad_request, release
 from zoo.server.models import DEFAULT_SIGNATURE
 
 _CODES = {
@@ -39,6 +39,7 @@ class PredictionService(prediction_service.PredictionServiceServicer):
         try:
             return await self._answer(request)
         except RequestError as error:
+            release(error)
             code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
             await context.abort(code, error.message)
 
@@ -48,16 +49,16 @@ class PredictionService(prediction_service.PredictionServiceServicer):
         batcher = service.batcher(spec.name, version, spec.version_label)
         model, name = batcher.model, spec.signature_name or DEFAULT_SIGNATURE
         signature = model.signature(name)
-        unknown = [key for key in request.output_filter if key not in signature.outputs]
-        if unknown:
-            raise bad_request(f"There is no output {unknown[0][:80]!r}.")
+        keys = set(request.output_filter) or signature.outputs.keys()  # each is sent once
+        for key in keys - signature.outputs.keys():
+            raise bad_request(f"There is no output {key[:80]!r}.")
         async with service.accepted(batcher) as take:
             take(request.ByteSize())
             inputs = await asyncio.to_thread(
-                _arrays, request.inputs, signature.inputs, service.limits.max_values
+                _arrays, request.inputs, signature.inputs, service.limits
             )
             outputs = await batcher.run(name, inputs)
-            keys, version = request.output_filter or outputs, {"value": model.version}
+            version = {"value": model.version}
             spec = {"name": model.name, "version": version, "signature_name": name}
             protos = {key: tf.make_tensor_proto(outputs[key]) for key in keys}
             return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
@@ -91,24 +92,28 @@ async def start(service, address):
     return server, port
 
 
-def _arrays(protos, specs, max_values):
+def _arrays(protos, specs, limits):
     """Converts {name: `TensorProto`} to NumPy arrays that fit the signature."""
     if protos.keys() != specs.keys():
         names = sorted(name[:80] for name in protos)
         raise bad_request(f"The inputs must be {sorted(specs)}. Received: {names[:9]}.")
-    return {name: _array(name, protos[name], spec, max_values) for name, spec in specs.items()}
+    return {name: _array(name, protos[name], spec, limits) for name, spec in specs.items()}
 
 
-def _array(name, proto, spec, max_values):
-    shape = [axis.size for axis in proto.tensor_shape.dim]
-    if proto.dtype != spec.dtype.as_datatype_enum or not spec.shape.is_compatible_with(shape):
+def _array(name, proto, spec, limits):
+    shape = [axis.size for axis in proto.tensor_shape.dim[:65]]  # more than NumPy can have
+    fits = proto.dtype == spec.dtype.as_datatype_enum and min(shape, default=0) >= 0
+    if not fits or not spec.shape.is_compatible_with(shape):
         raise bad_request(
             f"Input {name!r} must be {spec.dtype.name} of shape {spec.shape}. "
             f"Received: data type {proto.dtype} of shape {shape[:9]}."
         )
-    if min(shape, default=0) < 0 or math.prod(shape) > max_values:
-        # one value may stand for all, so that a short message makes a huge array
-        raise RequestError(413, f"Input {name!r} has more than {max_values:,} values.")
+    # The last value stands for all that are missing, so that a short message makes a huge array.
+    count, strings = math.prod(shape), proto.string_val
+    if count > limits.max_values:
+        raise RequestError(413, f"Input {name!r} has more than {limits.max_values:,} values.")
+    if strings and (count - len(strings)) * len(strings[-1]) > limits.max_body:
+        raise RequestError(413, f"Input {name!r} is larger than {limits.max_body} bytes.")
     try:
         return tf.make_ndarray(proto)
     except (TypeError, ValueError) as error:

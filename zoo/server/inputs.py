@@ -5,9 +5,9 @@ API", "JSON mapping" and "Encoding binary values".
 """
 
 import base64
-import binascii
 import itertools
 import json
+import string
 
 import numpy as np
 import tensorflow as tf
@@ -103,7 +103,7 @@ def _is_base64(value):
 
 def _check_names(value, specs, where):
     if not _is_object(value) or value.keys() != specs.keys():
-        received = shown(sorted(value) if _is_object(value) else value)
+        received = shown(list(value) if _is_object(value) else value)
         raise bad_request(
             f"{where} must be an object with the keys {sorted(specs)}. Received: {received}."
         )
@@ -178,12 +178,12 @@ def as_bytes(name, value):
         raise bad_request(
             f'Input {name!r} must be a string or {{"b64": ...}}. Received: {shown(value)}.'
         )
-    digits = "".join(value["b64"].split())
-    if not digits.endswith("="):
-        digits += "=" * (-len(digits) % 4)  # clients may omit the padding
     try:
+        digits = value["b64"].encode().translate(None, string.whitespace.encode())
+        if not digits.endswith(b"="):
+            digits += b"=" * (-len(digits) % 4)  # clients may omit the padding
         return base64.b64decode(digits, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:  # binascii.Error, UnicodeEncodeError
         raise bad_request(f"Unable to base64 decode input {name!r}: {error}.") from None
 
 

@@ -40,7 +40,7 @@ class TrustedSites:
                 f"The host name {ascii(host[:80])} is not allowed. "
                 "To allow this name, start it with --allowed-host."
             )
-        if origin is None or origin in self._origins or urlsplit(origin).netloc == host:
+        if origin is None or origin in self._origins or origin.partition("://")[2] == host:
             return None
         return (
             f"Requests from pages of {ascii(origin[:80])} are not allowed. "

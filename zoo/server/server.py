@@ -101,10 +101,12 @@ class Server(uvicorn.Server):
 
     def __init__(self, service, address=None, access_log=False):
         count = allowed_connections(service.limits.max_connections)
-        connection = functools.partial(BoundedConnection, count, service.limits.header_timeout)
+        seconds = (service.limits.header_timeout, service.limits.request_timeout)
+        connection = functools.partial(BoundedConnection, count, *seconds)
         level = "info" if access_log else "error"  # no line for each invalid request
         options = {"log_level": level, "access_log": access_log, "lifespan": "on", "ws": "none"}
-        super().__init__(uvicorn.Config(service.app, http=connection, backlog=BACKLOG, **options))
+        options |= {"http": connection, "loop": "asyncio", "backlog": BACKLOG}
+        super().__init__(uvicorn.Config(service.app, **options))
         self.service = service
         self.address = address
         self.aborted = 0
