@@ -49,13 +49,22 @@ def start(home, **options):
     return toys.start([home / "toy", home / "en_es"], **options)
 
 
+def metric(url, name):
+    """Of the model toy."""
+    text = httpx.get(f"{url}/monitoring/prometheus/metrics").text
+    found = re.search(rf'^{name}{{model="toy"}} (\S+)$', text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
 def test_a_busy_server_that_is_stopped_loses_nothing(home):
     process, lines, url = start(home, max_batch=1)
     assert re.fullmatch(r"toy, version 1: model, loaded in [\d.]+ s.*", lines[0])
     assert re.fullmatch(r"en_es, version 3: translator, loaded in [\d.]+ s.*", lines[1])
     with concurrent.futures.ThreadPoolExecutor(16) as clients:
         begun = [clients.submit(post, url, {"instances": [0.2 + x / 100]}) for x in range(12)]
-        time.sleep(1)  # until all have been sent; they take three seconds, one after the other
+        toys.wait_until(
+            lambda: metric(url, "zoo_call_rows_count") + metric(url, "zoo_queued_requests") == 12
+        )
         process.send_signal(signal.SIGTERM)
         toys.wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
         late = httpx.post(f"{url}/v1/models/en_es:predict", json={"instances": ["a"]}, timeout=30)
@@ -85,7 +94,7 @@ def test_a_grace_time_that_is_over(home, calls, expected):
     threads = [threading.Thread(target=client) for _ in range(calls)]
     for thread in threads:
         thread.start()
-    time.sleep(0.5)
+    toys.wait_until(lambda: metric(url, "zoo_call_rows_count") == calls)
     process.send_signal(signal.SIGINT)
     started = time.monotonic()
     status, stderr = toys.end(process)
