@@ -18,11 +18,14 @@ def load_all(folders):
     """Loads the models named on the command line; see `find` and `load`.
 
     Raises:
-        ServerError: if there is no model, or two have the same name.
+        ServerError: if there is no model, it may not be read, or two have the same name.
     """
     if not folders:
         raise ServerError("Name at least one folder with an exported model.")
-    found = [find(folder) for folder in folders]
+    try:
+        found = [find(folder) for folder in folders]
+    except OSError as error:
+        raise ServerError(f"A model cannot be read: {error}.") from None
     by_name = {}
     for name, _, folder in found:
         if name in by_name:
