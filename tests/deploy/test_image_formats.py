@@ -168,6 +168,16 @@ REFUSED = {  # name: file, part of the message
     "claims 50 MP.jpg": (jpeg_of_size(JPEG, 7000, 7000), "too short"),
     "claims 60 MP.jpg": (jpeg_of_size(JPEG, 10_000, 6000), LARGE),
     "200 scans.jpg": (PROGRESSIVE[:-2] + 200 * LAST_SCAN + b"\xff\xd9", "at most 100 scans"),
+    "30 scans of 49 MP.jpg": (
+        jpeg_of_size(
+            PROGRESSIVE[:2] + 4 * (b"\xff\xfe\xff\xff" + bytes(65533)) + PROGRESSIVE[2:-2],
+            7000,
+            7000,
+        )
+        + 20 * LAST_SCAN
+        + b"\xff\xd9",
+        "at most 100 scans, of 1,000,000,000 pixels",
+    ),
     "two headers.jpg": (
         JPEG.replace(b"\xff\xda", JPEG[JPEG.index(b"\xff\xc0") :][:19] + b"\xff\xda"),
         "damaged|broken",

@@ -91,3 +91,12 @@ def test_folders_that_are_refused(home, tmp_path):
     (tmp_path / "export.json").write_text('{"format": "onnx"}')
     with pytest.raises(ServerError, match="format onnx"):
         load_all([tmp_path])
+
+
+def test_a_folder_that_may_not_be_read(monkeypatch):
+    def refused(given):
+        raise PermissionError(13, "Permission denied", given)
+
+    monkeypatch.setattr("zoo.server.loading.find", refused)
+    with pytest.raises(ServerError, match="cannot be read: .*Permission denied: 'models/a'"):
+        load_all(["models/a"])

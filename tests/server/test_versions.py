@@ -20,7 +20,7 @@ from zoo.deploy.warm_up_requests import FILE, write_warm_up_requests
 from zoo.server.batching import Batcher
 from zoo.server.errors import ServerError
 from zoo.server.limits import Limits
-from zoo.server.loading import load_all
+from zoo.server.loading import find, load, load_all
 from zoo.server.warm_up import warm_up
 
 
@@ -156,6 +156,37 @@ def test_a_version_that_cannot_be_loaded_yet_is_told_once(tmp_path):
         shutil.copytree(whole, folder / "2", dirs_exist_ok=True)
         toys.wait_until(lambda: status(url, "times") == "2")
     assert sum("not served yet" in line for line in lines) == 1
+
+
+def test_a_broken_version_is_loaded_again_only_when_it_changes(tmp_path, monkeypatch):
+    folder = tmp_path / "times"
+    toys.save(Times(1), folder / "1")
+    looks, loads = [], []
+    settings = {"folders": [folder], "poll_seconds": 0.02, "report": lambda line: None}
+
+    def counted_find(given):
+        looks.append(given)
+        return find(given)
+
+    def counted_load(*model):
+        loads.append(model)
+        return load(*model)
+
+    def wait_for_looks():
+        before = len(looks)
+        toys.wait_until(lambda: len(looks) > before + 5)
+
+    monkeypatch.setattr("zoo.server.versions.find", counted_find)
+    monkeypatch.setattr("zoo.server.versions.load", counted_load)
+    with toys.running(load_all([folder]), settings=settings) as (url, *_):
+        (folder / "2").mkdir()
+        (folder / "2" / "saved_model.pb").write_bytes(b"damaged")
+        wait_for_looks()
+        assert len(loads) == 1
+        (folder / "2" / "saved_model.pb").write_bytes(b"damaged otherwise")
+        wait_for_looks()
+        assert len(loads) == 2
+        assert post(url, {"instances": [3.0]}, "times").json() == {"predictions": [3.0]}
 
 
 # --- warm-up -------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ _MAGIC = {  # format: (offset, bytes)
 }
 _LENGTH = 34  # bytes of the header that are read
 MAX_PIXELS = 50_000_000
-_MAX_SCANS = 100  # of a JPEG; each is a pass over all pixels
+_MAX_SCANS = 100  # of a JPEG
+_MAX_SCANNED = 1_000_000_000  # pixels of all scans together, as each is a pass over the image
 _MOST_MARKERS = 1000  # that look like scans, as those of embedded thumbnails do
 _MOST_PIXELS_PER_BYTE = 512  # of a JPEG: a block of 8 x 8 takes at least a bit
 _MAX_TEXTS = 10  # of a PNG; each can expand to 8 MB
@@ -142,10 +143,12 @@ def _jpeg_refusal(data, pixels):
     headers = [bytes([0, 6 + 2 * components, components]) for components in (1, 2, 3, 4)]
     scans = tf.math.count_nonzero(tf.strings.substr(after, 0, 3)[:, None] == headers)
     needed = tf.cast(pixels, tf.int32) // _MOST_PIXELS_PER_BYTE
-    many = (scans > _MAX_SCANS) | (tf.size(after) == _MOST_MARKERS)
+    many = (scans > _MAX_SCANS) | (scans * pixels > _MAX_SCANNED)
+    many |= tf.size(after) == _MOST_MARKERS
     short = tf.strings.length(data) < needed
     refusal = tf.where(short, "It is too short for its size in pixels.", "")
-    return tf.where(many, f"A JPEG must have at most {_MAX_SCANS} scans.", refusal)
+    most = f"A JPEG must have at most {_MAX_SCANS} scans, of {_MAX_SCANNED:,} pixels in all."
+    return tf.where(many, most, refusal)
 
 
 def _png_refusal(data):

@@ -24,12 +24,16 @@ def load_all(folders):
     """Loads the models named on the command line; see `find` and `load`.
 
     Raises:
-        ServerError: if there is no model, or two have the same name.
+        ServerError: if there is no model, it may not be read, or two have the same name.
     """
     if not folders:
         raise ServerError("Name at least one folder with an exported model.")
+    try:
+        located = [find(folder) for folder in folders]
+    except OSError as error:
+        raise ServerError(f"A model cannot be read: {error}.") from None
     found = {}
-    for name, version, folder in map(find, folders):
+    for name, version, folder in located:
         if name in found:
             raise ServerError(
                 f"Two models are named {name}: {found[name][2]} and {folder}. "

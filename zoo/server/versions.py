@@ -9,22 +9,37 @@ from zoo.server.loading import find, load
 async def watch(service, folders, seconds):
     """Serves the highest version of each model; checks for other versions until it is cancelled.
 
+    A version is loaded once its files are the same in two checks, and if that fails, when they have
+    changed: what a failed attempt has loaded stays in memory for long.
+
     Args:
         service: `zoo.server.app.Service`.
         folders: the models as named on the command line; see `zoo.server.loading.find`.
         seconds: pause between two checks.
     """
-    reported = set()
+    seen, tried, reported = {}, {}, set()
     while True:
         await asyncio.sleep(seconds)
         for given in folders:
             try:
                 name, version, folder = await asyncio.to_thread(find, given)
-                if version != service.batchers[name].model.version:
-                    await service.replace(await asyncio.to_thread(load, name, version, folder))
+                if version == service.batchers[name].model.version:
+                    continue
+                files = await asyncio.to_thread(_files, folder)
+                before, seen[given] = seen.get(given), files
+                if files != before or files == tried.get(given):
+                    continue
+                tried[given] = files
+                await service.replace(await asyncio.to_thread(load, name, version, folder))
             except Exception as error:  # such as that of a version that is still being copied
                 kind = "" if isinstance(error, ServerError) else f"{type(error).__name__}: "
                 line = f"Another version of {given} is not served yet: {kind}{error}"
                 if line not in reported:
                     reported.add(line)
                     service.report(line)
+
+
+def _files(folder):
+    """{path: when it was changed and its size} of all files in a folder."""
+    found = {str(path): path.stat() for path in folder.rglob("*")}
+    return {path: (status.st_mtime_ns, status.st_size) for path, status in found.items()}

@@ -171,8 +171,9 @@ def _check(data, image):
         if header < 40 or bits not in (24, 32) or compression:
             raise ValueError("A BMP must have 24 or 32 bits per pixel and no compression")
     if data.startswith(b"\xff\xd8\xff"):  # JPEG
-        if len(re.findall(rb"\xff\xda\0(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)", data)) > 100:
-            raise ValueError("A JPEG must have at most 100 scans")
+        headers = re.findall(rb"\xff\xda\0(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)", data)
+        if len(headers) > 100 or len(headers) * pixels > 1_000_000_000:
+            raise ValueError("A JPEG must have at most 100 scans, of 1,000,000,000 pixels in all")
         if len(data) < pixels // 512:
             raise ValueError("It is too short for its size in pixels")
 
