@@ -33,7 +33,8 @@ fit = keras.Model.fit
 def fit_once(*args, callbacks=(), **settings):
     return fit(*args, callbacks=[*callbacks, End()], **settings)
 keras.Model.fit = fit_once
-runpy.run_path(sys.argv[1], run_name="__main__")
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 

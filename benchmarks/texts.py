@@ -65,7 +65,8 @@ def in_ctranslate2(folder, run_folder, texts):
 
     def translate():
         tokens = [[names[id] for id in row] + ["</s>"] for row in source.encode(texts)]
-        found = translator.translate_batch(tokens, **settings)
+        longest = 2 * max(map(len, tokens))  # as the zoo, roughly
+        found = translator.translate_batch(tokens, max_decoding_length=longest, **settings)
         return target.decode([[ids[name] for name in one.hypotheses[0]] for one in found])
 
     return translate

@@ -173,7 +173,7 @@ def test_texts(folder):
 def test_start(folder):
     benchmark = module("start")
     benchmark.prepare(folder, [])
-    names = ("import zoo", "vit_cifar10.py", "translate")
+    names = ("import zoo", *benchmark.RECIPES, "translate")
     assert all(benchmark.CONTENDERS[name](folder)() == [0] for name in names)
 
 
