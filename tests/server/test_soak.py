@@ -11,7 +11,7 @@ import pytest
 from tests.server import toys
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_short_soak(tmp_path):
     folders = [
         toys.save(toys.Classifier(), tmp_path / "colours" / "1"),
