@@ -228,18 +228,45 @@ def test_a_client_that_went_away_is_not_worked_for():
     assert gate.calls == [[1], [3]]
 
 
-def test_many_calls_at_once_if_asked_for():
+def test_slow_calls_do_not_hold_up_others():
     running, most = [], []
 
     def slow(x):
         running.append(x)
         most.append(len(running))
-        time.sleep(0.1)
+        time.sleep(0.3)
         running.pop()
         return {"y": x}
 
     model = toys.python_model("toy", slow, {"x": FLOATS}, {"y": FLOATS})
-    together(model, [[1], [2], [3]], max_batch=1)
+    requests = [[number] for number in range(6)]
+    for limits, expected in (
+        ({"slow_call": 30.0}, 1),
+        ({"slow_call": 0.0}, 4),
+        ({"slow_call": 0.0, "calls_at_once": 2}, 2),
+    ):
+        most.clear()
+        results = together(model, requests, max_batch=1, **limits)
+        assert max(most) == expected
+        assert values(results) == requests
+
+
+def test_after_a_slow_call_there_is_one_at_a_time():
+    gate, running, most = threading.Event(), [], []
+
+    def call(x):
+        if x[0] == 0:
+            assert gate.wait(60)
+            return {"y": x}
+        running.append(x)
+        most.append(len(running))
+        if x[0] == 3:
+            gate.set()  # the first ends while others are waiting
+        time.sleep(0.02)
+        running.pop()
+        return {"y": x}
+
+    model = toys.python_model("toy", call, {"x": FLOATS}, {"y": FLOATS})
+    requests = [[number] for number in range(9)]
+    assert values(together(model, requests, max_batch=1, slow_call=2.0)) == requests
     assert max(most) == 1
-    together(model, [[1], [2], [3]], max_batch=1, calls_at_once=3)
-    assert max(most) == 3

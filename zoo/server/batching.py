@@ -57,6 +57,7 @@ class Batcher:
         self._queue = collections.deque()
         self._arrival = asyncio.Event()
         self._workers = set()  # tasks, as long as there are requests in the queue
+        self._slow = 0  # workers that wait for a slow call
         self._calls = set()
         self._unbatched = set()  # signatures whose outputs turned out not to have one row per input
         self._threads = concurrent.futures.ThreadPoolExecutor(
@@ -112,8 +113,7 @@ class Batcher:
         key, future = self._key(signature_name, inputs), asyncio.get_running_loop().create_future()
         self._queue.append(Item(signature_name, inputs, _rows(inputs), key, future))
         self._arrival.set()
-        if len(self._workers) < self.limits.calls_at_once:
-            self._workers.add(asyncio.create_task(self._work()))
+        self._start_worker()
         return await future
 
     def _key(self, name, inputs):
@@ -122,9 +122,15 @@ class Batcher:
             return None
         return name, tuple(sorted((n, array.shape[1:]) for n, array in inputs.items()))
 
+    def _start_worker(self):
+        """Starts a worker, unless there is one or all that there may be wait for slow calls."""
+        if self._slow == len(self._workers) < self.limits.calls_at_once:
+            self._workers.add(asyncio.create_task(self._work()))
+
     async def _work(self):
         try:
-            while self._queue:
+            # unless another has taken over while this one waited for a slow call
+            while self._queue and len(self._workers) - self._slow == 1:
                 first = self._queue.popleft()
                 if not first.future.done():
                     await self._call([first] if first.key is None else await self._batch(first))
@@ -159,7 +165,7 @@ class Batcher:
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         try:
-            results = await asyncio.wrap_future(call)
+            results = await self._result(call)
         except Exception as error:
             if len(items) > 1:
                 for item in items:
@@ -170,6 +176,17 @@ class Batcher:
             for item, result in zip(items, results):
                 if not item.future.done():
                     item.future.set_result(result)
+
+    async def _result(self, call):
+        """Waits for a call; if it is slow, others can be made beside it, as it cannot be ended."""
+        future = asyncio.wrap_future(call)
+        await asyncio.wait([future], timeout=self.limits.slow_call)
+        if not future.done():
+            self._slow += 1
+            self._start_worker()
+            await asyncio.wait([future])
+            self._slow -= 1
+        return future.result()
 
     def _outputs(self, items):
         """Makes one call and returns the outputs of each item."""

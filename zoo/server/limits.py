@@ -26,6 +26,7 @@ class Limits:
             headers; then the connection is closed.
         request_timeout: maximum seconds per request, from its first byte; then it gets 504.
         shutdown_grace: seconds to finish running requests when the server is stopped.
+        slow_call: seconds after which another call may begin beside one that is not finished.
         calls_at_once: maximum number of concurrent calls per model.
 
     Raises:
@@ -43,10 +44,11 @@ class Limits:
     header_timeout: float = 10.0
     request_timeout: float = 60.0
     shutdown_grace: float = 30.0
-    calls_at_once: int = 1
+    slow_call: float = 5.0
+    calls_at_once: int = 4
 
     def __post_init__(self):
-        may_be_zero = ("batch_wait_ms", "shutdown_grace")
+        may_be_zero = ("batch_wait_ms", "shutdown_grace", "slow_call")
         for name, value in dataclasses.asdict(self).items():
             if not (value >= 0 if name in may_be_zero else value > 0):
                 least = "at least 0" if name in may_be_zero else "above 0"
