@@ -111,10 +111,14 @@ def run_recipe(run, folder, *flags):
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory, pytestconfig):
-    """Function (name, make) -> (what `make(folder)` returned, folder), once for all workers."""
+    """Function (name, make) -> (what `make(folder)` returned, folder), once for all workers.
+
+    The environment variable `MADE_ONCE` names a folder that several calls of pytest share.
+    """
     base = tmp_path_factory.getbasetemp()
     is_worker = hasattr(pytestconfig, "workerinput")  # of pytest-xdist
     shared = (base.parent if is_worker else base) / "made_once"
+    shared = pathlib.Path(os.environ.get("MADE_ONCE", shared))
     shared.mkdir(exist_ok=True)
 
     def made(name, make):
