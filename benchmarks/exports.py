@@ -22,11 +22,14 @@ import turns
 ROOT = pathlib.Path(__file__).parents[1]
 BATCH, SINGLES = 32, 50
 FORMATS = {
-    "SavedModel": ("saved_model", False),
-    "ONNX": ("onnx", False),
-    "ONNX, int8": ("onnx", True),
-    "LiteRT": ("litert", False),
-    "LiteRT, int8": ("litert", True),
+    "SavedModel": ("saved_model", None),
+    "SavedModel, bfloat16": ("saved_model", "bfloat16"),
+    "ONNX": ("onnx", None),
+    "ONNX, float16": ("onnx", "float16"),
+    "ONNX, int8": ("onnx", "int8"),
+    "LiteRT": ("litert", None),
+    "LiteRT, float16": ("litert", "float16"),
+    "LiteRT, int8": ("litert", "int8"),
 }
 
 
@@ -46,10 +49,11 @@ def prepare(folder, all_settings):
     import_tensorflow_quietly()
     import zoo
 
-    loaded = zoo.load(all_settings[0]["run_folder"])
-    for name, (format, int8) in FORMATS.items():
+    for name, (format, dtype) in FORMATS.items():
         path = pathlib.Path(all_settings[0]["exports"]) / name / "1"
-        zoo.export(loaded, path, format=format, int8=int8)
+        of_model, of_export = (dtype, None) if format == "saved_model" else (None, dtype)
+        loaded = zoo.load(all_settings[0]["run_folder"], dtype=of_model)
+        zoo.export(loaded, path, format=format, dtype=of_export)
 
 
 def test_data(run_folder, count):

@@ -110,9 +110,11 @@ def export(args):
     import zoo
     from zoo.deploy.export import DESCRIPTION_FILE
 
-    names = ("format", "int8", "top_k", "n_best", "beam_size", "length_penalty", "max_new_tokens")
+    names = ("format", "top_k", "n_best", "beam_size", "length_penalty", "max_new_tokens")
     options = {name: getattr(args, name) for name in (*names, "overwrite")}
-    model = zoo.load(args.run_folder, **_languages(args))
+    in_memory = {"dtype": args.dtype} if args.format == "saved_model" else {}
+    options["dtype"] = None if in_memory else args.dtype
+    model = zoo.load(args.run_folder, **in_memory, **_languages(args))
     print("Exporting the model and checking the export ...", file=sys.stderr)
     folder = zoo.export(model, args.folder, **options)
     description = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
@@ -279,9 +281,9 @@ def _parser():
         help="only saved_model takes encoded images and strings (saved_model)",
     )
     command.add_argument(
-        "--int8",
-        action="store_true",
-        help="quantize weight matrices to 8 bits; onnx and litert only",
+        "--dtype",
+        help="of the model in a saved_model, such as bfloat16 or mixed_bfloat16 (the run's); of "
+        "weight matrices in onnx and litert: float32, float16 or int8 (float32)",
     )
     command.add_argument("--top-k", type=int, help="classes that a classifier returns (5)")
     command.add_argument("--n-best", type=int, help="translations or continuations per text (1)")

@@ -3,7 +3,6 @@
 Axes: B images or texts, T tokens.
 """
 
-import functools
 import json
 import os
 import pathlib
@@ -29,7 +28,8 @@ class ImageClassifier:
     """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
-        model: `keras.Model` from preprocessed images to logits [B, classes].
+        model: `keras.Model` from preprocessed images to logits [B, classes]. Another one may be
+            assigned later.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
         class_names: list of class names, in the order of the logits.
 
@@ -38,10 +38,9 @@ class ImageClassifier:
     """
 
     def __init__(self, model, preprocessing, class_names):
-        _check_classes(model, class_names)
-        self.model = model
         self.preprocessing = preprocessing
         self.class_names = list(class_names)
+        self.model = model
         self.run_folder = None  # the directory it was loaded from
 
     def __call__(self, images, top_k=1):
@@ -77,15 +76,22 @@ class ImageClassifier:
         parts = [self._probabilities(inputs[i : i + 64]) for i in range(0, len(inputs), 64)]
         return np.concatenate(parts)
 
-    @functools.cached_property
-    def _probabilities(self):
+    @property
+    def model(self):
+        return self._model
+
+    @model.setter
+    def model(self, model):
+        _check_classes(model, self.class_names)
+
         # `Model.predict` has an overhead of tens of milliseconds per call.
         def probabilities(inputs):
-            logits = self.model(inputs, training=False)
+            logits = model(inputs, training=False)
             return keras.ops.softmax(keras.ops.cast(logits, "float32"))
 
-        inputs = tf.TensorSpec((None, *self.model.input_shape), tf.float32)
-        return tf.function(probabilities, input_signature=[inputs], autograph=False)
+        inputs = tf.TensorSpec((None, *model.input_shape), tf.float32)
+        self._model = model
+        self._probabilities = tf.function(probabilities, input_signature=[inputs], autograph=False)
 
     def description(self):
         """Returns preprocessing and class names as a dict that can be stored as JSON."""
@@ -113,7 +119,7 @@ class TextClassifier:
     """Classifies texts with a Keras model, its tokenizer and its class names.
 
     Args:
-        model: `zoo.models.EncoderClassifier`.
+        model: `zoo.models.EncoderClassifier`. Another one may be assigned later.
         tokenizer: `zoo.text.tokenizer.Tokenizer` or `zoo.text.published.BertWordPieceTokenizer`.
         class_names: list of class names, in the order of the logits.
         special_tokens: `zoo.decoding.SpecialTokens`: a text is between start and end.
@@ -131,12 +137,19 @@ class TextClassifier:
                 f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
                 f"tokenizer with {tokenizer.vocab_size} tokens and the padding token {pad}."
             )
-        self.model = model
         self.tokenizer = tokenizer
         self.class_names = list(class_names)
         self.special_tokens = special_tokens
         self.run_folder = None  # the directory it was loaded from
         self._programs = Programs(model, special_tokens, model.vocab_size)
+
+    @property
+    def model(self):
+        return self._programs.model
+
+    @model.setter
+    def model(self, model):
+        self._programs.model = model
 
     def __call__(self, texts, top_k=1, too_long="error"):
         """Classifies texts.

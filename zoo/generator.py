@@ -40,7 +40,7 @@ class TextGenerator:
     """A causal language model together with its tokenizer.
 
     Args:
-        model: `zoo.models.CausalLM`.
+        model: `zoo.models.CausalLM`. Another one may be assigned later.
         tokenizer: `zoo.text.tokenizer.Tokenizer` or `zoo.text.published.ByteLevelBPETokenizer`.
         special_tokens: `zoo.decoding.SpecialTokens`.
         add_start_token: whether every prompt begins with the start token; without it, only an empty
@@ -157,6 +157,10 @@ class TextGenerator:
     @property
     def model(self):
         return self._programs.model
+
+    @model.setter
+    def model(self, model):
+        self._programs.model = model
 
     @property
     def special_tokens(self):

@@ -8,16 +8,20 @@ from zoo import checkpoints, classifier, generator, translator
 from zoo.checkpoints.images import changed_vit
 from zoo.errors import UserError
 from zoo.models import ViT
+from zoo.models.base import copy_model
 
+_DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 _MOST_LAYERS = 1000
 
 
-def load(path, **options):
+def load(path, dtype=None, **options):
     """Loads the trained model of a run, or published weights.
 
     Args:
         path: run directory, such as "runs/vit_cifar10"; or a folder or file of published weights,
             see docs/checkpoints.md.
+        dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
+            weights in float32; by default that of the run, or the global one of Keras.
         **options: arguments of the model that replace its own, for published weights and for runs
             with a Vision Transformer: ``num_classes=7`` gives it a new head, and another
             `input_shape` resizes its positions. Translation models have no such options; those of
@@ -30,10 +34,18 @@ def load(path, **options):
     Raises:
         FileNotFoundError: if there is no such path, or it contains no finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
-        zoo.errors.UserError: if there are options for a run without a Vision Transformer, or a file
-            of the run is damaged.
+        zoo.errors.UserError: if there are options for a run without a Vision Transformer, a file of
+            the run is damaged, or `dtype` is unknown.
     """
-    folder = pathlib.Path(path)
+    if dtype not in (None, *_DTYPES):
+        raise UserError(f"dtype must be one of {_DTYPES}. Received: dtype={dtype!r}.")
+    loaded = _load(pathlib.Path(path), options)
+    if dtype not in (None, loaded.model.dtype_policy.name):
+        loaded.model = copy_model(loaded.model, dtype=dtype)
+    return loaded
+
+
+def _load(folder, options):
     if checkpoints.is_checkpoint(folder):
         return checkpoints.load(folder, **options)
     if not folder.is_dir():

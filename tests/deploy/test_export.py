@@ -185,10 +185,10 @@ def test_the_readme_of_every_format(digits_export, phrasebook_export, format, ne
         (phrasebook_export, "beam size 3"),
     ):
         description = json.loads((folder / "export.json").read_text())
-        for int8 in (False, True):
-            text = readme({**description, "format": format, "int8": int8}, folder)
+        for dtype, stored_as in (("float32", ""), ("float16", "16."), ("int8", "to 8 bits.")):
+            text = readme({**description, "format": format, "dtype": dtype}, folder)
             assert f"It needs only {needs} and numpy" in text and detail in text
-            assert ("quantized to 8 bits" in text) == int8
+            assert ("weight matrices" in text) == bool(stored_as) and stored_as in text
             assert "| `serving_default`" in text and "$" not in text
 
 
@@ -196,7 +196,8 @@ def test_the_readme_of_every_format(digits_export, phrasebook_export, format, ne
     "options, message",
     [
         ({"format": "pickle"}, "format must be one of"),
-        ({"int8": True}, "not for a SavedModel"),
+        ({"dtype": "float16"}, r"has the dtypes of its model.*zoo.load\(path, dtype="),
+        ({"dtype": "float64", "format": "onnx"}, "dtype must be one of .*'float64'"),
         ({"top_k": 0}, "top_k must be from 1 to 10. Received: 0"),
         ({"top_k": 11}, "top_k must be from 1 to 10"),
         ({"beam_size": 2}, "has no option beam_size"),

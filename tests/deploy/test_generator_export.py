@@ -250,7 +250,7 @@ def test_the_readme_is_true(generator, folder):
 def test_what_cannot_be_exported_is_refused(generator, tmp_path):
     for settings, message in (
         ({"format": "onnx"}, "This TextGenerator can be exported as a saved_model only"),
-        ({"format": "litert", "int8": True}, "as a saved_model only.*format='litert'"),
+        ({"format": "litert", "dtype": "int8"}, "as a saved_model only.*format='litert'"),
         ({"top_k": 4}, "A TextGenerator has no option top_k"),
         ({"n_best": 3, "beam_size": 2}, "beam_size must be from 3"),
         ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 40"),

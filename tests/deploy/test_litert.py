@@ -107,18 +107,20 @@ def test_steps_equal_the_whole(tmp_path, options):
             state = {name: found[f"next_{name}"] for name in state}
 
 
-def test_int8(tmp_path):
-    """Smaller by far, a little different, and in 8 bits indeed."""
-    classifier = small_classifier(embed_dim=64, ff_dim=256, num_layers=1)
-    checked = litert_format.write(classifier, tmp_path, int8=True)["checked"]
-    assert 1e-5 < checked["mean_shifted_probability"] < 0.05
+# The largest size, of that in float32, and the largest mean shifted probability.
+LOW_PRECISION = {"float16": (0.65, 5e-3), "int8": (0.45, 0.1)}
+
+
+@pytest.mark.parametrize("dtype", LOW_PRECISION)
+@pytest.mark.parametrize("make", [small_classifier, small_translator])
+def test_low_precision(make, dtype, tmp_path):
+    """Smaller by far, and a little different."""
+    original = make(embed_dim=64, ff_dim=256, num_layers=1)
+    largest, shifted = LOW_PRECISION[dtype]
+    checked = litert_format.write(original, tmp_path, dtype)["checked"]
+    assert 1e-6 < checked["mean_shifted_probability"] < shifted
     size = (tmp_path / "model.tflite").stat().st_size
-    assert size < 0.45 * 4 * classifier.model.count_params()
-    translator = small_translator(embed_dim=64, ff_dim=256, num_layers=1)
-    checked = litert_format.write(translator, tmp_path, int8=True)["checked"]
-    assert 1e-5 < checked["mean_shifted_probability"] < 0.1
-    size = (tmp_path / "model.tflite").stat().st_size
-    assert size < 0.45 * 4 * translator.model.count_params()
+    assert size < largest * 4 * original.model.count_params()
 
 
 def test_what_cannot_be_expressed_is_said(tmp_path):

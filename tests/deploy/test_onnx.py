@@ -152,23 +152,24 @@ def assert_is_described(model, signature):
         assert {t.name: (t.type, t.shape) for t in tensors} == described
 
 
-@pytest.mark.slow
-def test_int8(tmp_path):
-    """Smaller by far, a little different, and in 8 bits indeed."""
-    classifier = small_classifier(embed_dim=64, ff_dim=256, num_layers=1)
-    sizes = {}
-    for int8 in (False, True):
-        report = onnx_format.write(classifier, tmp_path, int8=int8)
-        sizes[int8] = (tmp_path / "model.onnx").stat().st_size
-    assert sizes[True] < 0.45 * sizes[False]
-    assert 1e-5 < report["checked"]["mean_shifted_probability"] < 0.05
-    model = session(tmp_path / "model.onnx")
-    assert "labels" in model.get_modelmeta().custom_metadata_map
-    translator = small_translator(embed_dim=64, ff_dim=256, num_layers=1)
-    checked = onnx_format.write(translator, tmp_path, int8=True)["checked"]
-    assert 1e-5 < checked["mean_shifted_probability"] < 0.1
-    size = sum((tmp_path / f"{name}.onnx").stat().st_size for name in ("encoder", "decoder"))
-    assert size < 0.45 * 4 * translator.model.count_params()
+# The largest size, of that in float32, and the largest mean shifted probability.
+LOW_PRECISION = {"float16": (0.65, 5e-3), "int8": (0.45, 0.1)}
+
+
+@pytest.mark.parametrize("dtype", LOW_PRECISION)
+@pytest.mark.parametrize(
+    "make, metadata", [(small_classifier, "labels"), (small_translator, "search")]
+)
+def test_low_precision(make, metadata, dtype, tmp_path):
+    """Smaller by far, and a little different."""
+    original = make(embed_dim=64, ff_dim=256, num_layers=1)
+    largest, shifted = LOW_PRECISION[dtype]
+    checked = onnx_format.write(original, tmp_path, dtype)["checked"]
+    assert 1e-6 < checked["mean_shifted_probability"] < shifted
+    files = list(tmp_path.glob("*.onnx"))
+    size = sum(file.stat().st_size for file in files)
+    assert size < largest * 4 * original.model.count_params()
+    assert all(metadata in session(f).get_modelmeta().custom_metadata_map for f in files)
 
 
 def test_wrong_answers_are_noticed():
@@ -177,12 +178,12 @@ def test_wrong_answers_are_noticed():
     def answer(pixels):
         return classifier.probabilities(list(pixels))
 
-    def check(answer, int8=False):
+    def check(answer, dtype="float32"):
         runners = {"run": lambda inputs: {"probabilities": answer(inputs["pixels"])}}
-        return checks.check(classifier, runners, [], "it", int8)
+        return checks.check(classifier, runners, [], "it", dtype)
 
     assert check(answer)["largest_difference"] < 1e-6
-    check(lambda pixels: answer(pixels) + 2e-4, int8=True)
+    check(lambda pixels: answer(pixels) + 2e-4, dtype="int8")
     for wrong in (
         lambda pixels: answer(pixels) + 2e-4,
         lambda pixels: answer(pixels) * np.nan,
@@ -191,7 +192,7 @@ def test_wrong_answers_are_noticed():
         with pytest.raises(ExportError, match="it: the outputs of the export differ"):
             check(wrong)
     with pytest.raises(ExportError, match="it: the outputs of the export differ"):
-        check(lambda pixels: answer(pixels)[:, ::-1], int8=True)
+        check(lambda pixels: answer(pixels)[:, ::-1], dtype="int8")
 
 
 def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):

@@ -17,9 +17,12 @@ import tensorflow as tf
 from PIL import Image
 
 import zoo
+from tests.deploy.small_models import small_translator
 from zoo.attention_rollout import attention_rollout
 from zoo.data.images import digits
 from zoo.data.phrasebook import phrasebook_pairs
+from zoo.deploy.translator_signatures import TranslatorSignatures
+from zoo.translation_search import BATCHES
 
 pytestmark = pytest.mark.ci
 
@@ -259,6 +262,37 @@ def test_states_scores_and_attention_are_those_of_the_model(translator, translat
 @pytest.mark.parametrize("signature", ["serving_default", "uncompiled", "encode"])
 def test_no_texts_have_no_translations(translate, signature):
     assert {len(values) for values in translate(signature, texts=[]).values()} == {0}
+
+
+@pytest.mark.parametrize("signature", ["encode", "score", "attention"])
+def test_the_model_computes_a_few_texts_at_once(signature, monkeypatch):
+    """So that memory grows by the answer alone; and no answer depends on the other texts."""
+    small = small_translator(num_layers=1)
+    signatures = TranslatorSignatures(small, 1, 1, 0.0)
+    texts = ["a cat " * (1 + index % 9) for index in range(70)]
+    given, largest = {"texts": texts}, []
+    if signature != "encode":
+        given["translations"] = texts[::-1]
+    [block] = small.model.encoder_blocks
+    call = block.call
+
+    def watched(inputs, *args, **options):
+        largest.append(len(inputs))
+        return call(inputs, *args, **options)
+
+    monkeypatch.setattr(block, "call", watched)
+    function = getattr(signatures, signature)  # not a graph, so that shapes are known
+    found = function(*map(tf.constant, given.values()))
+    assert max(largest) == max(BATCHES)
+    for index in (0, 13, 69):
+        alone = function(*(tf.constant(side[index : index + 1]) for side in given.values()))
+        for name, expected in alone.items():
+            mine = found[name].numpy()[index : index + 1]
+            mine = mine[(slice(None), *map(slice, expected.shape[1:]))]
+            if mine.dtype == np.float32:
+                np.testing.assert_allclose(mine, expected, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(mine, expected)
 
 
 def test_pairs_must_be_pairs(translate):

@@ -18,7 +18,7 @@ _EXACT, _EXACT_LOGARITHM = 1e-4, 1e-3
 _QUANTIZED = 0.2
 
 
-def check(original, runners, shapes, runtime, int8=False):
+def check(original, runners, shapes, runtime, dtype="float32"):
     """Compares the outputs of a few random inputs.
 
     Args:
@@ -27,7 +27,7 @@ def check(original, runners, shapes, runtime, int8=False):
             graphs of `zoo.deploy.plain_graphs`.
         shapes: list of (B, K) to compare; of a translator only.
         runtime: name and version of the runtime of the export.
-        int8: whether the weights are quantized.
+        dtype: of the weight matrices.
 
     Returns:
         dict for export.json.
@@ -47,7 +47,7 @@ def check(original, runners, shapes, runtime, int8=False):
         "mean_shifted_probability": float(0.5 * np.abs(np.subtract(*shares)).sum(axis=-1).mean()),
         "same_best": float(np.mean(found.argmax(axis=-1) == expected.argmax(axis=-1))),
     }
-    if int8 or original.model.compute_dtype != "float32":
+    if {dtype, original.model.compute_dtype} != {"float32"}:
         return report(runtime, measured, _QUANTIZED, "mean_shifted_probability")
     return report(runtime, measured, tolerance)
 

@@ -23,6 +23,7 @@ _PACKAGES = {  # that run an export, and others that write it
     "litert": (["ai-edge-litert", "numpy"], []),
 }
 FORMATS = tuple(_PACKAGES)
+DTYPES = ("float32", "float16", "int8")  # of the weight matrices of "onnx" and "litert"
 _KINDS = {
     ImageClassifier: "classifier",
     TextClassifier: "text_classifier",
@@ -36,7 +37,7 @@ def export(
     model,
     folder,
     format="saved_model",
-    int8=False,
+    dtype=None,
     top_k=None,
     n_best=None,
     beam_size=None,
@@ -53,7 +54,9 @@ def export(
             such as "serving/vit/1".
         format: "saved_model", "onnx" or "litert"; a text classifier or generator is exported as a
             SavedModel only.
-        int8: whether to quantize weight matrices to 8 bits; for "onnx" and "litert" only.
+        dtype: of the weight matrices, for "onnx" and "litert": "float32" by default; "float16",
+            which computes in float32; or "int8", with one scale per row or column. A SavedModel has
+            the dtypes of the model, see `zoo.load`.
         top_k: number of classes that a classifier returns; by default 5, or fewer if there are
             fewer classes.
         n_best: number of translations or continuations per text; 1 by default.
@@ -73,14 +76,14 @@ def export(
     folder = pathlib.Path(folder)
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
     options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
-    options = _checked(model, format, int8, options)
+    options = _checked(model, format, dtype, options)
     _check_folder(folder, overwrite)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as partial:
             partial = pathlib.Path(partial) / folder.name
             partial.mkdir()
-            _write(model, partial, format, int8, options, folder.resolve())
+            _write(model, partial, format, dtype, options, folder.resolve())
             if folder.is_dir():
                 shutil.rmtree(folder)
             os.replace(partial, folder)
@@ -89,17 +92,20 @@ def export(
     return folder
 
 
-def _write(model, folder, format, int8, options, final):
+def _write(model, folder, format, dtype, options, final):
     """Writes the model, export.json and README.md; `final` is the final path of the folder."""
     # The packages of a format are imported only if it is used.
     writer = importlib.import_module(f"zoo.deploy.{format}_format")
-    settings = options if format == "saved_model" else {"int8": int8, **options}
-    written = writer.write(model, folder, **settings)
+    if format == "saved_model":
+        written, dtype = writer.write(model, folder, **options), model.model.dtype_policy.name
+    else:
+        dtype = dtype or DTYPES[0]
+        written = writer.write(model, folder, dtype, **options)
     description = {
         "zoo_export": 1,
         "kind": _kind(model),
         "format": format,
-        "int8": int8,
+        "dtype": dtype,
         "needs": _PACKAGES[format][0],
         **written,
         **_described(model, options),
@@ -123,12 +129,17 @@ def _kind(model):
     )
 
 
-def _checked(model, format, int8, options):
+def _checked(model, format, dtype, options):
     """Validates the options and fills in the defaults of this kind of model."""
     if format not in FORMATS:
         raise ExportError(f"format must be one of {FORMATS}. Received: format={format!r}.")
-    if int8 and format == "saved_model":
-        raise ExportError('int8 is for the formats "onnx" and "litert", not for a SavedModel.')
+    if dtype is not None and format == "saved_model":
+        raise ExportError(
+            "A SavedModel has the dtypes of its model. Instead of dtype in zoo.export, use "
+            f'zoo.load(path, dtype="bfloat16"), for example. Received: dtype={dtype!r}.'
+        )
+    if dtype not in (None, *DTYPES):
+        raise ExportError(f"dtype must be one of {DTYPES}. Received: dtype={dtype!r}.")
     if format != "saved_model" and _is_saved_model_only(model):
         raise ExportError(
             f"This {type(model).__name__} can be exported as a saved_model only. Use this format, "

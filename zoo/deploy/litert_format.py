@@ -18,7 +18,7 @@ from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
 MODEL_FILE = "model.tflite"
 
 
-def write(original, folder, int8=False, beam_size=None, **options):
+def write(original, folder, dtype="float32", beam_size=None, **options):
     """Writes ``model.tflite`` and labels or tokenizers, and checks the model.
 
     The signature "serving_default" of a classifier maps "pixels", uint8 [B, H, W, C] of the model's
@@ -31,7 +31,7 @@ def write(original, folder, int8=False, beam_size=None, **options):
     Args:
         original: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
         folder: path of an existing folder.
-        int8: whether to quantize weight matrices to 8 bits.
+        dtype: of the weight matrices: "float32", "float16" or "int8".
         beam_size: K; the translator's beam size by default.
         **options: not used.
 
@@ -50,7 +50,7 @@ def write(original, folder, int8=False, beam_size=None, **options):
         what = "the encoder, and one decoding step"
     folder, graphs = pathlib.Path(folder), plain.graphs
     litert = needed("ai_edge_litert.interpreter")
-    content = _converted(graphs, plain.model.weights, int8)
+    content = _converted(graphs, plain.model.weights, dtype)
     (folder / MODEL_FILE).write_bytes(content)
     interpreter = litert.Interpreter(model_path=str(folder / MODEL_FILE))
     runners = {name: _runner(interpreter, name) for name in graphs}
@@ -58,11 +58,11 @@ def write(original, folder, int8=False, beam_size=None, **options):
     return {
         "files": {MODEL_FILE: what, **write_data(original, folder)},
         "signatures": {name: graph.description() for name, graph in graphs.items()},
-        "checked": checks.check(original, runners, shapes, version, int8),
+        "checked": checks.check(original, runners, shapes, version, dtype),
     }
 
 
-def _converted(graphs, weights, int8):
+def _converted(graphs, weights, dtype):
     """Content of a file with a signature for each graph."""
     module = tf.Module()
     module.weights = [variable.value for variable in weights]
@@ -77,8 +77,10 @@ def _converted(graphs, weights, int8):
         )
         # Weights become constants; otherwise matrix products cannot be quantized.
         converter.experimental_enable_resource_variables = False
-        if int8:
+        if dtype != "float32":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if dtype == "float16":
+            converter.target_spec.supported_types = [tf.float16]
         try:
             return converter.convert()
         except Exception as error:  # the converter does not document its error types

@@ -11,7 +11,7 @@ from zoo.classifier import ImageClassifier
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError, needed
 from zoo.deploy.onnx_driver.search import runner
-from zoo.deploy.onnx_graph import convert, quantize
+from zoo.deploy.onnx_graph import convert, halved, quantized
 from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
@@ -21,6 +21,7 @@ _MODELS = {  # graph: file, description
     "encode": ("encoder.onnx", "source tokens to the keys and values of cross-attention"),
     "decode": ("decoder.onnx", "one decoding step: log-probabilities of the next token"),
 }
+_STORED = {"float32": lambda model: model, "float16": halved, "int8": quantized}
 _CLASSIFIER_PROGRAMS = {"classify.py": "runs the model with numpy and onnxruntime only"}
 _TRANSLATOR_PROGRAMS = {
     "translate.py": "translates texts with numpy and onnxruntime only",
@@ -29,7 +30,7 @@ _TRANSLATOR_PROGRAMS = {
 }
 
 
-def write(original, folder, int8=False, **options):
+def write(original, folder, dtype="float32", **options):
     """Writes the models, their data, and programs that run them; checks the models.
 
     Of a classifier: ``model.onnx``, ``labels.txt`` and ``classify.py``. ``model.onnx`` maps
@@ -44,7 +45,7 @@ def write(original, folder, int8=False, **options):
     Args:
         original: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
         folder: path of an existing folder.
-        int8: whether to quantize weight matrices to 8 bits.
+        dtype: of the weight matrices: "float32", "float16" or "int8".
         **options: the default search arguments of a translator's program.
 
     Returns:
@@ -69,7 +70,7 @@ def write(original, folder, int8=False, **options):
     for name, graph in plain.graphs.items():
         file, what = _MODELS[name]
         model = convert(graph, plain.model.weights)
-        model = quantize(model) if int8 else model
+        model = _STORED[dtype](model)
         onnx.helper.set_model_props(model, metadata)
         onnx.checker.check_model(model, full_check=True)
         onnx.save(model, folder / file)
@@ -82,7 +83,7 @@ def write(original, folder, int8=False, **options):
     return {
         "files": {**files, **write_data(original, folder), **programs},
         "signatures": signatures,
-        "checked": checks.check(original, runners, [(1, 1), (3, 2)], version, int8),
+        "checked": checks.check(original, runners, [(1, 1), (3, 2)], version, dtype),
     }
 
 

@@ -13,23 +13,17 @@ from keras import ops
 
 from zoo.classifier import ImageClassifier
 from zoo.layers import Cache, DecoderCache, KeyValue
-from zoo.training.fine_tuning import merged_weights
+from zoo.models.base import copy_model
 from zoo.translator import SOURCE_FILE, TARGET_FILE
 
 
-def plain_copy(model, input_shape=None):
+def plain_copy(model):
     """A copy of a model in float32, without LoRA and the loops of blockwise attention.
 
     Converters do not support these loops; softmax attention computes the same.
     """
-    config = {**model.get_config(), "dtype": "float32"}
-    if config.get("attention") == "blockwise":
-        config["attention"] = "softmax"
-    copy = type(model).from_config(config)
-    copy.build(input_shape)
-    for mine, value in zip(copy.weights, merged_weights(model), strict=True):
-        mine.assign(value)
-    return copy
+    is_blockwise = model.get_config().get("attention") == "blockwise"
+    return copy_model(model, dtype="float32", **({"attention": "softmax"} if is_blockwise else {}))
 
 
 class Graph(NamedTuple):
@@ -92,7 +86,7 @@ class PixelClassifier:
 
     def __init__(self, classifier):
         shape = classifier.model.input_shape
-        self.model = plain_copy(classifier.model, (None, *shape))
+        self.model = plain_copy(classifier.model)
         pixels = {"pixels": tensor("uint8", "B", *shape)}
         found = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
         self.graphs = {"serving_default": Graph(self.probabilities, pixels, found)}

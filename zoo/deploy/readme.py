@@ -4,6 +4,10 @@ import json
 import pathlib
 import string
 
+_STORED = {
+    "float16": " Its weight matrices are stored in float16.",
+    "int8": " Its weight matrices are quantized to 8 bits.",
+}
 _TEMPLATES = pathlib.Path(__file__).parent / "readme_templates"
 
 
@@ -18,7 +22,7 @@ def readme(description, folder):
     template = string.Template((_TEMPLATES / name).read_text(encoding="utf-8"))
     values = description | description.get("search", {})
     values = {key: f"{v:g}" if isinstance(v, float) else v for key, v in values.items()}
-    values["quantized"] = " Its weight matrices are quantized to 8 bits." * description["int8"]
+    values["stored_as"] = _STORED.get(description["dtype"], "")
     values["files"] = _files(description["files"])
     values["signatures"] = _signatures(description["signatures"])
     values["details"] = _details(description)

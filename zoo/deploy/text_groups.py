@@ -122,6 +122,15 @@ def dense(tokens, pad, width=1):
     return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=pad)
 
 
+def fit(values, sizes):
+    """Crops or pads with 0 to `sizes`, those of the axes that follow the first."""
+    index = [slice(None), *(slice(size) for size in sizes)]
+    values = values[tuple(index)]
+    missing = [size - tf.shape(values)[axis] for axis, size in enumerate(sizes, start=1)]
+    padding = [[0, 0], *([0, count] for count in missing)]
+    return tf.pad(values, padding + [[0, 0]] * (values.shape.rank - len(padding)))
+
+
 def _most_rows(width):
     """Maximum number of texts per batch at a padded width; see `zoo.translation_search`."""
     fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCHES]

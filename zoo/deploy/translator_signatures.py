@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from zoo.deploy.signatures import TEXTS, UNCOMPILED, Signatures, example_texts
 from zoo.deploy.text_graph import text_graphs
-from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing, programs
+from zoo.deploy.text_groups import best, dense, encode, filled, fit, in_groups, nothing, programs
 
 # The characters that Python's `str.strip` removes.
 _BLANK = (
@@ -67,48 +67,50 @@ class TranslatorSignatures(Signatures):
 
     def encode(self, texts):
         """Returns the encoder's output and the source tokens, end token included."""
-        tokens, error = self._tokens(self._source_text, texts, self._prefix)
-        tokens = dense(tokens, self._special.pad)
-        states = tf.cast(self._model.encode(tokens), tf.float32)
-        tokens = tf.where((error == "")[:, None], tokens, self._special.pad)
+        ragged, error = self._tokens(self._source_text, texts, self._prefix)
+        valid, tokens = (error == "")[:, None], dense(ragged, self._special.pad)
+        tokens = tf.where(valid, tokens, self._special.pad)
+        lengths = tf.where(valid[:, 0], ragged.row_lengths(), 0)
+        rows, size = tf.unstack(tf.shape(tokens))
+
+        def compute(chosen, width):
+            states = self._model.encode(dense(tf.gather(ragged, chosen), self._special.pad, width))
+            return [fit(tf.cast(states, tf.float32), [size])]
+
+        initial = [tf.zeros([rows, size, self._model.embed_dim])]
+        [states] = in_groups(lengths, self._limit, compute, initial)
         states = tf.where((tokens != self._special.pad)[:, :, None], states, 0.0)
         return {"states": states, "tokens": tokens, "error": error}
 
     def score(self, texts, translations):
         """Returns log-probability and number of tokens of each translation, end token included."""
         source, target, error = self._pairs(texts, translations)
-        lengths = tf.maximum(source.row_lengths(), target.row_lengths())
-
-        def compute(chosen, width):
-            sides = (tf.gather(side, chosen) for side in (source, target))
-            pair = (dense(side, self._special.pad, width) for side in sides)
-            return [self._translator.log_probs(*pair)]
-
-        initial = [tf.zeros(tf.shape(texts))]
-        [log_probs] = in_groups(lengths, self._limit, compute, initial)
-        valid = error == ""
+        initial = tf.zeros(tf.shape(texts))
+        log_probs = self._of_pairs(source, target, error, self._translator.log_probs, initial)
         counts = tf.cast(target.row_lengths(), tf.int32)
-        return {
-            "log_probs": tf.where(valid, log_probs, 0.0),
-            "tokens": tf.where(valid, counts, 0),
-            "error": error,
-        }
+        return {"log_probs": log_probs, "tokens": tf.where(error == "", counts, 0), "error": error}
 
     def attention(self, texts, translations):
         """Returns the cross-attention weights, averaged over blocks and heads."""
         source, target, error = self._pairs(texts, translations)
-        source, target = (dense(tokens, self._special.pad) for tokens in (source, target))
-        start = tf.fill([tf.shape(target)[0], 1], self._special.start)
-        before = tf.concat([start, target[:, :-1]], axis=1)
-        maps = self._model.cross_attention_maps({"source": source, "target": before})
-        weights = tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2))
+        tokens = [dense(side, self._special.pad) for side in (target, source)]
+        sizes = [tf.shape(side)[1] for side in tokens]
+
+        def compute(source, target):
+            start = tf.fill([tf.shape(target)[0], 1], self._special.start)
+            before = tf.concat([start, target[:, :-1]], axis=1)
+            maps = self._model.cross_attention_maps({"source": source, "target": before})
+            return fit(tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2)), sizes)
+
+        initial = tf.zeros([tf.size(texts), *sizes])
+        weights = self._of_pairs(source, target, error, compute, initial)
         valid = (error == "")[:, None]
-        real = [valid & (tokens != self._special.pad) for tokens in (target, source)]
+        real = [valid & (side != self._special.pad) for side in tokens]
         shown = real[0][:, :, None] & real[1][:, None, :]
         return {
             "attention": tf.where(shown, weights, 0.0),
-            "source_tokens": tf.where(real[1], self._source_text.pieces(source), ""),
-            "target_tokens": tf.where(real[0], self._target_text.pieces(target), ""),
+            "source_tokens": tf.where(real[1], self._source_text.pieces(tokens[1]), ""),
+            "target_tokens": tf.where(real[0], self._target_text.pieces(tokens[0]), ""),
             "error": error,
         }
 
@@ -145,6 +147,17 @@ class TranslatorSignatures(Signatures):
         target, target_error = self._tokens(self._target_text, translations, first)
         error = tf.where(source_error == "", target_error, source_error)
         return source, target, error
+
+    def _of_pairs(self, source, target, error, function, results):
+        """The results of a function of int32 [any, S] and [any, T] for pairs without an `error`."""
+        lengths = tf.maximum(source.row_lengths(), target.row_lengths())
+
+        def compute(chosen, width):
+            sides = (tf.gather(side, chosen) for side in (source, target))
+            return [function(*(dense(side, self._special.pad, width) for side in sides))]
+
+        lengths = tf.where(error == "", lengths, 0)
+        return in_groups(lengths, self._limit, compute, [results])[0]
 
     def _tokens(self, text_graph, texts, start):
         return encode(text_graph, texts, self._limit, start, (self._special.end,))

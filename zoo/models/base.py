@@ -1,6 +1,7 @@
 """What the models share."""
 
 import keras
+import numpy as np
 
 from zoo.layers.config import ConfigMixin
 
@@ -42,3 +43,33 @@ class ZooModel(ConfigMixin, keras.Model):
         """A layer normalization if it `exists`, or None."""
         kind = keras.layers.LayerNormalization
         return self.layer(kind, name, epsilon=self.epsilon) if exists else None
+
+
+def copy_model(model, **arguments):
+    """A model with the same weights, and with other `arguments`, such as `dtype`.
+
+    The updates of LoRA are added to the matrices.
+    """
+    copy = type(model).from_config({**model.get_config(), **arguments})
+    copy.build_from_config(model.get_build_config())
+    for mine, value in zip(copy.weights, merged_weights(model), strict=True):
+        mine.assign(value)
+    return copy
+
+
+def merged_weights(model):
+    """The weights of the same model without LoRA, as arrays: its updates are added to the matrices.
+
+    Keras's own merge, when it saves a model, rounds the sums to the compute dtype, such as
+    bfloat16.
+    """
+    changes = {}
+    for layer in model._flatten_layers():
+        if getattr(layer, "lora_enabled", False):
+            a, b = (np.asarray(v) for v in (layer.lora_kernel_a, layer.lora_kernel_b))
+            changes[id(layer._kernel)] = layer.lora_alpha / layer.lora_rank * (a @ b)
+    return [
+        np.asarray(v) + changes[id(v)] if id(v) in changes else np.asarray(v)
+        for v in model.weights
+        if v.name not in ("lora_kernel_a", "lora_kernel_b")
+    ]

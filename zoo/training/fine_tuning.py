@@ -68,21 +68,3 @@ def enable_lora(model, rank):
             *(feed_forward.hidden, feed_forward.output_projection),
         ):
             dense.enable_lora(rank)
-
-
-def merged_weights(model):
-    """The weights of the same model without LoRA, as arrays: its updates are added to the matrices.
-
-    Keras's own merge, when it saves a model, rounds the sums to the compute dtype, such as
-    bfloat16.
-    """
-    changes = {}
-    for layer in model._flatten_layers():
-        if getattr(layer, "lora_enabled", False):
-            a, b = (np.asarray(v) for v in (layer.lora_kernel_a, layer.lora_kernel_b))
-            changes[id(layer._kernel)] = layer.lora_alpha / layer.lora_rank * (a @ b)
-    return [
-        np.asarray(v) + changes[id(v)] if id(v) in changes else np.asarray(v)
-        for v in model.weights
-        if v.name not in ("lora_kernel_a", "lora_kernel_b")
-    ]

@@ -8,8 +8,8 @@ from keras.src.backend import compute_output_spec, get_keras_mask, set_keras_mas
 from keras.src.backend.tensorflow.trainer import reduce_per_replica
 
 from zoo.data.worker_batches import WorkerBatches, parts_of
+from zoo.models.base import merged_weights
 from zoo.training import distribution
-from zoo.training.fine_tuning import merged_weights
 from zoo.training.losses import is_summed, weighted_by_example
 from zoo.training.model_state import random_states
 
