@@ -187,7 +187,8 @@ def test_the_readme_of_every_format(digits_export, phrasebook_export, format, ne
         description = json.loads((folder / "export.json").read_text())
         for dtype, stored_as in (("float32", ""), ("float16", "16."), ("int8", "to 8 bits.")):
             text = readme({**description, "format": format, "dtype": dtype}, folder)
-            assert f"It needs only {needs} and numpy" in text and detail in text
+            others = " and numpy." if folder == digits_export else ", numpy and tokenizers."
+            assert f"It needs only {needs}{others}" in text and detail in text
             assert ("weight matrices" in text) == bool(stored_as) and stored_as in text
             assert "| `serving_default`" in text and "$" not in text
 

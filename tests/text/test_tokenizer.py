@@ -10,6 +10,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +84,24 @@ def tokenizer(request):
 
 def test_every_text_survives(tokenizer):
     assert tokenizer.decode(tokenizer.encode(SAMPLE)) == [nfc(text) for text in SAMPLE]
+
+
+def assert_the_library_gives_the_same(tokenizer, text, ids):
+    library = tokenizers.Tokenizer.from_str(tokenizer.to_tokenizer_json())
+    assert library.encode(nfc(text)).ids == tokenizer.encode([text])[0]
+    assert library.decode(ids) == tokenizer.decode([ids])[0]
+
+
+@pytest.mark.parametrize("text", SAMPLE, ids=range(len(SAMPLE)))
+def test_the_library_reads_what_is_written_for_it(tokenizer, text):
+    [ids] = tokenizer.encode([text])
+    assert_the_library_gives_the_same(tokenizer, text, [BOS_ID, *ids, EOS_ID, PAD_ID])
+
+
+@settings(deadline=None)
+@given(st.text(), st.lists(st.integers(0, 259 + 3)), st.sampled_from(KINDS))
+def test_the_library_on_any_text_and_ids(text, ids, kind):
+    assert_the_library_gives_the_same(ALL[kind], text, ids)
 
 
 @settings(deadline=None)

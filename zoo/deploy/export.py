@@ -1,7 +1,6 @@
 """`zoo.export`: writes a trained model to a folder that runs without the zoo."""
 
 import importlib
-import itertools
 import json
 import math
 import os
@@ -15,7 +14,7 @@ from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
 from zoo.generator import NEW_TOKENS, TextGenerator
-from zoo.translator import SPECIAL_TOKENS, Translator
+from zoo.translator import SOURCE_FILE, SPECIAL_TOKENS, Translator
 
 _PACKAGES = {  # that run an export, and others that write it
     "saved_model": (["tensorflow"], []),
@@ -101,17 +100,20 @@ def _write(model, folder, format, dtype, options, final):
     else:
         dtype = dtype or DTYPES[0]
         written = writer.write(model, folder, dtype, **options)
+    needed, others = _PACKAGES[format]
+    if SOURCE_FILE in written["files"]:
+        needed = [*needed, "tokenizers"]
     description = {
         "zoo_export": 1,
         "kind": _kind(model),
         "format": format,
         "dtype": dtype,
-        "needs": _PACKAGES[format][0],
+        "needs": needed,
         **written,
         **_described(model, options),
         "parameters": model.model.count_params(),
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-        "versions": _versions(format),
+        "versions": _versions([*needed, *others]),
         "source": _source(model.run_folder),
     }
     (folder / "README.md").write_text(readme(description, final), encoding="utf-8")
@@ -224,12 +226,11 @@ def _described(model, options):
     return description
 
 
-def _versions(format):
+def _versions(packages):
     import zoo
 
-    packages = ["tensorflow", "keras", "numpy", *itertools.chain(*_PACKAGES[format])]
     versions = {"zoo": zoo.__version__, "python": platform.python_version()}
-    return {**versions, **{name: version(name) for name in packages}}
+    return versions | {name: version(name) for name in ("tensorflow", "keras", "numpy", *packages)}
 
 
 def _source(run_folder):

@@ -24,9 +24,8 @@ _MODELS = {  # graph: file, description
 _STORED = {"float32": lambda model: model, "float16": halved, "int8": quantized}
 _CLASSIFIER_PROGRAMS = {"classify.py": "runs the model with numpy and onnxruntime only"}
 _TRANSLATOR_PROGRAMS = {
-    "translate.py": "translates texts with numpy and onnxruntime only",
+    "translate.py": "translates texts with numpy, onnxruntime and tokenizers only",
     "search.py": "beam search for translate.py",
-    "tokenizer.py": "tokenizer for translate.py",
 }
 
 

@@ -66,10 +66,11 @@ def write_data(original, folder):
         lines = [" ".join(name.split()) for name in original.class_names]
         (folder / "labels.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         return {"labels.txt": "the class names, one per line"}
-    original.source_tokenizer.save(folder / SOURCE_FILE)
-    original.target_tokenizer.save(folder / TARGET_FILE)
+    tokenizers = {SOURCE_FILE: original.source_tokenizer, TARGET_FILE: original.target_tokenizer}
+    for name, tokenizer in tokenizers.items():
+        (folder / name).write_text(tokenizer.to_tokenizer_json(), encoding="utf-8")
     return {
-        SOURCE_FILE: "the tokenizer of the source language",
+        SOURCE_FILE: "the tokenizer of the source language, for the package tokenizers",
         TARGET_FILE: "the tokenizer of the target language",
     }
 

@@ -21,7 +21,7 @@ import unicodedata
 
 import numpy as np
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from zoo.errors import UserError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
@@ -207,6 +207,25 @@ class Tokenizer:
         except (ValueError, RecursionError) as error:  # invalid JSON, UTF-8 or table
             raise TokenizerError(f"{path} is not a valid tokenizer file: {error}") from None
 
+    def to_tokenizer_json(self):
+        """Returns the content of a tokenizer.json, the format of the library `tokenizers`: a str.
+
+        `tokenizers.Tokenizer.from_str` makes a tokenizer of it that gives the same ids for a text
+        in NFC, and the same text for ids. It normalises texts too, but its Unicode tables are older
+        than Python's: the newest accents may stay apart from their letters.
+        """
+        library = tokenizers.Tokenizer.from_str(self._library.to_str())
+        library.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
+        # The first removes the mark of a token, or the control tokens of "unigram".
+        not_text = tokenizers.Regex(f"^{CONTINUATION}" if self.kind == "wordpiece" else "^ .*")
+        library.decoder = decoders.Sequence(
+            [decoders.Replace(not_text, ""), decoders.ByteLevel(), decoders.Strip(" ", 1, 0)]
+        )
+        table = json.loads(library.to_str())
+        if self.kind == "wordpiece":  # of tokens with the same id, the library writes one
+            table["model"]["vocab"] = self._wordpiece_vocab
+        return json.dumps(table, ensure_ascii=False)
+
     @functools.cached_property
     def token_bytes(self):
         """The bytes of each id, as a list of bytes; empty for control ids."""
@@ -218,13 +237,17 @@ class Tokenizer:
         """{token: id}, without control ids, so that the text "</s>" is encoded as ordinary text."""
         return {token: id for id, token in enumerate((*BYTE_ALPHABET, *self.tokens), len(_CONTROL))}
 
+    @property
+    def _wordpiece_vocab(self):
+        """`vocab` with the bytes that continue a word."""
+        return {CONTINUATION + byte: self.vocab[byte] for byte in BYTE_ALPHABET} | self.vocab
+
     @functools.cached_property
     def _library(self):
         ids = self.vocab
         if self.kind == "wordpiece":
-            inside = {CONTINUATION + byte: ids[byte] for byte in BYTE_ALPHABET}
             model = models.WordPiece(
-                vocab=inside | ids,
+                vocab=self._wordpiece_vocab,
                 continuing_subword_prefix=CONTINUATION,
                 max_input_chars_per_word=LONGEST_WORD[self.kind],
             )

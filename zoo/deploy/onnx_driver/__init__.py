@@ -1,4 +1,4 @@
-"""Programs that are copied to ONNX exports; they need only numpy and onnxruntime.
+"""Programs that are copied to ONNX exports; they need only numpy, onnxruntime and tokenizers.
 
 They must not import other modules of the zoo.
 """

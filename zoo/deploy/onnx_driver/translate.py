@@ -1,4 +1,5 @@
-"""Translates with encoder.onnx and decoder.onnx; needs Python, numpy and onnxruntime.
+"""Translates with encoder.onnx and decoder.onnx; needs the packages numpy,
+onnxruntime and tokenizers.
 
     python translate.py "hello world"
     python translate.py --file sentences.txt --beam-size 4 --n-best 2
@@ -8,7 +9,7 @@ From Python, with this folder on the path:
     from translate import Translator
     Translator("folder of the export")(["hello world"])      # ["hola mundo"]
 
-The ONNX graphs contain the network; search.py implements beam search, tokenizer.py the tokenizers.
+The ONNX graphs contain the network; search.py implements beam search.
 Axes: B sentences, S source tokens.
 """
 
@@ -16,15 +17,20 @@ import argparse
 import json
 import pathlib
 import sys
+import unicodedata
 from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
+import tokenizers
 from search import END_ID, PAD_ID, Steps, beam_search, runner
-from tokenizer import InputError, Tokenizer
 
 _LENGTHS = [16 * 2**n for n in range(16)]  # padded lengths of source batches
 _BATCH, _TOKENS_IN_BATCH = 32, 4096
+
+
+class InputError(ValueError):
+    """Invalid text, option or folder; the message says why."""
 
 
 class Translation(NamedTuple):
@@ -46,8 +52,8 @@ class Translator:
 
     def __init__(self, folder=None):
         folder = pathlib.Path(__file__).parent if folder is None else pathlib.Path(folder)
-        self.source_tokenizer = Tokenizer(folder / "source_tokenizer.json")
-        self.target_tokenizer = Tokenizer(folder / "target_tokenizer.json")
+        self.source_tokenizer = _tokenizer(folder / "source_tokenizer.json")
+        self.target_tokenizer = _tokenizer(folder / "target_tokenizer.json")
         encoder, decoder = (_session(folder / name) for name in ("encoder.onnx", "decoder.onnx"))
         self._encode, self._decode = runner(encoder), runner(decoder)
         self.search = json.loads(encoder.get_modelmeta().custom_metadata_map["search"])
@@ -98,15 +104,20 @@ class Translator:
         if isinstance(texts, (str, bytes)):
             raise InputError("texts must be a list. Pass [text] for one text.")
         longest = self.search["max_length"]
+        longest_token = max(map(len, self.source_tokenizer.get_vocab()))  # in bytes
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise InputError(f"Text {index} is of type {type(text).__name__}, not str.")
-            count, ids = self.source_tokenizer.fewest_ids(text), []
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise InputError(
+                    f"Text {index}: Invalid Unicode: {error.reason} at character {error.start}."
+                ) from None
+            normalized, ids = unicodedata.normalize("NFC", text), []
+            count = len(normalized.encode()) // longest_token
             if count <= longest:  # tokenizing a huge text would be slow
-                try:
-                    ids = [*self.source_tokenizer.encode(text), END_ID]
-                except InputError as error:
-                    raise InputError(f"Text {index}: {error}") from None
+                ids = [*self.source_tokenizer.encode(normalized).ids, END_ID]
                 count = len(ids)
             if count > longest:
                 raise InputError(
@@ -124,6 +135,13 @@ class Translator:
                 for ids, score in zip(tokens[:n], scores[:n])
                 if np.isfinite(score)
             ]
+
+
+def _tokenizer(path):
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library has no class of its own
+        raise InputError(f"The tokenizer {path} cannot be read: {error}.") from None
 
 
 def _padded(sources):
