@@ -32,14 +32,11 @@ def prepare(folder, all_settings):
     import zoo
 
     folder, translator = pathlib.Path(folder), zoo.load(all_settings[0]["run_folder"])
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
     special = translator.special_tokens
-    control = {special.pad: "<pad>", special.start: "<s>", special.end: "</s>"}
-    names = [translation.names(tokenizer.vocab_size, control) for tokenizer in tokenizers]
-    translation.save_ctranslate2(translator.model, folder, *names)
-    for side, tokenizer in zip(("source", "target"), tokenizers):
-        tokenizer.save(folder / f"{side}.json")
-    (folder / "names.json").write_text(json.dumps(names))
+    translation.write_ctranslate2(translator.model, special, folder / "ctranslate2")
+    translator.source_tokenizer.save(folder / "source.json")
+    translator.target_tokenizer.save(folder / "target.json")
+    (folder / "special_tokens.json").write_text(json.dumps(special._asdict()))
 
 
 def in_zoo(folder, run_folder, texts):
@@ -56,18 +53,18 @@ def in_ctranslate2(folder, run_folder, texts):
 
     folder = pathlib.Path(folder)
     source, target = (load_tokenizer(folder / f"{side}.json") for side in ("source", "target"))
-    names, target_names = json.loads((folder / "names.json").read_text())
-    ids = {name: id for id, name in enumerate(target_names)}
+    special = json.loads((folder / "special_tokens.json").read_text())
+    end, unwanted = str(special["end"]), [[str(special["pad"])], [str(special["start"])]]
     path, threads = str(folder / "ctranslate2"), {"inter_threads": 1, "intra_threads": turns.CORES}
     translator = ctranslate2.Translator(path, compute_type="float32", **threads)
     settings = {"beam_size": 4, "length_penalty": 0, "max_batch_size": BATCH}
-    settings["suppress_sequences"] = [[name] for name in ("<pad>", "<s>") if name in ids]
+    settings |= {"suppress_sequences": unwanted, "min_decoding_length": 0}
 
     def translate():
-        tokens = [[names[id] for id in row] + ["</s>"] for row in source.encode(texts)]
+        tokens = [[*map(str, row), end] for row in source.encode(texts)]
         longest = 2 * max(map(len, tokens))  # as the zoo, roughly
         found = translator.translate_batch(tokens, max_decoding_length=longest, **settings)
-        return target.decode([[ids[name] for name in one.hypotheses[0]] for one in found])
+        return target.decode([[*map(int, one.hypotheses[0])] for one in found])
 
     return translate
 

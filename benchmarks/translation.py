@@ -17,7 +17,6 @@ import numpy as np
 import turns
 
 PAD, START, END = range(3)
-CONTROL = {PAD: "<pad>", START: "<s>", END: "</s>"}
 BASE = {"vocab_size": 32000, "embed_dim": 512, "num_heads": 8, "num_layers": 6, "ff_dim": 2048}
 # the defaults of recipes/translate.py
 SMALL = {"vocab_size": 10000, "embed_dim": 128, "num_heads": 4, "num_layers": 4, "ff_dim": 256}
@@ -114,7 +113,7 @@ def zoo_transformer(sizes, **settings):
         if len(weight.shape) == 1:
             # Scales of both signs: otherwise the output layer, tied to the embedding, would always
             # repeat the previous token.
-            drawn = np.sign(drawn) * array(weight) + 0.02 * drawn
+            drawn = np.sign(drawn) * weight.numpy() + 0.02 * drawn
         elif weight.path.endswith("embeddings"):
             drawn *= sizes["embed_dim"] ** -0.5
         else:
@@ -129,6 +128,7 @@ def prepare(folder, all_settings):
 
     from zoo.checkpoints.mapping import collect, same
     from zoo.checkpoints.translators import SHARED, TABLE
+    from zoo.decoding import SpecialTokens
 
     for sizes in (settings["sizes"] for settings in all_settings):
         if (path := weights_folder(folder, sizes)).exists():
@@ -137,8 +137,20 @@ def prepare(folder, all_settings):
         model = zoo_transformer(sizes)
         table = {**TABLE, "target_embedding/embeddings": same(SHARED)}
         np.savez(path / "marian.npz", **collect(model, table))
-        save_ctranslate2(model, path, names(sizes["vocab_size"]), names(sizes["vocab_size"]))
+        write_ctranslate2(model, SpecialTokens(START, END, PAD), path / "ctranslate2")
         keras.backend.clear_session()
+
+
+def write_ctranslate2(model, special, path):
+    """Writes a model in the format of CTranslate2, if that is installed."""
+    from zoo.deploy.ctranslate2_format import write_model
+    from zoo.deploy.errors import ExportError
+
+    path.mkdir()
+    try:
+        write_model(model, special, path)
+    except ExportError as error:
+        print(error)
 
 
 def weights_folder(folder, sizes):
@@ -147,7 +159,7 @@ def weights_folder(folder, sizes):
 
 def sentences(sizes, batch_size, lengths):
     """Tokens without padding: (sources [B, S], targets [B, T + 1])."""
-    random, first = np.random.default_rng(0), len(CONTROL) + 1
+    random, first = np.random.default_rng(0), END + 1
     shapes = [(batch_size, lengths[0]), (batch_size, lengths[1] + 1)]
     return [random.integers(first, sizes["vocab_size"], shape, np.int32) for shape in shapes]
 
@@ -266,97 +278,17 @@ def in_ctranslate2(folder, sizes, batch_size, precision, kind, lengths, beam_siz
     path = weights_folder(folder, sizes) / "ctranslate2"
     threads = {"inter_threads": 1, "intra_threads": turns.CORES}
     translator = ctranslate2.Translator(str(path), compute_type=precision, **threads)
-    vocabulary = names(sizes["vocab_size"])
-    ids = {name: id for id, name in enumerate(vocabulary)}
     sources, _ = sentences(sizes, batch_size, lengths)
-    source = [[vocabulary[token] for token in row] for row in sources]
+    source = [[str(token) for token in row] for row in sources]
     settings = {"beam_size": beam_size, "length_penalty": 0, "return_scores": False}
     settings |= {"min_decoding_length": lengths[1], "max_decoding_length": lengths[1]}
-    settings["suppress_sequences"] = [[CONTROL[PAD]], [CONTROL[START]]]
+    settings["suppress_sequences"] = [[str(PAD)], [str(START)]]
 
     def decode():
         found = translator.translate_batch(source, **settings)
-        return [[ids[token] for token in one.hypotheses[0]] for one in found]
+        return [[int(token) for token in one.hypotheses[0]] for one in found]
 
     return decode
-
-
-def save_ctranslate2(model, path, *vocabularies):
-    """Writes a `zoo.models.Transformer` in the format of CTranslate2, if that is installed."""
-    try:
-        import ctranslate2
-    except ModuleNotFoundError:
-        return
-    from zoo.layers import SinusoidalPositions, sinusoidal_positions
-
-    pre_norm = model.norm == "pre"
-    spec = ctranslate2.specs.TransformerSpec.from_config(
-        (model.num_layers, len(model.decoder_blocks)),
-        model.num_heads,
-        pre_norm=pre_norm,
-        activation=ctranslate2.specs.Activation[model.activation.upper()],
-    )
-    positions = model.positions
-    layout = positions.layout if isinstance(positions, SinusoidalPositions) else "interleaved"
-    for side, stack, blocks in (
-        ("source", spec.encoder, model.encoder_blocks),
-        ("target", spec.decoder, model.decoder_blocks),
-    ):
-        embeddings = stack.embeddings[0] if side == "source" else stack.embeddings
-        embeddings.weight = array(getattr(model, f"{side}_embedding").embeddings)
-        table = sinusoidal_positions(model.max_length, model.embed_dim, layout)
-        stack.position_encodings.encodings = array(table)
-        for layer, block in zip(stack.layer, blocks):
-            copy_block(layer, block)
-    if pre_norm:
-        copy_norm(spec.encoder.layer_norm, model.encoder_norm)
-        copy_norm(spec.decoder.layer_norm, model.decoder_norm)
-    spec.decoder.projection.weight = array(model.target_embedding.embeddings)
-    spec.config.layer_norm_epsilon = model.epsilon
-    spec.register_source_vocabulary(vocabularies[0])
-    spec.register_target_vocabulary(vocabularies[1])
-    spec.validate()
-    (path / "ctranslate2").mkdir()
-    spec.save(str(path / "ctranslate2"))
-
-
-def copy_block(layer, block):
-    own = "self_attention" if hasattr(block, "cross_attention") else "attention"
-    attention = getattr(block, own)
-    copy_linear(layer.self_attention.linear[0], attention.qkv)
-    copy_linear(layer.self_attention.linear[1], attention.output_projection)
-    copy_norm(layer.self_attention.layer_norm, getattr(block, f"{own}_norm"))
-    if hasattr(block, "cross_attention"):
-        cross = block.cross_attention
-        for linear, name in zip(
-            layer.attention.linear, ("query", "key_value", "output_projection")
-        ):
-            copy_linear(linear, getattr(cross, name))
-        copy_norm(layer.attention.layer_norm, block.cross_attention_norm)
-    copy_linear(layer.ffn.linear_0, block.feed_forward.hidden)
-    copy_linear(layer.ffn.linear_1, block.feed_forward.output_projection)
-    copy_norm(layer.ffn.layer_norm, block.feed_forward_norm)
-
-
-def copy_linear(linear, dense):
-    linear.weight = np.ascontiguousarray(array(dense.kernel).T)
-    linear.bias = array(dense.bias)
-
-
-def copy_norm(norm, normalization):
-    norm.gamma, norm.beta = array(normalization.gamma), array(normalization.beta)
-
-
-def array(tensor):
-    import keras
-
-    return keras.ops.convert_to_numpy(tensor)
-
-
-def names(size, control=CONTROL):
-    """A vocabulary for CTranslate2: the tokens are str, and one of them is "<unk>"."""
-    unknown = next(token for token in range(size) if token not in control)
-    return [{**control, unknown: "<unk>"}.get(token, str(token)) for token in range(size)]
 
 
 CONTENDERS = {"zoo": in_zoo, "CTranslate2": in_ctranslate2, "transformers": in_transformers}

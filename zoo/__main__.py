@@ -276,14 +276,14 @@ def _parser():
     )
     command.add_argument(
         "--format",
-        choices=("saved_model", "onnx", "litert"),
+        choices=("saved_model", "onnx", "litert", "ctranslate2"),
         default="saved_model",
         help="only saved_model takes encoded images and strings (saved_model)",
     )
     command.add_argument(
         "--dtype",
         help="of the model in a saved_model, such as bfloat16 or mixed_bfloat16 (the run's); of "
-        "weight matrices in onnx and litert: float32, float16 or int8 (float32)",
+        "weight matrices in other formats: float32, float16 or int8 (float32)",
     )
     command.add_argument("--top-k", type=int, help="classes that a classifier returns (5)")
     command.add_argument("--n-best", type=int, help="translations or continuations per text (1)")

@@ -20,7 +20,7 @@ from zoo.data.images import StreamedImages
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
 from zoo.data.random_crop import random_resized_crop
 from zoo.deploy.classifier_signatures import ClassifierSignatures
-from zoo.deploy.onnx_driver.classify import Classifier, InputError
+from zoo.deploy.programs.classify import Classifier, InputError
 
 pytestmark = pytest.mark.ci
 

@@ -9,7 +9,7 @@ from keras import ops
 
 from zoo.classifier import ImageClassifier
 from zoo.deploy.errors import ExportError
-from zoo.deploy.onnx_driver.search import Steps
+from zoo.deploy.programs.search import Steps
 
 # Float32 sums in a different order: differences of 1e-6 in shallow models, more in deep ones.
 _EXACT, _EXACT_LOGARITHM = 1e-4, 1e-3
@@ -47,6 +47,42 @@ def check(original, runners, shapes, runtime, dtype="float32"):
         "mean_shifted_probability": float(0.5 * np.abs(np.subtract(*shares)).sum(axis=-1).mean()),
         "same_best": float(np.mean(found.argmax(axis=-1) == expected.argmax(axis=-1))),
     }
+    return _report(original, measured, runtime, dtype, tolerance)
+
+
+def check_tokens(original, log_probs, runtime, dtype="float32"):
+    """Compares the log-probabilities of the tokens of a few random translations.
+
+    Args:
+        original: `zoo.translator.Translator`.
+        log_probs: function of lists of sources and targets, each a list of ids with the end token,
+            to a list of arrays [T].
+        runtime, dtype: see `check`.
+
+    Returns, raises: see `check`.
+    """
+    model, special, random = original.model, original.special_tokens, np.random.default_rng(0)
+    pairs, expected = [], []
+    for _ in range(8):
+        lengths = random.integers(1, min(12, model.max_length), 2)
+        sizes = (model.source_vocab_size, model.target_vocab_size)
+        ids = [random.integers(3, size, n) for size, n in zip(sizes, lengths)]
+        pairs.append([[*side.tolist(), special.end] for side in ids])
+        source, target = (np.array([side], np.int32) for side in pairs[-1])
+        with tf.device("CPU"):
+            before = np.insert(target[:, :-1], 0, special.start, axis=1)
+            logits = ops.cast(model({"source": source, "target": before}), "float32")
+            found = ops.take_along_axis(ops.log_softmax(logits), target[..., None], axis=-1)
+        expected.append(ops.convert_to_numpy(found).ravel())
+    found, expected = np.concatenate(log_probs(*zip(*pairs))), np.concatenate(expected)
+    measured = {
+        "largest_difference": float(np.abs(found - expected).max()),
+        "mean_shifted_probability": float(np.abs(np.exp(found) - np.exp(expected)).mean()),
+    }
+    return _report(original, measured, runtime, dtype, _EXACT_LOGARITHM)
+
+
+def _report(original, measured, runtime, dtype, tolerance):
     if {dtype, original.model.compute_dtype} != {"float32"}:
         return report(runtime, measured, _QUANTIZED, "mean_shifted_probability")
     return report(runtime, measured, tolerance)

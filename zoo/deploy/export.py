@@ -20,9 +20,10 @@ _PACKAGES = {  # that run an export, and others that write it
     "saved_model": (["tensorflow"], []),
     "onnx": (["onnxruntime", "numpy"], ["tf2onnx", "onnx"]),
     "litert": (["ai-edge-litert", "numpy"], []),
+    "ctranslate2": (["ctranslate2"], []),
 }
 FORMATS = tuple(_PACKAGES)
-DTYPES = ("float32", "float16", "int8")  # of the weight matrices of "onnx" and "litert"
+DTYPES = ("float32", "float16", "int8")  # of weight matrices; a SavedModel has those of the model
 _KINDS = {
     ImageClassifier: "classifier",
     TextClassifier: "text_classifier",
@@ -51,11 +52,11 @@ def export(
             `zoo.translator.Translator` or `zoo.generator.TextGenerator`.
         folder: path of a new folder. TensorFlow Serving requires a version number as its name,
             such as "serving/vit/1".
-        format: "saved_model", "onnx" or "litert"; a text classifier or generator is exported as a
-            SavedModel only.
-        dtype: of the weight matrices, for "onnx" and "litert": "float32" by default; "float16",
-            which computes in float32; or "int8", with one scale per row or column. A SavedModel has
-            the dtypes of the model, see `zoo.load`.
+        format: "saved_model", "onnx", "litert", or "ctranslate2" for a translator; a text
+            classifier or generator is exported as a SavedModel only.
+        dtype: of the weight matrices, for formats other than "saved_model": "float32" by default;
+            "float16"; or "int8", with one scale per row or column. A SavedModel has the dtypes of
+            the model, see `zoo.load`.
         top_k: number of classes that a classifier returns; by default 5, or fewer if there are
             fewer classes.
         n_best: number of translations or continuations per text; 1 by default.
@@ -142,6 +143,8 @@ def _checked(model, format, dtype, options):
         )
     if dtype not in (None, *DTYPES):
         raise ExportError(f"dtype must be one of {DTYPES}. Received: dtype={dtype!r}.")
+    if format == "ctranslate2" and isinstance(model, ImageClassifier):
+        raise ExportError('The format "ctranslate2" is for translators. Use another format.')
     if format != "saved_model" and _is_saved_model_only(model):
         raise ExportError(
             f"This {type(model).__name__} can be exported as a saved_model only. Use this format, "

@@ -5,17 +5,16 @@ Axes: B images, H image height, W image width, C channels.
 
 import json
 import pathlib
-import shutil
 
 from zoo.classifier import ImageClassifier
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError, needed
-from zoo.deploy.onnx_driver.search import runner
 from zoo.deploy.onnx_graph import convert, halved, quantized
 from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
+from zoo.deploy.programs import write_programs
+from zoo.deploy.programs.search import runner
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
-_DRIVER = pathlib.Path(__file__).parent / "onnx_driver"
 _MODELS = {  # graph: file, description
     "serving_default": ("model.onnx", "pixels to probabilities"),
     "encode": ("encoder.onnx", "source tokens to the keys and values of cross-attention"),
@@ -25,7 +24,8 @@ _STORED = {"float32": lambda model: model, "float16": halved, "int8": quantized}
 _CLASSIFIER_PROGRAMS = {"classify.py": "runs the model with numpy and onnxruntime only"}
 _TRANSLATOR_PROGRAMS = {
     "translate.py": "translates texts with numpy, onnxruntime and tokenizers only",
-    "search.py": "beam search for translate.py",
+    "engine.py": "runs the models for translate.py",
+    "search.py": "beam search for engine.py",
 }
 
 
@@ -38,14 +38,13 @@ def write(original, folder, dtype="float32", **options):
     and "resizing".
 
     Of a translator: ``encoder.onnx``, ``decoder.onnx``, the tokenizers and ``translate.py``. The
-    models are `encode` and `decode` of `zoo.deploy.plain_graphs.StepGraphs`. Their metadata contain
-    the default search arguments and the maximum text length in tokens as JSON, under "search".
+    models are `encode` and `decode` of `zoo.deploy.plain_graphs.StepGraphs`.
 
     Args:
         original: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
         folder: path of an existing folder.
         dtype: of the weight matrices: "float32", "float16" or "int8".
-        **options: the default search arguments of a translator's program.
+        **options: not used: programs read them in export.json.
 
     Returns:
         dict for export.json: "files" (name -> description), "signatures", "checked".
@@ -60,10 +59,7 @@ def write(original, folder, dtype="float32", **options):
         plain, programs = PixelClassifier(original), _CLASSIFIER_PROGRAMS
         metadata = _of_classifier(original)
     else:
-        plain, programs = StepGraphs(original.model), _TRANSLATOR_PROGRAMS
-        search = original.description()["search"] | options
-        metadata = {"search": {**search, "max_length": original.max_source_length}}
-    metadata = {key: json.dumps(v, ensure_ascii=False) for key, v in metadata.items()}
+        plain, programs, metadata = StepGraphs(original.model), _TRANSLATOR_PROGRAMS, {}
     onnx, onnxruntime = needed("onnx"), needed("onnxruntime")
     files, signatures, runners = {}, {}, {}
     for name, graph in plain.graphs.items():
@@ -76,8 +72,7 @@ def write(original, folder, dtype="float32", **options):
         files[file], signatures[file] = what, graph.description()
         session = onnxruntime.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
         runners[name] = runner(session)
-    for name in programs:
-        shutil.copy(_DRIVER / name, folder)
+    write_programs(folder, programs, engine="onnx_engine.py")
     version = f"onnxruntime {onnxruntime.__version__}"
     return {
         "files": {**files, **write_data(original, folder), **programs},
@@ -95,7 +90,8 @@ def _of_classifier(classifier):
         )
     names = ("resize", "interpolation", "antialias")
     resizing = {name: getattr(classifier.preprocessing, name) for name in names}
-    return {"labels": classifier.class_names, "resizing": resizing}
+    metadata = {"labels": classifier.class_names, "resizing": resizing}
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
 
 
 def _check_size(model):

@@ -1,5 +1,4 @@
-"""Translates with encoder.onnx and decoder.onnx; needs the packages numpy,
-onnxruntime and tokenizers.
+"""Translates with the model in this folder; README.md names the packages that it needs.
 
     python translate.py "hello world"
     python translate.py --file sentences.txt --beam-size 4 --n-best 2
@@ -9,8 +8,7 @@ From Python, with this folder on the path:
     from translate import Translator
     Translator("folder of the export")(["hello world"])      # ["hola mundo"]
 
-The ONNX graphs contain the network; search.py implements beam search.
-Axes: B sentences, S source tokens.
+engine.py runs the model.
 """
 
 import argparse
@@ -20,10 +18,8 @@ import sys
 import unicodedata
 from typing import NamedTuple
 
-import numpy as np
-import onnxruntime
 import tokenizers
-from search import END_ID, PAD_ID, Steps, beam_search, runner
+from engine import END_ID, Engine
 
 _LENGTHS = [16 * 2**n for n in range(16)]  # padded lengths of source batches
 _BATCH, _TOKENS_IN_BATCH = 32, 4096
@@ -54,9 +50,11 @@ class Translator:
         folder = pathlib.Path(__file__).parent if folder is None else pathlib.Path(folder)
         self.source_tokenizer = _tokenizer(folder / "source_tokenizer.json")
         self.target_tokenizer = _tokenizer(folder / "target_tokenizer.json")
-        encoder, decoder = (_session(folder / name) for name in ("encoder.onnx", "decoder.onnx"))
-        self._encode, self._decode = runner(encoder), runner(decoder)
-        self.search = json.loads(encoder.get_modelmeta().custom_metadata_map["search"])
+        try:
+            self.search = json.loads((folder / "export.json").read_text("utf-8"))["search"]
+            self.engine = Engine(folder)
+        except OSError as error:
+            raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
 
     def __call__(self, texts, **options):
         """Returns the best translation of each text, a list of str. Options: see `n_best`."""
@@ -93,10 +91,11 @@ class Translator:
             rows = max(1, min(_BATCH, _TOKENS_IN_BATCH // width))
             for start in range(0, len(sources), rows):
                 indices, ids = zip(*sources[start : start + rows])
-                steps = Steps(self._encode, self._decode, _padded(ids), beam_size)
-                hypotheses = beam_search(steps, (len(ids), beam_size), length, alpha)
-                for index, answer in zip(indices, self._read(hypotheses, n)):
-                    found[index] = answer
+                for index, best in zip(indices, self.engine(ids, beam_size, alpha, length)):
+                    found[index] = [
+                        Translation(self.target_tokenizer.decode(ids), score)
+                        for ids, score in best[:n]
+                    ]
         return found
 
     def _sources(self, texts):
@@ -127,37 +126,12 @@ class Translator:
             if text.strip():
                 yield index, ids
 
-    def _read(self, hypotheses, n):
-        """Decodes the first n hypotheses of each sentence to `Translation`."""
-        for tokens, _, scores in zip(*hypotheses):
-            yield [
-                Translation(self.target_tokenizer.decode(ids), float(score))
-                for ids, score in zip(tokens[:n], scores[:n])
-                if np.isfinite(score)
-            ]
-
 
 def _tokenizer(path):
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library has no class of its own
         raise InputError(f"The tokenizer {path} cannot be read: {error}.") from None
-
-
-def _padded(sources):
-    """Pads lists of ids to int32 [B, S]."""
-    batch = np.full((len(sources), max(map(len, sources))), PAD_ID, np.int32)
-    for row, ids in zip(batch, sources):
-        row[: len(ids)] = ids
-    return batch
-
-
-def _session(path):
-    if not path.is_file():
-        raise InputError(
-            f"{path.parent} is not an export of a translator: there is no {path.name}."
-        )
-    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
 def _check(name, value, low, high=float("inf")):

@@ -1,0 +1,103 @@
+"""Exports to CTranslate2 translate like the zoo: the same tokens, in float32."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import zoo
+from tests.deploy.small_models import LINES, small_classifier, small_translator
+from tests.deploy.test_onnx import BLOCKED, alone, program
+from zoo.deploy import ctranslate2_format
+from zoo.deploy.errors import ExportError
+
+TEXTS = ["dog", "", *LINES, "The cat. " * 4, "ñandú\u0301 你好"]
+SETTINGS = [
+    {},
+    {"norm": "post", "shared": "all"},
+    {"positions": "learned", "activation": "gelu", "normalize_embeddings": True},
+    {"positions": zoo.layers.SinusoidalPositions("halves", offset=2), "activation": "gelu_tanh"},
+    {"shared": "target", "logits_bias": True, "qkv_bias": False, "scale_embeddings": False},
+    {"num_decoder_layers": 1, "decoder_num_heads": 4, "decoder_ff_dim": 20, "activation": "silu"},
+    {"activation": "quick_gelu", "epsilon": 1e-2},
+]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    translator, folder = small_translator(), tmp_path_factory.mktemp("ctranslate2") / "1"
+    zoo.export(translator, folder, format="ctranslate2", n_best=2)
+    return translator, folder, program(folder, "translate").Translator(folder)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_model_computes_the_same(settings, tmp_path):
+    """Log-probabilities of random tokens, see `zoo.deploy.checks`; float32 sums of this size."""
+    checked = ctranslate2_format.write(small_translator(**settings), tmp_path)["checked"]
+    assert checked["compared"] == "largest_difference" and checked["largest_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("dtype, largest, shifted", [("float16", 0.75, 1e-3), ("int8", 0.65, 1e-2)])
+def test_low_precision(dtype, largest, shifted, tmp_path):
+    """Smaller by far, and a little different; positions and biases stay in float32."""
+    small = small_translator(embed_dim=64, ff_dim=256, num_layers=1)
+    checked = ctranslate2_format.write(small, tmp_path, dtype)["checked"]
+    assert 1e-9 < checked["mean_shifted_probability"] < shifted
+    size = (tmp_path / "model.bin").stat().st_size
+    assert size < largest * 4 * small.model.count_params()
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_translations_are_those_of_the_zoo(exported, beam_size):
+    """Without a length penalty, which CTranslate2 defines differently."""
+    translator, _, driver = exported
+    options = {"n": beam_size, "beam_size": beam_size, "length_penalty": 0.0}
+    found, expected = driver.n_best(TEXTS, **options), translator.n_best(TEXTS, **options)
+    for mine, other in zip(found, expected, strict=True):
+        assert [text for text, _ in mine] == [text for text, _ in other]
+        # The share of padding and start is that of a few of 300 tokens, at each of 40 steps.
+        np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], atol=0.5)
+
+
+def test_the_program_runs_without_the_zoo(exported):
+    translator, folder, _ = exported
+    arguments = ("translate.py", "The cat sat.", "--length-penalty", "0", "--n-best", "1")
+    process = alone(folder, *arguments, blocked=[*BLOCKED, "numpy.ma", "onnxruntime"])
+    assert process.stdout.splitlines() == translator(["The cat sat."], length_penalty=0.0)
+
+
+def test_files(exported):
+    _, folder, _ = exported
+    description = json.loads((folder / "export.json").read_text())
+    assert description["needs"] == ["ctranslate2", "tokenizers"]
+    assert {*description["files"]} == {file.name for file in folder.iterdir()} - {
+        "export.json",
+        "README.md",
+    }
+    text = (folder / "README.md").read_text()
+    assert "2 translations per text" in text and "$" not in text
+
+
+@pytest.mark.parametrize(
+    "settings, reason",
+    [
+        ({"positions": "rotary"}, "positions='rotary'"),
+        ({"activation": "elu"}, "activation='elu'"),
+        ({"activation": np.tanh}, "activation="),
+        ({"key_dim": 4}, "key_dim=4"),
+    ],
+)
+def test_models_that_it_does_not_have(settings, reason, tmp_path):
+    with pytest.raises(ExportError, match=f"not have translation models with {reason}"):
+        ctranslate2_format.write(small_translator(num_layers=1, **settings), tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_cannot_be_exported(tmp_path, monkeypatch):
+    with pytest.raises(ExportError, match='"ctranslate2" is for translators'):
+        zoo.export(small_classifier(num_layers=1), tmp_path / "1", format="ctranslate2")
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(ExportError, match="needs the package ctranslate2"):
+        zoo.export(small_translator(num_layers=1), tmp_path / "1", format="ctranslate2")
+    assert not [*tmp_path.iterdir()]

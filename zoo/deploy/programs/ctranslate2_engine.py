@@ -1,0 +1,41 @@
+"""Runs model.bin with CTranslate2, whose tokens are called by the decimal numbers of their ids."""
+
+import ctranslate2
+
+PAD_ID, START_ID, END_ID = 0, 1, 2
+
+
+class Engine:
+    """Translates ids; `folder` is that of the export."""
+
+    def __init__(self, folder):
+        (folder / "model.bin").stat()  # raises an error of Python's own if it is missing
+        self.translator = ctranslate2.Translator(str(folder))
+
+    def __call__(self, sources, beam_size, length_penalty, max_length):
+        """Finds the best translations.
+
+        Args:
+            sources: lists of ids, each with the end token.
+            beam_size: of the search.
+            length_penalty: exponent of the length, by whose power a log-probability is divided.
+            max_length: largest number of ids of a translation.
+
+        Returns:
+            For each source a list of (ids, score), the best first. Scores are higher than those of
+            the zoo, as the shares of padding and start are given to the other tokens.
+        """
+        found = self.translator.translate_batch(
+            [[str(id) for id in ids] for ids in sources],
+            beam_size=beam_size,
+            num_hypotheses=beam_size,
+            length_penalty=length_penalty,
+            min_decoding_length=0,
+            max_decoding_length=max_length,
+            suppress_sequences=[[str(PAD_ID)], [str(START_ID)]],
+            return_scores=True,
+        )
+        return [
+            [([int(token) for token in tokens], score) for tokens, score in zip(*best)]
+            for best in ((one.hypotheses, one.scores) for one in found)
+        ]
