@@ -184,11 +184,12 @@ def test_models_with_other_layers(settings):
     """As many new tokens as fit are generated."""
     generator = small_generator(num_layers=1, **settings)
     expected = generator.n_best(TEXTS)
-    signatures = GeneratorSignatures(generator, 1, 1, 0.0, None)
-    for generate, texts in (
-        (signatures.generate_uncompiled, TEXTS),
-        (signatures.generate, SHORT),  # no token before the first step, compiled by XLA
+    functions = GeneratorSignatures(generator, 1, 1, 0.0, None).functions()
+    for name, texts in (
+        ("uncompiled", TEXTS),
+        ("serving_default", SHORT),  # no token before the first step, compiled by XLA
     ):
+        generate = functions[name][0]
         found = {name: tensor.numpy() for name, tensor in generate(tf.constant(texts)).items()}
         # scores are sums of up to 64 logarithms
         assert_generated(found, expected[: len(texts)], 1e-3)

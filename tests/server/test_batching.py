@@ -57,7 +57,7 @@ def together(model, requests, signature="serving_default", **limits):
 
 
 def values(results):
-    return [r["y"].tolist() if isinstance(r, dict) else str(r) for r in results]
+    return [r["y"].tolist() if isinstance(r, dict) else r.detail for r in results]
 
 
 def test_requests_that_wait_are_run_as_one_call():
@@ -82,7 +82,7 @@ def test_a_bad_request_harms_no_other():
     gate.open.set()
     results = together(gate.model, [[1], [-1], [2]], batch_wait_ms=50)
     assert values(results) == [[10], "The model raised an error: x is negative", [20]]
-    assert [error.status for error in results if isinstance(error, RequestError)] == [400]
+    assert [error.status_code for error in results if isinstance(error, RequestError)] == [400]
     assert gate.calls == [[1, -1, 2], [1], [-1], [2]]
 
 
@@ -92,8 +92,8 @@ def test_a_model_that_raises_keeps_serving():
 
     model = toys.python_model("toy", fail, {"x": FLOATS}, {"y": FLOATS})
     first, second = together(model, [[1], [2]])
-    assert (first.status, second.status) == (500, 500)
-    assert "ZeroDivisionError: by zero" in first.message
+    assert (first.status_code, second.status_code) == (500, 500)
+    assert "ZeroDivisionError: by zero" in first.detail
 
 
 def test_what_has_no_rows_is_not_run_together():

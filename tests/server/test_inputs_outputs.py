@@ -116,7 +116,7 @@ def test_numbers_of_every_kind():
 def test_bad_inputs(request_, specs, message):
     with pytest.raises(RequestError, match=message) as error:
         decode(request_, specs)
-    assert error.value.status == 400
+    assert error.value.status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_bad_inputs(request_, specs, message):
 def test_bad_json(body):
     with pytest.raises(RequestError) as error:
         parse(body, 10**6)
-    assert error.value.status == 400
+    assert error.value.status_code == 400
 
 
 def test_one_output_has_no_name():
@@ -194,7 +194,7 @@ def test_large_outputs_do_not_hold_up_other_threads():
 def test_outputs_that_json_has_no_form_for():
     with pytest.raises(RequestError, match="complex64") as error:
         encode({"y": np.ones(1, np.complex64)}, True)
-    assert error.value.status == 501
+    assert error.value.status_code == 501
 
 
 @settings(max_examples=50, deadline=None)

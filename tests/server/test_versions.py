@@ -349,21 +349,26 @@ def test_bad_grpc_requests(stub, make, code, message):
 
 
 def test_figures_for_prometheus(tmp_path):
-    folder = toys.save(Times(2), tmp_path / "times" / "1")
+    folder = toys.save(Times(2), tmp_path / "counted" / "1")
     with toys.running(load_all([folder])) as (url, *_):
+        before = metric_lines(url).get('zoo_requests_total{code="404",model=""}', 0.0)
         for rows in (1, 2, 40):
-            post(url, {"instances": [1.0] * rows}, "times")
-        post(url, {"instances": ["a"]}, "times")
+            post(url, {"instances": [1.0] * rows}, "counted")
+        post(url, {"instances": ["a"]}, "counted")
         post(url, {"instances": ["a"]}, "x" * 1000)  # a name that a client made up is no label
-        answer = httpx.get(f"{url}/monitoring/prometheus/metrics")
+        lines = metric_lines(url)
+    assert lines['zoo_requests_total{code="200",model="counted"}'] == 3
+    assert lines['zoo_requests_total{code="400",model="counted"}'] == 1
+    assert lines['zoo_requests_total{code="404",model=""}'] == before + 1
+    assert lines['zoo_request_seconds_count{model="counted"}'] == 3
+    assert lines['zoo_call_rows_sum{model="counted"}'] == 43
+    assert lines['zoo_call_rows_count{model="counted"}'] == 4, "40 rows are two calls"
+    assert lines['zoo_queued_requests{model="counted"}'] == 0
+
+
+def metric_lines(url):
+    """{name and labels: number}; of all servers in the process."""
+    answer = httpx.get(f"{url}/monitoring/prometheus/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
-    lines = dict(
-        line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#")
-    )
-    assert lines['zoo_requests_total{code="200",model="times"}'] == "3.0"
-    assert lines['zoo_requests_total{code="400",model="times"}'] == "1.0"
-    assert lines['zoo_requests_total{code="404",model=""}'] == "1.0"
-    assert lines['zoo_request_seconds_count{model="times"}'] == "3.0"
-    assert lines['zoo_call_rows_sum{model="times"}'] == "43.0"
-    assert lines['zoo_call_rows_count{model="times"}'] == "4.0", "40 rows are two calls"
-    assert lines['zoo_queued_requests{model="times"}'] == "0.0"
+    lines = [line.rsplit(" ", 1) for line in answer.text.splitlines() if line[0] != "#"]
+    return {name: float(number) for name, number in lines}

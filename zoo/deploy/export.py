@@ -14,6 +14,7 @@ from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
 from zoo.generator import NEW_TOKENS, TextGenerator
+from zoo.text.tokenizer import SPLIT_PATTERNS
 from zoo.translator import SOURCE_FILE, SPECIAL_TOKENS, Translator
 
 _PACKAGES = {  # that run an export, and others that write it
@@ -167,7 +168,7 @@ def _is_saved_model_only(model):
         return isinstance(model, (TextClassifier, TextGenerator))
     kinds = {model.source_tokenizer.kind, model.target_tokenizer.kind}
     search = (model.special_tokens, model.length_offset, model.early_stopping, model.max_length)
-    return "sentencepiece" in kinds or search != (SPECIAL_TOKENS, 5.0, "never", None)
+    return not kinds <= SPLIT_PATTERNS.keys() or search != (SPECIAL_TOKENS, 5.0, "never", None)
 
 
 def _known(model, n_best):

@@ -7,9 +7,9 @@ import math
 
 import tensorflow as tf
 
-from zoo.deploy.signatures import TEXTS, UNCOMPILED, Signatures, example_texts
+from zoo.deploy.signatures import TEXTS, Signatures, example_texts, of_search
 from zoo.deploy.text_graph import TextGraph
-from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing, programs
+from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing
 from zoo.generator import NEW_TOKENS
 from zoo.translation_search import LENGTHS
 
@@ -38,17 +38,15 @@ class GeneratorSignatures(Signatures):
         self._n_best, self.summands = n_best, max_new_tokens or NEW_TOKENS
         self._text_graph = TextGraph(generator.tokenizer)
         super().__init__(generator.model, self._text_graph)
-        tokens = tf.TensorSpec([None, None], tf.int32)
-        specs = [tokens, tokens, tf.TensorSpec([None], tf.int32)]
-        self._compiled, self._plain = programs(self._search, specs)
 
     def functions(self):
         settings = {"temperature": tf.float32, "top_p": tf.float32, "seed": tf.int64}
         settings = [tf.TensorSpec([None], dtype, name) for name, dtype in settings.items()]
         sample = "texts to drawn continuations, with a temperature, top_p and seed for each text"
+        prompt = [tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None, None], [None])]
+        what = "texts to their likeliest continuations"
         return {
-            "serving_default": (self.generate, [TEXTS], "texts to their likeliest continuations"),
-            "uncompiled": (self.generate_uncompiled, [TEXTS], UNCOMPILED),
+            **of_search(self.generate, self._search, prompt, what),
             "sample": (self.sample, [TEXTS, *settings], sample),
         }
 
@@ -56,13 +54,9 @@ class GeneratorSignatures(Signatures):
         texts = example_texts(self._generator.tokenizer, self._limit - 1)
         return texts, self._generator.n_best(texts, *self._settings)
 
-    def generate(self, texts):
-        """Continues texts, string [B]."""
-        return self._each(texts, "", lambda chosen, *prompt: self._compiled(*prompt))
-
-    def generate_uncompiled(self, texts):
-        """Continues texts, string [B], without XLA."""
-        return self._each(texts, "", lambda chosen, *prompt: self._plain(*prompt))
+    def generate(self, texts, search):
+        """Continues texts, string [B], with a search of prompts; see `_each`."""
+        return self._each(texts, "", lambda chosen, *prompt: search(*prompt))
 
     def sample(self, texts, temperature, top_p, seed):
         """Draws continuations of texts, string [B]; the other inputs are [B] as well."""

@@ -53,7 +53,8 @@ def write(original, folder, dtype="float32", beam_size=None, **options):
     content = _converted(graphs, plain.model.weights, dtype)
     (folder / MODEL_FILE).write_bytes(content)
     interpreter = litert.Interpreter(model_path=str(folder / MODEL_FILE))
-    runners = {name: _runner(interpreter, name) for name in graphs}
+    found = {name: interpreter.get_signature_runner(name) for name in graphs}
+    runners = {name: lambda arrays, run=run: run(**arrays) for name, run in found.items()}
     version = f"ai-edge-litert {metadata.version('ai-edge-litert')}"
     return {
         "files": {MODEL_FILE: what, **write_data(original, folder)},
@@ -85,9 +86,3 @@ def _converted(graphs, weights, dtype):
             return converter.convert()
         except Exception as error:  # the converter does not document its error types
             raise ExportError(f"LiteRT cannot convert this model: {error}") from None
-
-
-def _runner(interpreter, name):
-    """Returns a function from a dict of arrays to a dict of arrays."""
-    run = interpreter.get_signature_runner(name)
-    return lambda arrays: run(**arrays)

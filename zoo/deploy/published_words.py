@@ -13,9 +13,7 @@ import tensorflow as tf
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 from zoo.deploy.merge_graph import END, hash_table
-from zoo.deploy.trie_graph import NO_LIMIT, LongestMatch
 from zoo.deploy.unicode_graph import NormalFormC, apply_where, character_ranges
-from zoo.text.tokenizer import CONTINUATION
 
 
 class ByteLevelWords(tf.Module):
@@ -84,18 +82,6 @@ class BertWords(tf.Module):
         parts = tf.gather(self._texts, tf.maximum(rows, 0))
         parts = tf.where(rows < 0, characters.values, parts)
         return tf.strings.reduce_join(characters.with_values(parts), axis=-1)
-
-
-def longest_match_of(tokenizer):
-    """The `LongestMatch` of a `zoo.text.published.BertWordPieceTokenizer`."""
-    first, inside = {}, {}
-    for token, id in tokenizer.vocab.items():
-        continues = token.startswith(CONTINUATION)
-        text = token.removeprefix(CONTINUATION) if continues else token
-        if text:
-            (inside if continues else first)[text.encode()] = id
-    unknown = tokenizer.vocab[tokenizer.unknown]
-    return LongestMatch(first, inside, NO_LIMIT, unknown, tokenizer.longest_word)
 
 
 @functools.cache

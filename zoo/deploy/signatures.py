@@ -1,10 +1,14 @@
 """What the SavedModel signatures of all kinds of models share."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
+from zoo import translation_search
+
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
-UNCOMPILED = "the same without XLA, for servers that do not support it; slower"
+_UNCOMPILED = "the same without XLA, for servers that do not support it; slower"
 
 
 class Signatures:
@@ -31,6 +35,17 @@ class Signatures:
         self.tracked = tf.Module()
         self.tracked.weights = [variable.value for variable in model.weights]
         self.tracked.texts = text_graphs
+
+
+def of_search(function, search, specs, what):
+    """Two signatures of ``function(texts, search)``: with a search compiled by XLA, and without."""
+    kinds = {"serving_default": (translation_search.JIT_COMPILE, what)}
+    kinds["uncompiled"] = None, _UNCOMPILED
+    found = {}
+    for name, (compiled, text) in kinds.items():
+        graph = tf.function(search, input_signature=specs, autograph=False, jit_compile=compiled)
+        found[name] = functools.partial(function, search=graph), [TEXTS], text
+    return found
 
 
 def example_texts(tokenizer, limit):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from zoo.deploy.signatures import TEXTS, Signatures, example_texts
 from zoo.deploy.text_graph import TextGraph
-from zoo.deploy.text_groups import dense, encode, in_groups
+from zoo.deploy.text_groups import encode, of_tokens
 
 
 class TextClassifierSignatures(Signatures):
@@ -52,11 +52,9 @@ class TextClassifierSignatures(Signatures):
         limit = self._model.max_length
         special = self._classifier.special_tokens
         tokens, error = encode(self._text_graph, texts, limit, (special.start,), (special.end,))
-        lengths = tf.where(error == "", tokens.row_lengths(), 0)
 
-        def compute(chosen, length):
-            ids = dense(tf.gather(tokens, chosen), special.pad, length)
-            return [tf.cast(function(ids), tf.float32)]
+        def compute(tokens):
+            return tf.cast(function(tokens), tf.float32)
 
-        [found] = in_groups(lengths, limit, compute, [tf.zeros([tf.size(texts), width])])
-        return found, error
+        initial = tf.zeros([tf.size(texts), width])
+        return of_tokens(compute, [tokens], error, limit, special.pad, initial), error

@@ -63,7 +63,7 @@ class TextGraph(tf.Module):
         segments = {
             "wordpiece": trie_graph.longest_match_of,
             "unigram": trie_graph.viterbi_of,
-            "bert_wordpiece": published_words.longest_match_of,
+            "bert_wordpiece": trie_graph.longest_match_of,
             "sentencepiece": SentencePieces,
         }
         with tf.device("CPU"):

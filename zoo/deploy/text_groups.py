@@ -3,9 +3,10 @@
 Axes: B texts, T tokens.
 """
 
+import functools
+
 import tensorflow as tf
 
-from zoo import translation_search
 from zoo.translation_search import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 
@@ -39,6 +40,26 @@ def encode(text_graph, texts, limit, start=(), end=()):
         for control in (start, end)
     )
     return tf.concat([before, tf.ragged.boolean_mask(ids, kept), after], axis=1), error
+
+
+def of_tokens(function, sides, error, limit, pad, result):
+    """The results of a function of padded tokens, for texts without an `error`.
+
+    Args:
+        function: function of int32 [any, T], one for each side -> values of the result.
+        sides: list of ragged tokens [B, None].
+        error: string [B].
+        limit: maximum number of tokens.
+        pad: padding token.
+        result: tensor [B, ...], the initial result of all texts.
+    """
+    lengths = functools.reduce(tf.maximum, [side.row_lengths() for side in sides])
+
+    def compute(chosen, width):
+        return [function(*(dense(tf.gather(side, chosen), pad, width) for side in sides))]
+
+    [found] = in_groups(tf.where(error == "", lengths, 0), limit, compute, [result])
+    return found
 
 
 def in_groups(lengths, limit, compute, results, buffer_length=0):
@@ -107,14 +128,6 @@ def nothing(rows, count):
     return [tf.fill([rows, count], ""), tf.zeros([rows, count])]
 
 
-def programs(graph, specs):
-    """A graph as a `tf.function` compiled by XLA, and as one that is not."""
-    return [
-        tf.function(graph, input_signature=specs, autograph=False, jit_compile=compiled)
-        for compiled in (translation_search.JIT_COMPILE, None)
-    ]
-
-
 def dense(tokens, pad, width=1):
     """Pads ragged tokens to int32 [B, T], with T at least `width`."""
     tokens = tokens.to_tensor(pad)
@@ -124,11 +137,8 @@ def dense(tokens, pad, width=1):
 
 def fit(values, sizes):
     """Crops or pads with 0 to `sizes`, those of the axes that follow the first."""
-    index = [slice(None), *(slice(size) for size in sizes)]
-    values = values[tuple(index)]
-    missing = [size - tf.shape(values)[axis] for axis, size in enumerate(sizes, start=1)]
-    padding = [[0, 0], *([0, count] for count in missing)]
-    return tf.pad(values, padding + [[0, 0]] * (values.shape.rank - len(padding)))
+    shape = [-1, *sizes, *values.shape[1 + len(sizes) :]]
+    return tf.RaggedTensor.from_tensor(values, ragged_rank=len(sizes)).to_tensor(shape=shape)
 
 
 def _most_rows(width):

@@ -5,15 +5,12 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 
 import tensorflow as tf
 
-from zoo.deploy.signatures import TEXTS, UNCOMPILED, Signatures, example_texts
+from zoo.deploy.signatures import TEXTS, Signatures, example_texts, of_search
 from zoo.deploy.text_graph import text_graphs
-from zoo.deploy.text_groups import best, dense, encode, filled, fit, in_groups, nothing, programs
+from zoo.deploy.text_groups import best, dense, encode, filled, fit, in_groups, nothing, of_tokens
 
 # The characters that Python's `str.strip` removes.
-_BLANK = (
-    r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}"
-    r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]*"
-)
+_BLANK = r"[\t-\r\x1c-\x1f\x{85}\pZ]*"
 
 
 class TranslatorSignatures(Signatures):
@@ -38,15 +35,13 @@ class TranslatorSignatures(Signatures):
         self._source_text, self._target_text = text_graphs(*tokenizers)
         self._prefix = translator.source_tokenizer.prefix
         super().__init__(translator.model, self._source_text, self._target_text)
-        tokens = [tf.TensorSpec([None, None], tf.int32)]
-        self._compiled, self._plain = programs(self._search, tokens)
 
     def functions(self):
         pair = [TEXTS, tf.TensorSpec([None], tf.string, "translations")]
         attention = "texts and translations to cross-attention weights"
+        tokens = [tf.TensorSpec([None, None], tf.int32)]
         return {
-            "serving_default": (self.translate, [TEXTS], "texts to translations"),
-            "uncompiled": (self.translate_uncompiled, [TEXTS], UNCOMPILED),
+            **of_search(self.translate, self._search, tokens, "texts to translations"),
             "encode": (self.encode, [TEXTS], "texts to the encoder's states"),
             "score": (self.score, pair, "texts and translations to log-probabilities"),
             "attention": (self.attention, pair, attention),
@@ -57,28 +52,33 @@ class TranslatorSignatures(Signatures):
         search = (self._n_best, self._beam_size, self._alpha)
         return texts, self._translator.n_best(texts, *search)
 
-    def translate(self, texts):
-        """Translates texts, string [B]."""
-        return self._translate(texts, self._compiled)
+    def translate(self, texts, search):
+        """Translates texts, string [B], with a search of int32 [any, S]."""
+        tokens, error = self._tokens(self._source_text, texts, self._prefix)
+        is_translated = (error == "") & ~tf.strings.regex_full_match(texts, _BLANK)
+        lengths = tf.where(is_translated, tokens.row_lengths(), 0)
 
-    def translate_uncompiled(self, texts):
-        """Translates texts, string [B], without XLA."""
-        return self._translate(texts, self._plain)
+        def compute(chosen, width):
+            source = dense(tf.gather(tokens, filled(chosen)), self._special.pad, width)
+            shape = (tf.size(chosen), self._n_best)
+            return best(search(source), shape, self._target_text.decode)
+
+        initial, buffer = nothing(tf.size(texts), self._n_best), self._translator.max_length or 0
+        translations, scores = in_groups(lengths, self._limit, compute, initial, buffer)
+        return {"translations": translations, "scores": scores, "error": error}
 
     def encode(self, texts):
         """Returns the encoder's output and the source tokens, end token included."""
         ragged, error = self._tokens(self._source_text, texts, self._prefix)
-        valid, tokens = (error == "")[:, None], dense(ragged, self._special.pad)
-        tokens = tf.where(valid, tokens, self._special.pad)
-        lengths = tf.where(valid[:, 0], ragged.row_lengths(), 0)
+        tokens = dense(ragged, self._special.pad)
+        tokens = tf.where((error == "")[:, None], tokens, self._special.pad)
         rows, size = tf.unstack(tf.shape(tokens))
 
-        def compute(chosen, width):
-            states = self._model.encode(dense(tf.gather(ragged, chosen), self._special.pad, width))
-            return [fit(tf.cast(states, tf.float32), [size])]
+        def compute(source):
+            return fit(tf.cast(self._model.encode(source), tf.float32), [size])
 
-        initial = [tf.zeros([rows, size, self._model.embed_dim])]
-        [states] = in_groups(lengths, self._limit, compute, initial)
+        initial = tf.zeros([rows, size, self._model.embed_dim])
+        states = self._of_tokens(compute, [ragged], error, initial)
         states = tf.where((tokens != self._special.pad)[:, :, None], states, 0.0)
         return {"states": states, "tokens": tokens, "error": error}
 
@@ -86,7 +86,8 @@ class TranslatorSignatures(Signatures):
         """Returns log-probability and number of tokens of each translation, end token included."""
         source, target, error = self._pairs(texts, translations)
         initial = tf.zeros(tf.shape(texts))
-        log_probs = self._of_pairs(source, target, error, self._translator.log_probs, initial)
+        sides = [source, target]
+        log_probs = self._of_tokens(self._translator.log_probs, sides, error, initial)
         counts = tf.cast(target.row_lengths(), tf.int32)
         return {"log_probs": log_probs, "tokens": tf.where(error == "", counts, 0), "error": error}
 
@@ -103,7 +104,7 @@ class TranslatorSignatures(Signatures):
             return fit(tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2)), sizes)
 
         initial = tf.zeros([tf.size(texts), *sizes])
-        weights = self._of_pairs(source, target, error, compute, initial)
+        weights = self._of_tokens(compute, [source, target], error, initial)
         valid = (error == "")[:, None]
         real = [valid & (side != self._special.pad) for side in tokens]
         shown = real[0][:, :, None] & real[1][:, None, :]
@@ -113,20 +114,6 @@ class TranslatorSignatures(Signatures):
             "target_tokens": tf.where(real[0], self._target_text.pieces(tokens[0]), ""),
             "error": error,
         }
-
-    def _translate(self, texts, search):
-        tokens, error = self._tokens(self._source_text, texts, self._prefix)
-        is_translated = (error == "") & ~tf.strings.regex_full_match(texts, _BLANK)
-        lengths = tf.where(is_translated, tokens.row_lengths(), 0)
-
-        def compute(chosen, width):
-            source = dense(tf.gather(tokens, filled(chosen)), self._special.pad, width)
-            shape = (tf.size(chosen), self._n_best)
-            return best(search(source), shape, self._target_text.decode)
-
-        initial, buffer = nothing(tf.size(texts), self._n_best), self._translator.max_length or 0
-        translations, scores = in_groups(lengths, self._limit, compute, initial, buffer)
-        return {"translations": translations, "scores": scores, "error": error}
 
     def _search(self, source):
         length = self._translator.max_length
@@ -148,16 +135,8 @@ class TranslatorSignatures(Signatures):
         error = tf.where(source_error == "", target_error, source_error)
         return source, target, error
 
-    def _of_pairs(self, source, target, error, function, results):
-        """The results of a function of int32 [any, S] and [any, T] for pairs without an `error`."""
-        lengths = tf.maximum(source.row_lengths(), target.row_lengths())
-
-        def compute(chosen, width):
-            sides = (tf.gather(side, chosen) for side in (source, target))
-            return [function(*(dense(side, self._special.pad, width) for side in sides))]
-
-        lengths = tf.where(error == "", lengths, 0)
-        return in_groups(lengths, self._limit, compute, [results])[0]
+    def _of_tokens(self, function, sides, error, result):
+        return of_tokens(function, sides, error, self._limit, self._special.pad, result)
 
     def _tokens(self, text_graph, texts, start):
         return encode(text_graph, texts, self._limit, start, (self._special.end,))

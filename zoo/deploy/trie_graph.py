@@ -101,15 +101,17 @@ class LongestMatch(tf.Module):
 
 
 def longest_match_of(tokenizer):
-    """The `LongestMatch` of a `zoo.text.tokenizer.Tokenizer`."""
-    spelled, first, inside = tokenizer.token_bytes, {}, {}
+    """The `LongestMatch` of a `Tokenizer` or `BertWordPieceTokenizer`."""
+    is_bert, first, inside = tokenizer.kind == "bert_wordpiece", {}, {}
     for token, id in tokenizer.vocab.items():
-        continues = token.startswith(CONTINUATION)
-        if not continues:
-            first[spelled[id]] = id
-        if continues or len(token) == 1:  # a byte is the same token everywhere
-            inside[spelled[id]] = id
-    return LongestMatch(first, inside, LONGEST_WORD[tokenizer.kind])
+        text = token.removeprefix(CONTINUATION)
+        spelled = text.encode() if is_bert else tokenizer.token_bytes[id]
+        if text:
+            (inside if text != token else first)[spelled] = id
+    if not is_bert:
+        return LongestMatch(first, inside, LONGEST_WORD[tokenizer.kind])
+    unknown = tokenizer.vocab[tokenizer.unknown]
+    return LongestMatch(first, inside, NO_LIMIT, unknown, tokenizer.longest_word)
 
 
 class Viterbi(tf.Module):

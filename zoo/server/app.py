@@ -12,6 +12,7 @@ import re
 import time
 import traceback
 
+import prometheus_client
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -20,10 +21,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from zoo.server import bodies, examples, inputs, outputs, versions
+from zoo.server import bodies, examples, inputs, metrics, outputs, versions
 from zoo.server.batching import Batcher
 from zoo.server.errors import RequestError, bad_request, release, shown, unavailable
-from zoo.server.metrics import CONTENT_TYPE, Metrics
 from zoo.server.models import DEFAULT_SIGNATURE
 from zoo.server.origins import TrustedSites
 from zoo.server.warm_up import warm_up
@@ -75,8 +75,7 @@ class Service:
         grpc_address=None,
         report=print,
     ):
-        self._metrics = Metrics()
-        self.batchers = {model.name: Batcher(model, limits, self._metrics) for model in models}
+        self.batchers = {model.name: Batcher(model, limits) for model in models}
         self._folders = folders
         self._poll_seconds = poll_seconds
         self._grpc_address = grpc_address
@@ -99,7 +98,7 @@ class Service:
                 Route("/monitoring/prometheus/metrics", self.metrics),
                 Route("/v1/{rest:path}", self.rest, methods=_METHODS),
             ],
-            exception_handlers={HTTPException: _http_error},
+            exception_handlers={HTTPException: _error},
             middleware=[
                 Middleware(TrustedSites, hosts, origins),
                 Middleware(CORSMiddleware, origins, ["GET", "POST"], ["*"]),
@@ -125,8 +124,9 @@ class Service:
 
     async def metrics(self, request):
         for name, batcher in self.batchers.items():
-            self._metrics.queued.labels(name).set(batcher.queue_length)
-        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+            metrics.QUEUED.labels(name).set(batcher.queue_length)
+        text = prometheus_client.generate_latest()
+        return Response(text, media_type=prometheus_client.CONTENT_TYPE_PLAIN_0_0_4)
 
     async def replace(self, model):
         """Serves another version of a model, and lets the requests of the old one end.
@@ -137,7 +137,7 @@ class Service:
         Raises:
             ServerError: if its warm-up fails; the old version is then still served.
         """
-        new, old = Batcher(model, self.limits, self._metrics), self.batchers[model.name]
+        new, old = Batcher(model, self.limits), self.batchers[model.name]
         self._all.add(new)
         try:
             await self._warm_up(new)
@@ -155,17 +155,18 @@ class Service:
         except RequestError as error:
             release(error)
             await bodies.drain(request, self.limits.max_body)
-            response = _error(error.status, error.message, error.headers)
+            response = _error(request, error)
         except ClientDisconnect:
             response = Response(status_code=499)  # the client is gone
         except Exception as error:
             traceback.print_exc()
-            response = _error(500, f"Internal server error: {type(error).__name__}: {error}")
+            reason = f"Internal server error: {type(error).__name__}: {error}"
+            response = _error(request, RequestError(500, reason))
         if request.method == "POST":
             name = match["name"] if match and match["name"] in self.batchers else ""
-            self._metrics.requests.labels(name, response.status_code).inc()
+            metrics.REQUESTS.labels(name, response.status_code).inc()
             if response.status_code == 200:
-                self._metrics.seconds.labels(name).observe(time.monotonic() - started)
+                metrics.SECONDS.labels(name).observe(time.monotonic() - started)
         if self.is_stopping:
             response.headers["Connection"] = "close"
         return response
@@ -309,11 +310,7 @@ async def _while_connected(request, answer):
         gone.cancel()
 
 
-def _http_error(request, error):
-    return _error(error.status_code, error.detail, error.headers)
-
-
-def _error(status, message, headers=None):
+def _error(request, error):
     # in ASCII, as what a client sent may have lone surrogates
-    content = json.dumps({"error": message})
-    return Response(content, status, headers, media_type="application/json")
+    content = json.dumps({"error": error.detail})
+    return Response(content, error.status_code, error.headers, media_type="application/json")

@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 
+from zoo.server import metrics
 from zoo.server.errors import bad_request, unavailable
 
 _DRAIN_SECONDS = 0.05  # between two checks whether all requests are answered
@@ -43,17 +44,15 @@ class Batcher:
     Args:
         model: `zoo.server.models.Model`.
         limits: `zoo.server.limits.Limits`.
-        metrics: `zoo.server.metrics.Metrics`, or None.
 
     Attributes:
         in_flight: number of requests that are being handled, and may `run`; the user counts them.
     """
 
-    def __init__(self, model, limits, metrics=None):
+    def __init__(self, model, limits):
         self.model = model
         self.limits = limits
         self.in_flight = 0
-        self._metrics = metrics
         self._queue = collections.deque()
         self._arrival = asyncio.Event()
         self._workers = set()  # tasks, as long as there are requests in the queue
@@ -194,8 +193,7 @@ class Batcher:
         if len(items) > 1:
             inputs = {n: np.concatenate([item.inputs[n] for item in items]) for n in inputs}
         ends = np.cumsum([item.rows for item in items])
-        if self._metrics:
-            self._metrics.rows.labels(self.model.name).observe(ends[-1])
+        metrics.ROWS.labels(self.model.name).observe(ends[-1])
         outputs = self.model.call(name, inputs)
         if any(array.shape[:1] != (ends[-1],) for array in outputs.values()):
             self._unbatched.add(name)

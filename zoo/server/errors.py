@@ -3,6 +3,8 @@
 import itertools
 import json
 
+from starlette.exceptions import HTTPException
+
 from zoo.errors import UserError
 
 
@@ -10,20 +12,8 @@ class ServerError(UserError):
     """Invalid model or option; the message says which and why."""
 
 
-class RequestError(Exception):
-    """A request that gets an error response.
-
-    Args:
-        status: HTTP status code.
-        message: sent to the client as {"error": message}.
-        headers: additional HTTP headers.
-    """
-
-    def __init__(self, status, message, headers=None):
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.headers = headers or {}
+class RequestError(HTTPException):
+    """A request that gets an error response, whose `detail` is sent as {"error": detail}."""
 
 
 def bad_request(message):

@@ -40,8 +40,8 @@ class PredictionService(prediction_service.PredictionServiceServicer):
             return await self._answer(request)
         except RequestError as error:
             release(error)
-            code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
-            await context.abort(code, error.message)
+            code = _CODES.get(error.status_code, grpc.StatusCode.INTERNAL)
+            await context.abort(code, error.detail)
 
     async def _answer(self, request):
         service, spec = self._service, request.model_spec

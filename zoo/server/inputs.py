@@ -5,7 +5,6 @@ API", "JSON mapping" and "Encoding binary values".
 """
 
 import base64
-import itertools
 import json
 import string
 
@@ -127,23 +126,15 @@ def _array(name, value, spec):
 
 def _flat(name, value):
     """Flattens nested lists; returns the values and the shape."""
-    values, shape = [value], []
-    while values and isinstance(values[0], list):
-        if set(map(type, values)) != {list} or len(set(map(len, values))) != 1:
-            raise _ragged(name)
-        shape.append(len(values[0]))
-        if len(shape) > _MAX_AXES:
-            raise bad_request(f"Input {name!r} has more than {_MAX_AXES} axes.")
-        values = list(itertools.chain.from_iterable(values))
+    array = np.array(value, object)  # of lists, if they differ in length or depth
+    if array.ndim > _MAX_AXES:
+        raise bad_request(f"Input {name!r} has more than {_MAX_AXES} axes.")
+    values = array.reshape(-1).tolist()
     if list in set(map(type, values)):
-        raise _ragged(name)
-    return values, tuple(shape)
-
-
-def _ragged(name):
-    return bad_request(
-        f"Input {name!r} is ragged: lists at the same level differ in length or depth."
-    )
+        raise bad_request(
+            f"Input {name!r} is ragged: lists at the same level differ in length or depth."
+        )
+    return values, array.shape
 
 
 def _numbers(name, values, kind):

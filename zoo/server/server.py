@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 
 import uvicorn
@@ -143,15 +144,10 @@ def _exit_on_signals():
 
     As process 1 of a container, it would otherwise ignore them.
     """
-
-    def exit_(sig, frame):
-        raise SystemExit(0)
-
-    before = {}
+    is_main = threading.current_thread() is threading.main_thread()  # others cannot set handlers
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, lambda *_: sys.exit(0)) for number in numbers}
     try:
-        with contextlib.suppress(ValueError):  # only the main thread can set signal handlers
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before[number] = signal.signal(number, exit_)
         yield
     finally:
         for number, handler in before.items():

@@ -29,7 +29,7 @@ async def warm_up(batcher):
             inputs = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
             await batcher.run(name, inputs)
     except RequestError as error:
-        raise ServerError(f"The model in {folder} cannot be served: {error.message}") from None
+        raise ServerError(f"The model in {folder} cannot be served: {error.detail}") from None
     except Exception as error:
         raise ServerError(
             f"The warm-up requests in {folder / FILE} cannot be used "

@@ -223,7 +223,7 @@ class Tokenizer:
         )
         table = json.loads(library.to_str())
         if self.kind == "wordpiece":  # of tokens with the same id, the library writes one
-            table["model"]["vocab"] = self._wordpiece_vocab
+            table["model"]["vocab"] = self.vocab
         return json.dumps(table, ensure_ascii=False)
 
     @functools.cached_property
@@ -234,20 +234,22 @@ class Tokenizer:
 
     @functools.cached_property
     def vocab(self):
-        """{token: id}, without control ids, so that the text "</s>" is encoded as ordinary text."""
-        return {token: id for id, token in enumerate((*BYTE_ALPHABET, *self.tokens), len(_CONTROL))}
+        """{token: id}, without control ids, so that the text "</s>" is encoded as ordinary text.
 
-    @property
-    def _wordpiece_vocab(self):
-        """`vocab` with the bytes that continue a word."""
-        return {CONTINUATION + byte: self.vocab[byte] for byte in BYTE_ALPHABET} | self.vocab
+        Of "wordpiece", a byte that continues a word is a token of its own with the same id.
+        """
+        texts = (*BYTE_ALPHABET, *self.tokens)
+        vocab = {token: id for id, token in enumerate(texts, len(_CONTROL))}
+        if self.kind == "wordpiece":
+            vocab |= {CONTINUATION + byte: vocab[byte] for byte in BYTE_ALPHABET}
+        return vocab
 
     @functools.cached_property
     def _library(self):
         ids = self.vocab
         if self.kind == "wordpiece":
             model = models.WordPiece(
-                vocab=self._wordpiece_vocab,
+                vocab=ids,
                 continuing_subword_prefix=CONTINUATION,
                 max_input_chars_per_word=LONGEST_WORD[self.kind],
             )

@@ -179,7 +179,7 @@ def _check(data, image):
 
 
 def main(arguments=None):
-    """Runs the command line; returns the exit status: 2 if an image could not be classified."""
+    """Runs the command line; the exit status is 2 if an image could not be classified."""
     parser = argparse.ArgumentParser(
         description="Classifies images; see the docstring of this file."
     )
@@ -199,10 +199,9 @@ def main(arguments=None):
             else:
                 print(f"{path}\t" + "\t".join(f"{name} {share:.1%}" for name, share in answer))
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 2 if failed else 0
+        parser.exit(2, f"error: {error}\n")
+    parser.exit(2 if failed else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

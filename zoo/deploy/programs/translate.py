@@ -14,7 +14,6 @@ engine.py runs the model.
 import argparse
 import json
 import pathlib
-import sys
 import unicodedata
 from typing import NamedTuple
 
@@ -152,7 +151,7 @@ def _lines(path):
 
 
 def main(arguments=None):
-    """Runs the command line; returns the exit status."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         description="Translates texts; see the docstring of this file."
     )
@@ -178,10 +177,8 @@ def main(arguments=None):
             for text, score in translations:
                 print(f"{score:.4f}\t{text}" if n > 1 else text)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        parser.exit(2, f"error: {error}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
