@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import zoo
-from zoo import decoding
-from zoo.__main__ import main
+from zoo import decoding, translation_search
+from zoo.__main__ import FEW_TEXTS, main
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training.losses import SmoothedCrossEntropy
@@ -144,6 +144,53 @@ def assert_is_direct(translator, text, length=8, beam_size=1):
     assert best.text == expected
     assert best.score == pytest.approx(score, abs=1e-4)
     return best
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Whether XLA is to compile each program that is made; none of them is compiled."""
+    made, graph_function = [], translation_search._graph_function
+
+    def record(graph, shapes, jit_compile, **settings):
+        made.append(jit_compile)
+        return graph_function(graph, shapes, False, **settings)
+
+    monkeypatch.setattr(translation_search, "_graph_function", record)
+    monkeypatch.setattr(translation_search, "JIT_COMPILE", True)
+    return made
+
+
+def test_xla_can_be_turned_off(translator, made):
+    """At any time, and also for a model that is assigned later."""
+    same = Translator(translator.model, *(translator.source_tokenizer,) * 2)
+    for value in (True, False, True):
+        same.jit_compile = value
+        same(["the dog"])
+    assert made == [True, False]  # both are kept
+    same.jit_compile = False
+    same.model = translator.model
+    same(["the dog"])
+    assert made == [True, False, False] and not same.jit_compile
+
+
+def test_the_command_line_compiles_if_there_are_many_texts(folder, made):
+    for count, expected in ((FEW_TEXTS, False), (FEW_TEXTS + 1, True)):
+        made.clear()
+        assert main(["translate", str(folder), *["the dog"] * count]) == 0
+        assert set(made) == {expected}
+
+
+@pytest.mark.xla
+def test_compiled_and_not(translator):
+    """The same within rounding, far below the differences of the scores of these translations."""
+    found = []
+    for value in (True, False):
+        same = Translator(translator.model, *(translator.source_tokenizer,) * 2)
+        same.jit_compile = value
+        found.append(same.n_best(texts(5), n=2))
+    for compiled, plain in zip(*found):
+        assert [one.text for one in compiled] == [one.text for one in plain]
+        assert [one.score for one in compiled] == pytest.approx([one.score for one in plain], 1e-5)
 
 
 @pytest.mark.ci

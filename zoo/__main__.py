@@ -9,6 +9,8 @@ import sys
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 
+FEW_TEXTS = 8  # are translated sooner without XLA, which compiles a search for seconds
+
 
 def main(arguments=None):
     """Runs a command; returns the exit status: 1 if some images failed, 2 if all, or on errors."""
@@ -68,6 +70,7 @@ def translate(args):
     """Prints the translation of each text, or of each line of a file or of standard input."""
     translator = _load(args.run_folder, "translate", **_languages(args))
     lines = _texts(args.texts, args.file)
+    translator.jit_compile = len(lines) > FEW_TEXTS
     if args.attention and len(lines) != 1:
         raise UserError(f"--attention takes one text. Received: {len(lines)}.")
     options = {
@@ -89,6 +92,7 @@ def translate(args):
 def generate(args):
     """Prints a text and its continuation, piece by piece."""
     generator = _load(args.run_folder, "generate")
+    generator.jit_compile = False  # one text is continued sooner than XLA compiles a search
     names = ("temperature", "top_k", "top_p", "seed")
     drawing = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.beam_size is not None:

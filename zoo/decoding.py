@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from zoo.layers.cache import take_rows
+
 NEG_INF = -math.inf
 
 
@@ -311,7 +313,7 @@ def _advance(step, state, special, alpha, min_length):
     total = ops.logsumexp(logits, axis=-1)
     logits = _allowed(logits, total, state.position, special, min_length)
     parents, token, log_probs = _continuations(logits, state.live.log_probs - total, 2 * beam_size)
-    tokens = ops.take_along_axis(state.live.tokens, parents[:, :, None], axis=1)
+    tokens = take_rows(state.live.tokens, parents)
     now = ops.arange(ops.shape(tokens)[2]) == state.position
     tokens = ops.where(now, token[..., None], tokens)
 
@@ -374,7 +376,7 @@ def _concatenated(first, second):
 
 def _pick(hypotheses, chosen):
     """The hypotheses with the given indices, int [B, K]."""
-    tokens = ops.take_along_axis(hypotheses.tokens, chosen[:, :, None], axis=1)
+    tokens = take_rows(hypotheses.tokens, chosen)
     return Hypotheses(tokens, *(ops.take_along_axis(x, chosen, axis=1) for x in hypotheses[1:]))
 
 

@@ -163,6 +163,15 @@ class TextGenerator:
         self._programs.model = model
 
     @property
+    def jit_compile(self):
+        """See `zoo.translator.Translator.jit_compile`."""
+        return self._programs.jit_compile
+
+    @jit_compile.setter
+    def jit_compile(self, jit_compile):
+        self._programs.jit_compile = jit_compile
+
+    @property
     def special_tokens(self):
         return self._programs.special
 

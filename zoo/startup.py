@@ -11,6 +11,8 @@ _NOISE = (
     "This TensorFlow binary is optimized",
     "To enable the following instructions",
 )
+# Keras imports them for functions that this package does not use, if they are installed.
+_UNNEEDED = ("matplotlib", "sklearn")
 # What it prints without an NVIDIA driver; with a driver, these lines are real warnings.
 _NO_GPU_NOISE = (
     "Could not find cuda drivers",
@@ -26,6 +28,10 @@ def import_tensorflow_quietly():
     TensorFlow writes to the file descriptor, not to `sys.stderr`, before logging can be configured.
     The output is captured during the import; other lines are printed afterwards, also if the import
     fails.
+
+    Keras finds no scikit-learn and no matplotlib, which take long to import: its wrappers for
+    scikit-learn and its `plot_image_gallery` raise an error. Both libraries can be imported
+    afterwards.
     """
     if "tensorflow" in sys.modules:
         return
@@ -34,11 +40,15 @@ def import_tensorflow_quietly():
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as captured:
         os.dup2(captured.fileno(), 2)
+        hidden = [name for name in _UNNEEDED if name not in sys.modules]
+        sys.modules.update(dict.fromkeys(hidden))
         try:
             import tensorflow as tf
 
             tf.config.list_physical_devices()
         finally:
+            for name in hidden:
+                del sys.modules[name]
             os.dup2(stderr, 2)
             os.close(stderr)
             captured.seek(0)

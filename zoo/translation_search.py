@@ -1,4 +1,4 @@
-"""Searches on tokens: in batches of a few shapes, each compiled once.
+"""Searches on tokens: in batches of a few shapes, each traced and compiled once.
 
 Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence.
 """
@@ -21,14 +21,15 @@ LENGTHS = tuple(16 * 2**n for n in range(16))
 BATCHES = (1, 8, 32)
 TOKENS_IN_BATCH = 4096  # padded source tokens; batches of long sentences have fewer sentences
 PROGRAMS = 32  # compiled programs that are kept, the last used ones
-JIT_COMPILE = True  # by XLA
+JIT_COMPILE = True  # by XLA; False for all searches, exported ones as well
 
 
 class Programs:
-    """Runs functions of a model on tokens, each compiled once for its shapes and settings.
+    """Runs functions of a model on tokens, each traced once for its shapes and settings.
 
     New values of the model's variables take effect at once. If the variables are not the same as
-    before, as after `enable_lora` or `quantize`, the functions are compiled again.
+    before, as after `enable_lora` or `quantize`, the functions are traced again. XLA compiles them
+    if the attribute `jit_compile` is true.
 
     Args:
         model: a `keras.Model` with a `max_length`.
@@ -45,18 +46,20 @@ class Programs:
                 tokens[name] = checked(f"special_tokens.{name}", token, int, 0, vocab_size - 1)
         self.model = model
         self.special = decoding.SpecialTokens(**tokens)
-        self._variables = []  # of the compiled programs
-        self._program = functools.lru_cache(PROGRAMS)(_compiled)
+        self.jit_compile = True
+        self._variables = []  # of the programs
+        self._program = functools.lru_cache(PROGRAMS)(_graph_function)
 
     def call(self, graph, *tensors, **settings):
-        """``graph(*tensors, **settings)``, compiled."""
+        """``graph(*tensors, **settings)`` as a program."""
         now, before = self.model.weights, self._variables
         if len(now) != len(before) or any(map(operator.is_not, now, before)):
             self._program.cache_clear()
             self._variables = now
         tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
-        return self._program(graph, shapes, **settings)(*tensors)
+        compiled = self.jit_compile and JIT_COMPILE
+        return self._program(graph, shapes, compiled, **settings)(*tensors)
 
     def run(self, graph, *tensors, **settings):
         """The same as arrays.
@@ -219,7 +222,7 @@ def uniforms_of(seed, index, length, n):
     return np.random.default_rng([seed, index]).random((length, n), np.float32).T
 
 
-def _compiled(graph, shapes, **settings):
+def _graph_function(graph, shapes, jit_compile, **settings):
     """A function of tensors of these shapes."""
     graph = functools.partial(graph, **settings)
-    return tf.function(graph, autograph=False, jit_compile=JIT_COMPILE)
+    return tf.function(graph, autograph=False, jit_compile=jit_compile)

@@ -195,7 +195,22 @@ class Translator:
 
     @model.setter
     def model(self, model):
+        jit_compile = self.jit_compile
         self._set_model(model, self.special_tokens, self.length_offset, self.early_stopping)
+        self.jit_compile = jit_compile
+
+    @property
+    def jit_compile(self):
+        """Whether XLA compiles the searches, as it does by default.
+
+        It takes seconds for each padded shape, and pays off after some batches of that shape.
+        Without it, results may differ by rounding.
+        """
+        return self._search.jit_compile
+
+    @jit_compile.setter
+    def jit_compile(self, jit_compile):
+        self._search.jit_compile = jit_compile
 
     @property
     def special_tokens(self):

@@ -88,4 +88,12 @@ class Cache(NamedTuple):
 
     def follow(self, parents):
         """The cache in which hypothesis k continues hypothesis ``parents[b, k]``; int [B, K]."""
-        return self._replace(paths=ops.take_along_axis(self.paths, parents[:, :, None], axis=1))
+        return self._replace(paths=take_rows(self.paths, parents))
+
+
+def take_rows(x, indices):
+    """Rows of each matrix: of `x` [B, N, T] those with the `indices` [B, K] -> [B, K, T]."""
+    batch, count, length = ops.shape(x)
+    first = count * ops.arange(batch, dtype="int32")[:, None]
+    rows = ops.reshape(x, (batch * count, length))
+    return ops.take(rows, first + ops.cast(indices, "int32"), axis=0)
