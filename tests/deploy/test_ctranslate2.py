@@ -11,6 +11,7 @@ from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.deploy.test_onnx import BLOCKED, alone, program
 from zoo.deploy import ctranslate2_format
 from zoo.deploy.errors import ExportError
+from zoo.text import EOS_ID
 
 TEXTS = ["dog", "", *LINES, "The cat. " * 4, "ñandú\u0301 你好"]
 SETTINGS = [
@@ -58,6 +59,16 @@ def test_translations_are_those_of_the_zoo(exported, beam_size):
         assert [text for text, _ in mine] == [text for text, _ in other]
         # The share of padding and start is that of a few of 300 tokens, at each of 40 steps.
         np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], atol=0.5)
+
+
+def test_the_end_of_a_long_text_is_translated(tmp_path):
+    """CTranslate2 cuts texts of more than 1,024 tokens, unless told otherwise."""
+    long = small_translator(num_layers=1, max_length=1100)
+    folder = zoo.export(long, tmp_path / "1", format="ctranslate2")
+    [ids] = long.source_tokenizer.encode(["e" * 1050])
+    sources = [[*ids[:1050], other, EOS_ID] for other in (ids[0], 200)]
+    one, other = program(folder, "translate").Translator(folder).engine(sources, 1, 0.0, 2)
+    assert abs(one[0][1] - other[0][1]) > 1e-6
 
 
 def test_the_program_runs_without_the_zoo(exported):

@@ -30,6 +30,7 @@ class Engine:
             beam_size=beam_size,
             num_hypotheses=beam_size,
             length_penalty=length_penalty,
+            max_input_length=0,  # no limit; otherwise longer texts are cut
             min_decoding_length=0,
             max_decoding_length=max_length,
             suppress_sequences=[[str(PAD_ID)], [str(START_ID)]],
