@@ -11,6 +11,7 @@ from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.deploy.test_onnx import BLOCKED, alone, program
 from zoo.deploy import ctranslate2_format
 from zoo.deploy.errors import ExportError
+from zoo.deploy.export import DTYPES
 from zoo.text import EOS_ID
 
 TEXTS = ["dog", "", *LINES, "The cat. " * 4, "ñandú\u0301 你好"]
@@ -39,14 +40,32 @@ def test_the_model_computes_the_same(settings, tmp_path):
     assert checked["compared"] == "largest_difference" and checked["largest_difference"] < 1e-4
 
 
-@pytest.mark.parametrize("dtype, largest, shifted", [("float16", 0.75, 1e-3), ("int8", 0.65, 1e-2)])
-def test_low_precision(dtype, largest, shifted, tmp_path):
+@pytest.mark.parametrize(
+    "dtype, largest, differing", [("float16", 0.75, 0.01), ("int8", 0.65, 0.1)]
+)
+def test_low_precision(dtype, largest, differing, tmp_path):
     """Smaller by far, and a little different; positions and biases stay in float32."""
     small = small_translator(embed_dim=64, ff_dim=256, num_layers=1)
     checked = ctranslate2_format.write(small, tmp_path, dtype)["checked"]
-    assert 1e-9 < checked["mean_shifted_probability"] < shifted
+    assert checked["compared"] == "mean_difference"
+    assert 1e-6 < checked["mean_difference"] < differing
     size = (tmp_path / "model.bin").stat().st_size
     assert size < largest * 4 * small.model.count_params()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_wrong_model_is_noticed(dtype, tmp_path, monkeypatch):
+    small, write_model = small_translator(num_layers=1), ctranslate2_format.write_model
+
+    def write_wrong_model(model, *arguments):
+        block = model.decoder_blocks[0].cross_attention
+        block.output_projection.kernel.assign(-block.output_projection.kernel)
+        write_model(model, *arguments)
+        block.output_projection.kernel.assign(-block.output_projection.kernel)
+
+    monkeypatch.setattr(ctranslate2_format, "write_model", write_wrong_model)
+    with pytest.raises(ExportError, match="the outputs of the export differ"):
+        ctranslate2_format.write(small, tmp_path, dtype)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
