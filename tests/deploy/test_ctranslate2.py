@@ -8,7 +8,7 @@ import pytest
 
 import zoo
 from tests.deploy.small_models import LINES, small_classifier, small_translator
-from tests.deploy.test_onnx import BLOCKED, alone, program
+from tests.deploy.test_onnx import BLOCKED, alone, assert_damage_is_said, program
 from zoo.deploy import ctranslate2_format
 from zoo.deploy.errors import ExportError
 from zoo.deploy.export import DTYPES
@@ -95,6 +95,11 @@ def test_the_program_runs_without_the_zoo(exported):
     arguments = ("translate.py", "The cat sat.", "--length-penalty", "0", "--n-best", "1")
     process = alone(folder, *arguments, blocked=[*BLOCKED, "numpy.ma", "onnxruntime"])
     assert process.stdout.splitlines() == translator(["The cat sat."], length_penalty=0.0)
+
+
+@pytest.mark.parametrize("name", ["export.json", "config.json", "model.bin"])
+def test_damaged_exports(exported, tmp_path, name):
+    assert_damage_is_said(exported[1], tmp_path, name)
 
 
 def test_files(exported):
