@@ -65,6 +65,16 @@ def test_published_weights_can_be_loaded_in_half_precision(tmp_path):
         np.testing.assert_allclose(np.float32(mine), other, rtol=2**-8)
 
 
+@pytest.mark.parametrize("make", [small_text_classifier, small_translator, small_generator])
+def test_an_assigned_model_must_fit(make):
+    """The tokenizers of different kinds have vocabularies of different sizes."""
+    loaded, other = make(num_layers=1), make(num_layers=1, kind="character").model
+    model = loaded.model
+    with pytest.raises(ValueError, match="Received a tokenizer with"):
+        loaded.model = other
+    assert loaded.model is model
+
+
 @pytest.mark.parametrize("dtype", ["int8", "half", 16, keras.DTypePolicy("bfloat16")])
 def test_an_unknown_dtype_is_refused(tmp_path, dtype):
     with pytest.raises(UserError, match=r"dtype must be one of \('float32', 'bfloat16'"):

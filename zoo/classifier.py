@@ -130,18 +130,11 @@ class TextClassifier:
     """
 
     def __init__(self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS):
-        _check_classes(model, class_names)
-        pad = special_tokens.pad
-        if (model.vocab_size, model.pad_id) != (tokenizer.vocab_size, pad):
-            raise ValueError(
-                f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
-                f"tokenizer with {tokenizer.vocab_size} tokens and the padding token {pad}."
-            )
         self.tokenizer = tokenizer
         self.class_names = list(class_names)
         self.special_tokens = special_tokens
+        self.model = model
         self.run_folder = None  # the directory it was loaded from
-        self._programs = Programs(model, special_tokens, model.vocab_size)
 
     @property
     def model(self):
@@ -149,7 +142,14 @@ class TextClassifier:
 
     @model.setter
     def model(self, model):
-        self._programs.model = model
+        _check_classes(model, self.class_names)
+        pad = self.special_tokens.pad
+        if (model.vocab_size, model.pad_id) != (self.tokenizer.vocab_size, pad):
+            raise ValueError(
+                f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
+                f"tokenizer with {self.tokenizer.vocab_size} tokens and the padding token {pad}."
+            )
+        self._programs = Programs(model, self.special_tokens, model.vocab_size)
 
     def __call__(self, texts, top_k=1, too_long="error"):
         """Classifies texts.

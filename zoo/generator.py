@@ -51,15 +51,10 @@ class TextGenerator:
     """
 
     def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS, add_start_token=True):
-        if model.vocab_size != tokenizer.vocab_size:
-            raise TextError(
-                f"The model has {model.vocab_size} tokens. "
-                f"Received a tokenizer with {tokenizer.vocab_size} tokens."
-            )
         self.tokenizer = tokenizer
         self.add_start_token = add_start_token
         self.run_folder = None  # where it was loaded from
-        self._programs = Programs(model, special_tokens, model.vocab_size)
+        self._set_model(model, special_tokens)
 
     def __call__(self, prompts, **options):
         """The most likely continuation of each prompt, a list of str; see `n_best`."""
@@ -160,7 +155,7 @@ class TextGenerator:
 
     @model.setter
     def model(self, model):
-        self._programs.model = model
+        self._set_model(model, self.special_tokens)
 
     @property
     def jit_compile(self):
@@ -243,6 +238,14 @@ class TextGenerator:
         special = self.special_tokens._replace(first=forced)
         settings = (special, max_length, temperature, top_k, top_p)
         return decoding.sample(self._first_step(read), cache, uniforms, *settings)
+
+    def _set_model(self, model, special_tokens):
+        if model.vocab_size != self.tokenizer.vocab_size:
+            raise TextError(
+                f"The model has {model.vocab_size} tokens. "
+                f"Received a tokenizer with {self.tokenizer.vocab_size} tokens."
+            )
+        self._programs = Programs(model, special_tokens, model.vocab_size)
 
     def _next(self, token, position, uniform, cache, temperature, top_p, top_k):
         """One step of sampling: (the next token, the next cache)."""

@@ -314,6 +314,7 @@ def test_options_left_out_are_those_of_the_zoo(translation):
         ),
         (["a"], {"n": 2, "beam_size": 1}, "beam_size must be at least 2"),
         (["a"], {"n": 0}, "n must be at least 1"),
+        (["a"], {"length_penalty": np.nan}, "length_penalty must be finite"),
         (["a"], {"max_length": 41}, "max_length must be from 1 to 40"),
     ],
 )
@@ -357,6 +358,23 @@ def test_invalid_tokenizer_files(translation, tmp_path, content):
         path.write_text(content)
     with pytest.raises(ValueError, match="target_tokenizer.json cannot be read"):
         program(tmp_path, "translate").Translator(tmp_path)
+
+
+def assert_damage_is_said(folder, copied, name):
+    """By the program translate.py, whose engine reads a file of this name."""
+    shutil.copytree(folder, copied, dirs_exist_ok=True)
+    for content in (b"", b"{}", (folder / name).read_bytes()[:-9]):
+        (copied / name).write_bytes(content)
+        with pytest.raises(ValueError, match="is not a whole export of a translator: "):
+            program(copied, "translate").Translator(copied)
+    (copied / name).unlink()
+    with pytest.raises(ValueError, match=name):
+        program(copied, "translate").Translator(copied)
+
+
+@pytest.mark.parametrize("name", ["export.json", "encoder.onnx", "decoder.onnx"])
+def test_damaged_exports(translation, tmp_path, name):
+    assert_damage_is_said(translation[1], tmp_path, name)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -12,6 +12,7 @@ from zoo.deploy import checks
 from zoo.deploy.errors import ExportError, needed
 from zoo.deploy.plain_graphs import plain_copy, write_data
 from zoo.deploy.programs import write_programs
+from zoo.models.tokens import INSIDE_ATTENTION
 
 _PROGRAMS = {
     "translate.py": "translates texts with ctranslate2 and tokenizers only",
@@ -19,7 +20,6 @@ _PROGRAMS = {
 }
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 _ACTIVATIONS |= {"quick_gelu": "GELUSigmoid", "swish": "SWISH", "tanh": "Tanh"}
-_INSIDE_ATTENTION = ("relative", "rotary")
 
 
 def write(original, folder, dtype="float32", **options):
@@ -109,7 +109,7 @@ def _check_kind(model):
     """Raises `ExportError` for models that CTranslate2 does not have."""
     if model.activation not in _ACTIVATIONS:
         reason = f"activation={model.activation!r}"
-    elif model.positions in _INSIDE_ATTENTION:
+    elif model.positions in INSIDE_ATTENTION:
         reason = f"positions={model.positions!r}"
     elif model.key_dim is not None:
         reason = f"key_dim={model.key_dim!r}"

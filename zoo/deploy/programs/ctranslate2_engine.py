@@ -9,7 +9,8 @@ class Engine:
     """Translates ids; `folder` is that of the export."""
 
     def __init__(self, folder):
-        (folder / "model.bin").stat()  # raises an error of Python's own if it is missing
+        for name in ("model.bin", "config.json"):
+            (folder / name).stat()  # raises an error of Python's own if it is missing
         self.translator = ctranslate2.Translator(str(folder))
 
     def __call__(self, sources, beam_size, length_penalty, max_length):
@@ -30,6 +31,7 @@ class Engine:
             beam_size=beam_size,
             num_hypotheses=beam_size,
             length_penalty=length_penalty,
+            max_input_length=0,  # no limit; otherwise longer texts are cut
             min_decoding_length=0,
             max_decoding_length=max_length,
             suppress_sequences=[[str(PAD_ID)], [str(START_ID)]],

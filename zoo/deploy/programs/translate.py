@@ -13,6 +13,7 @@ engine.py runs the model.
 
 import argparse
 import json
+import math
 import pathlib
 import unicodedata
 from typing import NamedTuple
@@ -54,6 +55,9 @@ class Translator:
             self.engine = Engine(folder)
         except OSError as error:
             raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
+        except Exception as error:  # those of the runtimes have no class in common
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(f"{folder} is not a whole export of a translator: {reason}") from None
 
     def __call__(self, texts, **options):
         """Returns the best translation of each text, a list of str. Options: see `n_best`."""
@@ -80,6 +84,8 @@ class Translator:
         alpha = self.search["length_penalty"] if length_penalty is None else length_penalty
         _check("n", n, 1)
         _check("beam_size", beam_size, n)
+        if not math.isfinite(alpha):
+            raise InputError(f"length_penalty must be finite. Received: length_penalty={alpha}.")
         _check("max_length", longest if max_length is None else max_length, 1, longest)
         found, by_width = [[Translation("", 0.0)] for _ in texts], {}
         for index, ids in self._sources(texts):
