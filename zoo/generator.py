@@ -155,7 +155,9 @@ class TextGenerator:
 
     @model.setter
     def model(self, model):
+        jit_compile = self.jit_compile
         self._set_model(model, self.special_tokens)
+        self.jit_compile = jit_compile
 
     @property
     def jit_compile(self):
