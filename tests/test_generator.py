@@ -130,9 +130,6 @@ def test_saved_and_loaded(generator, tmp_path, capsys):
     loaded = zoo.load(tmp_path / "run")
     assert isinstance(loaded, TextGenerator)
     assert loaded(PROMPTS, max_new_tokens=5) == generator(PROMPTS, max_new_tokens=5)
-    loaded.jit_compile = False
-    loaded.model = loaded.model
-    assert not loaded.jit_compile, "a setting of the generator, not of its model"
     command = ["generate", str(tmp_path / "run"), "the dog", "--max-new-tokens", "5"]
     assert main([*command, "--beam-size", "1"]) == 0
     assert capsys.readouterr().out == generator(["the dog"], max_new_tokens=5)[0] + "\n"

@@ -75,6 +75,14 @@ def test_an_assigned_model_must_fit(make):
     assert loaded.model is model
 
 
+@pytest.mark.parametrize("make", [small_translator, small_generator])
+def test_an_assigned_model_runs_as_the_one_before(make):
+    loaded = make(num_layers=1)
+    loaded.jit_compile = False
+    loaded.model = make(num_layers=1).model
+    assert not loaded.jit_compile
+
+
 @pytest.mark.parametrize("dtype", ["int8", "half", 16, keras.DTypePolicy("bfloat16")])
 def test_an_unknown_dtype_is_refused(tmp_path, dtype):
     with pytest.raises(UserError, match=r"dtype must be one of \('float32', 'bfloat16'"):
