@@ -35,6 +35,7 @@ class Config(ImageSettings):
     ff_dim: int = 384
     dropout: float = 0.0
     stochastic_depth: float = 0.1
+    patch_dropout: float = 0.0
     pool: Literal["cls", "mean"] = "mean"
     num_registers: int = 0
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
@@ -136,8 +137,8 @@ def build(config, data):
 
     sizes = {"input_shape": data.input_shape, "num_classes": len(data.class_names)}
     names = (
-        "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth pool "
-        "num_registers positions attention"
+        "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth "
+        "patch_dropout pool num_registers positions attention"
     )
     try:
         if config.model == "cbam_resnet":

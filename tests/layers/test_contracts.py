@@ -112,6 +112,7 @@ CASES = {
     ),
     "PatchExtract": Case(lambda **k: L.PatchExtract(2, **k), [_IMAGES], [(1, 2)]),
     "PatchEmbed": Case(lambda **k: L.PatchEmbed(_E, 2, "he_uniform", **k), [_IMAGES], [(1, 2)]),
+    "PatchDropout": Case(lambda **k: L.PatchDropout(0.5, 1, 7, **k), [_SEQUENCE], [(1,)]),
     "SqueezeExcite": Case(
         lambda **k: L.SqueezeExcite(2, True, **k), [_array(_B, 5, 4, _E)], [(1, 2)]
     ),

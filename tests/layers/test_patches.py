@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo.layers import ClassToken, PatchEmbed, PatchExtract, RegisterTokens
+from zoo.layers import ClassToken, PatchDropout, PatchEmbed, PatchExtract, RegisterTokens
 
 
 def numpy(tensor):
@@ -67,3 +67,29 @@ def test_class_tokens_start_at_zero_and_registers_at_small_random_numbers():
     # A normal distribution that is truncated at two deviations has 0.88 of its deviation left; that
     # of 1,000 draws is known to 3 %.
     np.testing.assert_allclose(numpy(registers.tokens).std(), 0.88 * 0.02, rtol=0.1)
+
+
+def test_patch_dropout_keeps_the_prefix_and_a_part_of_the_patches_of_each_image():
+    x = np.random.default_rng(0).normal(size=(3, 2 + 10, 4)).astype("float32")
+    dropout = PatchDropout(0.6, num_prefix_tokens=2, seed=0)
+    np.testing.assert_array_equal(numpy(dropout(x)), x)
+    chosen = set()
+    for _ in range(5):
+        dropped = numpy(dropout(x, training=True))
+        assert dropped.shape == (3, 2 + 4, 4)
+        np.testing.assert_array_equal(dropped[:, :2], x[:, :2])
+        for image, kept in zip(x[:, 2:], dropped[:, 2:], strict=True):
+            (indices, found) = np.nonzero((image[:, None] == kept).all(axis=-1))
+            assert sorted(found) == [0, 1, 2, 3] and len({*indices}) == 4
+            chosen.add(frozenset(indices.tolist()))
+    assert len(chosen) > 10  # of 15 draws from 210
+    assert set().union(*chosen) == {*range(10)}
+
+
+def test_patch_dropout_at_its_limits():
+    x = np.ones((2, 3, 4), "float32")
+    assert PatchDropout(0.99)(x, training=True).shape == (2, 1, 4)
+    assert PatchDropout(0.0)(x, training=True).shape == (2, 3, 4)
+    for rate in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match=f"rate={rate}"):
+            PatchDropout(rate)

@@ -28,7 +28,7 @@ VIT = {
     "layer_scale": 0.5,
     "num_class_tokens": 2,
     "num_registers": 3,
-    "positions": "rotary",
+    "positions": "sinusoidal",
     "prefix_positions": False,
     "interpolation": "bilinear",
     "activation": "swiglu",
@@ -40,6 +40,7 @@ VIT = {
     "kernel_initializer": "he_normal",
     "attention": "linear",
     "representation_dim": 12,
+    "patch_dropout": 0.4,
 }
 TRANSFORMER = {
     "source_vocab_size": 20,
@@ -129,10 +130,17 @@ _WITH_A_CLASS_TOKEN = {
     "norm": "pre",
     "positions": "relative",
     "attention": "blockwise",
+    "patch_dropout": 0.0,
 }
 CASES = {
     "vit": Case(
         lambda **k: zoo.vit(**{**VIT, **k}),
+        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
+        [()],
+        rates=("dropout", "attention_dropout", "stochastic_depth", "patch_dropout"),
+    ),
+    "vit, rotary positions": Case(
+        lambda **k: zoo.vit(**{**VIT, "positions": "rotary", "patch_dropout": 0.0, **k}),
         [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),

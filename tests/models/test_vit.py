@@ -42,6 +42,7 @@ SETTINGS = {
     "rotary": {"positions": "rotary", "num_registers": 2},
     "sinusoidal": {"positions": "sinusoidal", "pool": "mean"},
     "relative": {"positions": "relative", "pool": "mean", "num_class_tokens": 1},
+    "patch dropout": {"patch_dropout": 0.5, "num_registers": 2},
     "MAE": {"pool": "mean", "num_class_tokens": 1, "normalize_pooled": True},
     "DINOv2": {"layer_scale": 1e-5, "num_registers": 4, "activation": "swiglu"},
 }
@@ -366,3 +367,15 @@ def test_rollout_of_uniform_attention(pool):
     tokens = 7 + (pool == "cls")
     expected = (0.5 / tokens) if pool == "cls" else (0.5 / tokens + 0.5 / 6)
     np.testing.assert_allclose(shares, np.full((4, 2, 3), expected), atol=1e-6)
+
+
+def test_patch_dropout_leaves_patches_out_in_training_only():
+    model = zoo.vit(**SMALL, patch_dropout=0.5, num_registers=2)
+    assert model.features(IMAGES).shape == (4, 1 + 6, 16)
+    assert model.features(IMAGES, training=True).shape == (4, 1 + 3, 16)
+    plain = zoo.vit(**SMALL, num_registers=2)
+    plain.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(model(IMAGES)), numpy(plain(IMAGES)))
+    for positions in ("relative", "rotary"):
+        with pytest.raises(ValueError, match=f"patch_dropout=0.5, positions='{positions}'"):
+            zoo.vit(**SMALL, patch_dropout=0.5, positions=positions)

@@ -85,6 +85,50 @@ class PatchEmbed(PatchExtract):
         return (*super().compute_output_shape(input_shape)[:2], self.embed_dim)
 
 
+@keras.saving.register_keras_serializable("zoo")
+class PatchDropout(ConfigMixin, keras.layers.Layer):
+    """In training, keeps a random part of the patches of each image; a step then takes less time.
+
+    Source: Liu et al. 2022, "PatchDropout: Economizing Vision Transformers Using Patch Dropout",
+    section 3. Patches are removed after their positions are added, and nothing is scaled.
+
+    Args:
+        rate: share of the patches to remove, in [0, 1); the same number for every image, and at
+            least one patch stays.
+        num_prefix_tokens: number of tokens, such as CLS, before the patches; they all stay.
+        seed: seed of the random numbers.
+
+    Input: [B, prefix tokens + N, E]. Output: the same, and [B, prefix tokens + patches that stay,
+    E] in training, where the order of the patches is random.
+
+    Raises:
+        ValueError: if `rate` is not in [0, 1).
+    """
+
+    def __init__(self, rate, num_prefix_tokens=0, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate must be at least 0 and less than 1. Received: rate={rate}.")
+        self.store(locals())
+        if rate > 0:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def call(self, x, training=False):
+        if not training or self.rate == 0:
+            return x
+        prefix = self.num_prefix_tokens
+        batch, length, width = ops.shape(x)
+        patches = length - prefix
+        scores = keras.random.uniform((batch, patches), seed=self.seed_generator)
+        _, kept = ops.top_k(scores, max(1, round((1 - self.rate) * patches)), sorted=False)
+        first = ops.arange(batch)[:, None] * length
+        rows = ops.take(ops.reshape(x, (-1, width)), first + prefix + kept, axis=0)
+        return ops.concatenate([x[:, :prefix], rows], axis=1) if prefix else rows
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
 def patch_grid(image_size, patch_size):
     """(rows, columns) of patches in an image, None where unknown.
 

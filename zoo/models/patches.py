@@ -9,6 +9,7 @@ from keras import ops
 from zoo.layers import (
     ClassToken,
     LearnedPositions,
+    PatchDropout,
     PatchEmbed,
     RegisterTokens,
     RelativePositions,
@@ -46,6 +47,8 @@ class PatchModel(ZooModel):
         if self.num_registers:
             self.registers = self.layer(RegisterTokens, "registers", self.num_registers, prefix)
         self.embedding_norm = self.norm_layer("embedding_norm", self.normalize_embeddings)
+        prefix += self.num_registers
+        self._patch_dropout = self.layer(PatchDropout, "patch_dropout", self.patch_dropout, prefix)
 
     def build_embedding(self, input_shape):
         tokens, positions = (None, None, self.embed_dim), (None, None)
@@ -61,7 +64,7 @@ class PatchModel(ZooModel):
             layer.build(tokens)
 
     def embed(self, images, training=None):
-        """The input of the first block: [B, T, E]."""
+        """The input of the first block: [B, T, E]; without the dropped patches in training."""
         grid, added = self.grid(images.shape), self.positions in ADDED
         of_prefix = self.positions == "learned" and self.prefix_positions
         x = self.patch_embed(images)
@@ -71,7 +74,8 @@ class PatchModel(ZooModel):
         if added and of_prefix:
             x = self.patch_positions(x, grid=grid)
         x = self._dropout(x, **training_argument(training))
-        return apply(self.embedding_norm, apply(self.registers, x))
+        x = apply(self.embedding_norm, apply(self.registers, x))
+        return self._patch_dropout(x, **training_argument(training))
 
     def position_arguments(self, grid):
         """How positions enter attention: keyword arguments of every block.

@@ -10,7 +10,7 @@ from keras import ops
 
 from zoo.layers.long_sequences import ENCODERS, check_attention
 from zoo.layers.training import training_argument
-from zoo.models.patches import POSITIONS, PatchModel, apply
+from zoo.models.patches import ADDED, POSITIONS, PatchModel, apply
 
 
 class Size(NamedTuple):
@@ -89,6 +89,9 @@ class ViT(PatchModel):
         kernel_initializer: initializer of the matrices of blocks and of the patch projection.
         dropout: rate in [0, 1) after the positions and in the blocks (Dosovitskiy et al. 2020,
             appendix B.1).
+        patch_dropout: share of the patches, in [0, 1), that training leaves out of each image after
+            adding the positions (Liu et al. 2022), to take less time; with learned or sinusoidal
+            positions.
         pool: input of the head: "cls", the class token; "mean", the mean of the patches (Beyer et
             al. 2022); or "cls+mean", both side by side (Oquab et al. 2023, DINOv2).
         norm: "pre" or "post", where the blocks normalize; a pre-norm model also normalizes the last
@@ -152,6 +155,7 @@ class ViT(PatchModel):
         kernel_initializer="glorot_uniform",
         attention="softmax",
         representation_dim=None,
+        patch_dropout=0.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -273,6 +277,11 @@ class ViT(PatchModel):
                 f"positions must be one of {POSITIONS}. Received: positions={self.positions!r}."
             )
         check_attention(self.attention, self.positions)
+        if self.patch_dropout and self.positions not in ADDED:
+            raise ValueError(
+                f"patch_dropout needs positions to be one of {ADDED}. Received: "
+                f"patch_dropout={self.patch_dropout}, positions={self.positions!r}."
+            )
         if len(self.input_shape) != 3 or None in self.input_shape:
             raise ValueError(f"Images must be (H, W, C). Received: input_shape={self.input_shape}.")
         if self.num_layers < 1 or self.num_classes < 1:

@@ -32,6 +32,8 @@ class Settings:
         attention_dropout: Dropout rate of attention weights.
         stochastic_depth: Drop rate of the last block; it increases linearly from 0 at the first
             block.
+        patch_dropout: Share of the patches that training leaves out of each image, to take less
+            time.
         norm: Position of layer normalization; post, as in the first Transformers, needs a longer
             warmup.
         activation: Activation of the feed-forward networks.
