@@ -22,9 +22,7 @@ def cases(run_folder, data, count):
     lines = data.read_text(encoding="utf-8").splitlines()
     texts = [line.split("\t")[0] for line in lines[:: max(1, len(lines) // count)]][:count]
     settings = {"run_folder": str(run_folder), "texts": texts}
-    return [
-        turns.Case(f"{len(texts)} texts", settings, ["zoo", "CTranslate2"], len(texts), "texts")
-    ]
+    return [turns.Case(f"{len(texts)} texts", settings, tuple(CONTENDERS), len(texts), "texts")]
 
 
 def prepare(folder, all_settings):
@@ -39,14 +37,18 @@ def prepare(folder, all_settings):
     (folder / "special_tokens.json").write_text(json.dumps(special._asdict()))
 
 
-def in_zoo(folder, run_folder, texts):
+def in_zoo(folder, run_folder, texts, **options):
     import zoo
 
-    translator = zoo.load(run_folder)
+    translator = zoo.load(run_folder, **options)
     return lambda: translator(texts, beam_size=4, length_penalty=0.0)
 
 
-def in_ctranslate2(folder, run_folder, texts):
+def in_zoo_int8(folder, **settings):
+    return in_zoo(folder, engine="ctranslate2", dtype="int8", **settings)
+
+
+def in_ctranslate2(folder, run_folder, texts, dtype="float32"):
     import ctranslate2
 
     from zoo.text.loading import load_tokenizer  # which does not import TensorFlow
@@ -56,7 +58,7 @@ def in_ctranslate2(folder, run_folder, texts):
     special = json.loads((folder / "special_tokens.json").read_text())
     end, unwanted = str(special["end"]), [[str(special["pad"])], [str(special["start"])]]
     path, threads = str(folder / "ctranslate2"), {"inter_threads": 1, "intra_threads": turns.CORES}
-    translator = ctranslate2.Translator(path, compute_type="float32", **threads)
+    translator = ctranslate2.Translator(path, compute_type=dtype, **threads)
     settings = {"beam_size": 4, "length_penalty": 0, "max_batch_size": BATCH}
     settings |= {"suppress_sequences": unwanted, "min_decoding_length": 0}
 
@@ -69,7 +71,16 @@ def in_ctranslate2(folder, run_folder, texts):
     return translate
 
 
-CONTENDERS = {"zoo": in_zoo, "CTranslate2": in_ctranslate2}
+def in_ctranslate2_int8(folder, **settings):
+    return in_ctranslate2(folder, dtype="int8", **settings)
+
+
+CONTENDERS = {
+    "zoo": in_zoo,
+    "zoo, engine ctranslate2, int8": in_zoo_int8,
+    "CTranslate2": in_ctranslate2,
+    "CTranslate2, int8": in_ctranslate2_int8,
+}
 
 if __name__ == "__main__":
     parser = turns.parser(__doc__)

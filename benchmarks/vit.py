@@ -38,7 +38,8 @@ def case(kind, sizes, batch_size, precision):
     is_training = kind == "training"
     contenders = ["zoo", "keras-hub", "timm", "timm, compiled"]
     if not is_training:  # ONNX Runtime does not compute bfloat16 on CPUs
-        contenders += ["ONNX Runtime"] * (precision == "float32") + ["OpenVINO"]
+        engines = ["ONNX Runtime", "zoo, engine onnxruntime, int8"]
+        contenders += engines * (precision == "float32") + ["OpenVINO"]
     operations, parameters = cost(**sizes)
     # Training: forward, and backward for inputs and weights. Adam reads weights, gradients and two
     # moments and writes as many numbers, in float32.
@@ -89,21 +90,26 @@ def prepare(folder, all_settings):
     import zoo
     from zoo.checkpoints.mapping import collect, stacked
     from zoo.checkpoints.timm_vit import TABLE
-    from zoo.classifier import ImageClassifier
-    from zoo.data.preprocessing import ImagePreprocessing
 
     for sizes in (settings["sizes"] for settings in all_settings):
         if (path := pathlib.Path(folder) / str(sizes["image_size"])).exists():
             continue
-        model, pixels = zoo_vit(sizes), (sizes["image_size"],) * 2
-        half = (0.5,) * 3
-        preprocessing = ImagePreprocessing(image_size=pixels, channels=3, mean=half, std=half)
-        names = [str(index) for index in range(CLASSES)]
-        zoo.save_hf(ImageClassifier(model, preprocessing, names), path / "hugging_face")
+        model = zoo_vit(sizes)
+        zoo.save_hf(classifier(model, sizes), path / "hugging_face")
         table = {**TABLE, "class_token/tokens": stacked("cls_token")}
         np.savez(path / "timm.npz", **collect(model, table))
-        zoo.export(ImageClassifier(model, preprocessing, names), path / "onnx", format="onnx")
+        zoo.export(classifier(model, sizes), path / "onnx", format="onnx")
         keras.backend.clear_session()
+
+
+def classifier(model, sizes):
+    """The model with the preprocessing of `batch`, and numbers as class names."""
+    from zoo.classifier import ImageClassifier
+    from zoo.data.preprocessing import ImagePreprocessing
+
+    pixels, half = (sizes["image_size"],) * 2, (0.5,) * 3
+    preprocessing = ImagePreprocessing(image_size=pixels, channels=3, mean=half, std=half)
+    return ImageClassifier(model, preprocessing, [str(index) for index in range(CLASSES)])
 
 
 def batch(sizes, batch_size):
@@ -203,6 +209,15 @@ def in_onnx_runtime(folder, sizes, precision, kind, batch_size):
     return lambda: session.run(["probabilities"], {"pixels": pixels})[0]
 
 
+def in_zoo_int8(folder, sizes, precision, kind, batch_size):
+    """The engine of `zoo.load`, without reading images."""
+    from zoo.engines import classify
+
+    run = classify(classifier(zoo_vit(sizes), sizes), "int8")
+    _, images, _ = batch(sizes, batch_size)
+    return lambda: run(images)
+
+
 def in_openvino(folder, sizes, precision, kind, batch_size):
     import openvino
 
@@ -227,6 +242,7 @@ CONTENDERS = {
     "timm": in_timm,
     "timm, compiled": in_timm_compiled,
     "ONNX Runtime": in_onnx_runtime,
+    "zoo, engine onnxruntime, int8": in_zoo_int8,
     "OpenVINO": in_openvino,
 }
 

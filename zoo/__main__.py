@@ -30,7 +30,7 @@ def classify(args):
 
     if args.top_k < 1:
         raise UserError(f"--top-k must be at least 1. Received: {args.top_k}.")
-    classifier = _load(args.run_folder, "classify")
+    classifier = _load(args.run_folder, "classify", dtype=args.dtype, engine=args.engine)
     if isinstance(classifier, TextClassifier):
         return _classify_texts(classifier, args)
     if args.file or not args.items:
@@ -68,7 +68,8 @@ def _classify_images(classifier, args):
 
 def translate(args):
     """Prints the translation of each text, or of each line of a file or of standard input."""
-    translator = _load(args.run_folder, "translate", **_languages(args))
+    options = {"dtype": args.dtype, "engine": args.engine, **_languages(args)}
+    translator = _load(args.run_folder, "translate", **options)
     lines = _texts(args.texts, args.file)
     translator.jit_compile = len(lines) > FEW_TEXTS
     if args.attention and len(lines) != 1:
@@ -218,6 +219,15 @@ def _image_files(given, suffixes):
             yield path
 
 
+def _add_engine(command, engine):
+    command.add_argument(
+        "--engine", metavar=engine, help="computes in place of TensorFlow, often faster on CPUs"
+    )
+    command.add_argument(
+        "--dtype", help="of the model, such as bfloat16 (the run's); with --engine also int8"
+    )
+
+
 def _add_languages(command):
     text = "language, for published weights of several languages"
     command.add_argument("--src-lang", metavar="CODE", help=f"source {text}")
@@ -243,6 +253,7 @@ def _parser():
         default="truncate",
         help="how to handle a text that is too long for the model (truncate)",
     )
+    _add_engine(command, "onnxruntime")
     command.set_defaults(run=classify)
     command = commands.add_parser("translate", help="translate texts")
     command.add_argument("run_folder", metavar="RUN", help="run directory, or published weights")
@@ -259,6 +270,7 @@ def _parser():
         help="how to handle a text that is too long for the model (split)",
     )
     command.add_argument("--attention", metavar="PNG", help="plot the attention weights")
+    _add_engine(command, "ctranslate2")
     _add_languages(command)
     command.set_defaults(run=translate)
     command = commands.add_parser("generate", help="continue a text")

@@ -33,6 +33,10 @@ class ImageClassifier:
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
         class_names: list of class names, in the order of the logits.
 
+    Attributes:
+        engine: function from preprocessed images to probabilities, in place of the model; see
+            `zoo.load`. None by default.
+
     Raises:
         ValueError: if the number of class names is not the number of logits.
     """
@@ -73,7 +77,8 @@ class ImageClassifier:
         inputs = self.preprocess(images)
         if not len(inputs):
             return np.zeros((0, len(self.class_names)), np.float32)
-        parts = [self._probabilities(inputs[i : i + 64]) for i in range(0, len(inputs), 64)]
+        compute = self.engine or self._probabilities
+        parts = [compute(inputs[i : i + 64]) for i in range(0, len(inputs), 64)]
         return np.concatenate(parts)
 
     @property
@@ -90,7 +95,7 @@ class ImageClassifier:
             return keras.ops.softmax(keras.ops.cast(logits, "float32"))
 
         inputs = tf.TensorSpec((None, *model.input_shape), tf.float32)
-        self._model = model
+        self._model, self.engine = model, None
         self._probabilities = tf.function(probabilities, input_signature=[inputs], autograph=False)
 
     def description(self):

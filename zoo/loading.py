@@ -4,7 +4,7 @@ import json
 import pathlib
 import zipfile
 
-from zoo import checkpoints, classifier, generator, translator
+from zoo import checkpoints, classifier, engines, generator, translator
 from zoo.checkpoints.images import changed_vit
 from zoo.errors import UserError
 from zoo.models import ViT
@@ -14,14 +14,17 @@ _DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 _MOST_LAYERS = 1000
 
 
-def load(path, dtype=None, **options):
+def load(path, dtype=None, engine=None, **options):
     """Loads the trained model of a run, or published weights.
 
     Args:
         path: run directory, such as "runs/vit_cifar10"; or a folder or file of published weights,
             see docs/checkpoints.md.
         dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
-            weights in float32; by default that of the run, or the global one of Keras.
+            weights in float32; by default that of the run, or the global one of Keras. With an
+            engine, the dtype of its weight matrices: "float32" by default, or "int8".
+        engine: "onnxruntime" for an image classifier, or "ctranslate2" for a translator, to compute
+            probabilities and translations in place of TensorFlow, on CPUs; see docs/engines.md.
         **options: arguments of the model that replace its own, for published weights and for runs
             with a Vision Transformer: ``num_classes=7`` gives it a new head, and another
             `input_shape` resizes its positions. Translation models have no such options; those of
@@ -35,11 +38,16 @@ def load(path, dtype=None, **options):
         FileNotFoundError: if there is no such path, or it contains no finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
         zoo.errors.UserError: if there are options for a run without a Vision Transformer, a file of
-            the run is damaged, or `dtype` is unknown.
+            the run is damaged, `dtype` is unknown, or `engine` does not run such models.
     """
-    if dtype not in (None, *_DTYPES):
-        raise UserError(f"dtype must be one of {_DTYPES}. Received: dtype={dtype!r}.")
+    dtypes = _DTYPES if engine is None else engines.DTYPES
+    if dtype not in (None, *dtypes):
+        of_engine = "" if engine is None else f" with engine={engine!r}"
+        raise UserError(f"dtype must be one of {dtypes}{of_engine}. Received: dtype={dtype!r}.")
     loaded = _load(pathlib.Path(path), options)
+    if engine is not None:
+        loaded.engine = engines.create_engine(loaded, engine, dtype or "float32")
+        return loaded
     if dtype not in (None, loaded.model.dtype_policy.name):
         loaded.model = copy_model(loaded.model, dtype=dtype)
     return loaded

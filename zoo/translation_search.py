@@ -68,13 +68,7 @@ class Programs:
             TextError: if the model computes NaN.
         """
         found = self.call(graph, *tensors, **settings)
-        found = keras.tree.map_structure(np.asarray, found)
-        if np.isnan(found.log_probs if isinstance(found, decoding.Hypotheses) else found).any():
-            raise TextError(
-                "There is no result: the model computed NaN. Its weights are not finite, perhaps "
-                "because its training diverged."
-            )
-        return found
+        return numbers(keras.tree.map_structure(np.asarray, found))
 
     def each(self, rows, run, buffer_length=0):
         """Runs all rows in batches of one padded length, so that none depends on the others.
@@ -185,6 +179,16 @@ class TranslationSearch(Programs):
     def shifted(self, target):
         """The decoder's input for tokens [B, T]: the start token, then all but the last."""
         return tf.concat([tf.fill([tf.shape(target)[0], 1], self.special.start), target[:, :-1]], 1)
+
+
+def numbers(found):
+    """An array or `zoo.decoding.Hypotheses`; raises `TextError` if it contains NaN."""
+    if np.isnan(found.log_probs if isinstance(found, decoding.Hypotheses) else found).any():
+        raise TextError(
+            "There is no result: the model computed NaN. Its weights are not finite, perhaps "
+            "because its training diverged."
+        )
+    return found
 
 
 def padded(length, limit):

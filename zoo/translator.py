@@ -18,6 +18,7 @@ from zoo.translation_search import (
     TranslationSearch,
     checked,
     checked_draw,
+    numbers,
     padded,
     uniforms_of,
 )
@@ -46,6 +47,9 @@ class Translator:
         early_stopping: see `zoo.decoding.beam_search`.
         max_length: the largest number of tokens of a translation; about twice the number of the
             source's by default.
+
+    Attributes:
+        engine: function that searches in place of the model; see `zoo.load`. None by default.
 
     Raises:
         TextError: if model, tokenizers and special tokens do not fit together, or an option
@@ -111,6 +115,8 @@ class Translator:
         alpha = np.float32(checked("length_penalty", alpha, float))
 
         def search(indices, source, length, buffer):
+            if self.engine is not None:
+                return numbers(self.engine(source[: len(indices)], alpha, length, beam_size))
             settings = {"beam_size": beam_size, "buffer_length": buffer}
             return self._search.run(self.search, source, alpha, length, **settings)
 
@@ -273,7 +279,7 @@ class Translator:
                     f"The model has {size} {side} tokens. "
                     f"Received a tokenizer with {tokenizer.vocab_size} tokens."
                 )
-        self._search = TranslationSearch(model, special, *options)
+        self._search, self.engine = TranslationSearch(model, special, *options), None
         self.search, self.log_probs = self._search.search, self._search.log_probs  # as graphs
 
     def _tokenizers(self):

@@ -201,7 +201,7 @@ def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
         with pytest.raises(ExportError, match="too large for ONNX"):
             onnx_format.write(small_classifier(), tmp_path)
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ExportError, match="needs the package tf2onnx"):
+    with pytest.raises(ExportError, match="package tf2onnx is not installed"):
         onnx_format.write(small_classifier(), tmp_path)
 
 

@@ -16,5 +16,5 @@ def needed(name):
     except ImportError as error:
         package = name.split(".")[0].replace("_", "-")
         raise ExportError(
-            f"This format needs the package {package}. Run `pip install {package}`. ({error})"
+            f"The package {package} is not installed. Run `pip install {package}`. ({error})"
         ) from None

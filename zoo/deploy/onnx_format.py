@@ -53,7 +53,6 @@ def write(original, folder, dtype="float32", **options):
         ExportError: if a model is too large for one file, its outputs differ from the original, or
             its images cannot be resized by the program.
     """
-    _check_size(original.model)
     folder = pathlib.Path(folder)
     if isinstance(original, ImageClassifier):
         plain, programs = PixelClassifier(original), _CLASSIFIER_PROGRAMS
@@ -64,8 +63,7 @@ def write(original, folder, dtype="float32", **options):
     files, signatures, runners = {}, {}, {}
     for name, graph in plain.graphs.items():
         file, what = _MODELS[name]
-        model = convert(graph, plain.model.weights)
-        model = _STORED[dtype](model)
+        model = to_onnx(graph, plain.model, dtype)
         onnx.helper.set_model_props(model, metadata)
         onnx.checker.check_model(model, full_check=True)
         onnx.save(model, folder / file)
@@ -79,6 +77,21 @@ def write(original, folder, dtype="float32", **options):
         "signatures": signatures,
         "checked": checks.check(original, runners, [(1, 1), (3, 2)], version, dtype),
     }
+
+
+def to_onnx(graph, model, dtype="float32"):
+    """A `zoo.deploy.plain_graphs.Graph` of a Keras model as an `onnx.ModelProto`.
+
+    Args:
+        graph: function with the weights of `model`.
+        model: Keras model in float32.
+        dtype: of the weight matrices: "float32", "float16" or "int8".
+
+    Raises:
+        ExportError: if the model is too large.
+    """
+    _check_size(model)
+    return _STORED[dtype](convert(graph, model.weights))
 
 
 def _of_classifier(classifier):

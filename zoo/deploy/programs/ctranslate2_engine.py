@@ -6,12 +6,20 @@ PAD_ID, START_ID, END_ID = 0, 1, 2
 
 
 class Engine:
-    """Translates ids; `folder` is that of the export."""
+    """Translates ids.
 
-    def __init__(self, folder):
+    Args:
+        folder: path of the export.
+        pad, start, end: ids of these tokens.
+        first: id that every translation begins with, if given.
+    """
+
+    def __init__(self, folder, pad=PAD_ID, start=START_ID, end=END_ID, first=None):
         for name in ("model.bin", "config.json"):
             (folder / name).stat()  # raises an error of Python's own if it is missing
         self.translator = ctranslate2.Translator(str(folder))
+        self.suppressed = [[str(id)] for id in {pad, start} - {end}]
+        self.prefix = [] if first is None else [str(first)]
 
     def __call__(self, sources, beam_size, length_penalty, max_length):
         """Finds the best translations.
@@ -28,13 +36,14 @@ class Engine:
         """
         found = self.translator.translate_batch(
             [[str(id) for id in ids] for ids in sources],
+            target_prefix=[self.prefix] * len(sources),
             beam_size=beam_size,
             num_hypotheses=beam_size,
             length_penalty=length_penalty,
             max_input_length=0,  # no limit; otherwise longer texts are cut
             min_decoding_length=0,
             max_decoding_length=max_length,
-            suppress_sequences=[[str(PAD_ID)], [str(START_ID)]],
+            suppress_sequences=self.suppressed,
             return_scores=True,
         )
         return [

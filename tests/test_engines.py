@@ -1,0 +1,156 @@
+"""`zoo.load` with an engine: the answers are those of TensorFlow."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import zoo
+from tests.deploy.small_models import (
+    LINES,
+    small_classifier,
+    small_generator,
+    small_text_classifier,
+    small_translator,
+)
+from zoo.__main__ import main
+from zoo.decoding import SpecialTokens
+from zoo.engines import create_engine
+from zoo.errors import TextError, UserError
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.translator import Translator
+
+IMAGES = [*np.random.default_rng(0).integers(0, 256, (70, 8, 12, 3), dtype=np.uint8)]
+TEXTS = ["dog", "", *LINES, "The cat. " * 4, "ñandú\u0301 你好"]
+SPECIAL = {
+    "as trained": {},
+    "Marian": {"special_tokens": SpecialTokens(PAD_ID, EOS_ID, PAD_ID), "length_offset": 0.0},
+    "mBART": {"special_tokens": SpecialTokens(EOS_ID, EOS_ID, PAD_ID, first=7)},
+}
+
+
+def certain_translator(**settings):
+    """A translator that does not search among padding and start: CTranslate2 shares out theirs."""
+    small = small_translator(logits_bias=True, **settings)
+    bias = np.zeros(small.model.target_vocab_size)
+    bias[[PAD_ID, BOS_ID]] = -30.0
+    small.model.output_bias.assign(bias)
+    return small
+
+
+@pytest.mark.parametrize("settings", [{}, {"make": zoo.resnet, "image": (16, 16, 1)}], ids=str)
+def test_onnxruntime_gives_the_probabilities_of_the_model(settings, tmp_path):
+    original = small_classifier(**settings)
+    original.save(tmp_path)
+    images = [*np.resize(np.stack(IMAGES), (70, *original.model.input_shape))]
+    expected = original.probabilities(images)
+    found = zoo.load(tmp_path, engine="onnxruntime").probabilities(images)
+    np.testing.assert_allclose(found, expected, atol=1e-5)  # float32 sums in another order
+    low = zoo.load(tmp_path, engine="onnxruntime", dtype="int8").probabilities(images)
+    if original.model.name == "vit":  # in a ResNet, only the head has matrices
+        assert np.abs(low - expected).max() > 1e-4
+    np.testing.assert_allclose(low, expected, atol=0.1)  # 7 bits of precision
+    assert zoo.load(tmp_path, engine="onnxruntime")([]) == []
+
+
+def test_an_engine_computes_in_float32_what_was_trained_in_bfloat16(tmp_path):
+    original = small_classifier("mixed_bfloat16")
+    original.save(tmp_path)
+    found = zoo.load(tmp_path, engine="onnxruntime").probabilities(IMAGES)
+    exact = zoo.load(tmp_path, dtype="float32").probabilities(IMAGES)
+    np.testing.assert_allclose(found, exact, atol=1e-5)
+
+
+@pytest.mark.parametrize("special", SPECIAL.values(), ids=SPECIAL)
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_ctranslate2_finds_the_translations_of_the_model(special, beam_size):
+    """With scores of the zoo's length penalty, which for `Marian` is that of CTranslate2.
+
+    Beam searches with another length penalty may differ; with none, those of these texts do not.
+    """
+    small = certain_translator()
+    translator = Translator(small.model, *[small.source_tokenizer] * 2, **special)
+    options = {"n": beam_size, "beam_size": beam_size, "length_penalty": 0.0}
+    expected = translator.n_best(TEXTS, **options)
+    translator.engine = create_engine(translator, "ctranslate2", "float32")
+    assert_same(translator.n_best(TEXTS, **options), expected)
+    greedy = {"beam_size": 1, "length_penalty": 0.8, "max_length": 7}
+    found = translator.n_best(TEXTS, **greedy)
+    translator.engine = None
+    assert_same(found, translator.n_best(TEXTS, **greedy))
+
+
+def assert_same(found, expected):
+    for mine, other in zip(found, expected, strict=True):
+        assert [text for text, _ in mine] == [text for text, _ in other]
+        np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], rtol=1e-4)
+
+
+def test_translations_are_sorted_by_their_scores(tmp_path):
+    small_translator().save(tmp_path)
+    for dtype in ("float32", "int8"):
+        loaded = zoo.load(tmp_path, engine="ctranslate2", dtype=dtype)
+        for found in loaded.n_best([text for text in TEXTS if text], n=3, length_penalty=2.0):
+            scores = [score for _, score in found]
+            assert len(scores) == 3 and scores == sorted(scores, reverse=True) and scores[0] < 0
+
+
+def test_what_an_engine_does_not_compute_is_computed_by_the_model(tmp_path):
+    original = small_translator()
+    original.save(tmp_path)
+    loaded = zoo.load(tmp_path, engine="ctranslate2")
+    assert loaded.score(LINES, LINES[::-1]) == original.score(LINES, LINES[::-1])
+    assert loaded.sample(LINES, seed=3) == original.sample(LINES, seed=3)
+    long = ["The cat sat. " * 40]
+    assert len(loaded(long, too_long="split")) == 1
+    with pytest.raises(TextError, match="too long"):
+        loaded(long)
+
+
+def test_another_model_is_computed_without_the_engine():
+    for small, name in ((small_classifier(), "onnxruntime"), (small_translator(), "ctranslate2")):
+        small.engine = create_engine(small, name, "int8")
+        assert small.engine is not None
+        small.model = small.model
+        assert small.engine is None
+
+
+def test_a_model_that_computes_nan_has_no_translation():
+    small = small_translator(num_layers=1)
+    kernel = small.model.output_projection.kernel
+    kernel.assign(np.full(kernel.shape, np.nan))
+    small.engine = create_engine(small, "ctranslate2", "float32")
+    for beam_size in (1, 3):
+        with pytest.raises(TextError, match="There is no result"):
+            small(["The cat sat."], beam_size=beam_size)
+
+
+def test_errors(tmp_path, monkeypatch):
+    small_classifier(num_layers=1).save(tmp_path / "classifier")
+    for engine in ("ctranslate2", "onnx", ""):
+        with pytest.raises(UserError, match=f"engine='{engine}' for a ImageClassifier"):
+            zoo.load(tmp_path / "classifier", engine=engine)
+    with pytest.raises(UserError, match="with engine='onnxruntime'. Received: dtype='bfloat16'"):
+        zoo.load(tmp_path / "classifier", engine="onnxruntime", dtype="bfloat16")
+    for make in (small_text_classifier, small_generator):
+        make(num_layers=1).save(tmp_path / make.__name__)
+        with pytest.raises(UserError, match="engine must be"):
+            zoo.load(tmp_path / make.__name__, engine="onnxruntime")
+    small_translator(num_layers=1, positions="rotary").save(tmp_path / "rotary")
+    with pytest.raises(UserError, match="positions='rotary'"):
+        zoo.load(tmp_path / "rotary", engine="ctranslate2")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UserError, match="onnxruntime is not installed"):
+        zoo.load(tmp_path / "classifier", engine="onnxruntime")
+
+
+def test_the_command_line(tmp_path, capsys):
+    small = certain_translator()
+    small.save(tmp_path)
+    arguments = ["translate", str(tmp_path), *TEXTS[2:4], "--beam-size", "1"]
+    assert main(arguments) == 0
+    expected = capsys.readouterr().out
+    assert main([*arguments, "--engine", "ctranslate2"]) == 0
+    assert capsys.readouterr().out == expected
+    assert main([*arguments, "--engine", "onnxruntime"]) == 2
+    assert "engine must be" in capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""Engines that compute the answers of a loaded model in place of TensorFlow, on CPUs.
+
+Axes: B images or sentences, S source tokens, T target tokens, K hypotheses of a sentence.
+"""
+
+import pathlib
+import tempfile
+
+import numpy as np
+from keras import ops
+
+from zoo import decoding
+from zoo.classifier import ImageClassifier
+from zoo.deploy import ctranslate2_format, onnx_format
+from zoo.deploy.errors import needed
+from zoo.deploy.plain_graphs import Graph, plain_copy, tensor
+from zoo.deploy.programs.search import runner
+from zoo.errors import UserError
+from zoo.translator import Translator
+
+DTYPES = ("float32", "int8")
+
+
+def create_engine(loaded, name, dtype):
+    """The `engine` of a classifier or translator.
+
+    Args:
+        loaded: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
+        name, dtype: `engine` and `dtype` of `zoo.load`.
+
+    Raises:
+        UserError: if the engine does not run this kind of model, or cannot be imported.
+    """
+    kinds = {"onnxruntime": (ImageClassifier, classify), "ctranslate2": (Translator, translate)}
+    kind, create = kinds.get(name, (None, None))
+    if kind is None or not isinstance(loaded, kind):
+        raise UserError(
+            'engine must be "onnxruntime" for an image classifier or "ctranslate2" for a '
+            f"translator. Received: engine={name!r} for a {type(loaded).__name__}."
+        )
+    return create(loaded, dtype)
+
+
+def classify(classifier, dtype):
+    """ONNX Runtime as a function of preprocessed images: probabilities, float32 [B, classes]."""
+    onnxruntime, model = needed("onnxruntime"), plain_copy(classifier.model)
+
+    def probabilities(images):
+        return {"probabilities": ops.softmax(model(images, training=False))}
+
+    images = {"images": tensor("float32", "B", *model.input_shape)}
+    found = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
+    onnx = onnx_format.to_onnx(Graph(probabilities, images, found), model, dtype)
+    session = onnxruntime.InferenceSession(
+        onnx.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    run = runner(session)
+    return lambda images: run({"images": images})["probabilities"]
+
+
+def translate(translator, dtype):
+    """CTranslate2 as a function of tokens and settings: `zoo.decoding.Hypotheses`."""
+    special = translator.special_tokens
+    with tempfile.TemporaryDirectory() as folder:
+        ctranslate2_format.write_model(translator.model, special, pathlib.Path(folder), dtype)
+        from zoo.deploy.programs.ctranslate2_engine import Engine
+
+        engine = Engine(pathlib.Path(folder), **special._asdict())
+
+    def search(source, alpha, max_length, beam_size):
+        """Like `zoo.translation_search.TranslationSearch.search`, for arrays."""
+        sources = [row[row != special.pad].tolist() for row in source]
+        found = engine(sources, beam_size, float(alpha), int(max_length))
+        tokens = np.full((len(sources), beam_size, max_length), special.pad, np.int32)
+        log_probs = np.full(tokens.shape[:2], -np.inf, np.float32)
+        for row, best in enumerate(found):
+            for k, (ids, score) in enumerate(best):
+                ids = [*ids, special.end][:max_length]
+                tokens[row, k, : len(ids)] = ids
+                log_probs[row, k] = score * len(ids) ** alpha  # CTranslate2's length penalty
+        lengths = (tokens != special.pad).sum(axis=-1)
+        penalty = decoding.LengthPenalty(alpha, translator.length_offset)
+        scores = log_probs / ops.convert_to_numpy(decoding.length_penalty(lengths, penalty))
+        order = np.argsort(-scores, axis=1, kind="stable")
+        return decoding.Hypotheses(
+            np.take_along_axis(tokens, order[..., None], axis=1),
+            np.take_along_axis(log_probs, order, axis=1),
+            np.take_along_axis(scores, order, axis=1),
+        )
+
+    return search
