@@ -112,6 +112,17 @@ def test_vit(kind, name, folder):
 
 
 @pytest.mark.ci
+def test_vit_in_int8(folder):
+    benchmark = module("vit")
+    case = benchmark.case("inference", VIT, 2, "float32")
+    expected, found = (
+        benchmark.CONTENDERS[name](folder, **case.settings)()
+        for name in ("zoo", "zoo, engine onnxruntime, int8")
+    )
+    np.testing.assert_allclose(found, expected, atol=0.02)  # probabilities; 7 bits of precision
+
+
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["CTranslate2", "transformers"])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_decoding(beam_size, name, folder):
@@ -165,8 +176,8 @@ def test_texts(folder):
     [case] = benchmark.cases(folder / "run", folder / "texts.tsv", 4)
     assert case.settings["texts"] == ["a house"] * 3 + ["the red car is old"]
     benchmark.prepare(folder, [case.settings])
-    assert len(benchmark.CONTENDERS["zoo"](folder, **case.settings)()) == 4
-    assert len(outputs_of(benchmark, case, "CTranslate2", folder)) == 4
+    for name in case.contenders:
+        assert len(outputs_of(benchmark, case, name, folder)) == 4
 
 
 @pytest.mark.ci
