@@ -1,5 +1,6 @@
 """`zoo.load` with an engine: the answers are those of TensorFlow."""
 
+import json
 import sys
 
 import numpy as np
@@ -113,6 +114,14 @@ def test_another_model_is_computed_without_the_engine():
         assert small.engine is not None
         small.model = small.model
         assert small.engine is None
+
+
+def test_an_export_is_that_of_the_model(tmp_path):
+    small = small_classifier(num_layers=1)
+    small.engine = engine = create_engine(small, "onnxruntime", "int8")
+    folder = zoo.export(small, tmp_path / "1", format="onnx")
+    checked = json.loads((folder / "export.json").read_text())["checked"]
+    assert checked["largest_difference"] < 1e-5 and small.engine is engine
 
 
 def test_a_model_that_computes_nan_has_no_translation():
