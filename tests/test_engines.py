@@ -81,16 +81,39 @@ def test_ctranslate2_finds_the_translations_of_the_model(special, beam_size):
     assert_same(found, translator.n_best(TEXTS, **greedy))
 
 
+@pytest.mark.parametrize("special", SPECIAL.values(), ids=SPECIAL)
+@pytest.mark.parametrize("early_stopping", ["never", False])
+def test_ctranslate2_finds_all_translations_of_few_tokens(special, early_stopping):
+    """In the order of the zoo: by default, those that were cut off come last.
+
+    There are at most as many of one token as tokens that can be generated, and one that is forced.
+    """
+    small = certain_translator(num_layers=1)
+    settings = {**special, "early_stopping": early_stopping}
+    translator = Translator(small.model, *[small.source_tokenizer] * 2, **settings)
+    translator.jit_compile = False
+    engine = create_engine(translator, "ctranslate2", "float32")
+    for options in (
+        {"max_length": 1, "n": 310, "length_penalty": 1.3},
+        {"max_length": 2, "n": 2, "beam_size": 310, "length_penalty": 0.0},
+    ):
+        translator.engine = None
+        expected = translator.n_best(["The cat sat."], **options)
+        translator.engine = engine
+        assert_same(translator.n_best(["The cat sat."], **options), expected)
+
+
 def assert_same(found, expected):
     for mine, other in zip(found, expected, strict=True):
         assert [text for text, _ in mine] == [text for text, _ in other]
         np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], rtol=1e-4)
 
 
-def test_translations_are_sorted_by_their_scores(tmp_path):
-    small_translator().save(tmp_path)
+def test_translations_are_sorted_by_their_scores():
+    small = small_translator()
+    loaded = Translator(small.model, *[small.source_tokenizer] * 2, early_stopping=True)
     for dtype in ("float32", "int8"):
-        loaded = zoo.load(tmp_path, engine="ctranslate2", dtype=dtype)
+        loaded.engine = create_engine(loaded, "ctranslate2", dtype)
         for found in loaded.n_best([text for text in TEXTS if text], n=3, length_penalty=2.0):
             scores = [score for _, score in found]
             assert len(scores) == 3 and scores == sorted(scores, reverse=True) and scores[0] < 0
