@@ -160,7 +160,7 @@ def test_a_model_that_computes_nan_has_no_translation():
 def test_errors(tmp_path, monkeypatch):
     small_classifier(num_layers=1).save(tmp_path / "classifier")
     for engine in ("ctranslate2", "onnx", ""):
-        with pytest.raises(UserError, match=f"engine='{engine}' for a ImageClassifier"):
+        with pytest.raises(UserError, match=f"engine='{engine}' for this ImageClassifier"):
             zoo.load(tmp_path / "classifier", engine=engine)
     with pytest.raises(UserError, match="with engine='onnxruntime'. Received: dtype='bfloat16'"):
         zoo.load(tmp_path / "classifier", engine="onnxruntime", dtype="bfloat16")

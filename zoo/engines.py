@@ -39,7 +39,7 @@ def create_engine(loaded, name, dtype):
     if kind is None or not isinstance(loaded, kind):
         raise UserError(
             'engine must be "onnxruntime" for an image classifier or "ctranslate2" for a '
-            f"translator. Received: engine={name!r} for a {type(loaded).__name__}."
+            f"translator. Received: engine={name!r} for this {type(loaded).__name__}."
         )
     return create(loaded, dtype)
 
