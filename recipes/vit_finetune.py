@@ -54,6 +54,7 @@ class Config(ImageSettings):
     """Train the head and updates of this rank of the matrices of the blocks (LoRA)."""
     dropout: float = 0.0
     stochastic_depth: float = 0.0
+    patch_dropout: float = 0.0
 
     label_smoothing: float = 0.0
     crop_padding: int | None = None
@@ -125,7 +126,7 @@ def main(config):
             len(class_names),
             config.image_size,
             config.from_scratch,
-            **config.chosen("dropout stochastic_depth"),
+            **config.chosen("dropout stochastic_depth patch_dropout"),
         )
         model, preprocessing = classifier.model, classifier.preprocessing
         if config.freeze:

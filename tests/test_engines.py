@@ -1,5 +1,6 @@
 """`zoo.load` with an engine: the answers are those of TensorFlow."""
 
+import json
 import sys
 
 import numpy as np
@@ -80,16 +81,39 @@ def test_ctranslate2_finds_the_translations_of_the_model(special, beam_size):
     assert_same(found, translator.n_best(TEXTS, **greedy))
 
 
+@pytest.mark.parametrize("special", SPECIAL.values(), ids=SPECIAL)
+@pytest.mark.parametrize("early_stopping", ["never", False])
+def test_ctranslate2_finds_all_translations_of_few_tokens(special, early_stopping):
+    """In the order of the zoo: by default, those that were cut off come last.
+
+    There are at most as many of one token as tokens that can be generated, and one that is forced.
+    """
+    small = certain_translator(num_layers=1)
+    settings = {**special, "early_stopping": early_stopping}
+    translator = Translator(small.model, *[small.source_tokenizer] * 2, **settings)
+    translator.jit_compile = False
+    engine = create_engine(translator, "ctranslate2", "float32")
+    for options in (
+        {"max_length": 1, "n": 310, "length_penalty": 1.3},
+        {"max_length": 2, "n": 2, "beam_size": 310, "length_penalty": 0.0},
+    ):
+        translator.engine = None
+        expected = translator.n_best(["The cat sat."], **options)
+        translator.engine = engine
+        assert_same(translator.n_best(["The cat sat."], **options), expected)
+
+
 def assert_same(found, expected):
     for mine, other in zip(found, expected, strict=True):
         assert [text for text, _ in mine] == [text for text, _ in other]
         np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], rtol=1e-4)
 
 
-def test_translations_are_sorted_by_their_scores(tmp_path):
-    small_translator().save(tmp_path)
+def test_translations_are_sorted_by_their_scores():
+    small = small_translator()
+    loaded = Translator(small.model, *[small.source_tokenizer] * 2, early_stopping=True)
     for dtype in ("float32", "int8"):
-        loaded = zoo.load(tmp_path, engine="ctranslate2", dtype=dtype)
+        loaded.engine = create_engine(loaded, "ctranslate2", dtype)
         for found in loaded.n_best([text for text in TEXTS if text], n=3, length_penalty=2.0):
             scores = [score for _, score in found]
             assert len(scores) == 3 and scores == sorted(scores, reverse=True) and scores[0] < 0
@@ -115,6 +139,14 @@ def test_another_model_is_computed_without_the_engine():
         assert small.engine is None
 
 
+def test_an_export_is_that_of_the_model(tmp_path):
+    small = small_classifier(num_layers=1)
+    small.engine = engine = create_engine(small, "onnxruntime", "int8")
+    folder = zoo.export(small, tmp_path / "1", format="onnx")
+    checked = json.loads((folder / "export.json").read_text())["checked"]
+    assert checked["largest_difference"] < 1e-5 and small.engine is engine
+
+
 def test_a_model_that_computes_nan_has_no_translation():
     small = small_translator(num_layers=1)
     kernel = small.model.output_projection.kernel
@@ -128,7 +160,7 @@ def test_a_model_that_computes_nan_has_no_translation():
 def test_errors(tmp_path, monkeypatch):
     small_classifier(num_layers=1).save(tmp_path / "classifier")
     for engine in ("ctranslate2", "onnx", ""):
-        with pytest.raises(UserError, match=f"engine='{engine}' for a ImageClassifier"):
+        with pytest.raises(UserError, match=f"engine='{engine}' for this ImageClassifier"):
             zoo.load(tmp_path / "classifier", engine=engine)
     with pytest.raises(UserError, match="with engine='onnxruntime'. Received: dtype='bfloat16'"):
         zoo.load(tmp_path / "classifier", engine="onnxruntime", dtype="bfloat16")

@@ -163,6 +163,23 @@ def test_without_the_weights_the_architecture_is_the_same(weights):
     assert np.abs(np.subtract(*kernels)).max() > 0.1
 
 
+def test_patches_are_left_out_as_the_settings_say(tmp_path, monkeypatch):
+    """Not as in the training of the weights."""
+    small_classifier(num_layers=1, patch_dropout=0.5).save(tmp_path / "weights")
+    found = []
+
+    def loaded(*args, **rates):
+        found.append(pretrained_classifier(*args, **rates).model.patch_dropout)
+        stop()
+
+    monkeypatch.setattr("zoo.training.pretrained.pretrained_classifier", loaded)
+    paths = {"weights": str(tmp_path / "weights"), "out": str(tmp_path / "run")}
+    for rate in (0.0, 0.25):
+        with pytest.raises(Stopped):
+            vit_finetune.main(dataclasses.replace(CONFIG, **paths, patch_dropout=rate))
+    assert found == [0.0, 0.25]
+
+
 @pytest.mark.parametrize(
     "settings, message",
     [

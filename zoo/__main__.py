@@ -224,7 +224,8 @@ def _add_engine(command, engine):
         "--engine", metavar=engine, help="computes in place of TensorFlow, often faster on CPUs"
     )
     command.add_argument(
-        "--dtype", help="of the model, such as bfloat16 (the run's); with --engine also int8"
+        "--dtype",
+        help="of the model, such as bfloat16 (the run's); with --engine float32 or int8 (float32)",
     )
 
 

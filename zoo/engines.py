@@ -19,6 +19,9 @@ from zoo.errors import UserError
 from zoo.translator import Translator
 
 DTYPES = ("float32", "int8")
+# CTranslate2 fills up the hypotheses that were asked for with tokens that cannot come next; their
+# log-probabilities are -1e10 or less.
+_IMPOSSIBLE = -1e9
 
 
 def create_engine(loaded, name, dtype):
@@ -36,7 +39,7 @@ def create_engine(loaded, name, dtype):
     if kind is None or not isinstance(loaded, kind):
         raise UserError(
             'engine must be "onnxruntime" for an image classifier or "ctranslate2" for a '
-            f"translator. Received: engine={name!r} for a {type(loaded).__name__}."
+            f"translator. Received: engine={name!r} for this {type(loaded).__name__}."
         )
     return create(loaded, dtype)
 
@@ -76,12 +79,16 @@ def translate(translator, dtype):
         for row, best in enumerate(found):
             for k, (ids, score) in enumerate(best):
                 ids = [*ids, special.end][:max_length]
+                log_prob = score * len(ids) ** alpha  # CTranslate2's length penalty
+                if log_prob < _IMPOSSIBLE:
+                    continue
                 tokens[row, k, : len(ids)] = ids
-                log_probs[row, k] = score * len(ids) ** alpha  # CTranslate2's length penalty
+                log_probs[row, k] = log_prob
         lengths = (tokens != special.pad).sum(axis=-1)
         penalty = decoding.LengthPenalty(alpha, translator.length_offset)
         scores = log_probs / ops.convert_to_numpy(decoding.length_penalty(lengths, penalty))
-        order = np.argsort(-scores, axis=1, kind="stable")
+        is_cut = (tokens != special.end).all(axis=-1)
+        order = np.lexsort((-scores, is_cut & (translator.early_stopping == "never")))
         return decoding.Hypotheses(
             np.take_along_axis(tokens, order[..., None], axis=1),
             np.take_along_axis(log_probs, order, axis=1),

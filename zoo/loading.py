@@ -42,8 +42,8 @@ def load(path, dtype=None, engine=None, **options):
     """
     dtypes = _DTYPES if engine is None else engines.DTYPES
     if dtype not in (None, *dtypes):
-        of_engine = "" if engine is None else f" with engine={engine!r}"
-        raise UserError(f"dtype must be one of {dtypes}{of_engine}. Received: dtype={dtype!r}.")
+        given = "without an engine" if engine is None else f"with engine={engine!r}"
+        raise UserError(f"dtype must be one of {dtypes} {given}. Received: dtype={dtype!r}.")
     loaded = _load(pathlib.Path(path), options)
     if engine is not None:
         loaded.engine = engines.create_engine(loaded, engine, dtype or "float32")

@@ -102,7 +102,8 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
     E] in training, where the order of the patches is random.
 
     Raises:
-        ValueError: if `rate` is not in [0, 1).
+        ValueError: if `rate` is not in [0, 1); on a call in training, if the number of patches is
+            unknown or 0.
     """
 
     def __init__(self, rate, num_prefix_tokens=0, seed=None, **kwargs):
@@ -116,9 +117,13 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
     def call(self, x, training=False):
         if not training or self.rate == 0:
             return x
-        prefix = self.num_prefix_tokens
-        batch, length, width = ops.shape(x)
-        patches = length - prefix
+        prefix, length = self.num_prefix_tokens, x.shape[1]
+        if length is None or length <= prefix:
+            raise ValueError(
+                "PatchDropout needs a known number of patches in training. Received: tokens of "
+                f"shape {tuple(x.shape)}, num_prefix_tokens={prefix}."
+            )
+        batch, patches, width = ops.shape(x)[0], length - prefix, x.shape[2]
         scores = keras.random.uniform((batch, patches), seed=self.seed_generator)
         _, kept = ops.top_k(scores, max(1, round((1 - self.rate) * patches)), sorted=False)
         first = ops.arange(batch)[:, None] * length

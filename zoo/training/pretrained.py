@@ -18,7 +18,7 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
         num_classes: number of classes.
         image_size: side of the images in pixels; that of the model by default.
         random: whether to keep the architecture and the preprocessing only, and draw all weights.
-        **rates: `dropout` and `stochastic_depth`.
+        **rates: `dropout`, `stochastic_depth` and `patch_dropout`.
 
     Returns:
         `zoo.classifier.ImageClassifier`.
