@@ -38,6 +38,7 @@ class Config(ImageSettings):
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "sinusoidal"
     dropout: float = 0.0
     stochastic_depth: float = 0.0
+    patch_dropout: float = 0.0
 
     epochs: int = 90
     batch_size: int = 1024
@@ -86,7 +87,7 @@ def main(config):
                 config.size,
                 input_shape=(*side, 3),
                 num_classes=len(data.class_names),
-                **config.chosen("pool positions dropout stochastic_depth"),
+                **config.chosen("pool positions dropout stochastic_depth patch_dropout"),
             )
         except ValueError as error:
             raise UserError(str(error)) from None
