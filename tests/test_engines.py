@@ -39,7 +39,9 @@ def certain_translator(**settings):
     return small
 
 
-@pytest.mark.parametrize("settings", [{}, {"make": zoo.resnet, "image": (16, 16, 1)}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"make": zoo.resnet, "image": (16, 16, 1)}], ids=["vit", "resnet"]
+)
 def test_onnxruntime_gives_the_probabilities_of_the_model(settings, tmp_path):
     original = small_classifier(**settings)
     original.save(tmp_path)
