@@ -128,7 +128,8 @@ def function_of(name, run_folder, exports):
         classifier.probabilities = lambda pixels: run(pixels=pixels)["probabilities"]
         return lambda images: [best for [(best, _)] in classifier(images)]
     translator = program.Translator(helper)
-    translator._encode, translator._decode = map(signature, (model, model), ("encode", "decode"))
+    engine = translator.engine
+    engine.encode, engine.decode = map(signature, (model, model), ("encode", "decode"))
     return lambda texts: [translation for text in texts for translation in translator([text])]
 
 
