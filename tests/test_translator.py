@@ -1,12 +1,15 @@
 """A translator as people use it: texts in any number and of any length, its folder, its errors."""
 
+import copy
 import gc
 import json
 import os
 import subprocess
 import sys
+import time
 import types
 import weakref
+from threading import Barrier
 
 import keras
 import numpy as np
@@ -15,6 +18,7 @@ import pytest
 import zoo
 from zoo import decoding, translation_search
 from zoo.__main__ import FEW_TEXTS, main
+from zoo.errors import TextError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training.losses import SmoothedCrossEntropy
@@ -114,6 +118,49 @@ def test_few_shapes_are_compiled(translator):
         for start in range(0, 90, 10):
             translator(given[start : start + count])
     assert programs(translator) - before <= 4  # lengths 16 and 32, batches of 1 and 8
+
+
+def test_batches_are_computed_at_once(translator, monkeypatch):
+    """Rows keep their order, and an error of any batch is raised."""
+    monkeypatch.setattr(translation_search, "CORES", 2)
+    rows, ran, together = [([n + 1] * (1 + n % 32),) for n in range(1024)], [], Barrier(2)
+
+    def run(indices, source):
+        ran.append(len(indices))
+        if len(ran) <= 2:
+            together.wait(timeout=60)
+        time.sleep(0.01 * (indices[0] % 3))
+        if len(ran) > limit:
+            raise TextError("as this batch does")
+        return [source[:, 0]]
+
+    limit = 1000
+    assert [int(first) for (first,) in translator._search.each(rows, run)] == list(range(1, 1025))
+    assert ran == [32] * 32
+    ran, limit = [], 3
+    with pytest.raises(TextError, match="this batch"):
+        translator._search.each(rows, run)
+
+
+@pytest.mark.parametrize("cores, parameters", [(1, 10**9), (4, 0)])
+def test_batches_are_computed_one_by_one(translator, monkeypatch, cores, parameters):
+    """On one core, and with a large model."""
+    monkeypatch.setattr(translation_search, "CORES", cores)
+    monkeypatch.setattr(translation_search, "CONCURRENT_PARAMETERS", parameters)
+    running = []
+
+    def run(indices, source):
+        running.append(indices)
+        time.sleep(0.001)
+        assert running == [indices]
+        return [[running.pop()]]
+
+    translator._search.each([([n + 1],) for n in range(100)], run)
+
+
+def test_a_copy_translates(translator):
+    copied = copy.deepcopy(translator)
+    assert copied(["the dog"]) == translator(["the dog"])
 
 
 def programs(translator):

@@ -233,6 +233,7 @@ def beam_search(
     min_length=0,
     buffer_length=None,
     early_stopping="never",
+    best_only=False,
 ):
     """The K best hypotheses found by continuing the K most likely ones at each step.
 
@@ -251,6 +252,8 @@ def beam_search(
             False, which stops when then the worst of them scores at least as high as any live one
             would if it ended now. With True and False, hypotheses that are cut off at the maximum
             length are ranked with the finished ones.
+        best_only: with "never", whether one finished hypothesis is enough instead of K. The best is
+            the same, the others may be missing.
 
     Returns:
         `Hypotheses`, the best first. If fewer than K have ended, live ones follow them.
@@ -275,17 +278,17 @@ def beam_search(
 
     def body(state):
         state = _advance(step, state, special, alpha, min_length)
-        return (_with_done(state, alpha, max_length, early_stopping),)
+        return (_with_done(state, alpha, max_length, early_stopping, best_only),)
 
     [state] = ops.while_loop(unfinished, body, (state,))
     return _ranked(state, alpha, max_length, early_stopping)
 
 
-def _with_done(state, alpha, max_length, early_stopping):
+def _with_done(state, alpha, max_length, early_stopping, best_only):
     """The state, in which more sentences may be done.
 
-    Those that are done before the maximum length have K finished hypotheses and no live ones: the
-    log-probabilities of these become minus infinity.
+    Those that are done before the maximum length have no live hypotheses: the log-probabilities of
+    these become minus infinity.
     """
     live, scores = ops.max(state.live.log_probs, axis=1), state.finished.scores
     worst = ops.min(scores, axis=1)
@@ -297,7 +300,9 @@ def _with_done(state, alpha, max_length, early_stopping):
         # Log-probabilities only fall: a continuation scores best either now or at the maximum
         # length.
         bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
-        stops = ops.logical_and(stops, ops.maximum(*bounds) <= ops.max(scores, axis=1))
+        best = ops.max(scores, axis=1)
+        stops = best > NEG_INF if best_only else stops
+        stops = ops.logical_and(stops, ops.maximum(*bounds) <= best)
     is_cut = state.position >= max_length
     none = ops.logical_and(stops, ops.logical_not(is_cut))[:, None]
     live = state.live._replace(log_probs=ops.where(none, NEG_INF, state.live.log_probs))
@@ -401,12 +406,14 @@ def _allowed(logits, total, position, special, min_length):
     return logits
 
 
-def _top_k(values, k, block=128):
+def _top_k(values, k):
     """`ops.top_k` over a long last axis: the k largest are in the k blocks with the largest maxima.
 
-    Compilers sort the whole axis for a top-k; this way there is little to sort.
+    Compilers sort the whole axis for a top-k; this way there is little to sort. Blocks that divide
+    the axis need no padding.
     """
     length = values.shape[-1]
+    block = max((n for n in range(64, 129) if length % n == 0), default=128)
     if length <= 4 * k * block:
         values, index = ops.top_k(values, k)
         return values, ops.cast(index, "int32")

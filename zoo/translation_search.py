@@ -3,9 +3,13 @@
 Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence.
 """
 
+import concurrent.futures
 import functools
+import itertools
 import math
 import operator
+import os
+import threading
 
 import keras
 import numpy as np
@@ -21,6 +25,11 @@ LENGTHS = tuple(16 * 2**n for n in range(16))
 BATCHES = (1, 8, 32)
 TOKENS_IN_BATCH = 4096  # padded source tokens; batches of long sentences have fewer sentences
 PROGRAMS = 32  # compiled programs that are kept, the last used ones
+# Batches that are computed at once, at most, by a CPU with a model of up to this size: the matrix
+# products of a small model leave cores idle.
+CONCURRENT_BATCHES, CONCURRENT_PARAMETERS = 8, 30_000_000
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_lock = threading.Lock()
 JIT_COMPILE = True  # by XLA; False for all searches, exported ones as well
 
 
@@ -52,14 +61,16 @@ class Programs:
 
     def call(self, graph, *tensors, **settings):
         """``graph(*tensors, **settings)`` as a program."""
-        now, before = self.model.weights, self._variables
-        if len(now) != len(before) or any(map(operator.is_not, now, before)):
-            self._program.cache_clear()
-            self._variables = now
         tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
         compiled = self.jit_compile and JIT_COMPILE
-        return self._program(graph, shapes, compiled, **settings)(*tensors)
+        with _lock:
+            now, before = self.model.weights, self._variables
+            if len(now) != len(before) or any(map(operator.is_not, now, before)):
+                self._program.cache_clear()
+                self._variables = now
+            program = self._program(graph, shapes, compiled, **settings)
+        return program(*tensors)
 
     def run(self, graph, *tensors, **settings):
         """The same as arrays.
@@ -76,30 +87,46 @@ class Programs:
         Args:
             rows: for each a tuple of sequences of tokens, such as source and target.
             run: function (indices of the rows, int array [B, padded length] of each sequence) ->
-                arrays [B, ...].
+                arrays [B, ...]. Several threads may call it at once.
             buffer_length: number of tokens that `run` allocates memory for, if that is more than
                 the padded length.
 
         Returns:
             For each row a tuple of arrays.
         """
-        found, limit, by_width = [None] * len(rows), self.model.max_length, {}
-        lengths = [max(map(len, row)) for row in rows]
-        for index in sorted(range(len(rows)), key=lengths.__getitem__):
-            by_width.setdefault(padded(lengths[index], limit), []).append(index)
+        found, batches = [None] * len(rows), list(self._batches(rows, buffer_length))
+
+        def run_batch(width, indices):
+            sides = zip(*(rows[index] for index in indices))
+            return run(indices, *(self._batch(side, width) for side in sides))
+
         # A bar is shown on a terminal, for work that takes longer than a moment.
         with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
-            for width, indices in by_width.items():
-                tokens = max(width, buffer_length)
-                count = max(n for n in BATCHES if n == 1 or n * tokens <= TOKENS_IN_BATCH)
-                for start in range(0, len(indices), count):
-                    batch = indices[start : start + count]
-                    sides = zip(*(rows[index] for index in batch))
-                    arrays = run(batch, *(self._batch(side, width) for side in sides))
-                    for index, values in zip(batch, zip(*arrays)):
-                        found[index] = values
-                    progress.update(len(batch))
+            for (_, indices), arrays in zip(batches, self._several(run_batch, batches)):
+                for index, values in zip(indices, zip(*arrays)):
+                    found[index] = values
+                progress.update(len(indices))
         return found
+
+    def _batches(self, rows, buffer_length):
+        """(padded length, indices of the rows) of each batch, the longest rows first."""
+        lengths, by_width = [max(map(len, row)) for row in rows], {}
+        for index in sorted(range(len(rows)), key=lengths.__getitem__, reverse=True):
+            by_width.setdefault(padded(lengths[index], self.model.max_length), []).append(index)
+        for width, indices in by_width.items():
+            tokens = max(width, buffer_length)
+            count = max(n for n in BATCHES if n == 1 or n * tokens <= TOKENS_IN_BATCH)
+            for start in range(0, len(indices), count):
+                yield width, indices[start : start + count]
+
+    def _several(self, function, arguments):
+        """``function(*each)`` of each of the arguments, in order, several at once on CPUs."""
+        count, on_gpu = len(arguments), tf.config.list_logical_devices("GPU")
+        if count < 2 or on_gpu or self.model.count_params() > CONCURRENT_PARAMETERS:
+            yield from itertools.starmap(function, arguments)
+            return
+        with concurrent.futures.ThreadPoolExecutor(min(count, CONCURRENT_BATCHES, CORES)) as pool:
+            yield from pool.map(function, *zip(*arguments))
 
     def _batch(self, sequences, width):
         """Lists of tokens -> int32 [B, width], with B one of `BATCHES`."""
@@ -133,7 +160,7 @@ class TranslationSearch(Programs):
                 f"Received special tokens with pad={special.pad}."
             )
 
-    def search(self, source, alpha, max_length, beam_size, buffer_length=None):
+    def search(self, source, alpha, max_length, beam_size, buffer_length=None, best_only=False):
         """Beam search as a graph; greedy search if `beam_size` is 1.
 
         Args:
@@ -142,6 +169,7 @@ class TranslationSearch(Programs):
             max_length: the largest number of target tokens, an int or a scalar tensor.
             beam_size: K.
             buffer_length: T; `max_length` by default.
+            best_only: see `zoo.decoding.beam_search`.
 
         Returns:
             `zoo.decoding.Hypotheses`.
@@ -152,8 +180,14 @@ class TranslationSearch(Programs):
         settings = (self.model.step, cache, rows, self.special, max_length)
         if beam_size == 1:
             return decoding.greedy_search(*settings, alpha, buffer_length=buffer_length)
-        options = {"buffer_length": buffer_length, "early_stopping": self.early_stopping}
-        return decoding.beam_search(*settings, beam_size, alpha, **options)
+        return decoding.beam_search(
+            *settings,
+            beam_size,
+            alpha,
+            buffer_length=buffer_length,
+            early_stopping=self.early_stopping,
+            best_only=best_only,
+        )
 
     def sample(self, source, uniforms, max_length, temperature, top_p, top_k):
         """`zoo.decoding.sample` as a graph; `source` as for `search`."""

@@ -49,7 +49,8 @@ class Translator:
             source's by default.
 
     Attributes:
-        engine: function that searches in place of the model; see `zoo.load`. None by default.
+        engine: function that searches in place of the model; see `zoo.load`. Several threads may
+            call it at once. None by default.
 
     Raises:
         TextError: if model, tokenizers and special tokens do not fit together, or an option
@@ -117,7 +118,7 @@ class Translator:
         def search(indices, source, length, buffer):
             if self.engine is not None:
                 return numbers(self.engine(source[: len(indices)], alpha, length, beam_size))
-            settings = {"beam_size": beam_size, "buffer_length": buffer}
+            settings = {"beam_size": beam_size, "buffer_length": buffer, "best_only": n == 1}
             return self._search.run(self.search, source, alpha, length, **settings)
 
         return [found[:n] for found in self._each(texts, search, max_length, too_long)]

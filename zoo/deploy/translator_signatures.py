@@ -119,7 +119,8 @@ class TranslatorSignatures(Signatures):
         length = self._translator.max_length
         if length is None:
             length = tf.minimum(2 * tf.shape(source)[1], self._limit)
-        return self._translator.search(source, self._alpha, length, self._beam_size)
+        options = {"best_only": self._n_best == 1}
+        return self._translator.search(source, self._alpha, length, self._beam_size, **options)
 
     def _pairs(self, texts, translations):
         """Tokenizes both sides: ragged tokens of each, and the first error of each pair."""
