@@ -508,22 +508,18 @@ def test_the_length_penalty_of_other_libraries():
 
 
 def test_the_best_hypothesis_needs_no_others():
-    """It takes fewer steps, as other hypotheses need not end."""
-    model, source, steps = model_of(9, spread=3.0), sources(16), {False: 0, True: 0}
-
-    def search(best_only, alpha):
-        def step(tokens, cache):
-            steps[best_only] += 1
-            return model.step(tokens, cache)
-
-        cache, settings = model.start(source, 24, 5), {"alpha": alpha, "best_only": best_only}
-        return as_numpy(beam_search(step, cache, 16, SPECIAL, 24, 5, **settings))
-
+    """The search stops when it has ended, and finds the same."""
+    model, source = model_of(9, spread=3.0), sources(16)
     for alpha in (-0.5, 0.0, 0.6, 2.0):
-        found = [search(best_only, alpha) for best_only in steps]
+        settings = {"beam_size": 5, "length": 24, "alpha": alpha}
+        found = [beam(model, source, **settings, best_only=value) for value in (False, True)]
         for field in zip(*found):
             np.testing.assert_array_equal(*(values[:, 0] for values in field))
-    assert steps[True] < steps[False]
+    table = np.log(np.broadcast_to([1e-6, 1e-6, 0.9, 0.05, 0.05], (4, 5, 5)))
+    for best_only, ended in ((False, 2), (True, 1)):
+        found = Table(table).search(2, 0.0, best_only=best_only)
+        assert np.isfinite(found.log_probs).sum() == ended
+        assert without_padding(found.tokens[0, 0]) == (SPECIAL.end,)
 
 
 def best_of(probabilities, early_stopping):
