@@ -121,11 +121,12 @@ class Programs:
 
     def _several(self, function, arguments):
         """``function(*each)`` of each of the arguments, in order, several at once on CPUs."""
-        count, on_gpu = len(arguments), tf.config.list_logical_devices("GPU")
+        count = min(len(arguments), CONCURRENT_BATCHES, CORES)
+        on_gpu = tf.config.list_logical_devices("GPU")
         if count < 2 or on_gpu or self.model.count_params() > CONCURRENT_PARAMETERS:
             yield from itertools.starmap(function, arguments)
             return
-        with concurrent.futures.ThreadPoolExecutor(min(count, CONCURRENT_BATCHES, CORES)) as pool:
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
             yield from pool.map(function, *zip(*arguments))
 
     def _batch(self, sequences, width):
