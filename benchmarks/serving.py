@@ -10,6 +10,11 @@ expected outputs are computed by calling the SavedModel in another process. In a
 invalid requests are sent as well; they must be rejected as by TensorFlow Serving. A request is lost
 if it gets no response, and wrong if it gets an unexpected one. The clients run in their own process
 on the same machine and use a good part of its CPU time.
+
+    python benchmarks/serving.py serving/en_es serving/digits --beside starlette litserve --rounds 3
+
+serves the same exports by the programs of plain_servers.py as well, one after the other, and prints
+a table.
 """
 
 import argparse
@@ -63,6 +68,8 @@ def parse():
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--batch-wait-ms", type=float, default=2.0)
+    parser.add_argument("--beside", nargs="*", default=[], choices=["starlette", "litserve"])
+    parser.add_argument("--rounds", type=int, default=1, help="turns of each server (1)")
     return parser.parse_args()
 
 
@@ -165,16 +172,32 @@ class Load:
         return memory, results
 
 
-def start_server(folders, *options):
-    """Starts a server in another process; returns the process and the URL, when it is ready."""
-    command = [sys.executable, "-m", "zoo", "serve", *folders, "--port", "0", *options]
+def start_server(command):
+    """Starts a server in another process; returns the process and the URL that it prints."""
     root = pathlib.Path(__file__).parents[1]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
+    server = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=root
+    )
     for line in server.stdout:
         print(line, end="")
         if found := re.search(r"Serving at (http\S+)/ ", line):
             return server, found[1]
     raise SystemExit("The server did not start.")
+
+
+def wait_until_ready(url, answers):
+    """Sends a request to each model until it is answered."""
+    for name, instance in {name: instance for name, instance, _ in answers}.items():
+        for _ in range(600):
+            try:
+                body = {"instances": [instance]}
+                if httpx.post(f"{url}/v1/models/{name}:predict", json=body).status_code == 200:
+                    break
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.2)
+        else:
+            raise SystemExit(f"{url} does not answer for {name}.")
 
 
 def percentile(values, share):
@@ -194,6 +217,48 @@ def report(title, load, seconds, memory):
         print(f"    {line}")
 
 
+def measure(command, args, answers, with_bad=False):
+    """Starts a server and measures it; returns the `Load` and a list of problems."""
+    server, url = start_server(command)
+    process = psutil.Process(server.pid)
+    wait_until_ready(url, answers)
+    # A first run without timing, in which the searches are compiled.
+    asyncio.run(Load(url, answers).run(args.clients, min(20.0, args.seconds), process))
+    load = Load(url, answers)
+    memory, _ = asyncio.run(load.run(args.clients, args.seconds, process))
+    report(f"{args.clients} clients", load, args.seconds, memory)
+    problems = load.wrong + load.lost
+    if with_bad:
+        mixed, seconds = Load(url, answers), min(10.0, args.seconds)
+        memory, results = asyncio.run(mixed.run(args.clients, seconds, process, with_bad=True))
+        report("with invalid requests", mixed, seconds, memory)
+        wrong = [result for result in results if result]
+        print(f"  invalid requests: {len(results)}; not rejected as expected: {len(wrong)}")
+        for line in wrong:
+            print(f"    {line}")
+        problems += mixed.wrong + mixed.lost + wrong
+    server.send_signal(signal.SIGTERM)
+    status = server.wait(60)
+    print(f"exit status of the server after SIGTERM: {status}")
+    return load, problems + ([f"status {status}"] if status else [])
+
+
+def table(loads, seconds):
+    """Compares servers: medians of the rounds, with the range of the requests per second."""
+    lines = ["", "| server | requests/s (range) | latency: median, 99th percentile | wrong, lost |"]
+    lines.append("|---|---|---|---|")
+    for name, rounds in loads.items():
+        rates = sorted(len(load.seconds) / seconds for load in rounds)
+        half, tail = (
+            statistics.median(percentile(load.seconds, share) for load in rounds)
+            for share in (0.5, 0.99)
+        )
+        wrong, lost = (sum(len(getattr(x, kind)) for x in rounds) for kind in ("wrong", "lost"))
+        rate = f"{statistics.median(rates):.0f} ({rates[0]:.0f} to {rates[-1]:.0f})"
+        lines.append(f"| {name} | {rate} | {half:.2f} s, {tail:.2f} s | {wrong}, {lost} |")
+    return "\n".join(lines)
+
+
 def main():
     args = parse()
     args.folders = [str(pathlib.Path(folder).resolve()) for folder in args.folders]
@@ -201,25 +266,18 @@ def main():
     with multiprocessing.get_context("spawn").Pool(1) as other:
         answers = other.apply(known_answers, (args.folders,))
     options = ["--max-batch", str(args.max_batch), "--batch-wait-ms", str(args.batch_wait_ms)]
-    server, url = start_server(args.folders, *options)
-    process = psutil.Process(server.pid)
-    first = Load(url, answers)
-    # A first run without timing, in which the searches are compiled.
-    asyncio.run(first.run(args.clients, min(20.0, args.seconds), process))
-    load = Load(url, answers)
-    memory, _ = asyncio.run(load.run(args.clients, args.seconds, process))
-    report(f"{args.clients} clients", load, args.seconds, memory)
-    mixed, seconds = Load(url, answers), min(10.0, args.seconds)
-    memory, results = asyncio.run(mixed.run(args.clients, seconds, process, with_bad=True))
-    report("with invalid requests", mixed, seconds, memory)
-    wrong = [result for result in results if result]
-    print(f"  invalid requests: {len(results)}; not rejected as expected: {len(wrong)}")
-    for line in wrong:
-        print(f"    {line}")
-    server.send_signal(signal.SIGTERM)
-    status = server.wait(60)
-    print(f"exit status of the server after SIGTERM: {status}")
-    return int(bool(load.wrong or load.lost or mixed.wrong or mixed.lost or wrong or status))
+    plain = str(pathlib.Path(__file__).with_name("plain_servers.py"))
+    commands = {"zoo": ["-m", "zoo", "serve", *args.folders, "--port", "0", *options]}
+    commands |= {name: [plain, name, *args.folders] for name in args.beside}
+    loads, problems = collections.defaultdict(list), []
+    for _ in range(args.rounds):
+        for name, command in commands.items():
+            load, found = measure(command, args, answers, with_bad=name == "zoo")
+            loads[name].append(load)
+            problems += found if name == "zoo" else []
+    if args.beside:
+        print(table(loads, args.seconds))
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

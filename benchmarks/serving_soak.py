@@ -470,7 +470,7 @@ def main():
     spawn = multiprocessing.get_context("spawn")
     with spawn.Pool(1) as other:
         answers = other.apply(known_answers, (args.folders,))
-    server, url = start_server(args.folders)
+    server, url = start_server(["-m", "zoo", "serve", *args.folders, "--port", "0"])
     good, hostile = Good(url, answers), Hostile(url, answers, args.seed)
     settle = min(SETTLE, args.quiet_seconds)
     durations = [args.quiet_seconds] * 2 + [60 * args.minutes, settle + args.quiet_seconds]

@@ -1,11 +1,16 @@
 """The benchmarks run, and their contenders compute the same. Missing libraries are skipped."""
 
-import importlib
+import importlib.util
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+
+from tests.server import toys
 
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
 VIT = {"image_size": 16, "patch_size": 8, "embed_dim": 24}
@@ -226,3 +231,23 @@ def test_exports(digits_run, tmp_path, monkeypatch):
     assert all(labels == found["zoo"] for labels in found.values())
     assert len(list(tmp_path.glob("*.json"))) == 4
     assert all(benchmark.megabytes(tmp_path / name) > 0.01 for name in formats)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beside", ["starlette", "litserve"])
+def test_serving(beside, tmp_path):
+    """The zoo's server answers all requests, and the other one answers the same."""
+    if importlib.util.find_spec(beside) is None:
+        pytest.skip(f"{beside} is not installed")
+    toys.save(toys.Classifier(), tmp_path / "colours" / "1")
+    toys.save(toys.Translator(), tmp_path / "shout" / "1")
+    run = subprocess.run(
+        [sys.executable, FOLDER / "serving.py", tmp_path / "colours", tmp_path / "shout"]
+        + f"--clients 4 --seconds 2 --beside {beside}".split(),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    rows = [line for line in run.stdout.splitlines() if line.startswith(("| zoo", f"| {beside}"))]
+    assert len(rows) == 2 and all(row.endswith("| 0, 0 |") for row in rows), run.stdout

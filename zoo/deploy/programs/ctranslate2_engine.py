@@ -5,6 +5,8 @@ import os
 import ctranslate2
 
 PAD_ID, START_ID, END_ID = 0, 1, 2
+BATCH = 32  # sentences in a batch, at most: the memory grows with them
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Engine:
@@ -21,7 +23,7 @@ class Engine:
             (folder / name).stat()  # raises an error of Python's own if it is missing
         self.translator = ctranslate2.Translator(str(folder))
         if self.translator.compute_type.startswith("int8"):  # faster with one thread per sentence
-            threads = {"intra_threads": 1, "inter_threads": os.cpu_count() or 1}
+            threads = {"intra_threads": 1, "inter_threads": CORES}
             self.translator = ctranslate2.Translator(str(folder), **threads)
         self.suppressed = [[str(id)] for id in {pad, start} - {end}]
         self.prefix = [] if first is None else [str(first)]
@@ -43,7 +45,7 @@ class Engine:
         found = self.translator.translate_batch(
             [[str(id) for id in ids] for ids in sources],
             target_prefix=[self.prefix] * len(sources),
-            max_batch_size=-(-len(sources) // parts),
+            max_batch_size=min(BATCH, -(-len(sources) // parts)),
             beam_size=beam_size,
             num_hypotheses=beam_size,
             length_penalty=length_penalty,
