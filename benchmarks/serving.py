@@ -11,10 +11,9 @@ invalid requests are sent as well; they must be rejected as by TensorFlow Servin
 if it gets no response, and wrong if it gets an unexpected one. The clients run in their own process
 on the same machine and use a good part of its CPU time.
 
-    python benchmarks/serving.py serving/en_es serving/digits --beside starlette litserve --rounds 3
+    python benchmarks/serving.py serving/en_es serving/digits --beside-starlette --rounds 3
 
-serves the same exports by the programs of plain_servers.py as well, one after the other, and prints
-a table.
+serves the same exports by plain_server.py as well, in turns, and prints a table.
 """
 
 import argparse
@@ -68,7 +67,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--batch-wait-ms", type=float, default=2.0)
-    parser.add_argument("--beside", nargs="*", default=[], choices=["starlette", "litserve"])
+    parser.add_argument("--beside-starlette", action="store_true", help="compare, see above")
     parser.add_argument("--rounds", type=int, default=1, help="turns of each server (1)")
     return parser.parse_args()
 
@@ -266,16 +265,17 @@ def main():
     with multiprocessing.get_context("spawn").Pool(1) as other:
         answers = other.apply(known_answers, (args.folders,))
     options = ["--max-batch", str(args.max_batch), "--batch-wait-ms", str(args.batch_wait_ms)]
-    plain = str(pathlib.Path(__file__).with_name("plain_servers.py"))
     commands = {"zoo": ["-m", "zoo", "serve", *args.folders, "--port", "0", *options]}
-    commands |= {name: [plain, name, *args.folders] for name in args.beside}
+    if args.beside_starlette:
+        plain = str(pathlib.Path(__file__).with_name("plain_server.py"))
+        commands["Starlette"] = [plain, *args.folders]
     loads, problems = collections.defaultdict(list), []
     for _ in range(args.rounds):
         for name, command in commands.items():
             load, found = measure(command, args, answers, with_bad=name == "zoo")
             loads[name].append(load)
             problems += found if name == "zoo" else []
-    if args.beside:
+    if args.beside_starlette:
         print(table(loads, args.seconds))
     return int(bool(problems))
 

@@ -1,17 +1,15 @@
-"""Serves exports as the shortest programs do that people write, for `serving.py`.
+"""Serves exports as the shortest program does that people write with Starlette, for `serving.py`.
 
-    python benchmarks/plain_servers.py starlette serving/digits
+    python benchmarks/plain_server.py serving/digits
 
-Both answer ``/v1/models/NAME:predict`` as the zoo's server does, and call the same SavedModel with
-all instances of a request. Starlette calls it in a thread for each request; LitServe has a process
-for each model and batches requests. Neither checks its input.
+It answers ``/v1/models/NAME:predict`` as the zoo's server does, and calls the same SavedModel in a
+thread for each request, with the instances of that request. It does not check its input.
 """
 
 import base64
 import pathlib
 import socket
 import sys
-from typing import NamedTuple
 
 
 class Model:
@@ -44,13 +42,7 @@ def as_text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-class Options(NamedTuple):
-    port: int
-    max_batch: int = 32
-    wait_seconds: float = 0.002
-
-
-def starlette(folders, options):
+def serve(folders, port):
     import uvicorn
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
@@ -65,42 +57,7 @@ def starlette(folders, options):
         return JSONResponse({"predictions": await run_in_threadpool(model.predict, instances)})
 
     app = Starlette(routes=[Route("/v1/models/{name}:predict", predict, methods=["POST"])])
-    uvicorn.run(app, port=options.port, log_level="warning")
-
-
-def litserve(folders, options):
-    import litserve
-
-    class Api(litserve.LitAPI):
-        def __init__(self, folder):
-            batching = (options.max_batch, options.wait_seconds)
-            super().__init__(*batching, api_path=f"/v1/models/{folder.name}:predict")
-            self._folder = folder
-
-        def setup(self, device):
-            self._model = Model(self._folder)
-
-        def decode_request(self, request):
-            return request["instances"]
-
-        def batch(self, inputs):
-            return inputs
-
-        def predict(self, batch):
-            found = iter(self._model.predict([one for instances in batch for one in instances]))
-            return [[next(found) for _ in instances] for instances in batch]
-
-        def unbatch(self, output):
-            return output
-
-        def encode_response(self, output):
-            return {"predictions": output}
-
-    server = litserve.LitServer([Api(folder) for folder in folders], accelerator="cpu")
-    server.run(host="127.0.0.1", port=options.port, generate_client_file=False, log_level="warning")
-
-
-SERVERS = {"starlette": starlette, "litserve": litserve}
+    uvicorn.run(app, port=port, log_level="warning")
 
 
 def free_port():
@@ -110,10 +67,9 @@ def free_port():
 
 
 def main():
-    name, *folders = sys.argv[1:]
     port = free_port()
     print(f"Serving at http://127.0.0.1:{port}/ ", flush=True)
-    SERVERS[name]([pathlib.Path(folder) for folder in folders], Options(port))
+    serve([pathlib.Path(folder) for folder in sys.argv[1:]], port)
 
 
 if __name__ == "__main__":
