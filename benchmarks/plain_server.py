@@ -42,7 +42,7 @@ def as_text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-def serve(folders, port):
+def serve(folders):
     import uvicorn
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
@@ -57,20 +57,10 @@ def serve(folders, port):
         return JSONResponse({"predictions": await run_in_threadpool(model.predict, instances)})
 
     app = Starlette(routes=[Route("/v1/models/{name}:predict", predict, methods=["POST"])])
-    uvicorn.run(app, port=port, log_level="warning")
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def main():
-    port = free_port()
-    print(f"Serving at http://127.0.0.1:{port}/ ", flush=True)
-    serve([pathlib.Path(folder) for folder in sys.argv[1:]], port)
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as bound:
+        print(f"Serving at http://127.0.0.1:{bound.getsockname()[1]}/ ", flush=True)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[bound])
 
 
 if __name__ == "__main__":
-    main()
+    serve([pathlib.Path(folder) for folder in sys.argv[1:]])

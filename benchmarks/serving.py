@@ -172,7 +172,7 @@ class Load:
 
 
 def start_server(command):
-    """Starts a server in another process; returns the process and the URL that it prints."""
+    """Starts a server in another process; returns the process and the URL, when it is ready."""
     root = pathlib.Path(__file__).parents[1]
     server = subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=root
@@ -182,21 +182,6 @@ def start_server(command):
         if found := re.search(r"Serving at (http\S+)/ ", line):
             return server, found[1]
     raise SystemExit("The server did not start.")
-
-
-def wait_until_ready(url, answers):
-    """Sends a request to each model until it is answered."""
-    for name, instance in {name: instance for name, instance, _ in answers}.items():
-        for _ in range(600):
-            try:
-                body = {"instances": [instance]}
-                if httpx.post(f"{url}/v1/models/{name}:predict", json=body).status_code == 200:
-                    break
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.2)
-        else:
-            raise SystemExit(f"{url} does not answer for {name}.")
 
 
 def percentile(values, share):
@@ -220,7 +205,6 @@ def measure(command, args, answers, with_bad=False):
     """Starts a server and measures it; returns the `Load` and a list of problems."""
     server, url = start_server(command)
     process = psutil.Process(server.pid)
-    wait_until_ready(url, answers)
     # A first run without timing, in which the searches are compiled.
     asyncio.run(Load(url, answers).run(args.clients, min(20.0, args.seconds), process))
     load = Load(url, answers)
