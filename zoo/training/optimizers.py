@@ -54,23 +54,49 @@ def muon(
 ):
     """Muon for the matrices of the blocks, AdamW for all else; the schedule of `adamw`.
 
-    Its updates have the size of AdamW's, so that learning rates and weight decay are alike.
+    Its updates have the size of AdamW's, so that learning rates and weight decay are alike. A model
+    with mixed_bfloat16 has its updates orthogonalized in bfloat16, too.
     Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et
     al. 2025, "Muon is Scalable for LLM Training", section 2.2.
 
     Args: see `adamw`.
 
     Returns:
-        `keras.optimizers.Muon`.
+        `Muon`, a `keras.optimizers.Muon`.
     """
-    optimizer = keras.optimizers.Muon(
+    optimizer = Muon(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
         adam_weight_decay=weight_decay,
         exclude_layers=_outside_blocks(model),
+        in_bfloat16=model.compute_dtype == "bfloat16",
         **_clipping(clip_norm, ema_momentum),
     )
     return _decaying(optimizer, model)
+
+
+@keras.saving.register_keras_serializable("zoo")
+class Muon(keras.optimizers.Muon):
+    """`keras.optimizers.Muon` that can orthogonalize the updates in bfloat16.
+
+    Jordan et al. 2024 do so on all hardware. The momentum and the weights remain float32.
+
+    Args:
+        *args, **settings: of `keras.optimizers.Muon`.
+        in_bfloat16: whether to orthogonalize in bfloat16, for devices that are faster in it.
+    """
+
+    def __init__(self, *args, in_bfloat16=False, **settings):
+        super().__init__(*args, **settings)
+        self.in_bfloat16 = in_bfloat16
+
+    def zeropower_via_newtonschulz5(self, x, steps):
+        dtype = "bfloat16" if self.in_bfloat16 else x.dtype
+        result = super().zeropower_via_newtonschulz5(keras.ops.cast(x, dtype), steps)
+        return keras.ops.cast(result, x.dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "in_bfloat16": self.in_bfloat16}
 
 
 def _outside_blocks(model):
@@ -233,8 +259,8 @@ class DenseAdam(DenseGradients, keras.optimizers.Adam):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class DenseMuon(DenseGradients, keras.optimizers.Muon):
-    """`keras.optimizers.Muon` with `DenseGradients`."""
+class DenseMuon(DenseGradients, Muon):
+    """`Muon` with `DenseGradients`."""
 
 
 def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
@@ -278,4 +304,5 @@ def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
         adam_weight_decay=None,
         global_clipnorm=clip_norm,
         exclude_layers=_outside_blocks(model),
+        in_bfloat16=model.compute_dtype == "bfloat16",
     )
