@@ -11,6 +11,7 @@ batches without padding, with label smoothing.
 Axes: B sentences, K hypotheses of a sentence, S source tokens, T target tokens, E model width.
 """
 
+import math
 import pathlib
 
 import numpy as np
@@ -20,7 +21,7 @@ PAD, START, END = range(3)
 BASE = {"vocab_size": 32000, "embed_dim": 512, "num_heads": 8, "num_layers": 6, "ff_dim": 2048}
 # the defaults of recipes/translate.py
 SMALL = {"vocab_size": 10000, "embed_dim": 128, "num_heads": 4, "num_layers": 4, "ff_dim": 256}
-STEPS = 2  # of a run of training
+STEPS = 2  # training steps of a run
 
 
 def cases():
@@ -199,6 +200,7 @@ def zoo_training(model, sources, targets):
     import keras
     import tensorflow as tf
 
+    from zoo.data.worker_batches import not_tuned
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.trainer import Trainer
 
@@ -206,7 +208,7 @@ def zoo_training(model, sources, targets):
     trainer.compile(keras.optimizers.Adam(1e-4, epsilon=1e-8), SmoothedCrossEntropy(0.1))
     inputs, labels = {"source": sources, "target": targets[:, :-1]}, targets[:, 1:]
     weights = np.full(labels.shape, 1 / labels.size, "float32")
-    batches = tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat()
+    batches = not_tuned(tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat())
     return lambda: trainer.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
 
 
@@ -276,13 +278,17 @@ def in_ctranslate2(folder, sizes, batch_size, precision, kind, lengths, beam_siz
     import ctranslate2
 
     path = weights_folder(folder, sizes) / "ctranslate2"
-    threads = {"inter_threads": 1, "intra_threads": turns.CORES}
+    inter, intra = 1, turns.CORES
+    if precision == "int8":  # faster with one thread per sentence
+        inter, intra = turns.CORES, 1
+    threads = {"inter_threads": inter, "intra_threads": intra}
     translator = ctranslate2.Translator(str(path), compute_type=precision, **threads)
     sources, _ = sentences(sizes, batch_size, lengths)
     source = [[str(token) for token in row] for row in sources]
     settings = {"beam_size": beam_size, "length_penalty": 0, "return_scores": False}
     settings |= {"min_decoding_length": lengths[1], "max_decoding_length": lengths[1]}
     settings["suppress_sequences"] = [[str(PAD)], [str(START)]]
+    settings["max_batch_size"] = math.ceil(batch_size / inter)
 
     def decode():
         found = translator.translate_batch(source, **settings)

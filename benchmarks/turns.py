@@ -4,11 +4,11 @@ A benchmark is a file with cases, and with contenders: functions ``(folder, **se
 where ``run() -> outputs`` computes the case once. Each contender runs in a process of its own, so
 that the threads of one library do not disturb another's; it waits for a line on standard input,
 repeats its run for about a second and answers with the seconds: A B C A B C. Ratios are medians
-over the rounds, so that changes in the speed of the machine affect all contenders.
+over the rounds, so that changes in the speed of the machine affect all contenders alike.
 
 A floor is printed with each time: the time for the operations of the case at the rate of a large
 matrix product, or for its bytes at the rate of a large copy, whichever is longer. Both rates are
-measured between the cases.
+measured before the first case.
 """
 
 import argparse
@@ -64,13 +64,13 @@ class Case(NamedTuple):
 
 def parser(description):
     """The arguments of all benchmarks."""
-    found = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    found.add_argument("--rounds", type=int, default=7, help="turns of each contender (7)")
-    found.add_argument("--only", default="", metavar="TEXT", help="cases with this in their names")
-    found.add_argument("--json", type=pathlib.Path, help="file for the measurements")
-    return found
+    result.add_argument("--rounds", type=int, default=7, help="turns of each contender (7)")
+    result.add_argument("--only", default="", metavar="TEXT", help="cases with this in their names")
+    result.add_argument("--json", type=pathlib.Path, help="file for the measurements")
+    return result
 
 
 def run(file, cases, args):
@@ -91,18 +91,12 @@ def run(file, cases, args):
         if answer:
             raise SystemExit(f"The benchmark could not be prepared: {answer}")
         has_floor = any(case.operations for case in cases)
-        floor, rates = [Contender(__file__, name, folder) for name in FLOOR if has_floor], {}
+        report["rates"] = measured_rates(folder) if has_floor else {}
         for case in cases:
-            for contender in floor:
-                amount = FLOOR[contender.name][1] / contender.ask("go")["seconds"]
-                rates.setdefault(contender.name, []).append(amount)
             found = measure(file, case, folder, args.rounds)
-            found["floor"] = floor_seconds(case, rates)
+            found["floor"] = floor_seconds(case, report["rates"])
             report["cases"].append(found)
             print("\n".join(rows(case, found)), flush=True)
-        for contender in floor:
-            contender.close()
-    report["rates"] = {name: median(values) for name, values in rates.items()}
     report["load after"] = load()
     for name in ("rates", "load after"):
         print(f"\n- {name}: {report[name]}")
@@ -213,11 +207,21 @@ def difference(found, expected):
     return f"{(found != expected).mean():.1%} differ"
 
 
+def measured_rates(folder):
+    """Operations or bytes per second of each of `FLOOR`."""
+    rates = {}
+    for name, (_, amount) in FLOOR.items():
+        contender = Contender(__file__, name, folder)
+        rates[name] = amount / median(contender.ask("go")["seconds"] for _ in range(5))
+        contender.close()
+    return rates
+
+
 def floor_seconds(case, rates):
     """The time that the case takes at least, 0 if that is unknown."""
     rate = rates.get(f"matrix product, {case.precision}")
-    times = [case.operations / median(rate)] if rate else []
-    times += [case.bytes / median(rates["copy"])] if rates else []
+    times = [case.operations / rate] if rate else []
+    times += [case.bytes / rates["copy"]] if rates else []
     return max(times, default=0)
 
 
@@ -252,7 +256,7 @@ def rows(case, found):
 
 
 def answer_turns(file, name):
-    """The process of a contender."""
+    """Runs a contender: reads its settings, then repeats its run for each line."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print
 

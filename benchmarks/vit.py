@@ -20,7 +20,7 @@ SMALL = {"image_size": 32, "patch_size": 4, "embed_dim": 192}
 SMALL |= {"num_heads": 12, "num_layers": 9, "ff_dim": 384}
 S16 = {"image_size": 224, "patch_size": 16, "embed_dim": 384}
 S16 |= {"num_heads": 6, "num_layers": 12, "ff_dim": 1536}
-STEPS = 3  # of a run of training
+STEPS = 3  # training steps of a run
 OPTIMIZER = {"learning_rate": 1e-4, "weight_decay": 0.05, "epsilon": 1e-8}
 
 
@@ -39,7 +39,7 @@ def case(kind, sizes, batch_size, precision):
     contenders = ["zoo", "keras-hub", "timm", "timm, compiled"]
     if not is_training:  # ONNX Runtime does not compute bfloat16 on CPUs
         engines = ["ONNX Runtime", "zoo, engine onnxruntime, int8"]
-        contenders += engines * (precision == "float32") + ["OpenVINO"]
+        contenders += engines * (precision == "float32") + ["OpenVINO", "zoo, engine openvino"]
     operations, parameters = cost(**sizes)
     # Training: forward, and backward for inputs and weights. Adam reads weights, gradients and two
     # moments and writes as many numbers, in float32.
@@ -139,12 +139,14 @@ def in_keras(model, sizes, kind, batch_size):
     import keras
     import tensorflow as tf
 
+    from zoo.data.worker_batches import not_tuned
+
     _, images, labels = batch(sizes, batch_size)
     if kind == "inference":
         return lambda: softmax(model.predict_on_batch(images))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(**OPTIMIZER), loss)
-    batches = tf.data.Dataset.from_tensors((images, labels)).repeat()
+    batches = not_tuned(tf.data.Dataset.from_tensors((images, labels)).repeat())
     settings = {"steps_per_epoch": STEPS, "shuffle": False, "verbose": 0}
     return lambda: model.fit(batches, **settings).history["loss"]
 
@@ -209,11 +211,19 @@ def in_onnx_runtime(folder, sizes, precision, kind, batch_size):
     return lambda: session.run(["probabilities"], {"pixels": pixels})[0]
 
 
-def in_zoo_int8(folder, sizes, precision, kind, batch_size):
-    """The engine of `zoo.load`, without reading images."""
-    from zoo.engines import classify
+def in_onnxruntime_engine(folder, sizes, precision, **settings):
+    return in_engine("onnxruntime", "int8", sizes, **settings)
 
-    run = classify(classifier(zoo_vit(sizes), sizes), "int8")
+
+def in_openvino_engine(folder, sizes, precision, **settings):
+    return in_engine("openvino", precision, sizes, **settings)
+
+
+def in_engine(name, dtype, sizes, kind, batch_size):
+    """An engine of `zoo.load`, without reading images."""
+    from zoo.engines import create_engine
+
+    run = create_engine(classifier(zoo_vit(sizes), sizes), name, dtype)
     _, images, _ = batch(sizes, batch_size)
     return lambda: run(images)
 
@@ -242,8 +252,9 @@ CONTENDERS = {
     "timm": in_timm,
     "timm, compiled": in_timm_compiled,
     "ONNX Runtime": in_onnx_runtime,
-    "zoo, engine onnxruntime, int8": in_zoo_int8,
+    "zoo, engine onnxruntime, int8": in_onnxruntime_engine,
     "OpenVINO": in_openvino,
+    "zoo, engine openvino": in_openvino_engine,
 }
 
 if __name__ == "__main__":

@@ -219,14 +219,11 @@ def _image_files(given, suffixes):
             yield path
 
 
-def _add_engine(command, engine):
-    command.add_argument(
-        "--engine", metavar=engine, help="computes in place of TensorFlow, often faster on CPUs"
-    )
-    command.add_argument(
-        "--dtype",
-        help="of the model, such as bfloat16 (the run's); with --engine float32 or int8 (float32)",
-    )
+def _add_engine(command, engines, dtypes):
+    help = "computes in place of TensorFlow, often faster on CPUs"
+    command.add_argument("--engine", metavar=engines, help=help)
+    help = f"of the model, such as bfloat16 (the run's); with --engine {dtypes} (float32)"
+    command.add_argument("--dtype", help=help)
 
 
 def _add_languages(command):
@@ -254,7 +251,7 @@ def _parser():
         default="truncate",
         help="how to handle a text that is too long for the model (truncate)",
     )
-    _add_engine(command, "onnxruntime")
+    _add_engine(command, "onnxruntime|openvino", "float32, bfloat16 or int8")
     command.set_defaults(run=classify)
     command = commands.add_parser("translate", help="translate texts")
     command.add_argument("run_folder", metavar="RUN", help="run directory, or published weights")
@@ -271,7 +268,7 @@ def _parser():
         help="how to handle a text that is too long for the model (split)",
     )
     command.add_argument("--attention", metavar="PNG", help="plot the attention weights")
-    _add_engine(command, "ctranslate2")
+    _add_engine(command, "ctranslate2", "float32 or int8")
     _add_languages(command)
     command.set_defaults(run=translate)
     command = commands.add_parser("generate", help="continue a text")

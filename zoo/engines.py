@@ -5,6 +5,9 @@ Axes: B images or sentences, S source tokens, T target tokens, K hypotheses of a
 
 import pathlib
 import tempfile
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from keras import ops
@@ -18,10 +21,20 @@ from zoo.deploy.programs.search import runner
 from zoo.errors import UserError
 from zoo.translator import Translator
 
-DTYPES = ("float32", "int8")
 # CTranslate2 fills up the hypotheses that were asked for with tokens that cannot come next; their
 # log-probabilities are -1e10 or less.
 _IMPOSSIBLE = -1e9
+
+
+def dtypes(name):
+    """The possible values of `dtype` of `zoo.load` with an engine.
+
+    Raises:
+        UserError: if there is no such engine.
+    """
+    if name not in ENGINES:
+        raise UserError(f"engine must be one of {(*ENGINES,)}. Received: engine={name!r}.")
+    return ENGINES[name].dtypes
 
 
 def create_engine(loaded, name, dtype):
@@ -34,34 +47,54 @@ def create_engine(loaded, name, dtype):
     Raises:
         UserError: if the engine does not run this kind of model, or cannot be imported.
     """
-    kinds = {"onnxruntime": (ImageClassifier, classify), "ctranslate2": (Translator, translate)}
-    kind, create = kinds.get(name, (None, None))
-    if kind is None or not isinstance(loaded, kind):
+    engine = ENGINES[name]
+    if not isinstance(loaded, engine.kind):
         raise UserError(
-            'engine must be "onnxruntime" for an image classifier or "ctranslate2" for a '
-            f"translator. Received: engine={name!r} for this {type(loaded).__name__}."
+            f"engine={name!r} computes a model of type {engine.kind.__name__}. Received: "
+            f"{type(loaded).__name__}."
         )
-    return create(loaded, dtype)
+    return engine.create(loaded, dtype)
 
 
-def classify(classifier, dtype):
+def onnxruntime_engine(classifier, dtype):
     """ONNX Runtime as a function of preprocessed images: probabilities, float32 [B, classes]."""
-    onnxruntime, model = needed("onnxruntime"), plain_copy(classifier.model)
-
-    def probabilities(images):
-        return {"probabilities": ops.softmax(model(images, training=False))}
-
-    images = {"images": tensor("float32", "B", *model.input_shape)}
-    found = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
-    onnx = onnx_format.to_onnx(Graph(probabilities, images, found), model, dtype)
+    onnxruntime = needed("onnxruntime")
     session = onnxruntime.InferenceSession(
-        onnx.SerializeToString(), providers=["CPUExecutionProvider"]
+        _to_onnx(classifier, dtype), providers=["CPUExecutionProvider"]
     )
     run = runner(session)
     return lambda images: run({"images": images})["probabilities"]
 
 
-def translate(translator, dtype):
+def openvino_engine(classifier, dtype):
+    """OpenVINO as a function of preprocessed images: probabilities, float32 [B, classes]."""
+    openvino = needed("openvino")
+    model = openvino.Core().read_model(_to_onnx(classifier, "float32"))
+    settings = {"PERFORMANCE_HINT": "LATENCY"}  # all cores for one batch
+    settings["INFERENCE_PRECISION_HINT"] = {"float32": "f32", "bfloat16": "bf16"}[dtype]
+    compiled, lock = openvino.compile_model(model, "CPU", settings), threading.Lock()
+
+    def probabilities(images):
+        with lock:  # it fails if two threads call it at the same time
+            return compiled(images)["probabilities"]
+
+    return probabilities
+
+
+def _to_onnx(classifier, dtype):
+    """The function from preprocessed images to probabilities as the bytes of an ONNX model."""
+    model = plain_copy(classifier.model)
+
+    def probabilities(images):
+        return {"probabilities": ops.softmax(model(images, training=False))}
+
+    inputs = {"images": tensor("float32", "B", *model.input_shape)}
+    outputs = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
+    graph = Graph(probabilities, inputs, outputs)
+    return onnx_format.to_onnx(graph, model, dtype).SerializeToString()
+
+
+def ctranslate2_engine(translator, dtype):
     """CTranslate2 as a function of tokens and settings: `zoo.decoding.Hypotheses`."""
     special = translator.special_tokens
     with tempfile.TemporaryDirectory() as folder:
@@ -96,3 +129,24 @@ def translate(translator, dtype):
         )
 
     return search
+
+
+class Engine(NamedTuple):
+    """What `zoo.load` knows of an engine.
+
+    Fields:
+        kind: class of what it can be an engine of.
+        create: function of that and a dtype.
+        dtypes: that it computes in, the default first.
+    """
+
+    kind: type
+    create: Callable
+    dtypes: tuple
+
+
+ENGINES = {
+    "onnxruntime": Engine(ImageClassifier, onnxruntime_engine, ("float32", "int8")),
+    "openvino": Engine(ImageClassifier, openvino_engine, ("float32", "bfloat16")),
+    "ctranslate2": Engine(Translator, ctranslate2_engine, ("float32", "int8")),
+}

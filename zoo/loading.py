@@ -22,9 +22,11 @@ def load(path, dtype=None, engine=None, **options):
             see docs/checkpoints.md.
         dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
             weights in float32; by default that of the run, or the global one of Keras. With an
-            engine, the dtype of its weight matrices: "float32" by default, or "int8".
-        engine: "onnxruntime" for an image classifier, or "ctranslate2" for a translator, to compute
-            probabilities and translations in place of TensorFlow, on CPUs; see docs/engines.md.
+            engine: "float32" by default, "bfloat16" for OpenVINO, or for the others "int8", which
+            is the dtype of the weight matrices.
+        engine: "onnxruntime" or "openvino" for an image classifier, or "ctranslate2" for a
+            translator, to compute probabilities and translations in place of TensorFlow, on CPUs;
+            see docs/engines.md.
         **options: arguments of the model that replace its own, for published weights and for runs
             with a Vision Transformer: ``num_classes=7`` gives it a new head, and another
             `input_shape` resizes its positions. Translation models have no such options; those of
@@ -38,9 +40,10 @@ def load(path, dtype=None, engine=None, **options):
         FileNotFoundError: if there is no such path, or it contains no finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
         zoo.errors.UserError: if there are options for a run without a Vision Transformer, a file of
-            the run is damaged, `dtype` is unknown, or `engine` does not run such models.
+            the run is damaged, `dtype` or `engine` is unknown, or the engine does not run such
+            models.
     """
-    dtypes = _DTYPES if engine is None else engines.DTYPES
+    dtypes = _DTYPES if engine is None else engines.dtypes(engine)
     if dtype not in (None, *dtypes):
         given = "without an engine" if engine is None else f"with engine={engine!r}"
         raise UserError(f"dtype must be one of {dtypes} {given}. Received: dtype={dtype!r}.")
