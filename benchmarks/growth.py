@@ -56,7 +56,7 @@ def attention(run, causal, length):
 
 
 def contender(kind):
-    """The function of a kind for both of training and attention."""
+    """The contender of a kind of attention: a training step, or attention alone with a `run`."""
 
     def of_kind(folder, run=None, **settings):
         if run is not None:

@@ -1,4 +1,4 @@
-"""Serves exports as the shortest program does that people write with Starlette, for `serving.py`.
+"""Serves exports with a minimal Starlette program, for `serving.py`.
 
     python benchmarks/plain_server.py serving/digits
 
@@ -11,13 +11,18 @@ import pathlib
 import socket
 import sys
 
+import tensorflow as tf
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
 
 class Model:
     """The signature for images or texts of an export, in a folder of versions."""
 
     def __init__(self, folder):
-        import tensorflow as tf
-
         versions = [path for path in folder.iterdir() if path.name.isdigit()]
         newest = max(versions, key=lambda path: int(path.name))
         self._loaded = tf.saved_model.load(str(newest))
@@ -26,8 +31,6 @@ class Model:
 
     def predict(self, instances):
         """The predictions for a list of strings, or of {"b64": ...}, as lists and dicts."""
-        import tensorflow as tf
-
         rows = [x if isinstance(x, str) else base64.b64decode(x["b64"]) for x in instances]
         outputs = self._signature(**{self._input: tf.constant(rows)})
         columns = {name: as_text(value.numpy().tolist()) for name, value in outputs.items()}
@@ -43,12 +46,6 @@ def as_text(value):
 
 
 def serve(folders):
-    import uvicorn
-    from starlette.applications import Starlette
-    from starlette.concurrency import run_in_threadpool
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
-
     models = {folder.name: Model(folder) for folder in folders}
 
     async def predict(request):
@@ -58,7 +55,7 @@ def serve(folders):
 
     app = Starlette(routes=[Route("/v1/models/{name}:predict", predict, methods=["POST"])])
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as bound:
-        print(f"Serving at http://127.0.0.1:{bound.getsockname()[1]}/ ", flush=True)
+        print(f"Serving at http://127.0.0.1:{bound.getsockname()[1]}/", flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[bound])
 
 

@@ -11,7 +11,7 @@ invalid requests are sent as well; they must be rejected as by TensorFlow Servin
 if it gets no response, and wrong if it gets an unexpected one. The clients run in their own process
 on the same machine and use a good part of its CPU time.
 
-    python benchmarks/serving.py serving/en_es serving/digits --beside-starlette --rounds 3
+    python benchmarks/serving.py serving/en_es serving/digits --compare-starlette --rounds 3
 
 serves the same exports by plain_server.py as well, in turns, and prints a table.
 """
@@ -67,7 +67,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--batch-wait-ms", type=float, default=2.0)
-    parser.add_argument("--beside-starlette", action="store_true", help="compare, see above")
+    parser.add_argument("--compare-starlette", action="store_true", help="compare, see above")
     parser.add_argument("--rounds", type=int, default=1, help="turns of each server (1)")
     return parser.parse_args()
 
@@ -122,7 +122,7 @@ class Load:
         self.by_name = collections.defaultdict(list)
         for name, instance, prediction in answers:
             self.by_name[name].append((instance, prediction))
-        self.seconds, self.items, self.wrong, self.lost = [], 0, [], []
+        self.latencies, self.items, self.wrong, self.lost = [], 0, [], []
         self.end = 0.0
 
     async def client(self, seed):
@@ -141,7 +141,7 @@ class Load:
         except httpx.HTTPError as error:
             self.lost.append(repr(error))
             return
-        self.seconds.append(time.monotonic() - started)
+        self.latencies.append(time.monotonic() - started)
         self.items += len(asked)
         expected = [prediction for _, prediction in asked]
         if answer.status_code != 200 or not agrees(answer.json()["predictions"], expected):
@@ -161,12 +161,12 @@ class Load:
         self.end = time.monotonic() + seconds
         memory, results = [], []
 
-        async def measure():
+        async def measure_memory():
             for wait in (min(10.0, seconds / 2), seconds - min(10.0, seconds / 2)):
                 await asyncio.sleep(wait)
                 memory.append(process.memory_info().rss / 1e6)
 
-        work = [self.client(seed) for seed in range(clients)] + [measure()]
+        work = [self.client(seed) for seed in range(clients)] + [measure_memory()]
         await asyncio.gather(*work, *([self.bad_client(results)] if with_bad else []))
         return memory, results
 
@@ -179,7 +179,7 @@ def start_server(command):
     )
     for line in server.stdout:
         print(line, end="")
-        if found := re.search(r"Serving at (http\S+)/ ", line):
+        if found := re.search(r"Serving at (http\S+)/", line):
             return server, found[1]
     raise SystemExit("The server did not start.")
 
@@ -189,7 +189,7 @@ def percentile(values, share):
 
 
 def report(title, load, seconds, memory):
-    ms = [1000 * value for value in load.seconds]
+    ms = [1000 * value for value in load.latencies]
     print(f"{title}: {len(ms) / seconds:.0f} requests/s, {load.items / seconds:.0f} items/s")
     print(
         f"  latency, ms: p50 {statistics.median(ms):.0f}, p95 {percentile(ms, 0.95):.0f}, "
@@ -231,9 +231,9 @@ def table(loads, seconds):
     lines = ["", "| server | requests/s (range) | latency: median, 99th percentile | wrong, lost |"]
     lines.append("|---|---|---|---|")
     for name, rounds in loads.items():
-        rates = sorted(len(load.seconds) / seconds for load in rounds)
+        rates = sorted(len(load.latencies) / seconds for load in rounds)
         half, tail = (
-            statistics.median(percentile(load.seconds, share) for load in rounds)
+            statistics.median(percentile(load.latencies, share) for load in rounds)
             for share in (0.5, 0.99)
         )
         wrong, lost = (sum(len(getattr(x, kind)) for x in rounds) for kind in ("wrong", "lost"))
@@ -250,7 +250,7 @@ def main():
         answers = other.apply(known_answers, (args.folders,))
     options = ["--max-batch", str(args.max_batch), "--batch-wait-ms", str(args.batch_wait_ms)]
     commands = {"zoo": ["-m", "zoo", "serve", *args.folders, "--port", "0", *options]}
-    if args.beside_starlette:
+    if args.compare_starlette:
         plain = str(pathlib.Path(__file__).with_name("plain_server.py"))
         commands["Starlette"] = [plain, *args.folders]
     loads, problems = collections.defaultdict(list), []
@@ -258,8 +258,8 @@ def main():
         for name, command in commands.items():
             load, found = measure(command, args, answers, with_bad=name == "zoo")
             loads[name].append(load)
-            problems += found if name == "zoo" else []
-    if args.beside_starlette:
+            problems += found if name == "zoo" else []  # the exit status is that of the zoo
+    if args.compare_starlette:
         print(table(loads, args.seconds))
     return int(bool(problems))
 

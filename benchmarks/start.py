@@ -3,7 +3,7 @@
     python benchmarks/start.py
 
 Each run is a new process. The first translation is that of an untrained model in a run directory,
-with the search compiled.
+by the command line, which does not compile the search of a single text.
 """
 
 import pathlib

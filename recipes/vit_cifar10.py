@@ -23,7 +23,7 @@ from zoo.training.run import Run
 
 @dataclasses.dataclass(frozen=True)
 class Config(ImageSettings):
-    """Hyperparameters and their default values, which --help describes."""
+    """The settings and their defaults; `--help` describes them."""
 
     model: Literal["vit", "cbam_resnet"] = "vit"
     """A Vision Transformer, or a ResNet with CBAM; each ignores the settings of the other."""
@@ -81,7 +81,6 @@ DIGITS = Config(
     ff_dim=192,
     pool="cls",
     initialization="glorot",
-    epochs=100,
     batch_size=64,
     optimizer="adamw",
     ema_momentum=0.99,

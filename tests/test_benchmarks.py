@@ -241,7 +241,7 @@ def test_serving(tmp_path):
     toys.save(toys.Translator(), tmp_path / "shout" / "1")
     run = subprocess.run(
         [sys.executable, FOLDER / "serving.py", tmp_path / "colours", tmp_path / "shout"]
-        + "--clients 4 --seconds 2 --beside-starlette".split(),
+        + "--clients 4 --seconds 2 --compare-starlette".split(),
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},

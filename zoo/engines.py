@@ -106,10 +106,10 @@ def ctranslate2_engine(translator, dtype):
     def search(source, alpha, max_length, beam_size):
         """Like `zoo.translation_search.TranslationSearch.search`, for arrays."""
         sources = [row[row != special.pad].tolist() for row in source]
-        found = engine(sources, beam_size, float(alpha), int(max_length))
+        results = engine(sources, beam_size, float(alpha), int(max_length))
         tokens = np.full((len(sources), beam_size, max_length), special.pad, np.int32)
         log_probs = np.full(tokens.shape[:2], -np.inf, np.float32)
-        for row, best in enumerate(found):
+        for row, best in enumerate(results):
             for k, (ids, score) in enumerate(best):
                 ids = [*ids, special.end][:max_length]
                 log_prob = score * len(ids) ** alpha  # CTranslate2's length penalty

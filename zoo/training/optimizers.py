@@ -39,7 +39,8 @@ def adamw(
     create = _with_factors(keras.optimizers.AdamW, FactorAdamW, rate_factors)
     schedule = _warmup_cosine(learning_rate, total_steps, warmup_steps)
     return _decaying(
-        create(schedule, weight_decay=weight_decay, **_clipping(clip_norm, ema_momentum)), model
+        create(schedule, weight_decay=weight_decay, **_clip_and_average(clip_norm, ema_momentum)),
+        model,
     )
 
 
@@ -54,10 +55,10 @@ def muon(
 ):
     """Muon for the matrices of the blocks, AdamW for all else; the schedule of `adamw`.
 
-    Its updates have the size of AdamW's, so that learning rates and weight decay are alike. A model
-    with mixed_bfloat16 has its updates orthogonalized in bfloat16, too.
-    Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et
-    al. 2025, "Muon is Scalable for LLM Training", section 2.2.
+    Its updates have the size of AdamW's, so that learning rates and weight decay are alike. If the
+    model computes in bfloat16, they are orthogonalized in bfloat16. Sources: Jordan et al. 2024,
+    "Muon: An optimizer for hidden layers in neural networks"; Liu et al. 2025, "Muon is
+    Scalable for LLM Training", section 2.2.
 
     Args: see `adamw`.
 
@@ -68,9 +69,8 @@ def muon(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
         adam_weight_decay=weight_decay,
-        exclude_layers=_outside_blocks(model),
-        in_bfloat16=model.compute_dtype == "bfloat16",
-        **_clipping(clip_norm, ema_momentum),
+        **_of_blocks(model),
+        **_clip_and_average(clip_norm, ema_momentum),
     )
     return _decaying(optimizer, model)
 
@@ -79,7 +79,8 @@ def muon(
 class Muon(keras.optimizers.Muon):
     """`keras.optimizers.Muon` that can orthogonalize the updates in bfloat16.
 
-    Jordan et al. 2024 do so on all hardware. The momentum and the weights remain float32.
+    Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks". The
+    momentum and the weights remain float32.
 
     Args:
         *args, **settings: of `keras.optimizers.Muon`.
@@ -91,6 +92,7 @@ class Muon(keras.optimizers.Muon):
         self.in_bfloat16 = in_bfloat16
 
     def zeropower_via_newtonschulz5(self, x, steps):
+        """Orthogonalizes a matrix by Newton-Schulz iterations."""
         dtype = "bfloat16" if self.in_bfloat16 else x.dtype
         result = super().zeropower_via_newtonschulz5(keras.ops.cast(x, dtype), steps)
         return keras.ops.cast(result, x.dtype)
@@ -99,14 +101,16 @@ class Muon(keras.optimizers.Muon):
         return {**super().get_config(), "in_bfloat16": self.in_bfloat16}
 
 
-def _outside_blocks(model):
-    """Regular expressions of the paths of the variables that are not in a block."""
+def _of_blocks(model):
+    """Arguments of `Muon` for the matrices of the blocks of a model, not of its other layers."""
     blocks = [*getattr(model, "encoder_blocks", ()), *getattr(model, "decoder_blocks", ())]
     inside = {id(v) for block in blocks for v in block.trainable_variables}
-    return [f"^{re.escape(v.path)}$" for v in model.trainable_variables if id(v) not in inside]
+    outside = [f"^{re.escape(v.path)}$" for v in model.trainable_variables if id(v) not in inside]
+    return {"exclude_layers": outside, "in_bfloat16": model.compute_dtype == "bfloat16"}
 
 
-def _clipping(clip_norm, ema_momentum):
+def _clip_and_average(clip_norm, ema_momentum):
+    """Arguments of an optimizer for gradient clipping and the moving average of the weights."""
     return {
         "global_clipnorm": clip_norm,
         "use_ema": ema_momentum is not None,
@@ -287,7 +291,7 @@ def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
 def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
     """Muon for the matrices of the blocks, Adam for all else; the schedule of `transformer_adam`.
 
-    Sources: see `muon`.
+    Sources, and orthogonalization in bfloat16: see `muon`.
 
     Args:
         model: built `zoo.models.Transformer`.
@@ -303,6 +307,5 @@ def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
         weight_decay=None,
         adam_weight_decay=None,
         global_clipnorm=clip_norm,
-        exclude_layers=_outside_blocks(model),
-        in_bfloat16=model.compute_dtype == "bfloat16",
+        **_of_blocks(model),
     )
