@@ -64,7 +64,7 @@ def test_only_matrices_decay(optimizer):
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-def test_muon_moves_the_matrices_of_blocks_alike_in_all_directions(precision):
+def test_muon_moves_the_matrices_of_blocks_alike_in_all_directions(precision, same_policy):
     """Their updates are close to orthogonal, of AdamW's size; all else moves as with AdamW."""
     keras.config.set_dtype_policy(precision)
     models = [compiled(optimizer, weight_decay=0.0) for optimizer in (adamw, muon)]
