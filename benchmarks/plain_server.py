@@ -6,10 +6,10 @@ It answers ``/v1/models/NAME:predict`` as the zoo's server does, and calls the s
 thread for each request, with the instances of that request. It does not check its input.
 """
 
+import argparse
 import base64
 import pathlib
 import socket
-import sys
 
 import tensorflow as tf
 import uvicorn
@@ -24,7 +24,7 @@ class Model:
 
     def __init__(self, folder):
         versions = [path for path in folder.iterdir() if path.name.isdigit()]
-        newest = max(versions, key=lambda path: int(path.name))
+        newest = max(versions, key=lambda path: int(path.name), default=folder)
         self._loaded = tf.saved_model.load(str(newest))
         self._signature = self._loaded.signatures["serving_default"]
         [self._input] = self._signature.structured_input_signature[1]
@@ -46,7 +46,8 @@ def as_text(value):
 
 
 def serve(folders):
-    models = {folder.name: Model(folder) for folder in folders}
+    names = [folder.parent.name if folder.name.isdigit() else folder.name for folder in folders]
+    models = dict(zip(names, map(Model, folders)))
 
     async def predict(request):
         instances = (await request.json())["instances"]
@@ -60,4 +61,6 @@ def serve(folders):
 
 
 if __name__ == "__main__":
-    serve([pathlib.Path(folder) for folder in sys.argv[1:]])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER")
+    serve(parser.parse_args().folders)

@@ -69,7 +69,10 @@ def parse():
     parser.add_argument("--batch-wait-ms", type=float, default=2.0)
     parser.add_argument("--compare-starlette", action="store_true", help="compare, see above")
     parser.add_argument("--rounds", type=int, default=1, help="turns of each server (1)")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if min(args.clients, args.rounds, args.seconds) <= 0:
+        parser.error("--clients, --rounds and --seconds must be positive.")
+    return args
 
 
 def pictures(count=12):
@@ -94,7 +97,7 @@ def known_answers(folders):
     found = []
     for model in load_all(folders):
         if model.kind == "model":
-            raise SystemExit(f"{model.folder} is not an export of the zoo.")
+            raise ValueError(f"{model.folder} is not an export of the zoo.")
         inputs = model.signatures["serving_default"].inputs
         for instance in TEXTS if model.kind == "translator" else list(pictures()):
             read = decode({"instances": [instance]}, inputs)
@@ -204,9 +207,19 @@ def report(title, load, seconds, memory):
 def measure(command, args, answers, with_bad=False):
     """Starts a server and measures it; returns the `Load` and a list of problems."""
     server, url = start_server(command)
+    try:
+        return measure_started(server, url, args, answers, with_bad)
+    finally:
+        server.kill()  # does nothing after its end
+
+
+def measure_started(server, url, args, answers, with_bad):
+    """`measure` with the process and the URL of a server, which it ends."""
     process = psutil.Process(server.pid)
     # A first run without timing, in which the searches are compiled.
     asyncio.run(Load(url, answers).run(args.clients, min(20.0, args.seconds), process))
+    if server.poll() is not None:
+        raise SystemExit(f"The server ended with status {server.returncode}.")
     load = Load(url, answers)
     memory, _ = asyncio.run(load.run(args.clients, args.seconds, process))
     report(f"{args.clients} clients", load, args.seconds, memory)

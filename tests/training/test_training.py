@@ -63,12 +63,12 @@ def test_only_matrices_decay(optimizer):
     assert len(decayed) == 2 + 4 * 2  # patches and head, and four in each of two blocks
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "bfloat16", "float64"])
 def test_muon_moves_the_matrices_of_blocks_alike_in_all_directions(precision, same_policy):
     """Their updates are close to orthogonal, of AdamW's size; all else moves as with AdamW."""
     keras.config.set_dtype_policy(precision)
     models = [compiled(optimizer, weight_decay=0.0) for optimizer in (adamw, muon)]
-    assert models[1].optimizer.in_bfloat16 == (precision == "mixed_bfloat16")
+    assert models[1].optimizer.in_bfloat16 == ("bfloat16" in precision)
     random = np.random.default_rng(0)
     gradients = [
         random.normal(size=v.shape).astype("float32") for v in models[0].trainable_variables

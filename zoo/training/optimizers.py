@@ -93,9 +93,9 @@ class Muon(keras.optimizers.Muon):
 
     def zeropower_via_newtonschulz5(self, x, steps):
         """Orthogonalizes a matrix by Newton-Schulz iterations."""
-        dtype = "bfloat16" if self.in_bfloat16 else x.dtype
+        dtype = "bfloat16" if self.in_bfloat16 else "float32"
         result = super().zeropower_via_newtonschulz5(keras.ops.cast(x, dtype), steps)
-        return keras.ops.cast(result, x.dtype)
+        return keras.ops.cast(result, "float32")  # the dtype of the learning rate
 
     def get_config(self):
         return {**super().get_config(), "in_bfloat16": self.in_bfloat16}

@@ -1,11 +1,11 @@
 """Runs model.bin with CTranslate2, whose tokens are called by the decimal numbers of their ids."""
 
+import math
 import os
 
 import ctranslate2
 
 PAD_ID, START_ID, END_ID = 0, 1, 2
-BATCH = 32  # sentences in a batch, at most: the memory grows with them
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -45,7 +45,7 @@ class Engine:
         found = self.translator.translate_batch(
             [[str(id) for id in ids] for ids in sources],
             target_prefix=[self.prefix] * len(sources),
-            max_batch_size=min(BATCH, -(-len(sources) // parts)),
+            max_batch_size=math.ceil(len(sources) / parts),
             beam_size=beam_size,
             num_hypotheses=beam_size,
             length_penalty=length_penalty,
