@@ -131,7 +131,7 @@ def ctranslate2_engine(translator, dtype):
     return search
 
 
-class Engine(NamedTuple):
+class EngineInfo(NamedTuple):
     """What `zoo.load` knows of an engine.
 
     Fields:
@@ -146,7 +146,7 @@ class Engine(NamedTuple):
 
 
 ENGINES = {
-    "onnxruntime": Engine(ImageClassifier, onnxruntime_engine, ("float32", "int8")),
-    "openvino": Engine(ImageClassifier, openvino_engine, ("float32", "bfloat16")),
-    "ctranslate2": Engine(Translator, ctranslate2_engine, ("float32", "int8")),
+    "onnxruntime": EngineInfo(ImageClassifier, onnxruntime_engine, ("float32", "int8")),
+    "openvino": EngineInfo(ImageClassifier, openvino_engine, ("float32", "bfloat16")),
+    "ctranslate2": EngineInfo(Translator, ctranslate2_engine, ("float32", "int8")),
 }
