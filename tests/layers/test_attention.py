@@ -30,6 +30,32 @@ def numpy(tensor):
     return ops.convert_to_numpy(tensor)
 
 
+def gradients(function, inputs):
+    """Gradients of the sum of the sines of `function`'s result with respect to its inputs."""
+
+    def loss(*inputs):
+        return ops.sum(ops.sin(function(*inputs)))
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        @tf.function
+        def differentiate(*inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                total = loss(*inputs)
+            return tape.gradient(total, inputs)
+
+        return [x.numpy() for x in differentiate(*map(tf.constant, inputs))]
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return [numpy(x) for x in jax.grad(loss, argnums=tuple(range(len(inputs))))(*inputs)]
+    tensors = [ops.convert_to_tensor(x).requires_grad_() for x in inputs]
+    loss(*tensors).backward()
+    return [numpy(x.grad) for x in tensors]
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     st.integers(1, 3),
@@ -113,6 +139,46 @@ def test_project_and_attend_is_the_call():
     expected = numpy(layer(query, memory))
     found = numpy(layer.attend(query, layer.project(memory)))
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("batch", [3, 1])
+@pytest.mark.parametrize("mask_shape", [None, (3, 1, 4, 5), (4, 5), (3, 1, 1, 5)])
+def test_gradients_are_those_of_the_weights(mask_shape, batch):
+    """Also where keys and values of a batch of one are broadcast."""
+    inputs = [normal(3, 2, 4, 6), normal(batch, 2, 5, 6, seed=1), normal(batch, 2, 5, 7, seed=2)]
+    mask = None if mask_shape is None else np.random.default_rng(3).random(mask_shape) < 0.5
+    if mask is not None:
+        mask[..., 0, :] = False  # a query that may attend to nothing
+
+    def step_by_step(query, key, value):
+        return ops.matmul(attention_weights(query, key, mask), value)
+
+    def at_once(query, key, value):
+        return scaled_dot_product_attention(query, key, value, mask)
+
+    tensors = [ops.convert_to_tensor(x) for x in inputs]
+    expected = [numpy(step_by_step(*tensors)), *gradients(step_by_step, inputs)]
+    found = [numpy(at_once(*tensors)), *gradients(at_once, inputs)]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=TOLERANCE)
+
+
+def test_what_values_have_in_common_costs_no_precision():
+    """The gradient of the scores is a difference, whose terms bfloat16 would round too much."""
+    inputs = [normal(1, 2, 1024, 16, seed=seed) + shift for seed, shift in enumerate((0, 0, 1))]
+    inputs = [numpy(ops.cast(ops.cast(x, "bfloat16"), "float32")) for x in inputs]
+
+    def attend(dtype):
+        def call(*inputs):
+            attended = scaled_dot_product_attention(*(ops.cast(x, dtype) for x in inputs))
+            return ops.cast(attended, "float32")
+
+        return call
+
+    found, expected = (gradients(attend(dtype), inputs) for dtype in ("bfloat16", "float32"))
+    for one, other in zip(found, expected, strict=True):
+        # 2^-8 is the unit of bfloat16; each gradient is the result of several products
+        assert np.linalg.norm(one - other) < 3 * 2**-8 * np.linalg.norm(other)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -6,8 +6,7 @@ import pytest
 from keras import ops
 
 import zoo
-from tests.layers.test_attention import normal, numpy
-from tests.layers.test_linear_attention import gradients
+from tests.layers.test_attention import gradients, normal, numpy
 from zoo.layers import (
     BlockwiseSelfAttention,
     BlockwiseTransformerDecoder,

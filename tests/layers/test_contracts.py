@@ -90,6 +90,7 @@ CASES = {
         {"mask": 0},
         _BLOCK_RATES,
     ),
+    "LayerNormalization": Case(lambda **k: L.LayerNormalization(1e-3, **k), [_SEQUENCE], [(1,)]),
     "LayerScale": Case(lambda **k: L.LayerScale(0.3, **k), [_SEQUENCE], [(1,)]),
     "RelativePositions": Case(
         lambda **k: L.RelativePositions(2, 8, 20, False, **k),

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import zoo
-from tests.layers.test_attention import normal, numpy
+from tests.layers.test_attention import gradients, normal, numpy
 from zoo.layers import (
     CausalBlockwiseSelfAttention,
     CausalLinearSelfAttention,
@@ -24,32 +24,6 @@ from zoo.layers import (
 # float32 sums of a few dozen terms in another order
 TOLERANCE = 1e-5
 B, H, T, S = 2, 3, 11, 9
-
-
-def gradients(function, inputs):
-    """Gradients of the sum of the sines of `function`'s result with respect to its inputs."""
-
-    def loss(*inputs):
-        return ops.sum(ops.sin(function(*inputs)))
-
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        @tf.function
-        def differentiate(*inputs):
-            with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                total = loss(*inputs)
-            return tape.gradient(total, inputs)
-
-        return [x.numpy() for x in differentiate(*map(tf.constant, inputs))]
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return [numpy(x) for x in jax.grad(loss, argnums=tuple(range(len(inputs))))(*inputs)]
-    tensors = [ops.convert_to_tensor(x).requires_grad_() for x in inputs]
-    loss(*tensors).backward()
-    return [numpy(x.grad) for x in tensors]
 
 
 def quadratic(query, key, value, mask=True):

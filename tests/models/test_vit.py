@@ -7,6 +7,7 @@ from keras import ops
 
 import zoo
 from zoo.attention_rollout import attention_rollout, rollout
+from zoo.layers import LayerNormalization
 from zoo.models.vit import SIZES
 
 SMALL = {
@@ -155,11 +156,7 @@ def test_prefix_positions_are_left_out():
 
 def test_epsilon_reaches_every_norm():
     model = zoo.vit(**SMALL, epsilon=0.5, normalize_embeddings=True)
-    norms = [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.LayerNormalization)
-    ]
+    norms = [layer for layer in model._flatten_layers() if isinstance(layer, LayerNormalization)]
     assert len(norms) == 2 * 3 + 2
     assert all(norm.epsilon == 0.5 for norm in norms)
 

@@ -30,6 +30,7 @@ from zoo.layers.long_sequences import (
     LinearTransformerEncoder,
 )
 from zoo.layers.masks import attention_mask, causal_mask, padding_mask
+from zoo.layers.normalization import LayerNormalization
 from zoo.layers.patches import PatchDropout, PatchEmbed, PatchExtract, patch_grid
 from zoo.layers.positions import (
     LearnedPositions,

@@ -27,6 +27,8 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None, bia
     Returns:
         [B, H, T, value_dim]. A query that may attend to nothing gives zeros.
     """
+    if dropout is None and bias is None and _takes_gradients(query, key, value):
+        return _attention_with_gradient(query, key, value, mask)
     weights = attention_weights(query, key, mask, bias)
     if dropout is not None:
         weights = dropout(weights)
@@ -50,26 +52,29 @@ def attention_weights(query, key, mask=None, bias=None):
         Each row sums to one; masked weights are exactly zero, and so are all of a query that may
         attend to nothing.
     """
-    scores = attention_scores(query, key, mask, bias)
+    scores = wide(attention_scores(query, key, mask, bias))
+    return ops.cast(_softmax(scores, mask), query.dtype)
+
+
+def _softmax(scores, mask):
     weights = ops.softmax(scores, axis=-1)
     if mask is not None:
         # A row that is masked as a whole has equal scores, so that its softmax is uniform.
         weights = ops.where(mask, weights, 0.0)
-    return ops.cast(weights, query.dtype)
+    return weights
 
 
 def attention_scores(query, key, mask=None, bias=None):
-    """QKᵀ/√D + bias, and -1e9 where masked, in float32 or wider: [B, H, T, S].
+    """QKᵀ/√D + bias, and -1e9 where masked: [B, H, T, S] in the dtype of `query`, or for float16
+    in float32.
 
     The arguments are those of `attention_weights`.
     """
-    dtype = keras.backend.standardize_dtype(query.dtype)
-    if dtype == "float16":
+    if keras.backend.standardize_dtype(query.dtype) == "float16":
         query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
     # Scaling the query is cheaper than scaling the scores.
     query = query * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-    scores = ops.cast(scores, "float64" if dtype == "float64" else "float32")
     for name, tensor in {"mask": mask, "bias": bias}.items():
         # Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
         shape, full = () if tensor is None else tuple(ops.shape(tensor)), tuple(scores.shape)
@@ -79,6 +84,56 @@ def attention_scores(query, key, mask=None, bias=None):
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
     return scores if mask is None else ops.where(mask, scores, -1e9)
+
+
+def _takes_gradients(query, key, value):
+    """Whether `_attention_with_gradient` can be used: on TensorFlow, if nothing is broadcast."""
+    same = query.shape[:2] == key.shape[:2] == value.shape[:2]
+    return (
+        same
+        and keras.backend.backend() == "tensorflow"
+        and not keras.backend.is_keras_tensor(query)
+    )
+
+
+def _attention_with_gradient(query, key, value, mask):
+    """Attention with its gradient as a formula, which takes TensorFlow fewer passes over memory.
+
+    With the weights W and the gradient U of the output O = WV, the gradient of the scores is
+    W∘(UVᵀ - sums of the rows of U∘O); see Dao et al. 2022, "FlashAttention", appendix B.2. The
+    product [U, -sums]·[V, 1]ᵀ subtracts in float32 whatever the dtype, and the sums are split in
+    two columns so that they are not rounded.
+    """
+
+    @ops.custom_gradient
+    def attend(query, key, value):
+        # TensorFlow's softmax of bfloat16 computes in float32.
+        weights = ops.cast(_softmax(attention_scores(query, key, mask), mask), query.dtype)
+        output = ops.matmul(weights, value)
+
+        def gradient(upstream):
+            sums = ops.sum(wide(upstream) * wide(output), axis=-1, keepdims=True)
+            rounded = ops.cast(sums, output.dtype)
+            rest = ops.cast(sums - wide(rounded), output.dtype)
+            ones = ops.ones_like(value[..., :1])
+            left = ops.concatenate([upstream, -rounded, -rest], axis=-1)
+            right = ops.concatenate([value, ones, ones], axis=-1)
+            to_scores = weights * ops.matmul(left, ops.swapaxes(right, -1, -2))
+            scale = query.shape[-1] ** -0.5
+            return (
+                ops.matmul(to_scores, key * scale),
+                ops.matmul(ops.swapaxes(to_scores, -1, -2), query * scale),
+                ops.matmul(ops.swapaxes(weights, -1, -2), upstream),
+            )
+
+        return output, gradient
+
+    return attend(query, key, value)
+
+
+def wide(x):
+    """`x` in float32, or float64 if it is."""
+    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
 def head_width(embed_dim, num_heads, key_dim=None):
@@ -164,6 +219,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
 
     def _attention(self, query, key, value, mask, dropout, bias):
         """What `scaled_dot_product_attention` computes; other kinds of attention replace it."""
+        dropout = dropout if self.dropout else None
         return scaled_dot_product_attention(query, key, value, mask, dropout, bias)
 
     def _output(self, x):

@@ -6,6 +6,7 @@ from keras import ops
 from zoo.layers.config import ConfigMixin
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.masks import carried_mask
+from zoo.layers.normalization import LayerNormalization
 from zoo.layers.training import training_argument
 
 
@@ -69,8 +70,7 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         policy = self.dtype_policy
         for sublayer in (*self.attention_layers, "feed_forward"):
             name = f"{sublayer}_norm"
-            layer = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name=name)
-            setattr(self, name, layer)
+            setattr(self, name, LayerNormalization(epsilon=epsilon, dtype=policy, name=name))
             if layer_scale is not None:
                 name = f"{sublayer}_scale"
                 setattr(self, name, LayerScale(layer_scale, dtype=policy, name=name))

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from zoo.layers.config import ConfigMixin
+from zoo.layers.normalization import LayerNormalization
 
 _BLOCK_ARGUMENTS = (
     "embed_dim num_heads ff_dim dropout attention_dropout norm activation layer_scale key_dim "
@@ -41,8 +42,7 @@ class ZooModel(ConfigMixin, keras.Model):
 
     def norm_layer(self, name, exists):
         """A layer normalization if it `exists`, or None."""
-        kind = keras.layers.LayerNormalization
-        return self.layer(kind, name, epsilon=self.epsilon) if exists else None
+        return self.layer(LayerNormalization, name, epsilon=self.epsilon) if exists else None
 
 
 def copy_model(model, **arguments):

@@ -1,0 +1,48 @@
+"""Layer normalization equals Keras's: results, gradients, gradients of gradients, saved files."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.layers.test_attention import gradients, normal, numpy
+from zoo.layers import LayerNormalization
+
+
+def layers(width, **settings):
+    """(the zoo's, Keras's) with the same random weights."""
+    pair = LayerNormalization(**settings), keras.layers.LayerNormalization(**settings)
+    for layer in pair:
+        layer.build((None, width))
+        for weight, seed in zip(layer.weights, (1, 2)):
+            weight.assign(normal(width, seed=seed))
+    return pair
+
+
+# Sums of 1 to 33 terms in another order; half precision also rounds each result.
+@pytest.mark.parametrize(
+    "dtype, tolerance",
+    [("float64", 1e-12), ("float32", 1e-5), ("mixed_bfloat16", 2**-7), ("mixed_float16", 2**-9)],
+)
+@pytest.mark.parametrize("shape", [(7,), (3, 33), (2, 5, 16), (2, 3, 4, 1)])
+def test_equals_that_of_keras(shape, dtype, tolerance):
+    x = normal(2, *shape) * 3 + 1
+    pair = layers(shape[-1], dtype=dtype, epsilon=1e-3)
+    weights = [numpy(weight) for weight in pair[0].weights]
+
+    def trained(layer):
+        options = {"training": True} if isinstance(layer, LayerNormalization) else {}
+
+        def call(x, *weights):
+            outputs, _ = layer.stateless_call(
+                weights, [], ops.cast(x, layer.compute_dtype), **options
+            )
+            return ops.cast(outputs, "float64" if dtype == "float64" else "float32")
+
+        return call
+
+    found, expected = (
+        [numpy(call(x, *weights)), *gradients(call, [x, *weights])] for call in map(trained, pair)
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=tolerance * max(np.abs(other).max(), 1))
