@@ -46,3 +46,31 @@ def test_equals_that_of_keras(shape, dtype, tolerance):
     )
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=tolerance * max(np.abs(other).max(), 1))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="Others derive the gradient.")
+@pytest.mark.parametrize("eager", [True, False])
+def test_gradients_of_gradients(eager):
+    """By finite differences: that of Keras's layer takes the mean for a constant."""
+    import tensorflow as tf
+
+    layer, _ = layers(5, dtype="float64", epsilon=1e-3)
+    x = normal(2, 5).astype("float64")
+
+    @(lambda function: function if eager else tf.function(function))
+    def first(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(tf.sin(layer(x, training=True)))
+        return tf.reduce_sum(tf.cos(tape.gradient(total, x)))
+
+    inputs = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        total = first(inputs)
+    found, step = tape.gradient(total, inputs).numpy(), 1e-5
+    for index in np.ndindex(x.shape):
+        change = np.zeros_like(x)
+        change[index] = step
+        expected = (first(tf.constant(x + change)) - first(tf.constant(x - change))) / (2 * step)
+        np.testing.assert_allclose(found[index], expected, atol=1e-6)

@@ -88,12 +88,9 @@ def attention_scores(query, key, mask=None, bias=None):
 
 def _takes_gradients(query, key, value):
     """Whether `_attention_with_gradient` can be used: on TensorFlow, if nothing is broadcast."""
-    same = query.shape[:2] == key.shape[:2] == value.shape[:2]
-    return (
-        same
-        and keras.backend.backend() == "tensorflow"
-        and not keras.backend.is_keras_tensor(query)
-    )
+    if keras.backend.backend() != "tensorflow" or keras.backend.is_keras_tensor(query):
+        return False
+    return query.shape[:2] == key.shape[:2] == value.shape[:2]
 
 
 def _attention_with_gradient(query, key, value, mask):
