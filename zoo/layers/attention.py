@@ -87,10 +87,12 @@ def attention_scores(query, key, mask=None, bias=None):
 
 
 def _takes_gradients(query, key, value):
-    """Whether `_attention_with_gradient` can be used: on TensorFlow, if nothing is broadcast."""
+    """Whether to use `_attention_with_gradient`: on TensorFlow, if nothing is broadcast, for more
+    than the one query of a step of decoding.
+    """
     if keras.backend.backend() != "tensorflow" or keras.backend.is_keras_tensor(query):
         return False
-    return query.shape[:2] == key.shape[:2] == value.shape[:2]
+    return query.shape[:2] == key.shape[:2] == value.shape[:2] and query.shape[2] != 1
 
 
 def _attention_with_gradient(query, key, value, mask):
