@@ -51,19 +51,19 @@ def test_equals_that_of_keras(shape, dtype, tolerance):
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="Others derive the gradient.")
 @pytest.mark.parametrize("eager", [True, False])
 def test_gradients_of_gradients(eager):
-    """By finite differences: that of Keras's layer takes the mean for a constant."""
+    """By finite differences: those of Keras's layer treat the mean as constant."""
     import tensorflow as tf
 
     layer, _ = layers(5, dtype="float64", epsilon=1e-3)
     x = normal(2, 5).astype("float64")
 
-    @(lambda function: function if eager else tf.function(function))
     def first(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
             total = tf.reduce_sum(tf.sin(layer(x, training=True)))
         return tf.reduce_sum(tf.cos(tape.gradient(total, x)))
 
+    first = first if eager else tf.function(first)
     inputs = tf.constant(x)
     with tf.GradientTape() as tape:
         tape.watch(inputs)
@@ -74,3 +74,13 @@ def test_gradients_of_gradients(eager):
         change[index] = step
         expected = (first(tf.constant(x + change)) - first(tf.constant(x - change))) / (2 * step)
         np.testing.assert_allclose(found[index], expected, atol=1e-6)
+
+
+def test_clear_errors():
+    with pytest.raises(ValueError, match="epsilon must not be negative. Received: epsilon=-1."):
+        LayerNormalization(-1)
+    layer = LayerNormalization()
+    layer.build((None, 4))
+    for width in (1, 5):
+        with pytest.raises(ValueError, match="axis -1 of input shape to have value 4"):
+            layer(normal(2, width))

@@ -27,8 +27,6 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None, bia
     Returns:
         [B, H, T, value_dim]. A query that may attend to nothing gives zeros.
     """
-    if dropout is None and bias is None and _takes_gradients(query, key, value):
-        return _attention_with_gradient(query, key, value, mask)
     weights = attention_weights(query, key, mask, bias)
     if dropout is not None:
         weights = dropout(weights)
@@ -52,11 +50,11 @@ def attention_weights(query, key, mask=None, bias=None):
         Each row sums to one; masked weights are exactly zero, and so are all of a query that may
         attend to nothing.
     """
-    scores = wide(attention_scores(query, key, mask, bias))
-    return ops.cast(_softmax(scores, mask), query.dtype)
+    scores = attention_scores(query, key, mask, bias)
+    return ops.cast(_masked_softmax(scores, mask), query.dtype)
 
 
-def _softmax(scores, mask):
+def _masked_softmax(scores, mask):
     weights = ops.softmax(scores, axis=-1)
     if mask is not None:
         # A row that is masked as a whole has equal scores, so that its softmax is uniform.
@@ -64,17 +62,18 @@ def _softmax(scores, mask):
     return weights
 
 
-def attention_scores(query, key, mask=None, bias=None):
-    """QKᵀ/√D + bias, and -1e9 where masked: [B, H, T, S] in the dtype of `query`, or for float16
-    in float32.
+def attention_scores(query, key, mask=None, bias=None, dtype=None):
+    """QKᵀ/√D + bias, and -1e9 where masked: [B, H, T, S].
 
-    The arguments are those of `attention_weights`.
+    The arguments are those of `attention_weights`; `dtype` is that of the result, by default
+    float32, or float64 for a query in float64.
     """
     if keras.backend.standardize_dtype(query.dtype) == "float16":
         query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
     # Scaling the query is cheaper than scaling the scores.
     query = query * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+    scores = ops.cast(scores, dtype or keras.backend.result_type(scores.dtype, "float32"))
     for name, tensor in {"mask": mask, "bias": bias}.items():
         # Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
         shape, full = () if tensor is None else tuple(ops.shape(tensor)), tuple(scores.shape)
@@ -86,42 +85,36 @@ def attention_scores(query, key, mask=None, bias=None):
     return scores if mask is None else ops.where(mask, scores, -1e9)
 
 
-def _takes_gradients(query, key, value):
-    """Whether to use `_attention_with_gradient`: on TensorFlow, if nothing is broadcast, for more
-    than the one query of a step of decoding.
-    """
-    if keras.backend.backend() != "tensorflow" or keras.backend.is_keras_tensor(query):
-        return False
-    return query.shape[:2] == key.shape[:2] == value.shape[:2] and query.shape[2] != 1
-
-
-def _attention_with_gradient(query, key, value, mask):
-    """Attention with its gradient as a formula, which takes TensorFlow fewer passes over memory.
+def _with_explicit_gradient(query, key, value, mask):
+    """`scaled_dot_product_attention` with a gradient that TensorFlow computes in fewer passes.
 
     With the weights W and the gradient U of the output O = WV, the gradient of the scores is
-    W∘(UVᵀ - sums of the rows of U∘O); see Dao et al. 2022, "FlashAttention", appendix B.2. The
-    product [U, -sums]·[V, 1]ᵀ subtracts in float32 whatever the dtype, and the sums are split in
-    two columns so that they are not rounded.
+    W∘(UVᵀ - sums of the rows of U∘O): Dao et al. 2022, "FlashAttention", appendix B.2. As the
+    product [U, -sums]·[V, 1]ᵀ it is rounded once. Two columns hold the sums, since one of bfloat16
+    would lose more than the difference has.
+
+    The arguments are of one dtype, but not float16, whose gradients would underflow, and of one
+    batch size and number of heads.
     """
 
     @ops.custom_gradient
     def attend(query, key, value):
-        # TensorFlow's softmax of bfloat16 computes in float32.
-        weights = ops.cast(_softmax(attention_scores(query, key, mask), mask), query.dtype)
+        # TensorFlow's softmax of bfloat16 computes in float32, so that scores need no cast.
+        weights = _masked_softmax(attention_scores(query, key, mask, dtype=query.dtype), mask)
         output = ops.matmul(weights, value)
 
         def gradient(upstream):
-            sums = ops.sum(wide(upstream) * wide(output), axis=-1, keepdims=True)
-            rounded = ops.cast(sums, output.dtype)
-            rest = ops.cast(sums - wide(rounded), output.dtype)
+            sums = ops.sum(_wide(upstream) * _wide(output), axis=-1, keepdims=True)
+            high = ops.cast(sums, output.dtype)
+            low = ops.cast(sums - _wide(high), output.dtype)
             ones = ops.ones_like(value[..., :1])
-            left = ops.concatenate([upstream, -rounded, -rest], axis=-1)
+            left = ops.concatenate([upstream, -high, -low], axis=-1)
             right = ops.concatenate([value, ones, ones], axis=-1)
-            to_scores = weights * ops.matmul(left, ops.swapaxes(right, -1, -2))
+            d_scores = weights * ops.matmul(left, ops.swapaxes(right, -1, -2))
             scale = query.shape[-1] ** -0.5
             return (
-                ops.matmul(to_scores, key * scale),
-                ops.matmul(ops.swapaxes(to_scores, -1, -2), query * scale),
+                ops.matmul(d_scores, key * scale),
+                ops.matmul(ops.swapaxes(d_scores, -1, -2), query * scale),
                 ops.matmul(ops.swapaxes(weights, -1, -2), upstream),
             )
 
@@ -130,8 +123,7 @@ def _attention_with_gradient(query, key, value, mask):
     return attend(query, key, value)
 
 
-def wide(x):
-    """`x` in float32, or float64 if it is."""
+def _wide(x):
     return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
@@ -218,7 +210,6 @@ class _Attention(ConfigMixin, keras.layers.Layer):
 
     def _attention(self, query, key, value, mask, dropout, bias):
         """What `scaled_dot_product_attention` computes; other kinds of attention replace it."""
-        dropout = dropout if self.dropout else None
         return scaled_dot_product_attention(query, key, value, mask, dropout, bias)
 
     def _output(self, x):
@@ -308,6 +299,19 @@ class MultiHeadSelfAttention(_Attention):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
         query, key, _ = self._project(x, angles)
         return attention_weights(query, key, attention_mask(mask, keys=x), bias)
+
+    def _attention(self, query, key, value, mask, dropout, bias):
+        explicit = (
+            keras.backend.backend() == "tensorflow"
+            and not any(map(keras.backend.is_keras_tensor, (query, mask)))
+            and query.dtype != "float16"
+            and query.shape[2] != 1  # as in a step of decoding
+            and bias is None
+            and not self.dropout
+        )
+        if explicit:
+            return _with_explicit_gradient(query, key, value, mask)
+        return super()._attention(query, key, value, mask, dropout, bias)
 
     def _project(self, x, angles=None):
         """Heads of the queries, keys and values."""

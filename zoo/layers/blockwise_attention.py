@@ -19,7 +19,6 @@ from zoo.layers.attention import (
     attention_scores,
     check_causal,
     scaled_dot_product_attention,
-    wide,
 )
 from zoo.layers.masks import attention_mask, causal_mask
 
@@ -143,15 +142,14 @@ class _Tiles(NamedTuple):
         return (j if self.causal else 0), ops.shape(self.query)[0]
 
     def scores(self, i, j):
-        """(scores, which of them count or None): float32 or wider [B, H, b, b], bool."""
+        """(scores, which of them count or None): float32 [B, H, b, b], bool."""
         mask = None if self.mask is None else _tile(self.mask, i, j)
         if self.causal:
             size = self.query.shape[3]
             offsets = ops.arange(size)
             mask = attention_mask(mask, (j * size + offsets <= i * size + offsets[:, None])[None])
         bias = None if self.bias is None else _tile(self.bias, i, j)
-        scores = attention_scores(self.query[i], self.key[j], mask, bias)
-        return wide(scores), mask
+        return attention_scores(self.query[i], self.key[j], mask, bias), mask
 
     def weights(self, i, j, log_total):
         """The attention weights, given the logarithm of the sum of exponentials in each row."""

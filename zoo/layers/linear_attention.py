@@ -9,7 +9,7 @@ Axes: B batch, T queries, S keys, H heads, D head width, c chunk; n number of ch
 import keras
 from keras import ops
 
-from zoo.layers.attention import CausalMixin, MultiHeadSelfAttention, check_causal, wide
+from zoo.layers.attention import CausalMixin, MultiHeadSelfAttention, check_causal
 from zoo.layers.masks import attention_mask
 
 CHUNK_SIZE = 128
@@ -63,7 +63,7 @@ def linear_attention_weights(query, key, mask=None):
 
 def feature_map(x):
     """elu(x) + 1, equation 7, in float32 or wider: x + 1 if x > 0, and otherwise exp(x)."""
-    x = wide(x)
+    x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
     # elu(x) + 1 itself is rounded to zero from x = -17 on.
     return ops.where(x > 0.0, x + 1.0, ops.exp(ops.minimum(x, 0.0)))
 
