@@ -73,7 +73,7 @@ def attention_scores(query, key, mask=None, bias=None, dtype=None):
     # Scaling the query is cheaper than scaling the scores.
     query = query * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-    scores = ops.cast(scores, dtype or keras.backend.result_type(scores.dtype, "float32"))
+    scores = ops.cast(scores, dtype) if dtype else _wide(scores)
     for name, tensor in {"mask": mask, "bias": bias}.items():
         # Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
         shape, full = () if tensor is None else tuple(ops.shape(tensor)), tuple(scores.shape)
