@@ -508,6 +508,35 @@ def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
         np.testing.assert_array_equal(mine, other)
 
 
+@pytest.mark.usefixtures("same_policy")
+@pytest.mark.parametrize(
+    "features, gpus, expected",
+    [
+        ("fma avx512f avx512_bf16", [], "mixed_bfloat16"),
+        ("fma amx_bf16 amx_tile", [], "mixed_bfloat16"),
+        ("fma amx_bf16", ["GPU:0"], "float32"),
+        ("fma avx512f", [], "float32"),
+        (None, [], "float32"),  # not Linux
+    ],
+)
+def test_the_precision_suits_the_processor(features, gpus, expected, tmp_path, monkeypatch, capsys):
+    if features:
+        (tmp_path / "cpuinfo").write_text(f"flags\t\t: {features}\n")
+    monkeypatch.setattr("zoo.training.run._CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    run = zoo.training.Run(out=str(tmp_path / "run"), precision="auto")
+    assert run.settings.precision == keras.config.dtype_policy().name == expected
+    assert f"Precision: {expected}\n" in capsys.readouterr().out
+    batches = dataset(X, Y)
+    run.train(classifier(), batches, epochs=1)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["config"]["precision"] == expected
+    if expected == "mixed_bfloat16":  # it is not resumed in another one
+        with pytest.raises(RunFolderError, match="precision: 'mixed_bfloat16', now 'float32'"):
+            resumed = zoo.training.Run(out=str(tmp_path / "run"), resume=True)
+            resumed.train(classifier(), batches, epochs=1)
+
+
 def test_the_script_of_the_docs_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     [code] = re.findall("```python\n(.*?)```", (DOCS / "training_your_model.md").read_text(), re.S)

@@ -1,6 +1,8 @@
 """One training run, from devices to report: what all recipes and users' own scripts share."""
 
 import contextlib
+import dataclasses
+import pathlib
 import sys
 
 from zoo.errors import UserError
@@ -29,6 +31,7 @@ class Run:
         **fields: fields of `RunSettings`.
 
     Attributes:
+        settings: the settings, with the precision that "auto" has chosen.
         strategy: `tf.distribute.Strategy`.
         is_chief: whether this worker prints and writes the run directory.
     """
@@ -38,9 +41,16 @@ class Run:
 
         from zoo.training import distribution
 
-        self.settings = settings or RunSettings(**fields)
-        self.strategy = distribution.choose(self.settings.strategy, self.settings.devices)
+        settings = settings or RunSettings(**fields)
+        self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)
+        if settings.precision == "auto":
+            has_bfloat16 = distribution.from_chief(self.strategy, int(_cpu_has_bfloat16()))
+            precision = "mixed_bfloat16" if has_bfloat16 else "float32"
+            settings = dataclasses.replace(settings, precision=precision)
+            if self.is_chief:
+                print(f"Precision: {precision}")
+        self.settings = settings
         keras.utils.set_random_seed(self.settings.seed)
         keras.config.set_dtype_policy(self.settings.precision)
 
@@ -197,6 +207,18 @@ class Run:
                 verbose=1 if sys.stdout.isatty() else 2,
             )
         return checkpoint
+
+
+_CPU_INFO = pathlib.Path("/proc/cpuinfo")
+
+
+def _cpu_has_bfloat16():
+    """Whether the CPU has instructions for products of bfloat16, and there are no GPUs."""
+    import tensorflow as tf
+
+    features = _CPU_INFO.read_text().split() if _CPU_INFO.exists() else ()
+    has_instructions = "avx512_bf16" in features or "amx_bf16" in features
+    return has_instructions and not tf.config.get_visible_devices("GPU")
 
 
 _OWN = ("train_step", "test_step", "compute_loss", "compute_metrics")  # not used by `Trainer`

@@ -5,6 +5,8 @@ from typing import Literal
 
 from zoo.training.settings import Settings
 
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"]
+
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings(Settings):
@@ -22,8 +24,9 @@ class RunSettings(Settings):
     """Train on one device, all devices of this machine, or several workers; auto uses all."""
     devices: int | None = None
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Mixed precision computes in 16 bits and keeps the weights in float32."""
+    precision: Precision = "float32"
+    """Mixed precision computes in 16 bits and keeps the weights in float32; auto is mixed_bfloat16
+    on a CPU with instructions for bfloat16, without GPUs, and float32 elsewhere."""
     steps_per_execution: int = 1
     """Steps that run without returning to Python; must divide the steps of an epoch."""
     checkpoint_minutes: float = 10.0
