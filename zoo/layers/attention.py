@@ -10,7 +10,7 @@ from keras import ops
 
 from zoo.layers.cache import KeyValue
 from zoo.layers.config import ConfigMixin
-from zoo.layers.linear import linear
+from zoo.layers.linear import Dense, linear
 from zoo.layers.masks import attention_mask, carried_mask, causal_mask
 from zoo.layers.rotary import rotate
 from zoo.layers.training import training_argument
@@ -180,7 +180,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         self._weights_dropout = keras.layers.Dropout(
             dropout, self._dropout_shape, dtype=self.dtype_policy
         )
-        self.output_projection = keras.layers.Dense(
+        self.output_projection = Dense(
             embed_dim,
             use_bias=output_bias,
             kernel_initializer=kernel_initializer,
@@ -190,7 +190,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
 
     def _projection(self, name, *widths):
         """A dense layer whose output holds several projections side by side."""
-        return keras.layers.Dense(
+        return Dense(
             sum(widths),
             use_bias=self.qkv_bias,
             kernel_initializer=SideBySide(self.kernel_initializer, widths),

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.config import ConfigMixin
-from zoo.layers.linear import linear
+from zoo.layers.linear import Dense, linear
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -78,8 +78,8 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         self._width = ff_dim or 4 * embed_dim
         halves = 2 if activation is swiglu else 1
         settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
-        self.hidden = keras.layers.Dense(halves * self._width, **settings, name="hidden")
-        self.output_projection = keras.layers.Dense(embed_dim, **settings, name="output_projection")
+        self.hidden = Dense(halves * self._width, **settings, name="hidden")
+        self.output_projection = Dense(embed_dim, **settings, name="output_projection")
         self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):

@@ -16,7 +16,7 @@ from zoo.layers import (
     SinusoidalPositions,
 )
 from zoo.layers.attention import head_width
-from zoo.layers.linear import linear
+from zoo.layers.linear import Dense, TiedEmbedding, linear
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 
@@ -34,7 +34,7 @@ class TokenModel(ZooModel):
     def embedding_layer(self, name, vocab_size):
         # With variance 1/E, scaled embeddings have unit variance, about that of the positions.
         return self.layer(
-            keras.layers.ReversibleEmbedding,
+            TiedEmbedding,
             name,
             vocab_size,
             self.embed_dim,
@@ -127,7 +127,7 @@ class Decoder(TokenModel):
     decoder_side = "target"
 
     def output_layer(self, name, vocab_size):
-        return keras.layers.Dense(
+        return Dense(
             vocab_size,
             use_bias=False,
             dtype=self.variable_dtype,  # logits are in full precision
