@@ -117,8 +117,6 @@ def export(args):
 
     names = ("format", "top_k", "n_best", "beam_size", "length_penalty", "max_new_tokens")
     options = {name: getattr(args, name) for name in (*names, "overwrite")}
-    if (args.format, args.dtype) == ("saved_model", "int8"):
-        raise UserError("--dtype int8 needs --format onnx, litert or ctranslate2.")
     in_memory = {"dtype": args.dtype} if args.format == "saved_model" else {}
     options["dtype"] = None if in_memory else args.dtype
     model = zoo.load(args.run_folder, **in_memory, **_languages(args))

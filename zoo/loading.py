@@ -10,7 +10,7 @@ from zoo.errors import UserError
 from zoo.models import ViT
 from zoo.models.base import copy_model
 
-_DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
+_DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "int8")
 _MOST_LAYERS = 1000
 
 
@@ -21,9 +21,9 @@ def load(path, dtype=None, engine=None, **options):
         path: run directory, such as "runs/vit_cifar10"; or a folder or file of published weights,
             see docs/checkpoints.md.
         dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
-            weights in float32; by default that of the run, or the global one of Keras. With an
-            engine: "float32" by default, "bfloat16" for OpenVINO, or for the others "int8", which
-            is the dtype of the weight matrices.
+            weights in float32; by default that of the run, or the global one of Keras. Or "int8",
+            the dtype of the weight matrices of a translator or text generator. With an engine:
+            "float32" by default, "bfloat16" for OpenVINO, or "int8" for the others.
         engine: "onnxruntime" or "openvino" for an image classifier, or "ctranslate2" for a
             translator, to compute probabilities and translations in place of TensorFlow, on CPUs;
             see docs/engines.md.
@@ -40,8 +40,8 @@ def load(path, dtype=None, engine=None, **options):
         FileNotFoundError: if there is no such path, or it contains no finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
         zoo.errors.UserError: if there are options for a run without a Vision Transformer, a file of
-            the run is damaged, `dtype` or `engine` is unknown, or the engine does not run such
-            models.
+            the run is damaged, `dtype` or `engine` is unknown, or such models have no `dtype`
+            "int8" or cannot be run by the engine.
     """
     dtypes = _DTYPES if engine is None else engines.dtypes(engine)
     if dtype not in (None, *dtypes):
@@ -51,9 +51,25 @@ def load(path, dtype=None, engine=None, **options):
     if engine is not None:
         loaded.engine = engines.create_engine(loaded, engine, dtype or "float32")
         return loaded
-    if dtype not in (None, loaded.model.dtype_policy.name):
-        loaded.model = copy_model(loaded.model, dtype=dtype)
+    computed = "float32" if dtype == "int8" else dtype
+    if computed not in (None, loaded.model.dtype_policy.name):
+        loaded.model = copy_model(loaded.model, dtype=computed)
+    if dtype == "int8":
+        _quantize(loaded)
     return loaded
+
+
+def _quantize(loaded):
+    """Replaces the weight matrices of a translator or text generator by integers of 8 bits."""
+    import keras
+
+    if not isinstance(loaded, (translator.Translator, generator.TextGenerator)):
+        raise UserError(
+            'dtype="int8" without an engine is for translators and text generators. Received: '
+            f"{type(loaded).__name__}. See the engines in docs/engines.md, and zoo.export."
+        )
+    matrices = (keras.layers.Dense, keras.layers.Embedding)
+    loaded.model.quantize("int8", filters=lambda layer: isinstance(layer, matrices))
 
 
 def _load(folder, options):

@@ -15,6 +15,7 @@ from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
 from zoo.generator import NEW_TOKENS, TextGenerator
+from zoo.models.base import dtype_name
 from zoo.text.tokenizer import SPLIT_PATTERNS
 from zoo.translator import SOURCE_FILE, SPECIAL_TOKENS, Translator
 
@@ -102,7 +103,7 @@ def _write(model, folder, format, dtype, options, final):
     # The packages of a format are imported only if it is used.
     writer = importlib.import_module(f"zoo.deploy.{format}_format")
     if format == "saved_model":
-        written, dtype = writer.write(model, folder, **options), model.model.dtype_policy.name
+        written, dtype = writer.write(model, folder, **options), dtype_name(model.model)
     else:
         dtype = dtype or DTYPES[0]
         written = writer.write(model, folder, dtype, **options)

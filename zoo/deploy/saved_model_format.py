@@ -16,6 +16,7 @@ from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.deploy.warm_up_requests import write_warm_up_requests
 from zoo.generator import TextGenerator
+from zoo.models.base import dtype_name
 from zoo.translation_search import BATCHES
 from zoo.translator import Translator
 
@@ -25,7 +26,7 @@ _SIGNATURES = {
     Translator: TranslatorSignatures,
     TextGenerator: GeneratorSignatures,
 }
-# The same operations in a different graph; half precision has about 3 digits.
+# The same operations in a different graph; half precision has about 3 digits, and so has int8.
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 5e-2
 _FILES = {
     "saved_model.pb": "the graph",
@@ -68,7 +69,7 @@ def write(original, folder, **options):
     found = {name: _array(output) for name, output in outputs.items()}
     if any(found["error"]):
         raise ExportError(f"The SavedModel cannot read an input: {max(found['error'])}")
-    is_exact = original.model.compute_dtype == "float32"
+    is_exact = dtype_name(original.model) == "float32"
     if "labels" in found:
         difference = _of_classes(found, expected, np.asarray(original.class_names))
     else:

@@ -3,6 +3,8 @@
 There, XLA computes products of bfloat16 or int8 in that type only if the result has another one, if
 there are several rows, and if the matrix is transposed within the product. Otherwise it converts
 the operands to float32 or int32 first, which takes longer than the product.
+
+The layers have the names of Keras's, since files of weights contain the names of classes.
 """
 
 import keras
@@ -44,11 +46,12 @@ class Dense(keras.layers.Dense):
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras would refuse it for any subclass.
-        super().quantize(mode, type_check=type_check and type(self) is not Dense, config=config)
+        is_other = type(self) is not Dense
+        super().quantize(mode, type_check=type_check and is_other, config=config)
 
 
 @keras.saving.register_keras_serializable("zoo")
-class TiedEmbedding(keras.layers.ReversibleEmbedding):
+class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
     """`keras.layers.ReversibleEmbedding` with one matrix, like `Dense`."""
 
     def call(self, inputs, reverse=False):
@@ -72,7 +75,8 @@ class TiedEmbedding(keras.layers.ReversibleEmbedding):
         return logits[:1] if count == 1 else logits
 
     def quantize(self, mode=None, type_check=True, config=None):
-        super().quantize(mode, type_check=type_check and type(self) is not TiedEmbedding, config=config)
+        is_other = type(self) is not ReversibleEmbedding
+        super().quantize(mode, type_check=type_check and is_other, config=config)
 
 
 def _by_xla_on_cpu():

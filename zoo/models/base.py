@@ -45,6 +45,13 @@ class ZooModel(ConfigMixin, keras.Model):
         return self.layer(LayerNormalization, name, epsilon=self.epsilon) if exists else None
 
 
+def dtype_name(model):
+    """The name of the model's dtype policy, or "int8" if its matrices are quantized."""
+    layers = model._flatten_layers()
+    modes = {getattr(layer, "quantization_mode", None) for layer in layers} - {None}
+    return min(modes, default=model.dtype_policy.name)
+
+
 def copy_model(model, **arguments):
     """A model with the same weights, and with other `arguments`, such as `dtype`.
 

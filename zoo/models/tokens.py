@@ -16,7 +16,7 @@ from zoo.layers import (
     SinusoidalPositions,
 )
 from zoo.layers.attention import head_width
-from zoo.layers.linear import Dense, TiedEmbedding, linear
+from zoo.layers.linear import Dense, ReversibleEmbedding, linear
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 
@@ -34,7 +34,7 @@ class TokenModel(ZooModel):
     def embedding_layer(self, name, vocab_size):
         # With variance 1/E, scaled embeddings have unit variance, about that of the positions.
         return self.layer(
-            TiedEmbedding,
+            ReversibleEmbedding,
             name,
             vocab_size,
             self.embed_dim,
