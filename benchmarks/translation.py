@@ -166,7 +166,8 @@ def sentences(sizes, batch_size, lengths):
 
 
 def in_zoo(folder, sizes, batch_size, precision, kind, lengths, beam_size=1, dropout=0.0):
-    policy = {"bfloat16": "mixed_bfloat16"}.get(precision, "float32")
+    bfloat16 = "mixed_bfloat16" if kind == "training" else "bfloat16"
+    policy = {"bfloat16": bfloat16}.get(precision, "float32")
     model = zoo_transformer(sizes, dropout=dropout, dtype=policy)
     sources, targets = sentences(sizes, batch_size, lengths)
     if kind == "training":

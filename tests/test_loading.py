@@ -1,5 +1,7 @@
 """`zoo.load` with another dtype: of every kind of model, as trained and as published."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from tests.deploy.small_models import (
     small_text_classifier,
     small_translator,
 )
+from zoo.__main__ import main
 from zoo.errors import UserError
 
 TEXTS = ["The cat sat.", "¿Dónde está el perro?"]
@@ -55,6 +58,30 @@ def test_every_run_can_be_loaded_in_half_precision(make, dtype, tmp_path):
     assert np.abs(np.subtract(found, expected)).max() > 1e-6, "computed in float32"
 
 
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("make", [small_translator, small_generator])
+def test_models_that_write_text_can_be_loaded_in_int8(make, precision, tmp_path, recwarn):
+    original = make(precision=precision)
+    original.save(tmp_path)
+    loaded = zoo.load(tmp_path, dtype="int8")
+    matrices = [v for v in loaded.model.variables if v.path.endswith(("kernel", "g/embeddings"))]
+    assert len(matrices) >= 10 and {v.dtype for v in matrices} == {"int8"}
+    assert not [w for w in recwarn if "quantize" in str(w.message)]
+    # 8 bits of each input and weight, through two blocks with weights of about 0.3
+    np.testing.assert_allclose(scores(loaded), scores(original), atol=0.06)
+    folder = zoo.export(loaded, tmp_path / "export")
+    assert json.loads((folder / "export.json").read_text())["dtype"] == "int8"
+
+
+@pytest.mark.parametrize("make", [small_classifier, small_text_classifier])
+def test_int8_of_classifiers_is_that_of_engines(make, tmp_path, capsys):
+    make().save(tmp_path)
+    with pytest.raises(UserError, match="translators and text generators. Received: .*Classifier"):
+        zoo.load(tmp_path, dtype="int8")
+    assert main(["export", str(tmp_path), str(tmp_path / "1"), "--dtype", "int8"]) == 2
+    assert "is for translators and text generators" in capsys.readouterr().err
+
+
 def test_published_weights_can_be_loaded_in_half_precision(tmp_path):
     folder = folder_of(tmp_path, "bert")
     expected, loaded = zoo.load(folder), zoo.load(folder, dtype="bfloat16")
@@ -83,7 +110,7 @@ def test_an_assigned_model_runs_as_the_one_before(make):
     assert not loaded.jit_compile
 
 
-@pytest.mark.parametrize("dtype", ["int8", "half", 16, keras.DTypePolicy("bfloat16")])
+@pytest.mark.parametrize("dtype", ["int4", "half", 16, keras.DTypePolicy("bfloat16")])
 def test_an_unknown_dtype_is_refused(tmp_path, dtype):
-    with pytest.raises(UserError, match=r"'mixed_float16'\) without an engine. Received"):
+    with pytest.raises(UserError, match=r"'int8'\) without an engine. Received"):
         zoo.load(tmp_path, dtype=dtype)

@@ -247,14 +247,10 @@ def test_a_folder_that_cannot_be_written_is_named(classifier, tmp_path):
         zoo.export(classifier, tmp_path / "file" / "vit" / "1")
 
 
-@pytest.mark.parametrize(
-    "dtype, message",
-    [("int8", "--dtype int8 needs --format onnx"), ("half", "dtype must be one of")],
-)
-def test_the_command_line_refuses_other_dtypes(dtype, message, tmp_path, capsys):
+def test_the_command_line_refuses_other_dtypes(tmp_path, capsys):
     """Before the run is read."""
-    assert main(["export", str(tmp_path / "run"), str(tmp_path / "1"), "--dtype", dtype]) == 2
-    assert message in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "1"), "--dtype", "half"]) == 2
+    assert "dtype must be one of" in capsys.readouterr().err
 
 
 def test_the_command_line_replaces_an_export_only_on_request(
