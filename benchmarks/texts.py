@@ -44,7 +44,15 @@ def in_zoo(folder, run_folder, texts, **options):
     return lambda: translator(texts, beam_size=4, length_penalty=0.0)
 
 
+def in_zoo_bfloat16(folder, **settings):
+    return in_zoo(folder, dtype="bfloat16", **settings)
+
+
 def in_zoo_int8(folder, **settings):
+    return in_zoo(folder, dtype="int8", **settings)
+
+
+def in_engine_int8(folder, **settings):
     return in_zoo(folder, engine="ctranslate2", dtype="int8", **settings)
 
 
@@ -79,7 +87,9 @@ def in_ctranslate2_int8(folder, **settings):
 
 CONTENDERS = {
     "zoo": in_zoo,
-    "zoo, engine ctranslate2, int8": in_zoo_int8,
+    "zoo, bfloat16": in_zoo_bfloat16,
+    "zoo, int8": in_zoo_int8,
+    "zoo, engine ctranslate2, int8": in_engine_int8,
     "CTranslate2": in_ctranslate2,
     "CTranslate2, int8": in_ctranslate2_int8,
 }

@@ -166,8 +166,8 @@ def sentences(sizes, batch_size, lengths):
 
 
 def in_zoo(folder, sizes, batch_size, precision, kind, lengths, beam_size=1, dropout=0.0):
-    bfloat16 = "mixed_bfloat16" if kind == "training" else "bfloat16"
-    policy = {"bfloat16": bfloat16}.get(precision, "float32")
+    half = "mixed_bfloat16" if kind == "training" else "bfloat16"
+    policy = half if precision == "bfloat16" else "float32"
     model = zoo_transformer(sizes, dropout=dropout, dtype=policy)
     sources, targets = sentences(sizes, batch_size, lengths)
     if kind == "training":

@@ -93,7 +93,7 @@ def main(config):
             "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         },
         name=f"causal_lm_{name}",
-        config=settings_of(config),
+        config=settings_of(run.settings),
         finish=lambda folder, trained: finish_generator(
             folder, TextGenerator(trained, tokenizer), train, valid_texts
         ),

@@ -112,7 +112,7 @@ def main(config):
             "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         },
         name=f"text_{config.data_name}",
-        config=settings_of(config),
+        config=settings_of(run.settings),
         may_change=("patience",),
         finish=lambda folder, trained: finish_text_classifier(
             folder, TextClassifier(trained, tokenizer, data.class_names), data, train

@@ -120,7 +120,7 @@ def main(config):
         optimizer,
         data,
         f"translate_{config.data_name}",
-        settings_of(config),
+        settings_of(run.settings),
         **config.chosen("epochs patience tokens_per_batch accumulation label_smoothing"),
         average_last=config.average_last,
     )

@@ -15,6 +15,7 @@ from tests.deploy.small_models import (
     small_translator,
 )
 from zoo.__main__ import main
+from zoo.deploy.errors import ExportError
 from zoo.errors import UserError
 
 TEXTS = ["The cat sat.", "¿Dónde está el perro?"]
@@ -64,19 +65,50 @@ def test_models_that_write_text_can_be_loaded_in_int8(make, precision, tmp_path,
     original = make(precision=precision)
     original.save(tmp_path)
     loaded = zoo.load(tmp_path, dtype="int8")
-    matrices = [v for v in loaded.model.variables if v.path.endswith(("kernel", "g/embeddings"))]
+    # but for those of positions
+    names = ("kernel", "embedding/embeddings")
+    matrices = [v for v in loaded.model.variables if v.path.endswith(names)]
     assert len(matrices) >= 10 and {v.dtype for v in matrices} == {"int8"}
     assert not [w for w in recwarn if "quantize" in str(w.message)]
     # 8 bits of each input and weight, through two blocks with weights of about 0.3
     np.testing.assert_allclose(scores(loaded), scores(original), atol=0.06)
     folder = zoo.export(loaded, tmp_path / "export")
     assert json.loads((folder / "export.json").read_text())["dtype"] == "int8"
+    assert "quantized to 8 bits" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("make", [small_translator, small_generator])
+def test_models_in_int8_are_not_saved_or_converted(make, tmp_path):
+    """Rather than lost: Keras would write files that cannot be loaded."""
+    make().save(tmp_path / "run")
+    loaded = zoo.load(tmp_path / "run", dtype="int8")
+    for save in (loaded.save, lambda folder: loaded.model.save(folder / "model.keras")):
+        with pytest.raises(UserError, match='load it without dtype="int8"'):
+            save(tmp_path / "run")
+    with pytest.raises(ExportError, match="exported as a saved_model only"):
+        zoo.export(loaded, tmp_path / "1", format="onnx")
+    assert zoo.load(tmp_path / "run").model.dtype_policy.name == "float32"  # nothing is lost
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("shared", ["none", "all"])
+def test_compiled_searches_find_the_same_in_int8(beam_size, shared, tmp_path):
+    small_translator(shared=shared).save(tmp_path)
+    loaded = zoo.load(tmp_path, dtype="int8")
+    found = loaded.n_best(TEXTS, n=1, beam_size=beam_size)
+    loaded.jit_compile = False
+    expected = loaded.n_best(TEXTS, n=1, beam_size=beam_size)
+    for [one], [other] in zip(found, expected, strict=True):
+        assert one.text == other.text
+        # Sums of integers are exact, and all else is rounded to 24 bits.
+        assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
 @pytest.mark.parametrize("make", [small_classifier, small_text_classifier])
-def test_int8_of_classifiers_is_that_of_engines(make, tmp_path, capsys):
+def test_classifiers_have_no_int8_without_an_engine(make, tmp_path, capsys):
     make().save(tmp_path)
-    with pytest.raises(UserError, match="translators and text generators. Received: .*Classifier"):
+    with pytest.raises(UserError, match="translators and text generators; .*Classifier"):
         zoo.load(tmp_path, dtype="int8")
     assert main(["export", str(tmp_path), str(tmp_path / "1"), "--dtype", "int8"]) == 2
     assert "is for translators and text generators" in capsys.readouterr().err

@@ -217,10 +217,10 @@ def _image_files(given, suffixes):
             yield path
 
 
-def _add_engine(command, engines, dtypes):
+def _add_engine(command, engines, dtypes, own):
     help = "computes in place of TensorFlow, often faster on CPUs"
     command.add_argument("--engine", metavar=engines, help=help)
-    help = f"of the model, such as bfloat16 (the run's); with --engine {dtypes} (float32)"
+    help = f"of the model, such as {own} (the run's); with --engine {dtypes} (float32)"
     command.add_argument("--dtype", help=help)
 
 
@@ -249,7 +249,7 @@ def _parser():
         default="truncate",
         help="how to handle a text that is too long for the model (truncate)",
     )
-    _add_engine(command, "onnxruntime|openvino", "float32, bfloat16 or int8")
+    _add_engine(command, "onnxruntime|openvino", "float32, bfloat16 or int8", "bfloat16")
     command.set_defaults(run=classify)
     command = commands.add_parser("translate", help="translate texts")
     command.add_argument("run_folder", metavar="RUN", help="run directory, or published weights")
@@ -266,7 +266,7 @@ def _parser():
         help="how to handle a text that is too long for the model (split)",
     )
     command.add_argument("--attention", metavar="PNG", help="plot the attention weights")
-    _add_engine(command, "ctranslate2", "float32 or int8")
+    _add_engine(command, "ctranslate2", "float32 or int8", "bfloat16 or int8")
     _add_languages(command)
     command.set_defaults(run=translate)
     command = commands.add_parser("generate", help="continue a text")
@@ -296,8 +296,9 @@ def _parser():
     )
     command.add_argument(
         "--dtype",
-        help="of the model in a saved_model, such as bfloat16 or mixed_bfloat16 (the run's); of "
-        "weight matrices in other formats: float32, float16 or int8 (float32)",
+        help="of the model in a saved_model, such as bfloat16, or int8 for translators and "
+        "generators (the run's); of weight matrices in other formats: float32, float16 or int8 "
+        "(float32)",
     )
     command.add_argument("--top-k", type=int, help="classes that a classifier returns (5)")
     command.add_argument("--n-best", type=int, help="translations or continuations per text (1)")

@@ -72,11 +72,14 @@ def openvino_engine(classifier, dtype):
     model = openvino.Core().read_model(_to_onnx(classifier, "float32"))
     settings = {"PERFORMANCE_HINT": "LATENCY"}  # all cores for one batch
     settings["INFERENCE_PRECISION_HINT"] = {"float32": "f32", "bfloat16": "bf16"}[dtype]
-    compiled, lock = openvino.compile_model(model, "CPU", settings), threading.Lock()
+    of_many = openvino.compile_model(model, "CPU", settings)
+    model.reshape({"images": [1, *classifier.model.input_shape]})
+    of_one = openvino.compile_model(model, "CPU", settings)  # faster, as its shapes are known
+    lock = threading.Lock()
 
     def probabilities(images):
-        with lock:  # it fails if two threads call it at the same time
-            return compiled(images)["probabilities"]
+        with lock:  # they fail if two threads call them at the same time
+            return (of_one if len(images) == 1 else of_many)(images)["probabilities"]
 
     return probabilities
 

@@ -1,5 +1,6 @@
 """`zoo.load`: loads a trained model with its preprocessing or tokenizers."""
 
+import gc
 import json
 import pathlib
 import zipfile
@@ -22,8 +23,9 @@ def load(path, dtype=None, engine=None, **options):
             see docs/checkpoints.md.
         dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
             weights in float32; by default that of the run, or the global one of Keras. Or "int8",
-            the dtype of the weight matrices of a translator or text generator. With an engine:
-            "float32" by default, "bfloat16" for OpenVINO, or "int8" for the others.
+            for translators and text generators: weight matrices and the inputs of their products
+            are quantized, all else is float32. With an engine: "float32" by default, "bfloat16" for
+            OpenVINO, or "int8" for the others.
         engine: "onnxruntime" or "openvino" for an image classifier, or "ctranslate2" for a
             translator, to compute probabilities and translations in place of TensorFlow, on CPUs;
             see docs/engines.md.
@@ -40,8 +42,8 @@ def load(path, dtype=None, engine=None, **options):
         FileNotFoundError: if there is no such path, or it contains no finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
         zoo.errors.UserError: if there are options for a run without a Vision Transformer, a file of
-            the run is damaged, `dtype` or `engine` is unknown, or such models have no `dtype`
-            "int8" or cannot be run by the engine.
+            the run is damaged, or `dtype` or `engine` is unknown or not available for this kind of
+            model.
     """
     dtypes = _DTYPES if engine is None else engines.dtypes(engine)
     if dtype not in (None, *dtypes):
@@ -51,9 +53,9 @@ def load(path, dtype=None, engine=None, **options):
     if engine is not None:
         loaded.engine = engines.create_engine(loaded, engine, dtype or "float32")
         return loaded
-    computed = "float32" if dtype == "int8" else dtype
-    if computed not in (None, loaded.model.dtype_policy.name):
-        loaded.model = copy_model(loaded.model, dtype=computed)
+    policy = "float32" if dtype == "int8" else dtype
+    if policy not in (None, loaded.model.dtype_policy.name):
+        loaded.model = copy_model(loaded.model, dtype=policy)
     if dtype == "int8":
         _quantize(loaded)
     return loaded
@@ -65,11 +67,16 @@ def _quantize(loaded):
 
     if not isinstance(loaded, (translator.Translator, generator.TextGenerator)):
         raise UserError(
-            'dtype="int8" without an engine is for translators and text generators. Received: '
-            f"{type(loaded).__name__}. See the engines in docs/engines.md, and zoo.export."
+            'dtype="int8" without an engine is for translators and text generators; for an image '
+            'classifier, use engine="onnxruntime", or export it with format="onnx" or "litert" and '
+            f'dtype="int8". Received: {type(loaded).__name__}.'
         )
-    matrices = (keras.layers.Dense, keras.layers.Embedding)
-    loaded.model.quantize("int8", filters=lambda layer: isinstance(layer, matrices))
+    kinds = (keras.layers.Dense, keras.layers.Embedding)  # Keras would warn about all others
+    gc.freeze()  # Keras collects garbage after each matrix, which takes longer than the rest
+    try:
+        loaded.model.quantize("int8", filters=lambda layer: isinstance(layer, kinds))
+    finally:
+        gc.unfreeze()
 
 
 def _load(folder, options):

@@ -82,6 +82,16 @@ def test_a_classifier(tmp_path, options):
     assert {node.domain for node in onnx.load(tmp_path / "model.onnx").graph.node} == {""}
 
 
+def test_layer_normalization_is_one_operation(tmp_path):
+    """Of ONNX Runtime, which finds it by its parts."""
+    zoo.export(small_classifier(), tmp_path / "1", format="onnx")
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(tmp_path / "1" / "model.onnx", options)
+    operations = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+    assert operations.count("LayerNormalization") == 2 * 2 + 1  # of two blocks and after them
+
+
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_is_exported_in_float32(tmp_path, precision):
     classifier = small_classifier(precision, num_layers=1)

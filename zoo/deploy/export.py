@@ -156,6 +156,11 @@ def _checked(model, format, dtype, options):
             f"This {type(model).__name__} can be exported as a saved_model only. Use this format, "
             f"which takes strings and needs TensorFlow only. Received: format={format!r}."
         )
+    if format != "saved_model" and dtype_name(model.model) == "int8":
+        raise ExportError(
+            'A model that was loaded with dtype="int8" can be exported as a saved_model only. Load '
+            'it without dtype, and pass dtype="int8" to zoo.export.'
+        )
     known, given = _known(model, options["n_best"] or 1), {}
     for name, value in options.items():
         if value is not None and name not in known:

@@ -1,8 +1,9 @@
-"""Dense layers on sequences, and their products in programs that XLA compiles for CPUs.
+"""Dense layers on sequences, and their products in functions that XLA compiles for CPUs.
 
-There, XLA computes products of bfloat16 or int8 in that type only if the result has another one, if
-there are several rows, and if the matrix is transposed within the product. Otherwise it converts
-the operands to float32 or int32 first, which takes longer than the product.
+There, XLA multiplies in bfloat16 or int8 only if the result has a wider dtype, if there are at
+least two rows, and if a matrix to be transposed is passed to the product as it is (`transpose_b`).
+Otherwise it converts the operands to float32 or int32 first, which takes longer than the product.
+A single row of int8 is therefore computed as two; for one of bfloat16, this would be slower.
 
 The layers have the names of Keras's, since files of weights contain the names of classes.
 """
@@ -26,64 +27,73 @@ def linear(dense, x):
     return ops.reshape(rows, (-1, *lengths, rows.shape[-1]))
 
 
+class _QuantizedLikeKeras:
+    """Keras refuses to quantize subclasses of its layers; these two compute the same."""
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        is_subclass = type(self) not in (Dense, ReversibleEmbedding)
+        super().quantize(mode, type_check=type_check and is_subclass, config=config)
+
+
 @keras.saving.register_keras_serializable("zoo")
-class Dense(keras.layers.Dense):
-    """`keras.layers.Dense`, faster in bfloat16 and int8 in programs of XLA for CPUs."""
+class Dense(_QuantizedLikeKeras, keras.layers.Dense):
+    """`keras.layers.Dense`, faster in bfloat16 and int8 in functions that XLA compiles for CPUs."""
 
     def call(self, inputs, training=None):
-        if len(inputs.shape) != 2 or inputs.dtype != "bfloat16" or not _by_xla_on_cpu():
+        if inputs.dtype != "bfloat16" or not _is_compiled(inputs):
             return super().call(inputs, training=training)
         x = _bfloat16_product(inputs, ops.cast(self.kernel, "bfloat16"))
         x = x if self.bias is None else x + ops.cast(self.bias, x.dtype)
         x = x if self.activation is None else self.activation(x)
         return ops.cast(x, self.compute_dtype)
 
-    def quantized_call(self, inputs, **kwargs):
-        if inputs.shape[0] == 1 and self.quantization_mode == "int8" and _by_xla_on_cpu():
-            two_rows = ops.concatenate([inputs, inputs])
-            return super().quantized_call(two_rows, **kwargs)[:1]
-        return super().quantized_call(inputs, **kwargs)
+    def quantized_call(self, inputs, *args, **kwargs):
+        def product(x):
+            return super(Dense, self).quantized_call(x, *args, **kwargs)
 
-    def quantize(self, mode=None, type_check=True, config=None):
-        # Keras would refuse it for any subclass.
-        is_other = type(self) is not Dense
-        super().quantize(mode, type_check=type_check and is_other, config=config)
+        is_native = self.quantization_mode == "int8" and _is_compiled(inputs)
+        return _of_two_rows(product, inputs) if is_native else product(inputs)
 
 
 @keras.saving.register_keras_serializable("zoo")
-class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
-    """`keras.layers.ReversibleEmbedding` with one matrix, like `Dense`."""
+class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding):
+    """`keras.layers.ReversibleEmbedding` with a faster tied output projection, like `Dense`."""
 
     def call(self, inputs, reverse=False):
         dtype = self.reverse_dtype or self.compute_dtype
-        if not reverse or dtype != "bfloat16" or not _by_xla_on_cpu():
+        if not reverse or dtype != "bfloat16" or not self._is_plain(inputs):
             return super().call(inputs, reverse=reverse)
-        logits = _bfloat16_product(*(ops.cast(x, dtype) for x in (inputs, self.embeddings)), True)
-        return ops.cast(logits, dtype)
+        inputs, matrix = ops.cast(inputs, dtype), ops.cast(self.embeddings, dtype)
+        return ops.cast(_bfloat16_product(inputs, matrix, transpose_b=True), dtype)
 
     def quantized_call(self, inputs, reverse=False):
-        if not reverse or self.quantization_mode != "int8" or not _by_xla_on_cpu():
+        is_int8 = self.quantization_mode == "int8" and self.inputs_quantizer
+        if not reverse or not is_int8 or not self._is_plain(inputs):
             return super().quantized_call(inputs, reverse=reverse)
         import tensorflow as tf
 
-        count = inputs.shape[0]
-        if count == 1:
-            inputs = ops.concatenate([inputs, inputs])
-        inputs, scale = self.inputs_quantizer(inputs)
-        logits = tf.matmul(inputs, self._embeddings, transpose_b=True, output_type=tf.int32)
-        logits = ops.cast(logits, self.compute_dtype) / (scale * self.embeddings_scale)
-        return logits[:1] if count == 1 else logits
+        def product(x):
+            x, scale = self.inputs_quantizer(x)
+            x = tf.matmul(x, self._embeddings, transpose_b=True, output_type=tf.int32)
+            return ops.cast(x, self.compute_dtype) / (scale * self.embeddings_scale)
 
-    def quantize(self, mode=None, type_check=True, config=None):
-        is_other = type(self) is not ReversibleEmbedding
-        super().quantize(mode, type_check=type_check and is_other, config=config)
+        return _of_two_rows(product, inputs)
+
+    def _is_plain(self, inputs):
+        """Whether the logits are one product of `inputs`, in a function compiled for CPUs."""
+        is_tied = self.tie_weights and self.logit_soft_cap is None
+        return is_tied and _is_compiled(inputs)
 
 
-def _by_xla_on_cpu():
-    """Whether this is traced for a program of TensorFlow that XLA compiles for CPUs."""
-    if keras.backend.backend() != "tensorflow":
+def _is_compiled(x):
+    """Whether `x` is a matrix in a function that XLA compiles, on a machine with CPUs only."""
+    if keras.backend.backend() != "tensorflow" or len(x.shape) != 2:
         return False
     import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return False
+    # TensorFlow has no public function for it.
     from tensorflow.python.ops import control_flow_util
 
     graph = tf.compat.v1.get_default_graph()
@@ -92,22 +102,32 @@ def _by_xla_on_cpu():
     }
 
 
-def _bfloat16_product(x, matrix, transpose_b=False):
+def _of_two_rows(function, x):
+    """``function(x)`` for a matrix `x`; a single row is computed as two."""
+    return function(ops.repeat(x, 2, axis=0))[:1] if x.shape[0] == 1 else function(x)
+
+
+def _bfloat16_product(x, y, transpose_a=False, transpose_b=False):
     """The product of two matrices of bfloat16, in float32."""
     import tensorflow as tf
 
-    def product(x, y, **transposed):
-        return tf.matmul(x, y, output_type=tf.float32, **transposed)
+    def rounded(*matrices, **transposed):
+        matrices = (ops.cast(matrix, "bfloat16") for matrix in matrices)
+        return ops.cast(_bfloat16_product(*matrices, **transposed), "bfloat16")
 
-    @tf.custom_gradient
-    def with_gradient(x, matrix):
+    @ops.custom_gradient  # TensorFlow's would multiply float32 by bfloat16, which fails
+    def with_gradient(x, y):
         def gradient(upstream):
-            upstream = tf.cast(upstream, x.dtype)
-            of_x = product(upstream, matrix, transpose_b=not transpose_b)
-            pair = (upstream, x) if transpose_b else (x, upstream)
-            of_matrix = product(*pair, transpose_a=True)
-            return tf.cast(of_x, x.dtype), tf.cast(of_matrix, x.dtype)
+            if transpose_a:
+                d_x = rounded(y, upstream, transpose_a=transpose_b, transpose_b=True)
+            else:
+                d_x = rounded(upstream, y, transpose_b=not transpose_b)
+            if transpose_b:
+                d_y = rounded(upstream, x, transpose_a=True, transpose_b=transpose_a)
+            else:
+                d_y = rounded(x, upstream, transpose_a=not transpose_a)
+            return d_x, d_y
 
-        return product(x, matrix, transpose_b=transpose_b), gradient
+        return tf.matmul(x, y, transpose_a, transpose_b, output_type=tf.float32), gradient
 
-    return with_gradient(x, matrix)
+    return with_gradient(x, y)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from zoo.errors import UserError
 from zoo.layers.config import ConfigMixin
 from zoo.layers.normalization import LayerNormalization
 
@@ -27,6 +28,11 @@ class ZooModel(ConfigMixin, keras.Model):
             input_signature = [self.input_signature()]
         return super().export(filepath, format, verbose, input_signature, **kwargs)
 
+    def save(self, *args, **kwargs):
+        """As `keras.Model.save`."""
+        _check_not_quantized(self)
+        super().save(*args, **kwargs)
+
     def compute_output_spec(self, *args, **kwargs):
         spec = super().compute_output_spec(*args, **kwargs)
         return keras.KerasTensor(spec.shape, self.variable_dtype)  # logits are in full precision
@@ -46,17 +52,28 @@ class ZooModel(ConfigMixin, keras.Model):
 
 
 def dtype_name(model):
-    """The name of the model's dtype policy, or "int8" if its matrices are quantized."""
-    layers = model._flatten_layers()
-    modes = {getattr(layer, "quantization_mode", None) for layer in layers} - {None}
-    return min(modes, default=model.dtype_policy.name)
+    """The name of the model's dtype policy; of quantized weight matrices, such as "int8"."""
+    modes = {getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()}
+    return min(modes - {None}, default=model.dtype_policy.name)
+
+
+def _check_not_quantized(model):
+    if dtype_name(model) != model.dtype_policy.name:
+        raise UserError(
+            "A model whose weights are quantized can be exported as a SavedModel, but not saved or "
+            'converted. For that, load it without dtype="int8".'
+        )
 
 
 def copy_model(model, **arguments):
     """A model with the same weights, and with other `arguments`, such as `dtype`.
 
     The updates of LoRA are added to the matrices.
+
+    Raises:
+        UserError: if the weights are quantized.
     """
+    _check_not_quantized(model)
     copy = type(model).from_config({**model.get_config(), **arguments})
     copy.build_from_config(model.get_build_config())
     for mine, value in zip(copy.weights, merged_weights(model), strict=True):
