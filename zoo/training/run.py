@@ -45,8 +45,8 @@ class Run:
         self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)
         if settings.precision == "auto":
-            has_bfloat16 = distribution.from_chief(self.strategy, int(_cpu_has_bfloat16()))
-            precision = "mixed_bfloat16" if has_bfloat16 else "float32"
+            is_mixed = distribution.from_chief(self.strategy, int(_is_faster_in_bfloat16()))
+            precision = "mixed_bfloat16" if is_mixed else "float32"
             settings = dataclasses.replace(settings, precision=precision)
             if self.is_chief:
                 print(f"Precision: {precision}")
@@ -212,13 +212,13 @@ class Run:
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 
 
-def _cpu_has_bfloat16():
-    """Whether the CPU has instructions for products of bfloat16, and there are no GPUs."""
+def _is_faster_in_bfloat16():
+    """Whether training is on an x86 CPU with bfloat16 instructions."""
     import tensorflow as tf
 
-    features = _CPU_INFO.read_text().split() if _CPU_INFO.exists() else ()
-    has_instructions = "avx512_bf16" in features or "amx_bf16" in features
-    return has_instructions and not tf.config.get_visible_devices("GPU")
+    if tf.config.get_visible_devices("GPU") or not _CPU_INFO.exists():
+        return False
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_CPU_INFO.read_text().split())
 
 
 _OWN = ("train_step", "test_step", "compute_loss", "compute_metrics")  # not used by `Trainer`
