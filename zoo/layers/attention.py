@@ -4,6 +4,7 @@ Axes: B batch, T queries, S keys, H heads, D head width, E model width.
 """
 
 import functools
+import itertools
 
 import keras
 from keras import ops
@@ -198,10 +199,14 @@ class _Attention(ConfigMixin, keras.layers.Layer):
             name=name,
         )
 
-    def _heads(self, x):
-        """[B, T, H·D] -> [B, H, T, D]."""
-        shape = (-1, ops.shape(x)[1], self.num_heads, x.shape[-1] // self.num_heads)
-        return ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3))
+    def _heads(self, x, *widths):
+        """[B, T, sum of the widths], projections side by side -> [B, H, T, D] of each."""
+        if len(set(widths)) > 1:
+            parts = ops.split(x, list(itertools.accumulate(widths[:-1])), axis=-1)
+            return [self._heads(part, width)[0] for part, width in zip(parts, widths)]
+        heads = len(widths) * self.num_heads  # one transpose is faster than one of each
+        shape = (-1, ops.shape(x)[1], heads, x.shape[-1] // heads)
+        return ops.split(ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3)), len(widths), axis=1)
 
     def _attend(self, query, key, value, mask, bias=None, training=None, **options):
         """Heads of queries, keys and values -> [B, T, E]."""
@@ -315,8 +320,8 @@ class MultiHeadSelfAttention(_Attention):
 
     def _project(self, x, angles=None):
         """Heads of the queries, keys and values."""
-        ends = (self._key_width, 2 * self._key_width)
-        query, key, value = map(self._heads, ops.split(linear(self.qkv, x), ends, axis=-1))
+        widths = self._key_width, self._key_width, self._value_width
+        query, key, value = self._heads(linear(self.qkv, x), *widths)
         if angles is not None:
             query, key = rotate(query, angles), rotate(key, angles)
         return query, key, value
@@ -371,20 +376,20 @@ class MultiHeadAttention(_Attention):
 
     def project(self, memory):
         """The heads of the memory's keys and values, a `KeyValue`."""
-        key_value = ops.split(linear(self.key_value, memory), [self._key_width], axis=-1)
-        return KeyValue(*map(self._heads, key_value))
+        widths = self._key_width, self._value_width
+        return KeyValue(*self._heads(linear(self.key_value, memory), *widths))
 
     def attend(self, query, memory, mask=None):
         """Attends from `query` [B, T, any width] to the result of `project`: [B, T, E].
 
         The mask that the memory carries has to be given as `mask`: `project` does not keep it.
         """
-        query = self._heads(linear(self.query, query))
+        [query] = self._heads(linear(self.query, query), self._key_width)
         return self._attend(query, *memory, attention_mask(mask))
 
     def attention_weights(self, query, memory, mask=None):
         """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
-        query = self._heads(linear(self.query, query))
+        [query] = self._heads(linear(self.query, query), self._key_width)
         key, _ = self.project(memory)
         return attention_weights(query, key, attention_mask(mask, keys=memory))
 
