@@ -107,27 +107,18 @@ def _of_two_rows(function, x):
     return function(ops.repeat(x, 2, axis=0))[:1] if x.shape[0] == 1 else function(x)
 
 
-def _bfloat16_product(x, y, transpose_a=False, transpose_b=False):
+def _bfloat16_product(x, y, transpose_b=False):
     """The product of two matrices of bfloat16, in float32."""
     import tensorflow as tf
 
-    def rounded(*matrices, **transposed):
-        matrices = (ops.cast(matrix, "bfloat16") for matrix in matrices)
-        return ops.cast(_bfloat16_product(*matrices, **transposed), "bfloat16")
-
     @ops.custom_gradient  # TensorFlow's would multiply float32 by bfloat16, which fails
-    def with_gradient(x, y):
+    def product(x, y):
         def gradient(upstream):
-            if transpose_a:
-                d_x = rounded(y, upstream, transpose_a=transpose_b, transpose_b=True)
-            else:
-                d_x = rounded(upstream, y, transpose_b=not transpose_b)
-            if transpose_b:
-                d_y = rounded(upstream, x, transpose_a=True, transpose_b=transpose_a)
-            else:
-                d_y = rounded(x, upstream, transpose_a=not transpose_a)
-            return d_x, d_y
+            upstream = ops.cast(upstream, x.dtype)
+            pair = (upstream, x) if transpose_b else (x, upstream)
+            d_x = tf.matmul(upstream, y, transpose_b=not transpose_b)
+            return d_x, tf.matmul(*pair, transpose_a=True)
 
-        return tf.matmul(x, y, transpose_a, transpose_b, output_type=tf.float32), gradient
+        return tf.matmul(x, y, transpose_b=transpose_b, output_type=tf.float32), gradient
 
-    return with_gradient(x, y)
+    return product(x, y)
