@@ -156,7 +156,7 @@ def test_a_port_in_use_is_named():
 
 SMALL = (
     "--dataset digits --embed-dim 16 --num-heads 2 --num-layers 1 --ff-dim 16 "
-    "--checkpoint-steps 5 --strategy multiworker"
+    "--checkpoint-steps 5 --strategy multiworker --precision auto"
 )
 
 

@@ -56,6 +56,7 @@ def test_the_precision_that_was_chosen_is_stored(name, tmp_path, monkeypatch, se
         "zoo.training.run.Run.train", lambda *_, config, **__: stored.append(config)
     )
     monkeypatch.setattr("zoo.training.run._CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("tensorflow.config.get_visible_devices", lambda kind: [])
     (tmp_path / "cpuinfo").write_text("flags : avx512_bf16")
     module, settings = RUNS[name]
     own = {"texts": ["--tsv", str(sentences_part)], "text": ["--text", str(sentences_part)]}

@@ -72,11 +72,14 @@ def _quantize(loaded):
             f'dtype="int8". Received: {type(loaded).__name__}.'
         )
     kinds = (keras.layers.Dense, keras.layers.Embedding)  # Keras would warn about all others
-    gc.freeze()  # Keras collects garbage after each matrix, which takes longer than the rest
+    was_frozen = gc.get_freeze_count() > 0
+    if not was_frozen:
+        gc.freeze()  # Keras collects garbage after each matrix, which takes longer than the rest
     try:
         loaded.model.quantize("int8", filters=lambda layer: isinstance(layer, kinds))
     finally:
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()
 
 
 def _load(folder, options):

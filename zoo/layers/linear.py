@@ -111,7 +111,7 @@ def _bfloat16_product(x, y, transpose_b=False):
     """The product of two matrices of bfloat16, in float32."""
     import tensorflow as tf
 
-    @ops.custom_gradient  # TensorFlow's would multiply float32 by bfloat16, which fails
+    @ops.custom_gradient  # that of `tf.matmul` would multiply float32 by bfloat16, which fails
     def product(x, y):
         def gradient(upstream):
             upstream = ops.cast(upstream, x.dtype)

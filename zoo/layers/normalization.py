@@ -10,8 +10,8 @@ from zoo.layers.config import ConfigMixin
 class LayerNormalization(ConfigMixin, keras.layers.Layer):
     """Layer normalization of the last axis, with the weights and results of Keras's layer.
 
-    It takes fewer passes over memory than Keras's layer, in training by an explicit gradient for
-    TensorFlow. Inference engines compute it as one operation in exported models.
+    With TensorFlow, it takes fewer passes over memory than Keras's, in training by an explicit
+    gradient. Inference engines compute it as one operation in exported models.
 
     Args:
         epsilon: ε, added to the variance; 1e-3 is the default of Keras's layer.
@@ -48,6 +48,8 @@ class LayerNormalization(ConfigMixin, keras.layers.Layer):
 
 def _normalize(x, gamma, beta, epsilon):
     """γ·(x - mean)/√(variance + ε) + β in the dtype of `x`, computed in float32 or wider."""
+    if keras.backend.backend() == "torch":  # which has an operation for it
+        return ops.layer_normalization(x, gamma, beta, len(x.shape) - 1, epsilon)
     dtype = x.dtype
     wide = keras.backend.result_type(dtype, "float32")
     x, gamma, beta = (ops.cast(tensor, wide) for tensor in (x, gamma, beta))
