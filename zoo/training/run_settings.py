@@ -26,7 +26,7 @@ class RunSettings(Settings):
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     precision: Precision = "float32"
     """Mixed precision computes in 16 bits and keeps the weights in float32; auto is mixed_bfloat16
-    on an x86 CPU with bfloat16 instructions if there is no GPU, otherwise float32."""
+    on a CPU that multiplies matrices faster in bfloat16, if there is no GPU, otherwise float32."""
     steps_per_execution: int = 1
     """Steps that run without returning to Python; must divide the steps of an epoch."""
     checkpoint_minutes: float = 10.0
