@@ -52,14 +52,13 @@ class Config(RunSettings):
 
 
 def main(config):
-    import keras
 
     from zoo.data import plain_text
     from zoo.generator import TextGenerator
     from zoo.text import EOS_ID
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training.generation_report import finish_generator
-    from zoo.training.losses import SmoothedCrossEntropy
+    from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
     from zoo.training.optimizers import adamw
 
     run = Run(config)
@@ -90,7 +89,7 @@ def main(config):
         compiled_with={
             "optimizer": optimizer,
             "loss": SmoothedCrossEntropy(),
-            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            "weighted_metrics": [token_accuracy()],
         },
         name=f"causal_lm_{name}",
         config=settings_of(run.settings),

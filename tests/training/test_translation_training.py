@@ -17,7 +17,7 @@ from zoo.models import Transformer
 from zoo.training import pictures
 from zoo.training.averaging import AverageCheckpoints
 from zoo.training.callbacks import EpochFigures, early_stopping, standard_callbacks
-from zoo.training.losses import SmoothedCrossEntropy
+from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
 from zoo.training.optimizers import (
     DenseAdam,
     DenseMuon,
@@ -102,6 +102,19 @@ def test_the_loss_stays_finite_and_in_32_bits():
         keras.config.set_floatx("float32")
     assert keras.backend.standardize_dtype(value.dtype) == "float32"
     np.testing.assert_allclose(value, [[np.log1p(4096 * np.exp(-9.0))]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_accuracy_is_that_of_keras(dtype):
+    found, expected = token_accuracy(), keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    for batch in (3, 50):
+        labels, logits = tokens(batch)
+        logits = np.round(logits) + 0.25  # many are equal: the first one counts
+        weights = RANDOM.uniform(size=labels.shape).astype("float32")
+        for metric in (found, expected):
+            metric.update_state(labels, tf.cast(logits, dtype), weights)
+    assert found.name == expected.name and 0.05 < expected.result() < 0.95
+    np.testing.assert_array_equal(found.result(), expected.result())
 
 
 def test_the_loss_is_saved_whole():

@@ -30,12 +30,11 @@ def train_translator(
         label_smoothing: see `zoo.training.losses.SmoothedCrossEntropy`.
         average_last: number of epochs; see `zoo.training.averaging.AverageCheckpoints`.
     """
-    import keras
 
     from zoo.data import translation_batches as batches
     from zoo.training.averaging import AverageCheckpoints
     from zoo.training.callbacks import early_stopping
-    from zoo.training.losses import SmoothedCrossEntropy
+    from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
     from zoo.training.run_folder import fingerprint
     from zoo.training.translation_report import finish_translator
 
@@ -66,7 +65,7 @@ def train_translator(
         compiled_with={
             "optimizer": optimizer,
             "loss": SmoothedCrossEntropy(label_smoothing),
-            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            "weighted_metrics": [token_accuracy()],
         },
         name=name,
         config=config,
