@@ -4,6 +4,7 @@ Axes: B batch, T tokens, V vocabulary.
 """
 
 import keras
+import tensorflow as tf
 from keras import ops
 from keras.src.losses.losses import LossFunctionWrapper
 
@@ -107,16 +108,16 @@ def _with_entries(values, indices, entries):
 
 
 def token_accuracy():
-    """The metric `keras.metrics.SparseCategoricalAccuracy`, in one pass over the logits.
+    """The metric `keras.metrics.SparseCategoricalAccuracy` in one pass over the logits.
 
-    Keras's own has seven on a CPU, since its argmax treats zeros with a sign.
+    On a CPU, `keras.ops.argmax` needs five more, to tell -0 from 0.
     """
     return keras.metrics.MeanMetricWrapper(_is_best, name="accuracy")
 
 
 def _is_best(labels, logits):
-    best = ops.squeeze(ops.top_k(logits, 1)[1], -1)
-    return ops.cast(ops.equal(ops.cast(labels, best.dtype), best), "float32")
+    best = tf.argmax(logits, axis=-1, output_type="int32")
+    return tf.cast(tf.equal(tf.cast(labels, best.dtype), best), "float32")
 
 
 class ExampleLoss(keras.losses.Loss):
