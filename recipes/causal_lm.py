@@ -58,7 +58,7 @@ def main(config):
     from zoo.text import EOS_ID
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training.generation_report import finish_generator
-    from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
+    from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.optimizers import adamw
 
     run = Run(config)
@@ -89,7 +89,7 @@ def main(config):
         compiled_with={
             "optimizer": optimizer,
             "loss": SmoothedCrossEntropy(),
-            "weighted_metrics": [token_accuracy()],
+            "weighted_metrics": [TokenAccuracy()],
         },
         name=f"causal_lm_{name}",
         config=settings_of(run.settings),

@@ -17,7 +17,7 @@ from zoo.models import Transformer
 from zoo.training import pictures
 from zoo.training.averaging import AverageCheckpoints
 from zoo.training.callbacks import EpochFigures, early_stopping, standard_callbacks
-from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
+from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy, smoothed_cross_entropy
 from zoo.training.optimizers import (
     DenseAdam,
     DenseMuon,
@@ -86,6 +86,38 @@ def test_padding_changes_nothing():
     assert not padded[1].any()
 
 
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0)])
+def test_a_batch_may_be_empty(shape):
+    labels, logits = tokens(*shape)
+    assert SmoothedCrossEntropy(0.1)(labels, logits) == 0.0
+    value, gradient = value_and_gradient(SmoothedCrossEntropy(0.1), labels, logits)
+    assert value == 0.0 and gradient.shape == logits.shape
+
+
+def test_second_derivatives_are_those_of_the_formula():
+    labels, logits = tokens()
+    direction = tf.constant(RANDOM.normal(size=logits.shape))
+
+    def formula(labels, logits):
+        total = tf.reduce_logsumexp(logits, axis=-1)
+        label = tf.gather(logits, labels, batch_dims=2)
+        return total - 0.9 * label - 0.1 * tf.reduce_mean(logits, axis=-1)
+
+    def product(losses):
+        """Of the second derivatives of the summed losses and the direction."""
+        x = tf.constant(logits, "float64")
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                value = tf.reduce_sum(losses(labels, x) ** 2)
+            slope = tf.reduce_sum(inner.gradient(value, x) * direction)
+        return outer.gradient(slope, x)
+
+    found = product(lambda *given: smoothed_cross_entropy(*given, 0.1))
+    np.testing.assert_allclose(found, product(formula), atol=1e-6)  # 0.1 is rounded to float32
+
+
 def test_the_loss_stays_finite_and_in_32_bits():
     logits = np.array([[[1e4, -1e4, 0.0]]], "float32")
     value, gradient = value_and_gradient(SmoothedCrossEntropy(0.1), [[1]], logits)
@@ -106,13 +138,15 @@ def test_the_loss_stays_finite_and_in_32_bits():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_accuracy_is_that_of_keras(dtype):
-    found, expected = token_accuracy(), keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    found, expected = TokenAccuracy(), keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     for batch in (3, 50):
         labels, logits = tokens(batch)
         logits = np.round(logits) + 0.25  # many are equal: the first one counts
         weights = RANDOM.uniform(size=labels.shape).astype("float32")
         for metric in (found, expected):
             metric.update_state(labels, tf.cast(logits, dtype), weights)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(found))
+    assert copy.get_config() == found.get_config() and type(copy) is TokenAccuracy
     assert found.name == expected.name and 0.05 < expected.result() < 0.95
     np.testing.assert_array_equal(found.result(), expected.result())
 

@@ -34,7 +34,7 @@ def train_translator(
     from zoo.data import translation_batches as batches
     from zoo.training.averaging import AverageCheckpoints
     from zoo.training.callbacks import early_stopping
-    from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
+    from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.run_folder import fingerprint
     from zoo.training.translation_report import finish_translator
 
@@ -65,7 +65,7 @@ def train_translator(
         compiled_with={
             "optimizer": optimizer,
             "loss": SmoothedCrossEntropy(label_smoothing),
-            "weighted_metrics": [token_accuracy()],
+            "weighted_metrics": [TokenAccuracy()],
         },
         name=name,
         config=config,
