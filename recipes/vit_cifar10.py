@@ -51,6 +51,8 @@ class Config(ImageSettings):
 
     precision: Precision = "auto"
     epochs: int = 100
+    validation_freq: int = 1
+    """Number of epochs from one validation to the next; must divide the epochs."""
     batch_size: int = 128
     optimizer: Literal["adamw", "muon"] = "muon"
     """AdamW, or Muon for the matrices of the blocks and AdamW for all else."""
@@ -71,6 +73,10 @@ class Config(ImageSettings):
     mixup_alpha: float = 1.0
     cutmix_alpha: float = 1.0
     mix_probability: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_divides("validation_freq", "epochs")
 
 
 CIFAR10 = Config()
@@ -128,7 +134,7 @@ def main(config):
         config.epochs,
         steps,
         augment=augment,
-        **config.chosen("label_smoothing repeats min_crop_area"),
+        **config.chosen("validation_freq label_smoothing repeats min_crop_area"),
     )
 
 

@@ -9,7 +9,7 @@ from zoo.training.interruption import exit_on_sigterm
 
 _RUN_OPTIONS = (  # settings that do not affect the results of a run
     *("out", "overwrite", "resume", "strategy", "devices", "cache_dir", "steps_per_execution"),
-    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept"),
+    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept", "validation_freq"),
 )
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 

@@ -5,7 +5,17 @@ import contextlib
 from zoo.training.command import settings_of
 
 
-def train_classifier(run, classifier, optimizer, data, name, epochs, steps_per_epoch, **batches):
+def train_classifier(
+    run,
+    classifier,
+    optimizer,
+    data,
+    name,
+    epochs,
+    steps_per_epoch,
+    validation_freq=1,
+    **batches,
+):
     """Trains an image classifier, then tests it and writes the report.
 
     Args:
@@ -14,7 +24,7 @@ def train_classifier(run, classifier, optimizer, data, name, epochs, steps_per_e
         optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.images.ImageDataset`.
         name: of the run directory in ``runs``, if the settings have none.
-        epochs, steps_per_epoch: as in `fit`.
+        epochs, steps_per_epoch, validation_freq: as in `fit`.
         **batches: `augment`, `label_smoothing`, `repeats`, `accumulation` and `min_crop_area` of
             `zoo.data.pipeline.training_batches`.
     """
@@ -45,6 +55,7 @@ def train_classifier(run, classifier, optimizer, data, name, epochs, steps_per_e
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
             validation_data=test_batches(data.test, len(names), 256),
+            validation_freq=validation_freq,
             compiled_with={
                 "optimizer": optimizer,
                 "loss": keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),

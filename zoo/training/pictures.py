@@ -55,7 +55,9 @@ def _draw_curves(history, path, accuracy_title, training, held_out):
     look = {"marker": "."} if len(epochs) <= 30 else {}  # a line through one point shows nothing
     for axes, name in ((loss, "loss"), (accuracy, "accuracy")):
         axes.plot(epochs, history[name], label=training, **look)
-        axes.plot(epochs, history[f"val_{name}"], label=held_out, **look)
+        values = np.asarray(history[f"val_{name}"])
+        validated = np.isfinite(values)  # epochs without validation have none
+        axes.plot(epochs[validated], values[validated], label=held_out, **look)
         axes.set(title=name, xlabel="epoch")
         axes.legend()
     last = f"{history['val_accuracy'][-1]:.2%}"

@@ -74,6 +74,7 @@ class Run:
         epochs,
         steps_per_epoch=None,
         validation_data=None,
+        validation_freq=1,
         callbacks=(),
         compiled_with=None,
         preprocess=None,
@@ -98,6 +99,7 @@ class Run:
             epochs: number of epochs.
             steps_per_epoch: number of steps; by default those of a data set with an end.
             validation_data: data set or `WorkerBatches` with an end.
+            validation_freq: number of epochs from one validation to the next.
             callbacks: list of Keras callbacks, or a function of the run directory that returns it.
             compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
             preprocess: see `zoo.training.trainer.Trainer`.
@@ -146,7 +148,12 @@ class Run:
                     validation_data = run_batches.with_an_end(validation_data)
                     validation_data = weigh(validation_data, "validation_data")
                 callbacks = callbacks(folder.path) if callable(callbacks) else callbacks
-                fit = {"epochs": epochs, "validation_data": validation_data, "callbacks": callbacks}
+                fit = {
+                    "epochs": epochs,
+                    "validation_data": validation_data,
+                    "validation_freq": validation_freq,
+                    "callbacks": callbacks,
+                }
                 checkpoint = self._fit(trainer, folder, batches, weigh, steps, fit, per_epoch)
                 if not self.is_chief:
                     return None
@@ -202,6 +209,7 @@ class Run:
                 initial_epoch=checkpoint.epoch,
                 steps_per_epoch=steps,
                 validation_data=settings["validation_data"],
+                validation_freq=settings["validation_freq"],
                 callbacks=[*standard, *callbacks, checkpoint],
                 is_pure=is_pure,
                 verbose=1 if sys.stdout.isatty() else 2,
