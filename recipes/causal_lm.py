@@ -52,7 +52,6 @@ class Config(RunSettings):
 
 
 def main(config):
-
     from zoo.data import plain_text
     from zoo.generator import TextGenerator
     from zoo.text import EOS_ID

@@ -7,8 +7,8 @@ from zoo.training.command import flags
 
 _AT_LEAST_1 = (
     "patch_size embed_dim num_heads num_layers ff_dim epochs patience batch_size tokens_per_batch "
-    "repeats accumulation average_last beam_size blocks_per_stage image_size validation_freq steps eval_steps "
-    "train_examples lora_rank steps_per_execution checkpoints_kept"
+    "repeats accumulation average_last beam_size blocks_per_stage image_size validation_freq steps "
+    "eval_steps train_examples lora_rank steps_per_execution checkpoints_kept"
 )
 _AT_LEAST_0 = (
     "learning_rate learning_rate_scale warmup_steps weight_decay clip_norm crop_padding seed "

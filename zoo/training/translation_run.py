@@ -30,7 +30,6 @@ def train_translator(
         label_smoothing: see `zoo.training.losses.SmoothedCrossEntropy`.
         average_last: number of epochs; see `zoo.training.averaging.AverageCheckpoints`.
     """
-
     from zoo.data import translation_batches as batches
     from zoo.training.averaging import AverageCheckpoints
     from zoo.training.callbacks import early_stopping
