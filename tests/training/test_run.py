@@ -173,6 +173,7 @@ def train(
     epochs=2,
     callbacks=(),
     validation=True,
+    validation_freq=1,
     run_settings=None,
     **settings,
 ):
@@ -187,6 +188,7 @@ def train(
         data,
         epochs=epochs,
         validation_data=data if validation else None,
+        validation_freq=validation_freq,
         callbacks=list(callbacks),
     )
     return model
@@ -396,6 +398,18 @@ def test_several_steps_per_execution_change_nothing(tmp_path):
     with pytest.raises(UserError, match="must divide the 7 steps of an epoch. Received: 2"):
         train(classifier, dataset(X, Y), tmp_path / "2", steps_per_execution=2)
     assert not (tmp_path / "2").exists()
+
+
+def test_epochs_without_validation(tmp_path):
+    each = train(classifier, dataset(X, Y), tmp_path / "each", epochs=5)
+    second = train(classifier, dataset(X, Y), tmp_path / "second", epochs=5, validation_freq=2)
+    for mine, other in zip(second.get_weights(), each.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    rows = history(tmp_path / "second")
+    assert ["val_loss" in row for row in rows] == [False, True, False, True, False]
+    metrics = json.loads((tmp_path / "second" / "metrics.json").read_text())
+    assert metrics["val_loss"] == rows[3]["val_loss"]
+    assert metrics["loss"] == rows[4]["loss"]
 
 
 def test_a_function_of_the_steps_done(tmp_path):

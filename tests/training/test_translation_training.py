@@ -481,6 +481,12 @@ def test_the_history_is_read_as_it_came_out(tmp_path):
     assert run_epochs(tmp_path, [5.0, 4.0, 3.0, 2.0], 1, "val_loss", first=2) == 4
 
 
+def test_epochs_without_validation_do_not_count(tmp_path):
+    (tmp_path / "history.csv").write_text("epoch,val_loss\n0,5.0\n1,nan\n2,5.5\n3,nan\n4,5.2\n")
+    stopping = early_stopping(tmp_path, 2)
+    assert stopping.has_stopped(5) and not stopping.has_stopped(4)
+
+
 # --- pictures ------------------------------------------------------------------------------------
 
 
@@ -488,6 +494,7 @@ def test_the_history_is_read_as_it_came_out(tmp_path):
 def test_token_curves(tmp_path, epochs):
     names = ("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate")
     history = {name: RANDOM.uniform(size=epochs).tolist() for name in names}
+    history["val_loss"][:-1] = [np.nan] * (epochs - 1)  # epochs without validation
     path = tmp_path / "curves.png"
     pictures.token_curves({"epoch": list(range(epochs)), **history}, path)
     assert path.read_bytes().startswith(b"\x89PNG")

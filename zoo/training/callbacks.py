@@ -160,6 +160,8 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         if self.monitor_op is None:
             self._set_monitor_op()
         for epoch, value in enumerate(self._values(epochs_done)):
+            if math.isnan(value):  # an epoch without validation, which Keras does not count
+                continue
             self.wait += 1
             if self._is_improvement(value, self.best):
                 self.best, self.best_epoch, self.wait = value, epoch, 0

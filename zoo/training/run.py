@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import sys
 import timeit
 
@@ -109,7 +110,8 @@ class Run:
             may_change: names of settings in `config` that may change nevertheless, such as the
                 number of epochs if the learning rate does not depend on it.
             finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
-                default it writes ``model.keras`` and ``metrics.json``, the last row of the history.
+                default it writes ``model.keras`` and, in ``metrics.json``, the last value of each
+                metric.
             **per_epoch: see `zoo.training.callbacks.EpochFigures`.
 
         Returns:
@@ -291,10 +293,14 @@ def _peak_memory():
 
 
 def _save(folder, model):
-    """Writes the model and the last row of the history."""
+    """Writes the model and the last value of each metric."""
     from zoo.training.whole_file import whole
 
     with whole(folder / "model.keras") as path:
         model.save(path)
-    history = folder.history()
-    folder.write_json("metrics.json", {name: values[-1] for name, values in history.items()})
+    # epochs without validation have NaN
+    last = {
+        name: next(filter(math.isfinite, reversed(values)), math.nan)
+        for name, values in folder.history().items()
+    }
+    folder.write_json("metrics.json", last)
