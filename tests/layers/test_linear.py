@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from zoo.layers.linear import Dense, ReversibleEmbedding
+from zoo.layers.linear import Dense, ReversibleEmbedding, column_blocks, multiply_blocks
 
 tf = pytest.importorskip("tensorflow")
 tensorflow_only = pytest.mark.skipif(
@@ -99,6 +99,46 @@ def test_no_matrix_is_converted(kind, dtype, rows):
     program = compiled(of_steps(call)).experimental_get_compiler_ir(x)(stage="optimized_hlo")
     assert not re.search("[fs]32" + MATRIX, program)
     assert re.search("(bf16|s8)" + MATRIX, program)
+
+
+@tensorflow_only
+@pytest.mark.parametrize("columns", [3, 8, 10, 29])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_products_with_blocks_of_columns(columns, transpose, monkeypatch):
+    monkeypatch.setattr("zoo.layers.linear.BLOCK", 8)
+    matrix, x = normal(WIDTH, columns), normal(5, WIDTH)
+
+    @compiled
+    def product(matrix):
+        blocks = column_blocks(tf.transpose(matrix) if transpose else matrix, 5, transpose)
+        assert blocks.shape[0] == -(-columns // 8)
+        return multiply_blocks(x, blocks, columns)
+
+    # sums of 48 products of float32, in any order
+    np.testing.assert_allclose(product(matrix), tf.matmul(x, matrix), rtol=1e-5, atol=1e-5)
+
+
+@tensorflow_only
+def test_blocks_are_made_only_where_they_are_faster(monkeypatch):
+    matrix = normal(WIDTH, UNITS)
+
+    def made(matrix, rows):
+        found = []
+
+        def graph():
+            found.append(isinstance(column_blocks(matrix, rows), tuple))
+
+        compiled(graph)()
+        return not found[0]
+
+    assert made(matrix, 2) and made(matrix, 32)
+    assert not made(matrix, 1) and not made(matrix, 33)
+    assert not made(matrix, tf.constant(4))  # known only when the program runs
+    assert not made(tf.cast(matrix, "bfloat16"), 4)
+    assert column_blocks(matrix, 4) == ()
+    devices = [tf.config.LogicalDevice(f"/{kind}:0", kind) for kind in ("CPU", "GPU")]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
+    assert not made(matrix, 4)
 
 
 @tensorflow_only

@@ -314,6 +314,43 @@ def test_bad_settings(size, settings, message):
         zoo.transformer(size, **{"source_vocab_size": 8, "target_vocab_size": 8, **settings})
 
 
+def with_lora(model):
+    model.target_embedding.enable_lora(2)
+    b = model.target_embedding.lora_embeddings_b
+    b.assign(np.random.default_rng(0).normal(size=b.shape))
+    return model
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="XLA in TensorFlow.")
+@pytest.mark.parametrize(
+    "change, settings",
+    [
+        (None, {"shared": "all"}),
+        (None, {"shared": "none", "logits_bias": True}),
+        (with_lora, {"shared": "target"}),
+    ],
+    ids=["tied", "untied", "lora"],
+)
+def test_compiled_steps_with_blocks_of_the_output_matrix(change, settings, monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setattr("zoo.layers.linear.BLOCK", 8)
+    model, source, target = model_of(**settings), ids(2, 7), ids(2, 3, seed=1)
+    model = model if change is None else change(model)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def logits_of_steps(source, target):
+        cache, found = model.start(source, 3), []
+        assert cache.output.shape == (4, 16, 8)  # 30 columns
+        for position in range(3):
+            logits, cache = model.step(target[:, position : position + 1], cache)
+            found.append(logits)
+        return tf.concat(found, axis=1)
+
+    found, expected = logits_of_steps(source, target), logits_of(model, source, target)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=1e-5)
+
+
 def test_more_tokens_than_learned_positions():
     model = zoo.transformer(**SIZES, positions="learned")
     with pytest.raises(ValueError, match="positions for 20 tokens"):

@@ -1,15 +1,23 @@
-"""Dense layers on sequences, and their products in functions that XLA compiles for CPUs.
+"""Dense layers on sequences, and their matrix products in functions that XLA compiles for CPUs.
 
 There, XLA multiplies in bfloat16 or int8 only if the result has a wider dtype, if there are at
 least two rows, and if a matrix to be transposed is passed to the product as it is (`transpose_b`).
 Otherwise it converts the operands to float32 or int32 first, which takes longer than the product.
 A single row of int8 is therefore computed as two; for one of bfloat16, this would be slower.
 
+In float32, XLA multiplies a few rows faster by several narrow matrices than by a wide one, such as
+that of the logits: see `column_blocks`.
+
 The layers have the names of Keras's, since files of weights contain the names of classes.
 """
 
+import math
+from numbers import Integral
+
 import keras
 from keras import ops
+
+BLOCK = 4096  # columns of a block, at most
 
 
 def linear(dense, x):
@@ -25,6 +33,38 @@ def linear(dense, x):
         )
     rows = dense(ops.reshape(x, (-1, x.shape[-1])))
     return ops.reshape(rows, (-1, *lengths, rows.shape[-1]))
+
+
+def column_blocks(matrix, rows, transpose=False):
+    """The columns of a wide matrix in blocks, for many products with few rows: `multiply_blocks`.
+
+    On two CPU cores, products of 4 to 32 rows of width 512 with 32,000 columns take 0.6 to 0.85 of
+    the time. The blocks take about as long to make as one product.
+
+    Args:
+        matrix: [E, V], or [V, E] to be transposed.
+        rows: number of rows of each product.
+        transpose: whether to transpose the matrix.
+
+    Returns:
+        [N, E, V/N], padded with zeros; or (), where products with the matrix itself are as fast.
+    """
+    is_slow = isinstance(rows, Integral) and 2 <= rows <= 32 and matrix.dtype == "float32"
+    if not is_slow or not _is_compiled(matrix):
+        return ()
+    matrix = ops.transpose(matrix) if transpose else ops.convert_to_tensor(matrix)
+    width, columns = matrix.shape
+    count = math.ceil(columns / BLOCK)
+    size = math.ceil(columns / count)
+    matrix = ops.pad(matrix, [(0, 0), (0, count * size - columns)])
+    return ops.transpose(ops.reshape(matrix, (width, count, size)), (1, 0, 2))
+
+
+def multiply_blocks(x, blocks, columns):
+    """The product of `x` [R, E] and a matrix [E, columns], given as `column_blocks`."""
+    x = ops.broadcast_to(ops.cast(x, blocks.dtype), (blocks.shape[0], *x.shape))
+    products = ops.transpose(ops.matmul(x, blocks), (1, 0, 2))
+    return ops.reshape(products, (x.shape[1], -1))[:, :columns]
 
 
 class _QuantizedLikeKeras:

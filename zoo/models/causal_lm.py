@@ -183,6 +183,7 @@ class CausalLM(Decoder):
             ops.zeros((batch_size, num_hypotheses, length), "int32"),
             tuple(blocks),
             (),
+            self.output_blocks(batch_size * num_hypotheses),
         )
 
     def input_signature(self):

@@ -16,7 +16,13 @@ from zoo.layers import (
     SinusoidalPositions,
 )
 from zoo.layers.attention import head_width
-from zoo.layers.linear import Dense, ReversibleEmbedding, linear
+from zoo.layers.linear import (
+    Dense,
+    ReversibleEmbedding,
+    column_blocks,
+    linear,
+    multiply_blocks,
+)
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 
@@ -169,15 +175,33 @@ class Decoder(TokenModel):
         for block, old in zip(self.decoder_blocks, cache.blocks):
             x, new = block.step(x, old, slot, mask, cache.memory_mask, **settings)
             blocks.append(new)
-        return self.logits(x), cache.next(blocks)
+        return self.logits(x, cache.output), cache.next(blocks)
 
-    def logits(self, x):
-        """[B, T, V] of the last block's output [B, T, E]."""
+    def logits(self, x, blocks=()):
+        """[B, T, V] of the last block's output [B, T, E]; `blocks` are those of `output_blocks`."""
         x = x if self.decoder_norm is None else self.decoder_norm(x)
-        embedding = getattr(self, f"{self.decoder_side}_embedding")
-        tied = functools.partial(embedding, reverse=True)
-        logits = linear(self.output_projection or tied, x)
+        layer, is_tied = self._output_layer()
+        if not isinstance(blocks, tuple):
+            columns = layer.input_dim if is_tied else layer.units
+            layer = functools.partial(multiply_blocks, blocks=blocks, columns=columns)
+        elif is_tied:
+            layer = functools.partial(layer, reverse=True)
+        logits = linear(layer, x)
         return logits + self.output_bias if self.logits_bias else logits
+
+    def output_blocks(self, rows):
+        """The `column_blocks` of the matrix of the logits, for steps of `rows` hypotheses."""
+        layer, is_tied = self._output_layer()
+        if layer.quantization_mode is not None:
+            return ()
+        matrix = layer.embeddings if is_tied else layer.kernel
+        return column_blocks(matrix, rows, transpose=is_tied)
+
+    def _output_layer(self):
+        """The layer whose matrix the logits are products with; whether it is the embedding."""
+        if self.output_projection is not None:
+            return self.output_projection, False
+        return getattr(self, f"{self.decoder_side}_embedding"), True
 
     def check_length(self, length):
         """Raises ValueError if there are fewer learned positions than `length`."""

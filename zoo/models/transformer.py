@@ -188,12 +188,13 @@ class Transformer(Decoder):
             ValueError: if there are fewer learned positions than `length`.
         """
         self.check_length(length)
-        memory = self.encode(source)
+        memory, batch_size = self.encode(source), ops.shape(source)[0]
         return Cache(
             ops.zeros((), "int32"),
-            ops.zeros((ops.shape(source)[0], num_hypotheses, length), "int32"),
+            ops.zeros((batch_size, num_hypotheses, length), "int32"),
             tuple(block.start(length * num_hypotheses, memory) for block in self.decoder_blocks),
             padding_mask(source != self.pad_id),
+            self.output_blocks(batch_size * num_hypotheses),
         )
 
     def cross_attention_maps(self, inputs):
