@@ -60,7 +60,8 @@ def main(config):
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.optimizers import adamw
 
-    run = Run(config)
+    name = pathlib.Path(config.text[0]).stem if config.text else config.dataset
+    run = Run(config, name=f"causal_lm_{name}")
     texts = plain_text.read_texts(config.text) if config.text else plain_text.project_texts()
     train_texts, valid_texts = plain_text.hold_out(texts)
     tokenizer = train_tokenizer(train_texts, config.tokenizer, config.vocab_size)
@@ -78,7 +79,6 @@ def main(config):
             config.warmup_steps,
             config.clip_norm,
         )
-    name = pathlib.Path(config.text[0]).stem if config.text else config.dataset
     run.train(
         model,
         lambda first_step: plain_text.training_windows(train, *sizes, config.seed, first_step),
@@ -90,7 +90,6 @@ def main(config):
             "loss": SmoothedCrossEntropy(),
             "weighted_metrics": [TokenAccuracy()],
         },
-        name=f"causal_lm_{name}",
         config=settings_of(run.settings),
         finish=lambda folder, trained: finish_generator(
             folder, TextGenerator(trained, tokenizer), train, valid_texts

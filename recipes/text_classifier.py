@@ -81,7 +81,7 @@ def main(config):
     from zoo.training.optimizers import adamw
     from zoo.training.text_report import finish_text_classifier
 
-    run = Run(config)
+    run = Run(config, name=f"text_{config.data_name}")
     data = config.load_data()
     tokenizer = train_tokenizer(data.train.texts, config.tokenizer, config.vocab_size)
     train, valid = (
@@ -111,7 +111,6 @@ def main(config):
             "loss": SmoothedCrossEntropy(config.label_smoothing),
             "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         },
-        name=f"text_{config.data_name}",
         config=settings_of(run.settings),
         may_change=("patience",),
         finish=lambda folder, trained: finish_text_classifier(

@@ -106,7 +106,7 @@ def main(config):
     from zoo.training.optimizers import transformer_adam, transformer_muon
     from zoo.training.translation_run import train_translator
 
-    run = Run(config)
+    run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
         translator, data = (fine_tuned if config.weights else untrained)(config, run.strategy)
         schedule = (config.warmup_steps, config.learning_rate_scale, config.clip_norm)
@@ -119,7 +119,6 @@ def main(config):
         translator,
         optimizer,
         data,
-        f"translate_{config.data_name}",
         settings_of(run.settings),
         **config.chosen("epochs patience tokens_per_batch accumulation label_smoothing"),
         average_last=config.average_last,

@@ -110,7 +110,7 @@ def main(config):
     from zoo.data.pipeline import steps_per_epoch
     from zoo.training import optimizers
 
-    run = Run(config)
+    run = Run(config, name=f"{config.model}_{config.data_name}")
     data = config.load_data(streamed=config.min_crop_area is not None)
     augment = augmentation(config)
     steps = steps_per_epoch(data.train, config.batch_size, config.repeats)
@@ -130,7 +130,6 @@ def main(config):
         ImageClassifier(model, data.preprocessing(), data.class_names),
         optimizer,
         data,
-        f"{config.model}_{config.data_name}",
         config.epochs,
         steps,
         augment=augment,

@@ -118,7 +118,7 @@ def main(config):
     from zoo.training.optimizers import adamw, sgd
     from zoo.training.pretrained import pretrained_classifier
 
-    run = Run(config)
+    run = Run(config, name=f"finetune_{config.data_name}")
     class_names = config.class_names()
     with run.scope():
         classifier = pretrained_classifier(
@@ -157,7 +157,6 @@ def main(config):
         classifier,
         optimizer,
         data,
-        f"finetune_{config.data_name}",
         epochs=config.steps // config.eval_steps,
         steps_per_epoch=config.eval_steps,
         augment=augment,

@@ -76,7 +76,7 @@ def main(config):
     from zoo.data.preprocessing import ImagePreprocessing
     from zoo.training.optimizers import adamw
 
-    run = Run(config)
+    run = Run(config, name=f"vit_{config.data_name}")
     side, half = (config.image_size,) * 2, (0.5,) * 3
     preprocessing = ImagePreprocessing(side, 3, half, half, resize=config.eval_resize)
     data = config.load_data(preprocessing, streamed=True)
@@ -104,7 +104,6 @@ def main(config):
         ImageClassifier(model, preprocessing, data.class_names),
         optimizer,
         data,
-        f"vit_{config.data_name}",
         config.epochs,
         steps,
         augment=augmentation(config),

@@ -28,8 +28,8 @@ def make(kind, dtype):
         layer = ReversibleEmbedding(UNITS, WIDTH, **settings[kind], dtype=policy)
         layer.build((None, None))
 
-        def call(x):
-            return layer(x, reverse=True)
+        def call(x, training=None):
+            return layer(x, reverse=True, training=training)
 
     if dtype == "int8":
         layer.quantize("int8")
@@ -162,7 +162,7 @@ def test_gradients_of_bfloat16(kind, shape):
     def gradients(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(tf.cast(call(x), "float32") ** 2)
+            loss = tf.reduce_sum(tf.cast(call(x, training=True), "float32") ** 2)
         return [g for g in tape.gradient(loss, [x, *layer.trainable_variables]) if g is not None]
 
     for mine, other in zip(compiled(gradients)(x), gradients(x), strict=True):
@@ -182,7 +182,7 @@ def test_gradients_of_gradients_of_bfloat16(kind):
             outer.watch(x)
             with tf.GradientTape() as tape:
                 tape.watch(x)
-                loss = tf.reduce_mean(tf.cast(call(x), "float32") ** 2)
+                loss = tf.reduce_mean(tf.cast(call(x, training=True), "float32") ** 2)
             loss = tf.reduce_sum(tf.cast(tape.gradient(loss, x), "float32") ** 2)
         return outer.gradient(loss, [x, layer.trainable_variables[0]])
 

@@ -11,7 +11,7 @@ from keras import ops
 
 from zoo.layers.cache import KeyValue
 from zoo.layers.config import ConfigMixin
-from zoo.layers.linear import Dense, linear
+from zoo.layers.linear import Dense, in_xla, linear
 from zoo.layers.masks import attention_mask, carried_mask, causal_mask
 from zoo.layers.rotary import rotate
 from zoo.layers.training import training_argument
@@ -100,8 +100,10 @@ def _with_explicit_gradient(query, key, value, mask):
 
     @ops.custom_gradient
     def attend(query, key, value):
-        # TensorFlow's softmax of bfloat16 computes in float32, so that scores need no cast.
-        weights = _masked_softmax(attention_scores(query, key, mask, dtype=query.dtype), mask)
+        # TensorFlow's softmax of bfloat16 computes in float32, so that scores need no cast; XLA's
+        # does not.
+        scores = attention_scores(query, key, mask, dtype=None if in_xla() else query.dtype)
+        weights = ops.cast(_masked_softmax(scores, mask), query.dtype)
         output = ops.matmul(weights, value)
 
         def gradient(upstream):
@@ -211,9 +213,10 @@ class _Attention(ConfigMixin, keras.layers.Layer):
     def _attend(self, query, key, value, mask, bias=None, training=None, **options):
         """Heads of queries, keys and values -> [B, T, E]."""
         dropout = functools.partial(self._weights_dropout, **training_argument(training))
-        return self._output(self._attention(query, key, value, mask, dropout, bias, **options))
+        heads = self._attention(query, key, value, mask, dropout, bias, training, **options)
+        return self._output(heads)
 
-    def _attention(self, query, key, value, mask, dropout, bias):
+    def _attention(self, query, key, value, mask, dropout, bias, training):
         """What `scaled_dot_product_attention` computes; other kinds of attention replace it."""
         return scaled_dot_product_attention(query, key, value, mask, dropout, bias)
 
@@ -261,8 +264,9 @@ class MultiHeadSelfAttention(_Attention):
         self.qkv.build((None, input_shape[-1]))
         self.output_projection.build((None, self._value_width))
 
-    def call(self, x, mask=None, bias=None, angles=None):
-        return self._attend(*self._project(x, angles), attention_mask(mask, keys=x), bias)
+    def call(self, x, mask=None, bias=None, angles=None, training=None):
+        mask = attention_mask(mask, keys=x)
+        return self._attend(*self._project(x, angles), mask, bias, training)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embed_dim)
@@ -305,18 +309,19 @@ class MultiHeadSelfAttention(_Attention):
         query, key, _ = self._project(x, angles)
         return attention_weights(query, key, attention_mask(mask, keys=x), bias)
 
-    def _attention(self, query, key, value, mask, dropout, bias):
+    def _attention(self, query, key, value, mask, dropout, bias, training):
+        # Only in training: TensorFlow never frees a graph with custom gradients, nor its weights.
         explicit = (
-            keras.backend.backend() == "tensorflow"
+            training
+            and keras.backend.backend() == "tensorflow"
             and not any(map(keras.backend.is_keras_tensor, (query, mask)))
             and query.dtype != "float16"
-            and query.shape[2] != 1  # as in a step of decoding
             and bias is None
             and not self.dropout
         )
         if explicit:
             return _with_explicit_gradient(query, key, value, mask)
-        return super()._attention(query, key, value, mask, dropout, bias)
+        return super()._attention(query, key, value, mask, dropout, bias, training)
 
     def _project(self, x, angles=None):
         """Heads of the queries, keys and values."""
@@ -330,9 +335,9 @@ class MultiHeadSelfAttention(_Attention):
 class CausalMixin:
     """Makes self-attention causal if its `_attention` has an argument `causal`; list it first."""
 
-    def call(self, x, mask=None, bias=None, angles=None):
+    def call(self, x, mask=None, bias=None, angles=None, training=None):
         mask = attention_mask(mask, keys=x)
-        return self._attend(*self._project(x, angles), mask, bias, causal=True)
+        return self._attend(*self._project(x, angles), mask, bias, training, causal=True)
 
     def first_queries(self, x, count, mask=None, bias=None, angles=None, training=None):
         mask = attention_mask(mask, keys=x)

@@ -82,31 +82,39 @@ class Dense(_QuantizedLikeKeras, keras.layers.Dense):
     def call(self, inputs, training=None):
         if inputs.dtype != "bfloat16" or not _is_compiled(inputs):
             return super().call(inputs, training=training)
-        x = _bfloat16_product(inputs, ops.cast(self.kernel, "bfloat16"))
+        x = _bfloat16_product(inputs, ops.cast(self.kernel, "bfloat16"), training=training)
         x = x if self.bias is None else x + ops.cast(self.bias, x.dtype)
         x = x if self.activation is None else self.activation(x)
         return ops.cast(x, self.compute_dtype)
 
-    def quantized_call(self, inputs, *args, **kwargs):
-        def product(x):
-            return super(Dense, self).quantized_call(x, *args, **kwargs)
+    def quantized_call(self, inputs, training=None):
+        is_int8 = self.quantization_mode == "int8" and self.inputs_quantizer
+        if not is_int8 or training or self.lora_enabled:
+            return super().quantized_call(inputs, training=training)
 
-        is_native = self.quantization_mode == "int8" and _is_compiled(inputs)
-        return _of_two_rows(product, inputs) if is_native else product(inputs)
+        def product(x):  # Keras's has a custom gradient: see `_bfloat16_product`
+            x, scale = self.inputs_quantizer(x, axis=-1)
+            x = ops.cast(ops.matmul(x, self._kernel), self.compute_dtype)
+            return x / (self.kernel_scale * scale)
+
+        x = _of_two_rows(product, inputs) if _is_compiled(inputs) else product(inputs)
+        x = x if self.bias is None else x + ops.cast(self.bias, x.dtype)
+        return x if self.activation is None else self.activation(x)
 
 
 @keras.saving.register_keras_serializable("zoo")
 class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding):
     """`keras.layers.ReversibleEmbedding` with a faster tied output projection, like `Dense`."""
 
-    def call(self, inputs, reverse=False):
+    def call(self, inputs, reverse=False, training=None):
         dtype = self.reverse_dtype or self.compute_dtype
         if not reverse or dtype != "bfloat16" or not self._is_plain(inputs):
             return super().call(inputs, reverse=reverse)
         inputs, matrix = ops.cast(inputs, dtype), ops.cast(self.embeddings, dtype)
-        return ops.cast(_bfloat16_product(inputs, matrix, transpose_b=True), dtype)
+        product = _bfloat16_product(inputs, matrix, transpose_b=True, training=training)
+        return ops.cast(product, dtype)
 
-    def quantized_call(self, inputs, reverse=False):
+    def quantized_call(self, inputs, reverse=False, training=None):
         is_int8 = self.quantization_mode == "int8" and self.inputs_quantizer
         if not reverse or not is_int8 or not self._is_plain(inputs):
             return super().quantized_call(inputs, reverse=reverse)
@@ -125,9 +133,9 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
         return is_tied and _is_compiled(inputs)
 
 
-def _is_compiled(x):
-    """Whether `x` is a matrix in a function that XLA compiles, on a machine with CPUs only."""
-    if keras.backend.backend() != "tensorflow" or len(x.shape) != 2:
+def in_xla():
+    """Whether TensorFlow makes a graph that XLA compiles."""
+    if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
 
@@ -136,10 +144,16 @@ def _is_compiled(x):
     # TensorFlow has no public function for it.
     from tensorflow.python.ops import control_flow_util
 
-    graph = tf.compat.v1.get_default_graph()
-    return control_flow_util.GraphOrParentsInXlaContext(graph) and {"CPU"} == {
-        device.device_type for device in tf.config.list_logical_devices()
-    }
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def _is_compiled(x):
+    """Whether `x` is a matrix in a function that XLA compiles, on a machine with CPUs only."""
+    if len(x.shape) != 2 or not in_xla():
+        return False
+    import tensorflow as tf
+
+    return {"CPU"} == {device.device_type for device in tf.config.list_logical_devices()}
 
 
 def _of_two_rows(function, x):
@@ -147,9 +161,12 @@ def _of_two_rows(function, x):
     return function(ops.repeat(x, 2, axis=0))[:1] if x.shape[0] == 1 else function(x)
 
 
-def _bfloat16_product(x, y, transpose_b=False):
-    """The product of two matrices of bfloat16, in float32."""
+def _bfloat16_product(x, y, transpose_b=False, training=None):
+    """The product of two matrices of bfloat16, in float32; differentiable if `training`."""
     import tensorflow as tf
+
+    if not training:  # TensorFlow never frees a graph, and its weights, with a custom gradient
+        return tf.matmul(x, y, transpose_b=transpose_b, output_type=tf.float32)
 
     @ops.custom_gradient  # that of `tf.matmul` would multiply float32 by bfloat16, which fails
     def product(x, y):

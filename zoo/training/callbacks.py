@@ -8,6 +8,7 @@ import pathlib
 import time
 
 import keras
+import tensorflow as tf
 
 from zoo.training.whole_file import write_whole
 
@@ -74,6 +75,25 @@ class HistoryFiles(keras.callbacks.Callback):
         return [{k: math.nan if v is None else v for k, v in row.items()} for row in rows]
 
 
+class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
+    """`keras.callbacks.SwapEMAWeights` that swaps exactly, so that validation changes nothing.
+
+    With TensorFlow, Keras's adds and subtracts the weights, which rounds them.
+    """
+
+    def _tf_swap_variables(self, optimizer):
+        update = optimizer._distribution_strategy.extended.update
+        averages = optimizer._model_variables_moving_average
+        for variable, average in zip(optimizer._trainable_variables, averages):
+            update(variable.value, _swap, args=(average.value,))
+
+
+def _swap(variable, average):
+    before = tf.identity(variable)
+    variable.assign(average)
+    average.assign(before)
+
+
 class EpochFigures(keras.callbacks.Callback):
     """Adds `learning_rate` and the training speed, without validation, to the logs of each epoch.
 
@@ -112,7 +132,7 @@ class EpochFigures(keras.callbacks.Callback):
 def early_stopping(folder, patience, monitor="val_loss"):
     """Returns a callback that stops training after `patience` epochs without improvement.
 
-    Epochs from before an interruption count too.
+    Epochs from before an interruption count too, epochs without validation do not.
 
     Args:
         folder: run directory, with the ``history.csv`` of `standard_callbacks`.
@@ -172,5 +192,5 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
             return []
         with open(self.history, newline="") as file:
             # If an epoch was repeated after an interruption, its last row counts.
-            rows = {int(row["epoch"]): row[self.monitor] for row in csv.DictReader(file)}
+            rows = {int(row["epoch"]): row.get(self.monitor, "nan") for row in csv.DictReader(file)}
         return [float(rows[epoch]) for epoch in range(epochs_done)]

@@ -10,7 +10,6 @@ def train_classifier(
     classifier,
     optimizer,
     data,
-    name,
     epochs,
     steps_per_epoch,
     validation_freq=1,
@@ -23,7 +22,6 @@ def train_classifier(
         classifier: `zoo.classifier.ImageClassifier` of the model to train.
         optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.images.ImageDataset`.
-        name: of the run directory in ``runs``, if the settings have none.
         epochs, steps_per_epoch, validation_freq: as in `fit`.
         **batches: `augment`, `label_smoothing`, `repeats`, `accumulation` and `min_crop_area` of
             `zoo.data.pipeline.training_batches`.
@@ -62,7 +60,6 @@ def train_classifier(
                 "weighted_metrics": [keras.metrics.CategoricalAccuracy(name="accuracy")],
             },
             preprocess=preprocessing.normalise,
-            name=name,
             config=config,
             finish=lambda folder, model: finish_classifier(
                 folder, ImageClassifier(model, preprocessing, names), data

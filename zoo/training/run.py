@@ -2,12 +2,15 @@
 
 import contextlib
 import dataclasses
+import json
 import math
+import pathlib
 import sys
 import timeit
+from typing import get_args
 
 from zoo.errors import UserError
-from zoo.training.run_settings import RunSettings
+from zoo.training.run_settings import Precision, RunSettings
 
 
 class Run:
@@ -29,15 +32,18 @@ class Run:
         settings: `zoo.training.run_settings.RunSettings`, such as the config of a recipe; by
             default one with these fields: `out`, `resume`, `overwrite`, `seed`, `strategy`,
             `devices`, `precision`, ...
+        name: of the run directory in ``runs``, if the settings have no `out`.
         **fields: fields of `RunSettings`.
 
     Attributes:
-        settings: the settings, with the precision that "auto" has chosen.
+        settings: the settings. In place of "auto", the precision is that of the run in the run
+            directory, or the one that was chosen.
+        path: path of the run directory.
         strategy: `tf.distribute.Strategy`.
         is_chief: whether this worker prints and writes the run directory.
     """
 
-    def __init__(self, settings=None, **fields):
+    def __init__(self, settings=None, name="model", **fields):
         import keras
 
         from zoo.training import distribution
@@ -45,9 +51,9 @@ class Run:
         settings = settings or RunSettings(**fields)
         self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)
+        self.path = pathlib.Path(settings.out or f"runs/{name}")
         if settings.precision == "auto":
-            is_mixed = distribution.from_chief(self.strategy, int(_is_faster_in_bfloat16()))
-            precision = "mixed_bfloat16" if is_mixed else "float32"
+            precision = self._chosen_precision(settings.overwrite)
             settings = dataclasses.replace(settings, precision=precision)
             if self.is_chief:
                 print(f"Precision: {precision}")
@@ -79,7 +85,6 @@ class Run:
         callbacks=(),
         compiled_with=None,
         preprocess=None,
-        name="model",
         config=None,
         may_change=(),
         finish=None,
@@ -104,7 +109,6 @@ class Run:
             callbacks: list of Keras callbacks, or a function of the run directory that returns it.
             compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
             preprocess: see `zoo.training.trainer.Trainer`.
-            name: of the run directory in ``runs``, if the settings have no `out`.
             config: dict of the settings that affect the result, which must be the same when the run
                 is resumed; by default the seed and the precision.
             may_change: names of settings in `config` that may change nevertheless, such as the
@@ -134,7 +138,7 @@ class Run:
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
             folder = RunFolder(
-                settings.out or f"runs/{name}",
+                self.path,
                 config or {"seed": settings.seed, "precision": settings.precision},
                 settings.overwrite,
                 settings.resume,
@@ -165,6 +169,17 @@ class Run:
                 checkpoint.remove()
                 return trained
 
+    def _chosen_precision(self, overwrite):
+        """The precision for "auto": that of the run to resume, or else the faster one."""
+        from zoo.training import distribution
+
+        chosen = 0
+        if self.is_chief:
+            stored = None if overwrite else _stored_precision(self.path)
+            faster = "mixed_bfloat16" if not stored and _is_faster_in_bfloat16() else "float32"
+            chosen = _PRECISIONS.index(stored or faster)
+        return _PRECISIONS[distribution.from_chief(self.strategy, chosen)]
+
     def _trainer(self, model, preprocess, compiled_with, steps):
         """A compiled `Trainer`, and a function that gives batches the weights that it needs."""
         from zoo.training import run_batches
@@ -185,10 +200,9 @@ class Run:
         return trainer, run_batches.counted_rows if own else lambda batches, name: batches
 
     def _fit(self, trainer, folder, batches, weigh, steps, settings, per_epoch):
-        import keras
 
         from zoo.training import distribution
-        from zoo.training.callbacks import EarlyStopping, standard_callbacks
+        from zoo.training.callbacks import EarlyStopping, SwapEMAWeights, standard_callbacks
 
         checkpoint = self.settings.checkpoint(folder.path, steps)
         callbacks = list(settings["callbacks"])
@@ -196,7 +210,7 @@ class Run:
         standard = standard_callbacks(folder.path, steps, done, self.is_chief, **per_epoch)
         if getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer).use_ema:
             # validation uses the averaged weights
-            standard.insert(0, keras.callbacks.SwapEMAWeights())
+            standard.insert(0, SwapEMAWeights())
         early = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
         stopped = checkpoint.stopped
         if early:  # with a patience that may have changed
@@ -219,8 +233,22 @@ class Run:
         return checkpoint
 
 
+_PRECISIONS = [name for name in get_args(Precision) if name != "auto"]
+
+
+def _stored_precision(path):
+    """The precision of the run in a run directory; None if there is none."""
+    try:
+        stored = json.loads((path / "config.json").read_text())["config"]["precision"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return stored if stored in _PRECISIONS else None
+
+
 def _is_faster_in_bfloat16():
-    """Whether training is on a CPU that multiplies matrices faster in bfloat16 than in float32."""
+    """Whether training is on a CPU that multiplies matrices much faster in bfloat16 than in
+    float32: in less than 0.8 of the time.
+    """
     import tensorflow as tf
 
     if tf.config.get_visible_devices("GPU"):
@@ -300,7 +328,7 @@ def _save(folder, model):
         model.save(path)
     # epochs without validation have NaN
     last = {
-        name: next(filter(math.isfinite, reversed(values)), math.nan)
+        name: next(filter(math.isfinite, reversed(values)), None)
         for name, values in folder.history().items()
     }
     folder.write_json("metrics.json", last)

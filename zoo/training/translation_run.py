@@ -6,7 +6,6 @@ def train_translator(
     translator,
     optimizer,
     data,
-    name,
     config,
     epochs,
     patience,
@@ -22,7 +21,6 @@ def train_translator(
         translator: `zoo.translator.Translator` of the model to train.
         optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.tokenized_corpus.TokenizedCorpus`.
-        name: of the run directory in ``runs``, if the settings have none.
         config: the settings that affect the result; see `Run.train`.
         epochs: maximum number of epochs.
         patience: see `zoo.training.callbacks.early_stopping`.
@@ -66,7 +64,6 @@ def train_translator(
             "loss": SmoothedCrossEntropy(label_smoothing),
             "weighted_metrics": [TokenAccuracy()],
         },
-        name=name,
         config=config,
         may_change=("epochs", "patience", "beam_size", "length_penalty"),
         finish=finish,
