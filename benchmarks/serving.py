@@ -194,10 +194,11 @@ def percentile(values, share):
 def report(title, load, seconds, memory):
     ms = [1000 * value for value in load.latencies]
     print(f"{title}: {len(ms) / seconds:.0f} requests/s, {load.items / seconds:.0f} items/s")
-    print(
-        f"  latency, ms: p50 {statistics.median(ms):.0f}, p95 {percentile(ms, 0.95):.0f}, "
-        f"p99 {percentile(ms, 0.99):.0f}, longest {max(ms):.0f}"
-    )
+    if ms:
+        print(
+            f"  latency, ms: p50 {statistics.median(ms):.0f}, p95 {percentile(ms, 0.95):.0f}, "
+            f"p99 {percentile(ms, 0.99):.0f}, longest {max(ms):.0f}"
+        )
     print(f"  {len(ms)} responses; wrong: {len(load.wrong)}; lost: {len(load.lost)}")
     print(f"  server memory, MB: {memory[0]:.0f} after 10 s, {memory[1]:.0f} at the end")
     for line in (load.wrong + load.lost)[:5]:

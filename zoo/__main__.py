@@ -92,7 +92,7 @@ def translate(args):
 
 def generate(args):
     """Prints a text and its continuation, piece by piece."""
-    generator = _load(args.run_folder, "generate")
+    generator = _load(args.run_folder, "generate", dtype=args.dtype)
     generator.jit_compile = False  # one text is continued sooner than XLA compiles a search
     names = ("temperature", "top_k", "top_p", "seed")
     drawing = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -282,6 +282,7 @@ def _parser():
     )
     command.add_argument("--seed", type=int, help="seed of the draws (0)")
     command.add_argument("--beam-size", type=int, help="beam search instead; 1 is greedy search")
+    command.add_argument("--dtype", help="of the model, such as bfloat16 or int8 (the run's)")
     command.set_defaults(run=generate)
     command = commands.add_parser("export", help="export a trained model for serving")
     command.add_argument("run_folder", metavar="RUN", help="run directory, or published weights")

@@ -437,6 +437,15 @@ def test_a_function_of_the_steps_done(tmp_path):
         np.testing.assert_array_equal(mine, other)
 
 
+@pytest.mark.parametrize("number", [0, 3, (1, 2)])
+def test_a_validation_freq_that_is_none(tmp_path, number):
+    with pytest.raises(
+        UserError, match=re.escape(f"1 to the epochs of the run, 2. Received: {number}")
+    ):
+        train(classifier, dataset(X, Y), tmp_path / "run", validation_freq=number)
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_cannot_be_trained(tmp_path):
     run = zoo.training.Run(out=str(tmp_path / "run"))
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])

@@ -28,10 +28,10 @@ class ZooModel(ConfigMixin, keras.Model):
             input_signature = [self.input_signature()]
         return super().export(filepath, format, verbose, input_signature, **kwargs)
 
-    def save(self, *args, **kwargs):
+    def save(self, filepath, overwrite=True, zipped=None, **kwargs):
         """As `keras.Model.save`."""
         _check_not_quantized(self)
-        super().save(*args, **kwargs)
+        super().save(filepath, overwrite, zipped, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):
         spec = super().compute_output_spec(*args, **kwargs)

@@ -39,10 +39,11 @@ class AverageCheckpoints(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if not self.is_chief:
             return
-        path, loss = self.folder / f"epoch_{epoch:05d}", float((logs or {}).get("val_loss", -epoch))
-        loss = loss if math.isfinite(loss) else math.inf
+        path, loss = self.folder / f"epoch_{epoch:05d}", (logs or {}).get("val_loss")
+        if loss is not None:
+            loss = float(loss) if math.isfinite(loss) else math.inf
         losses = [_loss(other) for other in files.paths(self.folder) if other < path] + [loss]
-        since_best = len(losses) - 1 - losses.index(min(losses))
+        since_best = len(losses) - 1 - _best(losses)
         weights = {f"{index:05d}": v for index, v in enumerate(self.model.weights)}
         files.write(path, weights, since_best + self.count, {"loss": loss})
 
@@ -60,7 +61,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         if not paths:
             raise FileNotFoundError(f"{self.folder} contains no epoch weights to average.")
         losses = list(map(_loss, paths))
-        end = losses.index(min(losses)) + 1
+        end = _best(losses) + 1
         paths = paths[max(0, end - self.count) : end]
         for path in paths:
             for name, array in files.read(path)[1].items():
@@ -73,8 +74,14 @@ class AverageCheckpoints(keras.callbacks.Callback):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def _best(losses):
+    """The index of the lowest loss; of the last epoch, if none was validated."""
+    known = [loss for loss in losses if loss is not None]
+    return losses.index(min(known)) if known else len(losses) - 1
+
+
 def _loss(path):
-    """The `val_loss` of a saved epoch; infinite if its files are damaged."""
+    """The `val_loss` of a saved epoch: None if not validated, infinite if its files are damaged."""
     try:
         return files.read_metadata(path)["loss"]
     except files.Damaged:

@@ -4,7 +4,6 @@ Axes: B batch, T tokens, V vocabulary.
 """
 
 import keras
-import tensorflow as tf
 from keras import ops
 from keras.src.losses.losses import LossFunctionWrapper
 
@@ -69,7 +68,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     Returns:
         The losses [...].
     """
-    spread = label_smoothing / ops.shape(logits)[-1]
+    spread = label_smoothing / ops.cast(ops.shape(logits)[-1], logits.dtype)
     labels = ops.expand_dims(labels, -1)
 
     # On a CPU, time is the number of passes over the logits. The automatic gradient has ten.
@@ -110,7 +109,7 @@ def _with_entries(values, indices, entries):
 
 @keras.saving.register_keras_serializable("zoo")
 class TokenAccuracy(keras.metrics.MeanMetricWrapper):
-    """`keras.metrics.SparseCategoricalAccuracy` in one pass over the logits.
+    """`keras.metrics.SparseCategoricalAccuracy` for TensorFlow, in one pass over the logits.
 
     On a CPU, `keras.ops.argmax` needs five more, to tell -0 from 0.
 
@@ -127,6 +126,10 @@ class TokenAccuracy(keras.metrics.MeanMetricWrapper):
 
 
 def _is_best(labels, logits):
+    import tensorflow as tf
+
+    if len(labels.shape) == len(logits.shape):
+        labels = tf.squeeze(labels, -1)
     best = tf.argmax(logits, axis=-1, output_type="int32")
     return tf.cast(tf.equal(tf.cast(labels, best.dtype), best), "float32")
 

@@ -52,22 +52,25 @@ def _draw_curves(history, path, accuracy_title, training, held_out):
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     loss, accuracy, rate = figure.subplots(1, 3)
     epochs = np.asarray(history["epoch"]) + 1
-    look = {"marker": "."} if len(epochs) <= 30 else {}  # a line through one point shows nothing
     for axes, name in ((loss, "loss"), (accuracy, "accuracy")):
-        axes.plot(epochs, history[name], label=training, **look)
-        values = np.asarray(history[f"val_{name}"])
-        validated = np.isfinite(values)  # epochs without validation have none
-        axes.plot(epochs[validated], values[validated], label=held_out, **look)
+        _draw_line(axes, epochs, history[name], label=training)
+        _draw_line(axes, epochs, history[f"val_{name}"], label=held_out)
         axes.set(title=name, xlabel="epoch")
         axes.legend()
     last = f"{history['val_accuracy'][-1]:.2%}"
     accuracy.set_title(f"{accuracy_title} ({held_out}, last epoch: {last})")
-    rate.plot(epochs, history["learning_rate"], **look)
+    _draw_line(rate, epochs, history["learning_rate"])
     rate.set(title="learning rate at the end of the epoch", xlabel="epoch")
     for axes in (loss, accuracy, rate):
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.savefig(path, dpi=120)
+
+
+def _draw_line(axes, epochs, values, **settings):
+    known = np.isfinite(values)  # epochs without validation have no value
+    marker = "." if known.sum() <= 30 else None  # a line through one point shows nothing
+    axes.plot(epochs[known], np.asarray(values)[known], marker=marker, **settings)
 
 
 @contextlib.contextmanager

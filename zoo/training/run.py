@@ -105,7 +105,7 @@ class Run:
             epochs: number of epochs.
             steps_per_epoch: number of steps; by default those of a data set with an end.
             validation_data: data set or `WorkerBatches` with an end.
-            validation_freq: number of epochs from one validation to the next.
+            validation_freq: number of epochs from one validation to the next, at most `epochs`.
             callbacks: list of Keras callbacks, or a function of the run directory that returns it.
             compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
             preprocess: see `zoo.training.trainer.Trainer`.
@@ -132,6 +132,11 @@ class Run:
         unknown = [name for name in per_epoch if not name.endswith("_per_epoch")]
         if unknown:
             raise TypeError(f"Run.train has no argument {', '.join(unknown)}.")
+        if not isinstance(validation_freq, int) or not 1 <= validation_freq <= epochs:
+            raise UserError(
+                "validation_freq must be a number of epochs from 1 to the epochs of the run, "
+                f"{epochs}. Received: {validation_freq!r}."
+            )
         settings, steps = self.settings, run_batches.steps_per_epoch(batches, steps_per_epoch)
         with distribution.tell_failure():
             trainer, weigh = self._trainer(model, preprocess, compiled_with, steps)
