@@ -52,7 +52,7 @@ def arrays(folder, changed):
     config = load(changed)[1]
     data, size = config.load_data(), config.batch_size
     chosen = np.arange(STEPS * size) % len(data.train.labels)
-    images = data.preprocessing().normalise(data.train.pixels[chosen]).numpy()
+    images = data.preprocessing().normalize(data.train.pixels[chosen]).numpy()
     labels = np.eye(len(data.class_names), dtype="float32")[data.train.labels[chosen]]
     batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(size).repeat()
     model, settings = training(changed, data, config)
@@ -63,10 +63,10 @@ def batches_of(config, data):
     import zoo.data.pipeline as pipeline
     from zoo.training.image_settings import augmentation
 
-    normalise, settings = data.preprocessing().normalise, {"augment": augmentation(config)}
+    normalize, settings = data.preprocessing().normalize, {"augment": augmentation(config)}
     settings["repeats"] = config.repeats
     found = pipeline.training_batches(data.train, 10, config.batch_size, **settings).whole()
-    return found.map(lambda pixels, *rest: (normalise(pixels), *rest))
+    return found.map(lambda pixels, *rest: (normalize(pixels), *rest))
 
 
 def recipe(folder, changed):

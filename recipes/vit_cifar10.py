@@ -24,7 +24,7 @@ from zoo.training.run_settings import Precision
 
 @dataclasses.dataclass(frozen=True)
 class Config(ImageSettings):
-    """The settings and their defaults; `--help` describes them."""
+    """Hyperparameters and their default values, which --help describes."""
 
     model: Literal["vit", "cbam_resnet"] = "vit"
     """A Vision Transformer, or a ResNet with CBAM; each ignores the settings of the other."""

@@ -1,4 +1,4 @@
-"""zoo: translation Transformers and Vision Transformers on Keras 3 and TensorFlow."""
+"""zoo: Transformers for images, translation and texts on Keras 3 and TensorFlow."""
 
 from importlib import import_module
 from importlib.util import find_spec

@@ -70,7 +70,7 @@ class ImageClassifier:
         pixels = [self.preprocessing.read(image) for image in images]
         if not pixels:
             return np.zeros((0, *self.model.input_shape), np.float32)
-        return self.preprocessing.normalise(np.stack(pixels)).numpy()
+        return self.preprocessing.normalize(np.stack(pixels)).numpy()
 
     def probabilities(self, images):
         """Returns the probability of each class for each image: float32 [B, classes]."""

@@ -74,7 +74,7 @@ def test_pixels(crop, interpolation):
     for size in ((40, 70), (50, 60), (64, 96)):
         coarse = random.integers(0, 256, (5, 7, 3)).astype("float32")
         image = np.asarray(keras.ops.image.resize(coarse, size)).round().astype("uint8")
-        found = settings.normalise(settings.read(image))
+        found = settings.normalize(settings.read(image))
         levels = np.abs((found - converter(image)) * settings.std)[2:-2, 2:-2] * 255
         assert levels.max() < 1.01
 

@@ -216,7 +216,7 @@ def test_saved_and_loaded(tmp_path):
     assert loaded.class_names == classifier.class_names
     # the longer side is rounded in the zoo, and rounded down in Hugging Face's processors
     images = [np.random.default_rng(0).integers(0, 256, (11, 22, 3), dtype=np.uint8)]
-    assert loaded.preprocessing.normalise(np.ones(1)) == classifier.preprocessing.normalise([1])
+    assert loaded.preprocessing.normalize(np.ones(1)) == classifier.preprocessing.normalize([1])
     np.testing.assert_array_equal(loaded.probabilities(images), classifier.probabilities(images))
     for taken in ("hf", "hf/config.json"):
         with pytest.raises(CheckpointError, match=f"{taken} is not empty, or no folder"):

@@ -73,9 +73,9 @@ def test_graph_and_eager_agree():
     np.testing.assert_array_equal(fit(pixels), RGB.fit(pixels))
 
 
-def test_normalise_undoes_mean_and_spread():
+def test_normalize_undoes_mean_and_spread():
     pixels = np.array([[0.5, 0.4, 0.3], [0.7, 0.6, 0.4]]) * 255
-    np.testing.assert_allclose(RGB.normalise(pixels), [[0, 0, 0], [1, 1, 1]], atol=1e-5)
+    np.testing.assert_allclose(RGB.normalize(pixels), [[0, 0, 0], [1, 1, 1]], atol=1e-5)
 
 
 def test_preprocessing_survives_json():
@@ -128,8 +128,8 @@ def test_digits():
     assert np.bincount(data.test.labels).min() >= 34, "each digit in its share"
     train = {pixels.tobytes() for pixels in data.train.pixels}
     assert not any(pixels.tobytes() in train for pixels in data.test.pixels)
-    normalised = data.preprocessing().normalise(data.train.pixels).numpy()
-    np.testing.assert_allclose([normalised.mean(), normalised.std()], [0, 1], atol=1e-3)
+    normalized = data.preprocessing().normalize(data.train.pixels).numpy()
+    np.testing.assert_allclose([normalized.mean(), normalized.std()], [0, 1], atol=1e-3)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def file(tmp_path):
     return write(tmp_path / "pairs.txt", lines)
 
 
-def test_pairs_are_normalised_and_read_anew():
+def test_pairs_are_normalized_and_read_anew():
     raw = [("  cafe\u0301 \n", "café\r\n"), (" ", "nada"), ("nothing", "\t\u00a0"), ("a", "b")] * 2
     pairs = Pairs(lambda: iter(raw))
     expected = [("café", "café"), ("a", "b")] * 2

@@ -129,8 +129,8 @@ def test_what_cannot_be_expressed_is_said(tmp_path):
     preprocessing = classifier.preprocessing
 
     class Digamma(type(preprocessing)):
-        def normalise(self, pixels):
-            return tf.math.digamma(1.0 + preprocessing.normalise(pixels) ** 2)
+        def normalize(self, pixels):
+            return tf.math.digamma(1.0 + preprocessing.normalize(pixels) ** 2)
 
     classifier.preprocessing = Digamma(**vars(preprocessing))
     with pytest.raises(ExportError, match="LiteRT cannot convert this model"):

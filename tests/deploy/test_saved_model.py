@@ -180,7 +180,7 @@ def test_features_and_attention_are_those_of_the_model(classifier, classify, tmp
     np.testing.assert_allclose(
         found["attention"], attention_rollout(classifier.model, inputs), atol=1e-4
     )
-    seen = classifier.preprocessing.normalise(found["pixels"])
+    seen = classifier.preprocessing.normalize(found["pixels"])
     np.testing.assert_allclose(seen, inputs, atol=1e-6)
 
 

@@ -54,7 +54,7 @@ def assert_same_pixels(preprocessing, reference):
     """
     for image in photographs():
         expected = np.asarray(reference(image)).transpose(1, 2, 0)
-        found = preprocessing.normalise(preprocessing.read(image)).numpy()
+        found = preprocessing.normalize(preprocessing.read(image)).numpy()
         assert found.shape == expected.shape
         levels = np.abs(found - expected) * np.asarray(preprocessing.std) * 255
         assert levels.max() < 1.01, image.size

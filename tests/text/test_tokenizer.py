@@ -298,7 +298,7 @@ def test_another_process_learns_the_same(kind):
     assert len(tokenizer.tokens) == 3
 
 
-def test_normalisation(tokenizer):
+def test_normalization(tokenizer):
     [composed, decomposed] = tokenizer.encode(["está niño", "esta\u0301 nin\u0303o"])
     assert composed == decomposed
     learned = train_tokenizer([unicodedata.normalize("NFD", line) for line in LINES], "word")

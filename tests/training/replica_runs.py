@@ -90,7 +90,7 @@ def vit(
         else:
             model = model(data.input_shape, 10)
         model.build((None, *data.input_shape))
-        trainer = Trainer(model, preprocessing.normalise)
+        trainer = Trainer(model, preprocessing.normalize)
         trainer.compile(
             optimizer(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
             loss(from_logits=True, reduction="sum"),

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.parallel_text import hash_position, normalised, read_lines
+from zoo.data.parallel_text import hash_position, normalized, read_lines
 from zoo.data.tfds_download import prepared_builder
 from zoo.errors import DataError
 
@@ -70,7 +70,7 @@ def tsv(path, seed=0):
         if not line.strip():
             continue
         label, tab, text = line.partition("\t")
-        label, text = normalised(label), normalised(text)
+        label, text = normalized(label), normalized(text)
         if not tab or not label or not text:
             missing = "text" if label and tab else "label" if tab else "tab"
             raise DataError(
@@ -118,7 +118,7 @@ def tfds_texts(name, data_dir=None, seed=0):
         texts, labels = [], []
         examples = builder.as_dataset(split=split, shuffle_files=False)
         for batch in examples.batch(1000).prefetch(1).as_numpy_iterator():
-            texts += [normalised(item.decode()) for item in batch[text]]
+            texts += [normalized(item.decode()) for item in batch[text]]
             labels.append(batch[label])
         return LabelledTexts(texts, np.concatenate(labels).astype(np.int32))
 

@@ -18,12 +18,12 @@ _MOST_HELD_OUT = 2000  # approximate maximum number of pairs, for validation and
 class Pairs:
     """An iterable of sentence pairs that can be iterated several times.
 
-    Yields (source, target), two str: NFC-normalised and stripped. Pairs with an empty side are
+    Yields (source, target), two str: NFC-normalized and stripped. Pairs with an empty side are
     skipped; duplicates are kept.
 
     Args:
         read: function without arguments that returns a new iterator of raw (source, target).
-        keep: function of a normalised source that returns whether to keep its pairs.
+        keep: function of a normalized source that returns whether to keep its pairs.
         held_out: function without arguments that returns the set of `_hash` of the targets of held-
             out pairs; pairs with such a target are left out.
 
@@ -40,7 +40,7 @@ class Pairs:
     def __iter__(self):
         self.left_out, held_out = 0, self._held_out()
         for source, target in self._read():
-            source, target = normalised(source), normalised(target)
+            source, target = normalized(source), normalized(target)
             if source and target and self._keep(source):
                 if held_out and _hash(target) in held_out:
                     self.left_out += 1
@@ -175,7 +175,7 @@ def tfds_identity(name, data_dir=None, seed=0):
     return [info.full_name, None if {"validation", "test"} <= info.splits.keys() else seed]
 
 
-def normalised(text):
+def normalized(text):
     """The text in NFC, without surrounding space."""
     return unicodedata.normalize("NFC", text).strip()
 

@@ -24,7 +24,7 @@ class ImageError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class ImagePreprocessing:
-    """Resizes images, crops the centre, and normalises each channel.
+    """Resizes images, crops the centre, and normalizes each channel.
 
     Used for training, evaluation and inference, and saved with the model.
 
@@ -148,8 +148,8 @@ class ImagePreprocessing:
             resize = round(resize * max(scales))
         return dataclasses.replace(self, image_size=tuple(image_size), resize=resize)
 
-    def normalise(self, pixels):
-        """Normalises [..., C] of values in 0..255 to float32 model inputs."""
+    def normalize(self, pixels):
+        """Normalizes [..., C] of values in 0..255 to float32 model inputs."""
         mean, std = (tf.constant(v, tf.float32) for v in (self.mean, self.std))
         return (tf.cast(pixels, tf.float32) / 255.0 - mean) / std
 

@@ -85,13 +85,13 @@ class ClassifierSignatures(Signatures):
     def features(self, image_bytes):
         """Returns the input of the head, [B, E], such as the class token or the mean of patches."""
         pixels, error = self._read(image_bytes)
-        pooled = self._model.pooled_features(self._preprocessing.normalise(pixels))
+        pooled = self._model.pooled_features(self._preprocessing.normalize(pixels))
         return {"features": _of_all(tf.cast(pooled, tf.float32), error), "error": error}
 
     def attention(self, image_bytes):
         """Returns the attention rollout to each patch, and the preprocessed pixels."""
         pixels, error = self._read(image_bytes)
-        shares = attention_rollout(self._model, self._preprocessing.normalise(pixels))
+        shares = attention_rollout(self._model, self._preprocessing.normalize(pixels))
         shares, pixels = (_of_all(values, error) for values in (shares, pixels))
         return {"attention": shares, "pixels": pixels, "error": error}
 
@@ -107,7 +107,7 @@ class ClassifierSignatures(Signatures):
         }
 
     def _compute_logits(self, pixels):
-        inputs = self._preprocessing.normalise(pixels)
+        inputs = self._preprocessing.normalize(pixels)
         return tf.cast(self._model(inputs, training=False), tf.float32)
 
     def _fit(self, pixels):

@@ -91,11 +91,11 @@ class PixelClassifier:
         pixels = {"pixels": tensor("uint8", "B", *shape)}
         found = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
         self.graphs = {"serving_default": Graph(self.probabilities, pixels, found)}
-        self._normalise = classifier.preprocessing.normalise
+        self._normalize = classifier.preprocessing.normalize
 
     def probabilities(self, pixels):
         """Maps uint8 [B, H, W, C] to {"probabilities": float32 [B, classes]}."""
-        logits = self.model(self._normalise(pixels), training=False)
+        logits = self.model(self._normalize(pixels), training=False)
         return {"probabilities": ops.softmax(logits)}
 
 

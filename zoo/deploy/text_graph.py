@@ -41,7 +41,7 @@ class TextGraph(tf.Module):
             `zoo.text.sentencepiece.SentencePieceTokenizer`.
 
     Attributes:
-        longest_token: maximum number of bytes of text, before normalisation, that one token can
+        longest_token: maximum number of bytes of text, before normalization, that one token can
             represent: a text of n bytes has at least n / longest_token tokens.
 
     Raises:

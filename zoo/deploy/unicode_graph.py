@@ -1,4 +1,4 @@
-"""Unicode normalisation form C as a TensorFlow graph of core ops.
+"""Unicode normalization form C as a TensorFlow graph of core ops.
 
 The graph uses the tables of Python's `unicodedata` and gives the same results.
 Sources: The Unicode Standard, section 3.11, D108 to D117 (decomposition, order, composition);
@@ -23,7 +23,7 @@ _PAIR = 2**21  # larger than any code point
 
 
 class NormalFormC(tf.Module):
-    """Normalises texts to NFC, like `unicodedata.normalize("NFC", text)`.
+    """Normalizes texts to NFC, like `unicodedata.normalize("NFC", text)`.
 
     Texts that match a regular expression for form C, which are most texts, are returned unchanged.
     """
@@ -45,7 +45,7 @@ class NormalFormC(tf.Module):
         self._passes = tables.passes
 
     def __call__(self, texts):
-        """Normalises texts, string [B] to string [B].
+        """Normalizes texts, string [B] to string [B].
 
         Invalid UTF-8 is replaced by U+FFFD, as by `bytes.decode(errors="replace")`.
         """

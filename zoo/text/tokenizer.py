@@ -74,7 +74,7 @@ class Tokenizer:
     Created by `train_tokenizer`, `Tokenizer.load` or `Tokenizer.from_dict`.
 
     Ids: PAD_ID, BOS_ID and EOS_ID, which `encode` never returns; 3 + the value of a byte; then
-    `tokens`. Text is NFC-normalised and prefixed with a space, so that its first word gets the same
+    `tokens`. Text is NFC-normalized and prefixed with a space, so that its first word gets the same
     tokens as elsewhere; `decode` removes the space. The round trip is exact up to NFC.
 
     Args:
@@ -211,7 +211,7 @@ class Tokenizer:
         """Returns the content of a tokenizer.json, the format of the library `tokenizers`: a str.
 
         `tokenizers.Tokenizer.from_str` makes a tokenizer of it that gives the same ids for a text
-        in NFC, and the same text for ids. It normalises texts too, but its Unicode tables are older
+        in NFC, and the same text for ids. It normalizes texts too, but its Unicode tables are older
         than Python's: the newest accents may stay apart from their letters.
         """
         library = tokenizers.Tokenizer.from_str(self._library.to_str())
@@ -375,7 +375,7 @@ def _check_kind(kind):
 
 
 def _prepared(texts):
-    """Normalises texts to NFC and prefixes a space; empty texts stay empty."""
+    """Normalizes texts to NFC and prefixes a space; empty texts stay empty."""
     for text in checked_texts(texts):
         yield f" {unicodedata.normalize('NFC', text)}" if text else ""
 

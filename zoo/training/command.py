@@ -39,10 +39,9 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print(
-            "\nInterrupted. Run the same command with --resume to resume from the last checkpoint."
-        )
+    except KeyboardInterrupt as interrupt:
+        if not interrupt.args:  # otherwise the state was saved, and a message printed
+            print("\nInterrupted. Run the same command with --resume to resume from a checkpoint.")
         sys.exit(130)
     except Exception as error:
         # TensorBoard's log writer raises its own error types when the disk is full.

@@ -59,7 +59,7 @@ def train_classifier(
                 "loss": keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
                 "weighted_metrics": [keras.metrics.CategoricalAccuracy(name="accuracy")],
             },
-            preprocess=preprocessing.normalise,
+            preprocess=preprocessing.normalize,
             config=config,
             finish=lambda folder, model: finish_classifier(
                 folder, ImageClassifier(model, preprocessing, names), data

@@ -33,13 +33,13 @@ class Interruption:
             signal.signal(*self._before.popitem())
 
     def exit(self):
-        """Raises KeyboardInterrupt after SIGINT, and exits with status 143 otherwise.
+        """Raises KeyboardInterrupt("saved") after SIGINT, and exits with status 143 otherwise.
 
         A worker that received no signal itself also exits with status 143.
         """
         self.unwatch()
         if self.signal == signal.SIGINT:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("saved")
         sys.exit(TERMINATED)
 
     def _record(self, number, frame):

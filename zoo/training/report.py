@@ -52,7 +52,7 @@ def _tested(classifier, data):
     progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
     for pixels, one_hot, weights in progress:
         real = weights > 0
-        images = classifier.preprocessing.normalise(pixels)
+        images = classifier.preprocessing.normalize(pixels)
         logits.append(classifier.model.predict_on_batch(images)[real])
         labels.append(tf.argmax(one_hot, axis=1)[real])
     return np.concatenate(logits), np.concatenate(labels)

@@ -31,7 +31,7 @@ class Trainer(keras.Model):
     Args:
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
         preprocess: function of the inputs of a batch that is computed on the device before the
-            model, such as a normalisation; images then travel there as integers.
+            model, such as a normalization; images then travel there as integers.
         counts_rows: whether losses and metrics are as in Keras, such as the mean over the rows of
             a batch, and the reported loss the mean over the rows of all batches. The weights of
             batches must then be those of `zoo.training.distribution.with_row_counts`.
