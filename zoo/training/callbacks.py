@@ -10,6 +10,7 @@ import time
 import keras
 import tensorflow as tf
 
+from zoo.layers import PatchDropout
 from zoo.training.whole_file import write_whole
 
 
@@ -127,6 +128,27 @@ class EpochFigures(keras.callbacks.Callback):
             logs[f"{name}_per_second_per_device"] = share * count / seconds / devices
         rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
         logs["learning_rate"] = float(rate)
+
+
+class PatchDropoutRates(keras.callbacks.Callback):
+    """Changes the rate of patch dropout of a Vision Transformer during training.
+
+    Args:
+        rates: list of rates, each for an equal part of the epochs.
+        epochs: number of epochs.
+    """
+
+    def __init__(self, rates, epochs):
+        super().__init__()
+        self.rates = list(rates)
+        self.epochs = epochs
+
+    def on_epoch_begin(self, epoch, logs=None):
+        rate = self.rates[epoch * len(self.rates) // self.epochs]
+        for layer in self.model._flatten_layers():
+            if isinstance(layer, PatchDropout) and layer.rate != rate:
+                layer.rate = rate
+                self.model.trace()
 
 
 def early_stopping(folder, patience, monitor="val_loss"):

@@ -13,6 +13,7 @@ def train_classifier(
     epochs,
     steps_per_epoch,
     validation_freq=1,
+    callbacks=(),
     **batches,
 ):
     """Trains an image classifier, then tests it and writes the report.
@@ -22,7 +23,7 @@ def train_classifier(
         classifier: `zoo.classifier.ImageClassifier` of the model to train.
         optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.images.ImageDataset`.
-        epochs, steps_per_epoch, validation_freq: as in `fit`.
+        epochs, steps_per_epoch, validation_freq, callbacks: as in `fit`.
         **batches: `augment`, `label_smoothing`, `repeats`, `accumulation` and `min_crop_area` of
             `zoo.data.pipeline.training_batches`.
     """
@@ -54,6 +55,7 @@ def train_classifier(
             steps_per_epoch=steps_per_epoch,
             validation_data=test_batches(data.test, len(names), 256),
             validation_freq=validation_freq,
+            callbacks=callbacks,
             compiled_with={
                 "optimizer": optimizer,
                 "loss": keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),

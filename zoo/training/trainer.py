@@ -134,9 +134,15 @@ class Trainer(keras.Model):
         inner._all_reduce_sum_gradients = list
         # XLA cannot compile variables on several devices, so their optimizer runs outside of it.
         self._jit_gradients = jit_compile and not one_device
+        self.trace()
+
+    def trace(self):
+        """Makes training trace its step anew, after an attribute of a layer has changed."""
         self._gradients_function = tf.function(
             self._forward_and_backward, jit_compile=self._jit_gradients, reduce_retracing=True
         )
+        self.train_function = None
+        self.make_train_function()
 
     def fit(self, batches, validation_data=None, verbose="auto", is_pure=True, **settings):
         """Calls `keras.Model.fit` on a data set of batches; only the chief prints progress.
