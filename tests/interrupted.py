@@ -13,7 +13,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
 _SMALL = "--epochs 2 --embed-dim {0} --num-heads 2 --num-layers 1 --ff-dim {0} --dropout 0.1 "
-_DIGITS = _SMALL.format(16) + "--dataset digits --batch-size 128"
+_DIGITS = _SMALL.format(16) + "--dataset digits --batch-size 128 --patch-dropout 0.5 0.25"
 _TRANSLATE = _SMALL.format(32) + "--warmup-steps 20 --average-last 2 --accumulation 2 --beam-size 2"
 # name: recipe and flags
 RUNS = {

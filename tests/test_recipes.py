@@ -260,6 +260,11 @@ def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
         ({"epochs": 0}, "--epochs must be at least 1"),
         ({"blocks_per_stage": 0}, "--blocks-per-stage must be at least 1"),
         ({"validation_freq": 2}, "--validation-freq must divide --epochs. Received: 2 and 3"),
+        (
+            {"patch_dropout": (0.5, 1.0)},
+            "--patch-dropout must be .* less than 1. Received: .0.5, 1.0",
+        ),
+        ({"patch_dropout": ()}, "--patch-dropout must be one or more numbers"),
         ({"learning_rate": -1.0}, "--learning-rate must be at least 0"),
         ({"label_smoothing": 1.5}, "--label-smoothing must be from 0 to 0.99"),
         ({"warmup_fraction": 9.0}, "--warmup-fraction must be from 0 to 1"),

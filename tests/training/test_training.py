@@ -11,16 +11,19 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import zoo
 from tests.test_recipes import recipe
 from zoo.errors import UserError
+from zoo.layers import PatchDropout
 from zoo.training import pictures
-from zoo.training.callbacks import EpochFigures, HistoryFiles
+from zoo.training.callbacks import EpochFigures, HistoryFiles, PatchDropoutRates
 from zoo.training.optimizers import adamw, muon
 from zoo.training.run import _peak_memory
 from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
 from zoo.training.settings import Settings
+from zoo.training.trainer import Trainer
 
 ROOT = pathlib.Path(__file__).parents[2]
 SMALL = {
@@ -45,6 +48,33 @@ def compiled(optimizer=adamw, **options):
         optimizer(model, **settings), keras.losses.CategoricalCrossentropy(from_logits=True)
     )
     return model
+
+
+@pytest.mark.parametrize("first, expected", [(0, [3, 4]), (3, [4])])
+def test_rates_of_patch_dropout_follow_each_other(first, expected, monkeypatch):
+    """Each is traced when its epochs begin, also if training is resumed there."""
+    tokens, call = [], PatchDropout.call
+
+    def record(self, x, training=False):
+        x = call(self, x, training)
+        tokens.extend([x.shape[1]] * bool(training))
+        return x
+
+    model = zoo.vit(**SMALL, patch_dropout=0.75)  # a class token, a register token and four patches
+    trainer = Trainer(model)
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
+    trainer.compile(keras.optimizers.SGD(0.01), loss)
+    batches = tf.data.Dataset.from_tensors((IMAGES, LABELS, np.ones(8, "float32"))).repeat()
+    monkeypatch.setattr(PatchDropout, "call", record)
+    trainer.fit(
+        batches,
+        epochs=4,
+        initial_epoch=first,
+        steps_per_epoch=2,
+        callbacks=[PatchDropoutRates([0.75, 0.5], 4)],
+        verbose=0,
+    )
+    assert list(dict.fromkeys(tokens)) == expected
 
 
 @pytest.mark.parametrize("optimizer", [adamw, muon])
