@@ -213,10 +213,9 @@ class _Attention(ConfigMixin, keras.layers.Layer):
     def _attend(self, query, key, value, mask, bias=None, training=None, **options):
         """Heads of queries, keys and values -> [B, T, E]."""
         dropout = functools.partial(self._weights_dropout, **training_argument(training))
-        heads = self._attention(query, key, value, mask, dropout, bias, training, **options)
-        return self._output(heads)
+        return self._output(self._attention(query, key, value, mask, dropout, bias, **options))
 
-    def _attention(self, query, key, value, mask, dropout, bias, training):
+    def _attention(self, query, key, value, mask, dropout, bias):
         """What `scaled_dot_product_attention` computes; other kinds of attention replace it."""
         return scaled_dot_product_attention(query, key, value, mask, dropout, bias)
 
@@ -309,19 +308,21 @@ class MultiHeadSelfAttention(_Attention):
         query, key, _ = self._project(x, angles)
         return attention_weights(query, key, attention_mask(mask, keys=x), bias)
 
-    def _attention(self, query, key, value, mask, dropout, bias, training):
-        # Only in training: TensorFlow never frees a graph with custom gradients, nor its weights.
+    def _attend(self, query, key, value, mask, bias=None, training=None, **options):
+        # Only in training: TensorFlow's registry of gradients keeps a graph with a custom gradient
+        # alive, and the weights in it.
         explicit = (
             training
             and keras.backend.backend() == "tensorflow"
+            and type(self)._attention is _Attention._attention
             and not any(map(keras.backend.is_keras_tensor, (query, mask)))
             and query.dtype != "float16"
             and bias is None
             and not self.dropout
         )
         if explicit:
-            return _with_explicit_gradient(query, key, value, mask)
-        return super()._attention(query, key, value, mask, dropout, bias, training)
+            return self._output(_with_explicit_gradient(query, key, value, mask))
+        return super()._attend(query, key, value, mask, bias, training, **options)
 
     def _project(self, x, angles=None):
         """Heads of the queries, keys and values."""

@@ -279,7 +279,7 @@ class BlockwiseSelfAttention(MultiHeadSelfAttention):
     block_size = BLOCK_SIZE
     _dropout_shape = (None, None, None, 1)
 
-    def _attention(self, query, key, value, mask, dropout, bias, training, causal=False):
+    def _attention(self, query, key, value, mask, dropout, bias, causal=False):
         value = dropout(value)  # the product with weights whose columns are dropped
         return blockwise_attention(query, key, value, mask, bias, causal, self.block_size)
 

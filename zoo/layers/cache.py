@@ -56,14 +56,14 @@ class Cache(NamedTuple):
             it was written to.
         blocks: `DecoderCache` of each decoder block, with T·K slots.
         memory_mask: bool [B, 1, 1, S], or () without a memory.
-        output: the matrix of the logits as `zoo.layers.linear.column_blocks`, or ().
+        output_blocks: the matrix of the logits as `zoo.layers.linear.column_blocks`, or ().
     """
 
     position: Any
     paths: Any
     blocks: tuple[DecoderCache, ...]
     memory_mask: Any
-    output: Any = ()
+    output_blocks: Any = ()
 
     @property
     def slot(self):

@@ -17,7 +17,8 @@ from numbers import Integral
 import keras
 from keras import ops
 
-BLOCK = 4096  # columns of a block, at most
+MAX_BLOCK_COLUMNS = 4096
+MAX_BLOCKS_SIZE = 2**26  # numbers in the copy of a matrix as blocks, 256 MiB
 
 
 def linear(dense, x):
@@ -36,10 +37,11 @@ def linear(dense, x):
 
 
 def column_blocks(matrix, rows, transpose=False):
-    """The columns of a wide matrix in blocks, for many products with few rows: `multiply_blocks`.
+    """A copy of a wide matrix as blocks of columns, for many products with few rows each.
 
-    On two CPU cores, products of 4 to 32 rows of width 512 with 32,000 columns take 0.6 to 0.85 of
-    the time. The blocks take about as long to make as one product.
+    On two CPU cores, products of 4 to 32 rows of width 512 with 32,000 columns by `multiply_blocks`
+    take 0.6 to 0.85 of the time. Making the copy takes as long as one product, of small matrices
+    as four.
 
     Args:
         matrix: [E, V], or [V, E] to be transposed.
@@ -47,17 +49,21 @@ def column_blocks(matrix, rows, transpose=False):
         transpose: whether to transpose the matrix.
 
     Returns:
-        [N, E, V/N], padded with zeros; or (), where products with the matrix itself are as fast.
+        [N, E, V/N], padded with zeros; or () unless XLA compiles products of 2 to 32 rows in
+        float32 for CPUs.
     """
-    is_slow = isinstance(rows, Integral) and 2 <= rows <= 32 and matrix.dtype == "float32"
-    if not is_slow or not _is_compiled(matrix):
+    columns = matrix.shape[0 if transpose else 1]
+    few_rows = isinstance(rows, Integral) and 2 <= rows <= 32 and matrix.dtype == "float32"
+    is_wide = transpose or columns > MAX_BLOCK_COLUMNS
+    if not few_rows or not is_wide or math.prod(matrix.shape) > MAX_BLOCKS_SIZE:
+        return ()
+    if not _is_compiled(matrix):
         return ()
     matrix = ops.transpose(matrix) if transpose else ops.convert_to_tensor(matrix)
-    width, columns = matrix.shape
-    count = math.ceil(columns / BLOCK)
+    count = math.ceil(columns / MAX_BLOCK_COLUMNS)
     size = math.ceil(columns / count)
     matrix = ops.pad(matrix, [(0, 0), (0, count * size - columns)])
-    return ops.transpose(ops.reshape(matrix, (width, count, size)), (1, 0, 2))
+    return ops.transpose(ops.reshape(matrix, (-1, count, size)), (1, 0, 2))
 
 
 def multiply_blocks(x, blocks, columns):
@@ -82,39 +88,47 @@ class Dense(_QuantizedLikeKeras, keras.layers.Dense):
     def call(self, inputs, training=None):
         if inputs.dtype != "bfloat16" or not _is_compiled(inputs):
             return super().call(inputs, training=training)
-        x = _bfloat16_product(inputs, ops.cast(self.kernel, "bfloat16"), training=training)
+        x = _bfloat16_product(inputs, ops.cast(self.kernel, "bfloat16"))
         x = x if self.bias is None else x + ops.cast(self.bias, x.dtype)
         x = x if self.activation is None else self.activation(x)
         return ops.cast(x, self.compute_dtype)
 
     def quantized_call(self, inputs, training=None):
         is_int8 = self.quantization_mode == "int8" and self.inputs_quantizer
-        if not is_int8 or training or self.lora_enabled:
+        is_inference = not training and not self.lora_enabled
+        if not is_int8 or not is_inference or not _is_compiled(inputs):
             return super().quantized_call(inputs, training=training)
 
-        def product(x):  # Keras's has a custom gradient: see `_bfloat16_product`
+        def product(x):
+            # without the custom gradient of Keras's, which would keep the weights alive
             x, scale = self.inputs_quantizer(x, axis=-1)
             x = ops.cast(ops.matmul(x, self._kernel), self.compute_dtype)
-            return x / (self.kernel_scale * scale)
+            return x / (self.kernel_scale * ops.stop_gradient(scale))
 
-        x = _of_two_rows(product, inputs) if _is_compiled(inputs) else product(inputs)
+        x = _of_two_rows(product, inputs)
         x = x if self.bias is None else x + ops.cast(self.bias, x.dtype)
         return x if self.activation is None else self.activation(x)
+
+    def column_blocks(self, rows):
+        """The `column_blocks` of the kernel, for products that are all that the layer computes."""
+        is_plain = self.bias is None and self.activation is keras.activations.linear
+        if not is_plain or self.quantization_mode is not None:
+            return ()
+        return column_blocks(self._kernel, rows) if not self.lora_enabled else ()
 
 
 @keras.saving.register_keras_serializable("zoo")
 class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding):
     """`keras.layers.ReversibleEmbedding` with a faster tied output projection, like `Dense`."""
 
-    def call(self, inputs, reverse=False, training=None):
+    def call(self, inputs, reverse=False):
         dtype = self.reverse_dtype or self.compute_dtype
         if not reverse or dtype != "bfloat16" or not self._is_plain(inputs):
             return super().call(inputs, reverse=reverse)
         inputs, matrix = ops.cast(inputs, dtype), ops.cast(self.embeddings, dtype)
-        product = _bfloat16_product(inputs, matrix, transpose_b=True, training=training)
-        return ops.cast(product, dtype)
+        return ops.cast(_bfloat16_product(inputs, matrix, transpose_b=True), dtype)
 
-    def quantized_call(self, inputs, reverse=False, training=None):
+    def quantized_call(self, inputs, reverse=False):
         is_int8 = self.quantization_mode == "int8" and self.inputs_quantizer
         if not reverse or not is_int8 or not self._is_plain(inputs):
             return super().quantized_call(inputs, reverse=reverse)
@@ -123,9 +137,18 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
         def product(x):
             x, scale = self.inputs_quantizer(x)
             x = tf.matmul(x, self._embeddings, transpose_b=True, output_type=tf.int32)
-            return ops.cast(x, self.compute_dtype) / (scale * self.embeddings_scale)
+            x = ops.cast(x, self.compute_dtype)
+            return x / (ops.stop_gradient(scale) * self.embeddings_scale)
 
         return _of_two_rows(product, inputs)
+
+    def column_blocks(self, rows):
+        """The `column_blocks` of the output projection, if it is nothing but a product."""
+        is_plain = self.tie_weights and self.logit_soft_cap is None and not self.lora_enabled
+        is_float32 = (self.reverse_dtype or self.compute_dtype) == "float32"
+        if not is_plain or not is_float32 or self.quantization_mode is not None:
+            return ()
+        return column_blocks(self._embeddings, rows, transpose=True)
 
     def _is_plain(self, inputs):
         """Whether the logits are one product of `inputs`, in a function compiled for CPUs."""
@@ -161,21 +184,10 @@ def _of_two_rows(function, x):
     return function(ops.repeat(x, 2, axis=0))[:1] if x.shape[0] == 1 else function(x)
 
 
-def _bfloat16_product(x, y, transpose_b=False, training=None):
-    """The product of two matrices of bfloat16, in float32; differentiable if `training`."""
+def _bfloat16_product(x, y, transpose_b=False):
+    """The product of two matrices of bfloat16, in float32. It has no second derivatives."""
     import tensorflow as tf
 
-    if not training:  # TensorFlow never frees a graph, and its weights, with a custom gradient
-        return tf.matmul(x, y, transpose_b=transpose_b, output_type=tf.float32)
-
-    @ops.custom_gradient  # that of `tf.matmul` would multiply float32 by bfloat16, which fails
-    def product(x, y):
-        def gradient(upstream):
-            upstream = ops.cast(upstream, x.dtype)
-            pair = (upstream, x) if transpose_b else (x, upstream)
-            d_x = tf.matmul(upstream, y, transpose_b=not transpose_b)
-            return d_x, tf.matmul(*pair, transpose_a=True)
-
-        return tf.matmul(x, y, transpose_b=transpose_b, output_type=tf.float32), gradient
-
-    return product(x, y)
+    # The gradients of the product are float32; those of the casts, which XLA removes, bfloat16.
+    x, y = (ops.cast(ops.cast(tensor, "float32"), "bfloat16") for tensor in (x, y))
+    return tf.matmul(x, y, transpose_b=transpose_b, output_type=tf.float32)

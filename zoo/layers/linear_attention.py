@@ -130,7 +130,7 @@ class LinearSelfAttention(MultiHeadSelfAttention):
 
     _dropout_shape = (None, None, None, 1)
 
-    def _attention(self, query, key, value, mask, dropout, bias, training, causal=False):
+    def _attention(self, query, key, value, mask, dropout, bias, causal=False):
         _check_bias(bias)
         value = dropout(value)  # the product with weights whose columns are dropped
         return linear_attention(query, key, value, mask, causal)

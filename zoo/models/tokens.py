@@ -19,7 +19,6 @@ from zoo.layers.attention import head_width
 from zoo.layers.linear import (
     Dense,
     ReversibleEmbedding,
-    column_blocks,
     linear,
     multiply_blocks,
 )
@@ -175,7 +174,8 @@ class Decoder(TokenModel):
         for block, old in zip(self.decoder_blocks, cache.blocks):
             x, new = block.step(x, old, slot, mask, cache.memory_mask, **settings)
             blocks.append(new)
-        return self.logits(x, cache.output), cache.next(blocks)
+        of_output = () if isinstance(cache.output_blocks, tuple) else (cache.output_blocks,)
+        return self.logits(x, *of_output), cache.next(blocks)
 
     def logits(self, x, blocks=()):
         """[B, T, V] of the last block's output [B, T, E]; `blocks` are those of `output_blocks`."""
@@ -190,12 +190,13 @@ class Decoder(TokenModel):
         return logits + self.output_bias if self.logits_bias else logits
 
     def output_blocks(self, rows):
-        """The `column_blocks` of the matrix of the logits, for steps of `rows` hypotheses."""
-        layer, is_tied = self._output_layer()
-        if layer.quantization_mode is not None:
-            return ()
-        matrix = layer.embeddings if is_tied else layer.kernel
-        return column_blocks(matrix, rows, transpose=is_tied)
+        """The matrix of the logits as `zoo.layers.linear.column_blocks`, or ().
+
+        Args:
+            rows: B·K, the number of hypotheses in each step.
+        """
+        layer, _ = self._output_layer()
+        return layer.column_blocks(rows) if hasattr(layer, "column_blocks") else ()
 
     def _output_layer(self):
         """The layer whose matrix the logits are products with; whether it is the embedding."""
