@@ -54,7 +54,7 @@ class Config(ImageSettings):
     precision: Precision = "auto"
     epochs: int = 100
     validation_freq: int = 1
-    """Number of epochs from one validation to the next; must divide the epochs."""
+    """Number of epochs from one validation to the next; must divide --epochs."""
     batch_size: int = 128
     optimizer: Literal["adamw", "muon"] = "muon"
     """AdamW, or Muon for the matrices of the blocks and AdamW for all else."""
@@ -84,6 +84,8 @@ class Config(ImageSettings):
                 "--patch-dropout must be one or more numbers, at least 0 and less than 1. "
                 f"Received: {self.patch_dropout}."
             )
+        if any(self.patch_dropout) and self.positions in ("relative", "rotary"):
+            raise UserError(f"--positions {self.positions} needs --patch-dropout 0.")
 
 
 CIFAR10 = Config()

@@ -400,7 +400,7 @@ def test_several_steps_per_execution_change_nothing(tmp_path):
     assert not (tmp_path / "2").exists()
 
 
-def averaged():
+def classifier_with_ema():
     """Validated, and in the end saved, with the moving average of the weights."""
     model = classifier()
     optimizer = keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.7)
@@ -410,8 +410,10 @@ def averaged():
 
 def test_epochs_without_validation(tmp_path):
     """Validation changes nothing: the weights are the same to the bit."""
-    each = train(averaged, dataset(X, Y), tmp_path / "each", epochs=5)
-    second = train(averaged, dataset(X, Y), tmp_path / "second", epochs=5, validation_freq=2)
+    each = train(classifier_with_ema, dataset(X, Y), tmp_path / "each", epochs=5)
+    second = train(
+        classifier_with_ema, dataset(X, Y), tmp_path / "second", epochs=5, validation_freq=2
+    )
     for mine, other in zip(second.get_weights(), each.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, other)
     rows = history(tmp_path / "second")
@@ -438,7 +440,7 @@ def test_a_function_of_the_steps_done(tmp_path):
 
 
 @pytest.mark.parametrize("number", [0, 3, (1, 2)])
-def test_a_validation_freq_that_is_none(tmp_path, number):
+def test_invalid_validation_freq(tmp_path, number):
     with pytest.raises(
         UserError, match=re.escape(f"1 to the epochs of the run, 2. Received: {number}")
     ):

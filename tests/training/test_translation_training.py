@@ -4,6 +4,7 @@ Axes: B batch, T tokens, V vocabulary.
 """
 
 import csv
+import json
 import math
 import os
 import warnings
@@ -16,7 +17,12 @@ import tensorflow as tf
 from zoo.models import Transformer
 from zoo.training import pictures
 from zoo.training.averaging import AverageCheckpoints
-from zoo.training.callbacks import EpochFigures, early_stopping, standard_callbacks
+from zoo.training.callbacks import (
+    EpochFigures,
+    HistoryFiles,
+    early_stopping,
+    standard_callbacks,
+)
 from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy, smoothed_cross_entropy
 from zoo.training.optimizers import (
     DenseAdam,
@@ -354,6 +360,7 @@ def test_the_last_epochs_are_averaged_across_interruptions(tmp_path):
         ([math.nan, 2.0, 2.0], [0, 1]),
         ([None, 2.0, None, 3.0, None], [0, 1]),  # validated every other epoch
         ([None, None, None], [1, 2]),
+        ([math.inf, math.inf], [0, 1]),
     ],
 )
 def test_no_epoch_after_the_best_one_is_averaged(tmp_path, losses, averaged):
@@ -425,9 +432,8 @@ def run_epochs(folder, values, patience, monitor, first=0, last=None):
     stopping = early_stopping(folder, patience, monitor)
     if stopping.has_stopped(first):
         return first
-    logger = keras.callbacks.CSVLogger(folder / "history.csv", append=True)
     model = keras.Model()
-    callbacks = keras.callbacks.CallbackList([logger, stopping], model=model)
+    callbacks = keras.callbacks.CallbackList([HistoryFiles(folder), stopping], model=model)
     model.stop_training = False
     callbacks.on_train_begin()
     for epoch in range(first, len(values) if last is None else last):
@@ -477,17 +483,24 @@ def test_keras_stops_a_resumed_fit(tmp_path):
     assert stopping.has_stopped(4) and not stopping.has_stopped(3)
 
 
-def test_the_history_is_read_as_it_came_out(tmp_path):
-    """An interrupted run has epochs twice, and one more than count as done."""
-    text = "epoch,val_loss\n0,5.0\n1,0.5\n1,4.0\n2,0.1\n"
-    (tmp_path / "history.csv").write_text(text)
+def history_of(folder, *losses):
+    rows = [{"epoch": n} if x == "none" else {"epoch": n, "val_loss": x} for n, x in losses]
+    (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_epochs_that_do_not_count_as_done(tmp_path):
+    """The history of an interrupted run may have one more."""
+    history_of(tmp_path, (0, 5.0), (1, 4.0), (2, 0.1))
     assert run_epochs(tmp_path, [5.0, 4.0, 3.0, 2.0], 1, "val_loss", first=2) == 4
 
 
 def test_epochs_without_validation_do_not_count(tmp_path):
-    (tmp_path / "history.csv").write_text("epoch,val_loss\n0,5.0\n1,nan\n2,5.5\n3,nan\n4,5.2\n")
+    """Those with a loss that is not finite, written as null, do."""
+    history_of(tmp_path, (0, 5.0), (1, "none"), (2, None), (3, "none"), (4, 5.2))
     stopping = early_stopping(tmp_path, 2)
     assert stopping.has_stopped(5) and not stopping.has_stopped(4)
+    history_of(tmp_path, (0, "none"))
+    assert not stopping.has_stopped(1)
 
 
 # --- pictures ------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         if loss is not None:
             loss = float(loss) if math.isfinite(loss) else math.inf
         losses = [_loss(other) for other in files.paths(self.folder) if other < path] + [loss]
-        since_best = len(losses) - 1 - _best(losses)
+        since_best = len(losses) - 1 - _best_index(losses)
         weights = {f"{index:05d}": v for index, v in enumerate(self.model.weights)}
         files.write(path, weights, since_best + self.count, {"loss": loss})
 
@@ -61,7 +61,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         if not paths:
             raise FileNotFoundError(f"{self.folder} contains no epoch weights to average.")
         losses = list(map(_loss, paths))
-        end = _best(losses) + 1
+        end = _best_index(losses) + 1
         paths = paths[max(0, end - self.count) : end]
         for path in paths:
             for name, array in files.read(path)[1].items():
@@ -74,9 +74,9 @@ class AverageCheckpoints(keras.callbacks.Callback):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _best(losses):
-    """The index of the lowest loss; of the last epoch, if none was validated."""
-    known = [loss for loss in losses if loss is not None]
+def _best_index(losses):
+    """The index of the lowest finite loss; without one, of the last epoch."""
+    known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
     return losses.index(min(known)) if known else len(losses) - 1
 
 

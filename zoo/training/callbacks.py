@@ -8,7 +8,6 @@ import pathlib
 import time
 
 import keras
-import tensorflow as tf
 
 from zoo.layers import PatchDropout
 from zoo.training.whole_file import write_whole
@@ -50,7 +49,9 @@ class HistoryFiles(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         values = {name: float(value) for name, value in sorted((logs or {}).items())}
-        rows = [row for row in self._rows() if row["epoch"] < epoch] + [{"epoch": epoch, **values}]
+        rows = [row for row in history_rows(self.folder) if row["epoch"] < epoch]
+        rows = [{k: math.nan if v is None else v for k, v in row.items()} for row in rows]
+        rows.append({"epoch": epoch, **values})
         # JSON has no NaN.
         lines = [
             json.dumps({name: v if math.isfinite(v) else None for name, v in row.items()})
@@ -67,19 +68,20 @@ class HistoryFiles(keras.callbacks.Callback):
         ):
             write_whole(self.folder / path, lambda file, text=text: file.write(text.encode()))
 
-    def _rows(self):
-        try:
-            lines = (self.folder / "history.jsonl").read_text().splitlines()
-        except FileNotFoundError:
-            return []
-        rows = map(json.loads, lines)
-        return [{k: math.nan if v is None else v for k, v in row.items()} for row in rows]
+
+def history_rows(folder):
+    """The metrics of each epoch in ``history.jsonl``, a dict each: None for NaN and infinity."""
+    try:
+        lines = (pathlib.Path(folder) / "history.jsonl").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines]
 
 
 class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
     """`keras.callbacks.SwapEMAWeights` that swaps exactly, so that validation changes nothing.
 
-    With TensorFlow, Keras's adds and subtracts the weights, which rounds them.
+    On TensorFlow, Keras swaps by adding and subtracting, which rounds the weights.
     """
 
     def _tf_swap_variables(self, optimizer):
@@ -90,6 +92,8 @@ class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
 
 
 def _swap(variable, average):
+    import tensorflow as tf
+
     before = tf.identity(variable)
     variable.assign(average)
     average.assign(before)
@@ -157,7 +161,7 @@ def early_stopping(folder, patience, monitor="val_loss"):
     Epochs from before an interruption count too, epochs without validation do not.
 
     Args:
-        folder: run directory, with the ``history.csv`` of `standard_callbacks`.
+        folder: run directory, with the ``history.jsonl`` of `standard_callbacks`.
         patience: number of epochs.
         monitor: column of the history; lower is better if its name ends in "loss", else higher.
 
@@ -172,13 +176,13 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
     """`keras.callbacks.EarlyStopping` that also counts the epochs before training was resumed.
 
     Args:
-        folder: run directory, with the ``history.csv`` of `standard_callbacks`.
+        folder: run directory, with the ``history.jsonl`` of `standard_callbacks`.
         **settings: `monitor`, `patience` and `mode`, "min" or "max", as in Keras.
     """
 
     def __init__(self, folder, **settings):
         super().__init__(**settings)
-        self.history = pathlib.Path(folder) / "history.csv"
+        self.folder = pathlib.Path(folder)
 
     def has_stopped(self, epochs_done):
         """Whether training had already stopped after `epochs_done` epochs.
@@ -201,18 +205,11 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         self._is_replayed = True
         if self.monitor_op is None:
             self._set_monitor_op()
-        for epoch, value in enumerate(self._values(epochs_done)):
-            if math.isnan(value):  # an epoch without validation, which Keras does not count
+        rows = [row for row in history_rows(self.folder) if row["epoch"] < epochs_done]
+        for row in rows:
+            if self.monitor not in row:  # an epoch without validation, which Keras does not count
                 continue
+            value = math.nan if row[self.monitor] is None else row[self.monitor]
             self.wait += 1
             if self._is_improvement(value, self.best):
-                self.best, self.best_epoch, self.wait = value, epoch, 0
-
-    def _values(self, epochs_done):
-        """The monitored value of each of the first `epochs_done` epochs."""
-        if not epochs_done:
-            return []
-        with open(self.history, newline="") as file:
-            # If an epoch was repeated after an interruption, its last row counts.
-            rows = {int(row["epoch"]): row.get(self.monitor, "nan") for row in csv.DictReader(file)}
-        return [float(rows[epoch]) for epoch in range(epochs_done)]
+                self.best, self.best_epoch, self.wait = value, row["epoch"], 0

@@ -68,7 +68,9 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     Returns:
         The losses [...].
     """
-    spread = label_smoothing / ops.cast(ops.shape(logits)[-1], logits.dtype)
+    classes = ops.shape(logits)[-1]
+    classes = classes if isinstance(classes, int) else ops.cast(classes, logits.dtype)
+    spread = label_smoothing / classes
     labels = ops.expand_dims(labels, -1)
 
     # On a CPU, time is the number of passes over the logits. The automatic gradient has ten.
@@ -118,14 +120,14 @@ class TokenAccuracy(keras.metrics.MeanMetricWrapper):
     """
 
     def __init__(self, name="accuracy", dtype=None):
-        super().__init__(_is_best, name, dtype)
+        super().__init__(_is_correct, name, dtype)
         self._direction = "up"  # what Keras's callbacks look for
 
     def get_config(self):
         return {"name": self.name, "dtype": self.dtype}
 
 
-def _is_best(labels, logits):
+def _is_correct(labels, logits):
     import tensorflow as tf
 
     if len(labels.shape) == len(logits.shape):

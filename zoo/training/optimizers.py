@@ -80,7 +80,7 @@ class Muon(keras.optimizers.Muon):
     """`keras.optimizers.Muon` that can orthogonalize the updates in bfloat16.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks". The
-    momentum and the weights keep their dtype; by default, float32 is used to orthogonalize.
+    momentum and the weights keep their dtype; updates are orthogonalized in float32 by default.
 
     Args:
         *args, **settings: of `keras.optimizers.Muon`.

@@ -57,8 +57,8 @@ def _draw_curves(history, path, accuracy_title, training, held_out):
         _draw_line(axes, epochs, history[f"val_{name}"], label=held_out)
         axes.set(title=name, xlabel="epoch")
         axes.legend()
-    last = f"{history['val_accuracy'][-1]:.2%}"
-    accuracy.set_title(f"{accuracy_title} ({held_out}, last epoch: {last})")
+    last = next(filter(np.isfinite, reversed(history["val_accuracy"])), np.nan)
+    accuracy.set_title(f"{accuracy_title} ({held_out}, last: {last:.2%})")
     _draw_line(rate, epochs, history["learning_rate"])
     rate.set(title="learning rate at the end of the epoch", xlabel="epoch")
     for axes in (loss, accuracy, rate):

@@ -3,10 +3,10 @@
 import contextlib
 import dataclasses
 import json
-import math
 import pathlib
 import sys
 import timeit
+from numbers import Integral
 from typing import get_args
 
 from zoo.errors import UserError
@@ -32,12 +32,12 @@ class Run:
         settings: `zoo.training.run_settings.RunSettings`, such as the config of a recipe; by
             default one with these fields: `out`, `resume`, `overwrite`, `seed`, `strategy`,
             `devices`, `precision`, ...
-        name: of the run directory in ``runs``, if the settings have no `out`.
+        name: name of the run directory in ``runs``, if the settings have no `out`.
         **fields: fields of `RunSettings`.
 
     Attributes:
-        settings: the settings. In place of "auto", the precision is that of the run in the run
-            directory, or the one that was chosen.
+        settings: the settings. The precision is never "auto": it is that of the run in the run
+            directory, or else the one that was measured to be faster.
         path: path of the run directory.
         strategy: `tf.distribute.Strategy`.
         is_chief: whether this worker prints and writes the run directory.
@@ -105,12 +105,13 @@ class Run:
             epochs: number of epochs.
             steps_per_epoch: number of steps; by default those of a data set with an end.
             validation_data: data set or `WorkerBatches` with an end.
-            validation_freq: number of epochs from one validation to the next, at most `epochs`.
+            validation_freq: number of epochs from one validation to the next, as in `fit`, from 1
+                to `epochs`.
             callbacks: list of Keras callbacks, or a function of the run directory that returns it.
             compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
             preprocess: see `zoo.training.trainer.Trainer`.
             config: dict of the settings that affect the result, which must be the same when the run
-                is resumed; by default the seed and the precision.
+                is resumed, in addition to the precision; by default the seed.
             may_change: names of settings in `config` that may change nevertheless, such as the
                 number of epochs if the learning rate does not depend on it.
             finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
@@ -132,7 +133,7 @@ class Run:
         unknown = [name for name in per_epoch if not name.endswith("_per_epoch")]
         if unknown:
             raise TypeError(f"Run.train has no argument {', '.join(unknown)}.")
-        if not isinstance(validation_freq, int) or not 1 <= validation_freq <= epochs:
+        if not isinstance(validation_freq, Integral) or not 1 <= validation_freq <= epochs:
             raise UserError(
                 "validation_freq must be a number of epochs from 1 to the epochs of the run, "
                 f"{epochs}. Received: {validation_freq!r}."
@@ -144,7 +145,7 @@ class Run:
                 _check_saveable(model)
             folder = RunFolder(
                 self.path,
-                config or {"seed": settings.seed, "precision": settings.precision},
+                {"precision": settings.precision, **(config or {"seed": settings.seed})},
                 settings.overwrite,
                 settings.resume,
                 self.is_chief,
@@ -205,7 +206,6 @@ class Run:
         return trainer, run_batches.counted_rows if own else lambda batches, name: batches
 
     def _fit(self, trainer, folder, batches, weigh, steps, settings, per_epoch):
-
         from zoo.training import distribution
         from zoo.training.callbacks import EarlyStopping, SwapEMAWeights, standard_callbacks
 
@@ -327,13 +327,12 @@ def _peak_memory():
 
 def _save(folder, model):
     """Writes the model and the last value of each metric."""
+    from zoo.training.callbacks import history_rows
     from zoo.training.whole_file import whole
 
     with whole(folder / "model.keras") as path:
         model.save(path)
-    # epochs without validation have NaN
-    last = {
-        name: next(filter(math.isfinite, reversed(values)), None)
-        for name, values in folder.history().items()
-    }
+    last = {}
+    for row in history_rows(folder.path):  # an epoch without validation has no values of it
+        last.update(row)
     folder.write_json("metrics.json", last)
