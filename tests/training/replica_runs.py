@@ -24,6 +24,7 @@ from zoo.models import EncoderClassifier, ResNet, Transformer, ViT
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
+from zoo.training.callbacks import SwapEMAWeights
 from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import adamw, muon, transformer_adam, transformer_muon
 from zoo.training.trainer import Trainer
@@ -205,7 +206,7 @@ def run(name, strategy):
     make, settings = CASES[name]
     trainer, train, valid = make(strategy, **settings)
     recorder = Recorder()
-    ema = [keras.callbacks.SwapEMAWeights()] if make in (vit, text) else []
+    ema = [SwapEMAWeights()] if make in (vit, text) else []
     trainer.fit(
         train,
         validation_data=valid,
