@@ -23,7 +23,7 @@ class LabelledTextSettings(RunSettings):
     @property
     def data_name(self):
         """The name of the data set or file."""
-        return pathlib.Path(self.tsv).stem if self.tsv else self.dataset.replace("/", "_")
+        return pathlib.Path(self.tsv).stem if self.tsv else (self.dataset or "").replace("/", "_")
 
     def load_data(self):
         """Loads the texts: `zoo.data.labelled_text.TextDataset`."""
