@@ -112,9 +112,8 @@ class Dense(_QuantizedLikeKeras, keras.layers.Dense):
     def column_blocks(self, rows):
         """The `column_blocks` of the kernel, for products that are all that the layer computes."""
         is_plain = self.bias is None and self.activation is keras.activations.linear
-        if not is_plain or self.quantization_mode is not None:
-            return ()
-        return column_blocks(self._kernel, rows) if not self.lora_enabled else ()
+        is_changed = self.lora_enabled or self.quantization_mode is not None
+        return () if not is_plain or is_changed else column_blocks(self._kernel, rows)
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -123,14 +122,15 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
 
     def call(self, inputs, reverse=False):
         dtype = self.reverse_dtype or self.compute_dtype
-        if not reverse or dtype != "bfloat16" or not self._is_plain(inputs):
+        is_native = self._is_plain and _is_compiled(inputs)
+        if not reverse or dtype != "bfloat16" or not is_native:
             return super().call(inputs, reverse=reverse)
         inputs, matrix = ops.cast(inputs, dtype), ops.cast(self.embeddings, dtype)
         return ops.cast(_bfloat16_product(inputs, matrix, transpose_b=True), dtype)
 
     def quantized_call(self, inputs, reverse=False):
         is_int8 = self.quantization_mode == "int8" and self.inputs_quantizer
-        if not reverse or not is_int8 or not self._is_plain(inputs):
+        if not reverse or not is_int8 or not (self._is_plain and _is_compiled(inputs)):
             return super().quantized_call(inputs, reverse=reverse)
         import tensorflow as tf
 
@@ -144,16 +144,16 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
 
     def column_blocks(self, rows):
         """The `column_blocks` of the output projection, if it is nothing but a product."""
-        is_plain = self.tie_weights and self.logit_soft_cap is None and not self.lora_enabled
         is_float32 = (self.reverse_dtype or self.compute_dtype) == "float32"
-        if not is_plain or not is_float32 or self.quantization_mode is not None:
+        is_changed = self.lora_enabled or self.quantization_mode is not None
+        if not self._is_plain or not is_float32 or is_changed:
             return ()
         return column_blocks(self._embeddings, rows, transpose=True)
 
-    def _is_plain(self, inputs):
-        """Whether the logits are one product of `inputs`, in a function compiled for CPUs."""
-        is_tied = self.tie_weights and self.logit_soft_cap is None
-        return is_tied and _is_compiled(inputs)
+    @property
+    def _is_plain(self):
+        """Whether the logits are nothing but a product with the embeddings."""
+        return self.tie_weights and self.logit_soft_cap is None
 
 
 def in_xla():

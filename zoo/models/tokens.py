@@ -16,12 +16,7 @@ from zoo.layers import (
     SinusoidalPositions,
 )
 from zoo.layers.attention import head_width
-from zoo.layers.linear import (
-    Dense,
-    ReversibleEmbedding,
-    linear,
-    multiply_blocks,
-)
+from zoo.layers.linear import Dense, ReversibleEmbedding, linear, multiply_blocks
 from zoo.layers.training import training_argument
 from zoo.models.base import ZooModel
 

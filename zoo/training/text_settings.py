@@ -23,12 +23,6 @@ class LabelledTextSettings(RunSettings):
     @property
     def data_name(self):
         """The name of the data set or file."""
-        return pathlib.Path(self.tsv).stem if self.tsv else (self.dataset or "").replace("/", "_")
-
-    def load_data(self):
-        """Loads the texts: `zoo.data.labelled_text.TextDataset`."""
-        from zoo.data import labelled_text
-
         if (self.dataset is None) == (self.tsv is None):
             raise UserError(
                 "Select the training data with exactly one of:\n"
@@ -36,6 +30,13 @@ class LabelledTextSettings(RunSettings):
                 "  --tsv FILE              one text per line: label, tab, text\n"
                 "  --dataset NAME          a data set of TensorFlow Datasets, such as imdb_reviews"
             )
+        return pathlib.Path(self.tsv).stem if self.tsv else self.dataset.replace("/", "_")
+
+    def load_data(self):
+        """Loads the texts: `zoo.data.labelled_text.TextDataset`."""
+        from zoo.data import labelled_text
+
+        _ = self.data_name  # checks the flags
         if self.tsv:
             return labelled_text.tsv(self.tsv, self.seed)
         if self.dataset == "phrasebook":

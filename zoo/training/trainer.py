@@ -141,8 +141,7 @@ class Trainer(keras.Model):
         self._gradients_function = tf.function(
             self._forward_and_backward, jit_compile=self._jit_gradients, reduce_retracing=True
         )
-        self.train_function = None
-        self.make_train_function()
+        self.make_train_function(force=True)
 
     def fit(self, batches, validation_data=None, verbose="auto", is_pure=True, **settings):
         """Calls `keras.Model.fit` on a data set of batches; only the chief prints progress.
