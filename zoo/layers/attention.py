@@ -10,8 +10,9 @@ import keras
 from keras import ops
 
 from zoo.layers.cache import KeyValue
+from zoo.layers.compiled import in_xla
 from zoo.layers.config import ConfigMixin
-from zoo.layers.linear import Dense, in_xla, linear
+from zoo.layers.linear import Dense, linear
 from zoo.layers.masks import attention_mask, carried_mask, causal_mask
 from zoo.layers.rotary import rotate
 from zoo.layers.training import training_argument

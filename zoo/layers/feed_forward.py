@@ -1,10 +1,14 @@
 """The position-wise feed-forward network of a Transformer block."""
 
+import functools
+
 import keras
 from keras import ops
 
+from zoo.layers.compiled import compiled, trains_on_cpus
 from zoo.layers.config import ConfigMixin
 from zoo.layers.linear import Dense, linear
+from zoo.layers.training import training_argument
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -36,6 +40,24 @@ def swiglu(x):
     """
     gate, value = ops.split(x, 2, axis=-1)
     return ops.silu(gate) * value
+
+
+@functools.cache
+def _compiled(activation):
+    """`activation`, computed in float32 or wider, with a gradient that computes it again."""
+    import tensorflow as tf
+
+    def in_float32(x):
+        wide = keras.backend.result_type(x.dtype, "float32")
+        return ops.cast(activation(ops.cast(x, wide)), x.dtype)
+
+    def gradient(upstream, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = in_float32(x)
+        return tape.gradient(y, x, upstream)
+
+    return compiled(in_float32, gradient)
 
 
 ACTIVATIONS = {function.__name__: function for function in (gelu, gelu_tanh, quick_gelu, swiglu)}
@@ -86,11 +108,17 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         self.hidden.build((None, input_shape[-1]))
         self.output_projection.build((None, self._width))
 
-    def call(self, x):
-        return linear(self._hidden_to_output, x)
+    def call(self, x, training=None):
+        activation = self._activation
+        if activation in ACTIVATIONS.values() and trains_on_cpus(training):
+            activation = _compiled(activation)
+
+        def hidden_to_output(rows):
+            hidden = activation(self.hidden(rows))
+            hidden = self._dropout(hidden, **training_argument(training))
+            return self.output_projection(hidden)
+
+        return linear(hidden_to_output, x)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embed_dim)
-
-    def _hidden_to_output(self, rows):
-        return self.output_projection(self._dropout(self._activation(self.hidden(rows))))

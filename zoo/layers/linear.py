@@ -17,6 +17,8 @@ from numbers import Integral
 import keras
 from keras import ops
 
+from zoo.layers.compiled import in_xla, only_cpus
+
 MAX_BLOCK_COLUMNS = 4096
 MAX_BLOCKS_SIZE = 2**26  # numbers in the copy of a matrix as blocks, 256 MiB
 
@@ -156,27 +158,9 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
         return self.tie_weights and self.logit_soft_cap is None
 
 
-def in_xla():
-    """Whether TensorFlow makes a graph that XLA compiles."""
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    if tf.executing_eagerly():
-        return False
-    # TensorFlow has no public function for it.
-    from tensorflow.python.ops import control_flow_util
-
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-
-
 def _is_compiled(x):
     """Whether `x` is a matrix in a function that XLA compiles, on a machine with CPUs only."""
-    if len(x.shape) != 2 or not in_xla():
-        return False
-    import tensorflow as tf
-
-    return {"CPU"} == {device.device_type for device in tf.config.list_logical_devices()}
+    return len(x.shape) == 2 and in_xla() and only_cpus()
 
 
 def _of_two_rows(function, x):

@@ -1,0 +1,61 @@
+"""Activations in training steps, which XLA compiles for CPUs, equal those in inference."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.layers.test_attention import gradients, normal, numpy
+from zoo.layers import FeedForward
+from zoo.layers.feed_forward import ACTIVATIONS
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="Others compute it alike."
+)
+
+
+# Compiled code rounds once to half precision, the operations of TensorFlow each time.
+@pytest.mark.parametrize(
+    "dtype, tolerance",
+    [("float64", 1e-12), ("float32", 1e-6), ("mixed_bfloat16", 2**-6), ("mixed_float16", 2**-9)],
+)
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "relu"])
+def test_training_equals_inference(activation, dtype, tolerance):
+    layer = FeedForward(6, 8, activation, dtype=dtype)
+    layer.build((None, None, 6))
+    wide = "float64" if dtype == "float64" else "float32"
+    inputs = [normal(3, 5, 6), *(numpy(weight) + 0.1 for weight in layer.weights)]
+
+    def call(training):
+        def function(x, *weights):
+            x = ops.cast(x, layer.compute_dtype)
+            return ops.cast(layer.stateless_call(weights, [], x, training=training)[0], wide)
+
+        return function
+
+    found, expected = (gradients(call(training), inputs) for training in (True, False))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=tolerance * max(np.abs(other).max(), 1))
+
+
+def test_second_derivatives():
+    import tensorflow as tf
+
+    layer = FeedForward(3, 5, dtype="float64")
+    layer.build((None, 3))
+
+    def second(training):
+        @tf.function
+        def differentiate(x):
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    y = tf.reduce_sum(tf.sin(layer(x, training=training)))
+                first = tf.reduce_sum(tf.cos(inner.gradient(y, x)))
+            return outer.gradient(first, x)
+
+        return differentiate(tf.constant(normal(4, 3), "float64"))
+
+    # float64: sums of a few terms in another order
+    np.testing.assert_allclose(second(True), second(False), atol=1e-12)

@@ -1,0 +1,61 @@
+"""Parts of a training step that XLA compiles for CPUs, within a step that it does not compile.
+
+TensorFlow multiplies large matrices faster than XLA's compiled code, and computes all else in one
+pass over memory for each operation. XLA computes a chain of operations in a single pass.
+"""
+
+import keras
+
+
+def in_xla():
+    """Whether TensorFlow makes a graph that XLA compiles."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return False
+    # TensorFlow has no public function for it.
+    from tensorflow.python.ops import control_flow_util
+
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def only_cpus():
+    """Whether the backend is TensorFlow, on a machine with CPUs only."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return {"CPU"} == {device.device_type for device in tf.config.list_logical_devices()}
+
+
+def trains_on_cpus(training):
+    """Whether TensorFlow makes the graph of a training step for CPUs.
+
+    Explicit gradients are for training only: TensorFlow's registry of gradients keeps a graph with
+    a custom gradient alive, and the weights in it.
+    """
+    if not training or not only_cpus():
+        return False
+    import tensorflow as tf
+
+    return not tf.executing_eagerly()
+
+
+def compiled(function, gradient):
+    """`function` with an explicit gradient, each compiled by XLA at its first call with a shape.
+
+    Args:
+        function: of tensors.
+        gradient: ``gradient(upstream, *tensors)``, the gradients of a function of the tensors.
+    """
+    import tensorflow as tf
+
+    forward, backward = (tf.function(f, jit_compile=True) for f in (function, gradient))
+
+    @tf.custom_gradient
+    def call(*tensors):
+        return forward(*tensors), lambda upstream: backward(upstream, *tensors)
+
+    return call
