@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from zoo.layers.cache import KeyValue
-from zoo.layers.compiled import in_xla
+from zoo.layers.compiled import in_xla, trains_on_cpus
 from zoo.layers.config import ConfigMixin
 from zoo.layers.linear import Dense, linear
 from zoo.layers.masks import attention_mask, carried_mask, causal_mask
@@ -310,13 +310,9 @@ class MultiHeadSelfAttention(_Attention):
         return attention_weights(query, key, attention_mask(mask, keys=x), bias)
 
     def _attend(self, query, key, value, mask, bias=None, training=None, **options):
-        # Only in training: TensorFlow's registry of gradients keeps a graph with a custom gradient
-        # alive, and the weights in it.
         explicit = (
-            training
-            and keras.backend.backend() == "tensorflow"
+            trains_on_cpus(training)
             and type(self)._attention is _Attention._attention
-            and not any(map(keras.backend.is_keras_tensor, (query, mask)))
             and query.dtype != "float16"
             and bias is None
             and not self.dropout

@@ -13,7 +13,8 @@ from zoo.layers.config import ConfigMixin
 class LayerNormalization(ConfigMixin, keras.layers.Layer):
     """Layer normalization of the last axis, with the weights and results of Keras's layer.
 
-    With TensorFlow, it takes fewer passes over memory than Keras's. Inference engines compute it as one operation in exported models.
+    With TensorFlow on CPUs, it takes less time than Keras's. Inference engines compute it as one
+    operation in exported models.
 
     Args:
         epsilon: ε, added to the variance; 1e-3 is the default of Keras's layer.
@@ -68,14 +69,14 @@ def _normalize(x, gamma, beta, epsilon):
 
 @functools.cache
 def _compiled(epsilon):
-    """`_normalize` for rows [R, width], as a function of x, γ and β that XLA compiles.
+    """`_normalize` of rows [R, width] as a function of x, γ and β that XLA compiles.
 
-    Products with constants are the fastest sums there.
+    In its code for CPUs, products with ones are the fastest sums.
     """
 
     def mean(x):
         width = x.shape[-1]
-        return ops.matmul(x, ops.full((width, 1), 1 / width, x.dtype))
+        return ops.matmul(x, ops.ones((width, 1), x.dtype)) / width
 
     def sum_of_rows(x):
         return ops.matmul(ops.ones((1, ops.shape(x)[0]), x.dtype), x)[0]
