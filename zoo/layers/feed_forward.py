@@ -110,6 +110,7 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
 
     def call(self, x, training=None):
         activation = self._activation
+        # Not the caller's functions, which XLA may be unable to compile. Keras's ReLU is one pass.
         if activation in ACTIVATIONS.values() and trains_on_cpus(training):
             activation = _compiled(activation)
 

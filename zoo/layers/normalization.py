@@ -46,7 +46,7 @@ class LayerNormalization(ConfigMixin, keras.layers.Layer):
     def call(self, x, training=None):
         if trains_on_cpus(training):
             weights = (ops.convert_to_tensor(weight) for weight in (self.gamma, self.beta))
-            rows = _compiled(self.epsilon)(ops.reshape(x, (-1, x.shape[-1])), *weights)
+            rows = _compiled(self.epsilon)(ops.reshape(x, (-1, self.gamma.shape[0])), *weights)
             x = ops.reshape(rows, ops.shape(x))
         else:
             x = _normalize(x, self.gamma, self.beta, self.epsilon)
@@ -87,16 +87,16 @@ def _compiled(epsilon):
         scale = ops.rsqrt(mean(ops.square(centered)) + epsilon)
         return centered * scale, scale
 
-    def widen(tensors):
-        wide = keras.backend.result_type(tensors[0].dtype, "float32")
-        return [ops.cast(tensor, wide) for tensor in tensors]
+    def widen(x, *others):
+        wide = keras.backend.result_type(x.dtype, "float32")
+        return [ops.cast(tensor, wide) for tensor in (x, *others)]
 
-    def function(*tensors):
-        x, gamma, beta = widen(tensors)
-        return ops.cast(normal(x)[0] * gamma + beta, tensors[0].dtype)
+    def function(x, gamma, beta):
+        wide, gamma, beta = widen(x, gamma, beta)
+        return ops.cast(normal(wide)[0] * gamma + beta, x.dtype)
 
     def gradient(upstream, *tensors):
-        x, gamma, _, upstream = widen([*tensors, upstream])
+        x, gamma, upstream = widen(*tensors[:2], upstream)
         x, scale = normal(x)
         scaled = upstream * gamma
         d_x = scale * (scaled - mean(scaled) - x * mean(scaled * x))
