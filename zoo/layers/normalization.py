@@ -91,9 +91,9 @@ def _compiled(epsilon):
         wide = keras.backend.result_type(x.dtype, "float32")
         return [ops.cast(tensor, wide) for tensor in (x, *others)]
 
-    def function(x, gamma, beta):
-        wide, gamma, beta = widen(x, gamma, beta)
-        return ops.cast(normal(wide)[0] * gamma + beta, x.dtype)
+    def function(*tensors):
+        x, gamma, beta = widen(*tensors)
+        return ops.cast(normal(x)[0] * gamma + beta, tensors[0].dtype)
 
     def gradient(upstream, *tensors):
         x, gamma, upstream = widen(*tensors[:2], upstream)
