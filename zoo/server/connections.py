@@ -5,7 +5,8 @@ import contextlib
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-BACKLOG = 64  # connections that the event loop may accept before it closes one of too many
+BACKLOG = 64  # connections that one turn of the event loop may accept
+_EXCESS = 3 * BACKLOG  # connections of three turns may be open before the first are closed again
 _READ_AT_ONCE = 2**15  # bytes; more would take seconds to parse if they are chunks of one byte
 _OTHER_FILES = 100  # open files of the process that are not connections
 
@@ -90,11 +91,11 @@ def allowed_connections(wanted):
     try:
         import resource
     except ImportError:  # Windows
-        return min(wanted, 512 - BACKLOG - _OTHER_FILES)
+        return min(wanted, 512 - _EXCESS - _OTHER_FILES)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
         return wanted
-    return max(1, min(wanted, files - BACKLOG - _OTHER_FILES))
+    return max(1, min(wanted, files - _EXCESS - _OTHER_FILES))
