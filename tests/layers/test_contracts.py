@@ -90,6 +90,7 @@ CASES = {
         {"mask": 0},
         _BLOCK_RATES,
     ),
+    "Dropout": Case(lambda **k: L.Dropout(0.3, (None, 1, 1), 7, **k), [_SEQUENCE], [(1,)]),
     "LayerNormalization": Case(lambda **k: L.LayerNormalization(1e-3, **k), [_SEQUENCE], [(1,)]),
     "LayerScale": Case(lambda **k: L.LayerScale(0.3, **k), [_SEQUENCE], [(1,)]),
     "RelativePositions": Case(

@@ -15,6 +15,7 @@ from zoo.layers.cache import Cache, DecoderCache, KeyValue
 from zoo.layers.channel_attention import ConvBlockAttention, SqueezeExcite
 from zoo.layers.class_token import ClassToken, RegisterTokens
 from zoo.layers.decoder import TransformerDecoder
+from zoo.layers.dropout import Dropout
 from zoo.layers.encoder import TransformerEncoder
 from zoo.layers.feed_forward import FeedForward, gelu, gelu_tanh, quick_gelu, swiglu
 from zoo.layers.linear_attention import (

@@ -12,6 +12,7 @@ from keras import ops
 from zoo.layers.cache import KeyValue
 from zoo.layers.compiled import in_xla, trains_on_cpus
 from zoo.layers.config import ConfigMixin
+from zoo.layers.dropout import Dropout
 from zoo.layers.linear import Dense, linear
 from zoo.layers.masks import attention_mask, carried_mask, causal_mask
 from zoo.layers.rotary import rotate
@@ -181,9 +182,7 @@ class _Attention(ConfigMixin, keras.layers.Layer):
         # widths of all heads together
         self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
         self._value_width = num_heads * value_dim if value_dim else self._key_width
-        self._weights_dropout = keras.layers.Dropout(
-            dropout, self._dropout_shape, dtype=self.dtype_policy
-        )
+        self._weights_dropout = Dropout(dropout, self._dropout_shape, dtype=self.dtype_policy)
         self.output_projection = Dense(
             embed_dim,
             use_bias=output_bias,

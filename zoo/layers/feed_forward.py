@@ -7,6 +7,7 @@ from keras import ops
 
 from zoo.layers.compiled import compiled, trains_on_cpus
 from zoo.layers.config import ConfigMixin
+from zoo.layers.dropout import Dropout
 from zoo.layers.linear import Dense, linear
 from zoo.layers.training import training_argument
 
@@ -102,7 +103,7 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
         self.hidden = Dense(halves * self._width, **settings, name="hidden")
         self.output_projection = Dense(embed_dim, **settings, name="output_projection")
-        self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self._dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
         self.hidden.build((None, input_shape[-1]))

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.config import ConfigMixin
+from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.masks import carried_mask
 from zoo.layers.normalization import LayerNormalization
@@ -81,10 +82,8 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         self.feed_forward = FeedForward(
             embed_dim, ff_dim, activation, dropout, **shared, name="feed_forward"
         )
-        self._dropout = keras.layers.Dropout(dropout, dtype=policy)
-        self._stochastic_depth = keras.layers.Dropout(
-            stochastic_depth, noise_shape=(None, 1, 1), dtype=policy
-        )
+        self._dropout = Dropout(dropout, dtype=policy)
+        self._stochastic_depth = Dropout(stochastic_depth, noise_shape=(None, 1, 1), dtype=policy)
 
     def build_residuals(self, names, input_shape):
         """Builds the feed-forward network, and what `residual` needs for the sub-layers `names`."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from zoo.layers import Cache
+from zoo.layers import Cache, Dropout
 from zoo.layers.long_sequences import DECODERS, check_attention
 from zoo.layers.training import training_argument
 from zoo.models.tokens import Decoder, with_size
@@ -129,7 +129,7 @@ class CausalLM(Decoder):
         self.token_embedding = self.embedding_layer("token_embedding", vocab_size)
         self.token_positions = self.positions_layer("token_positions", bidirectional=False)
         self.token_norm = self.norm_layer("token_norm", normalize_embeddings)
-        self._dropout = self.layer(keras.layers.Dropout, "dropout", dropout)
+        self._dropout = self.layer(Dropout, "dropout", dropout)
         self.decoder_blocks = [
             self.block(DECODERS[attention], f"decoder_{index}") for index in range(num_layers)
         ]

@@ -3,11 +3,11 @@
 Axes: B batch, H image height, W image width, C channels, N patches, T tokens, E model width.
 """
 
-import keras
 from keras import ops
 
 from zoo.layers import (
     ClassToken,
+    Dropout,
     LearnedPositions,
     PatchDropout,
     PatchEmbed,
@@ -42,7 +42,7 @@ class PatchModel(ZooModel):
         self.patch_embed = self.layer(PatchEmbed, "patch_embed", *arguments, **settings)
         self.class_token = self.layer(ClassToken, "class_token", prefix) if prefix else None
         self._create_positions()
-        self._dropout = self.layer(keras.layers.Dropout, "dropout", self.dropout)
+        self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.registers = None
         if self.num_registers:
             self.registers = self.layer(RegisterTokens, "registers", self.num_registers, prefix)

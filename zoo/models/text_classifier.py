@@ -9,7 +9,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from zoo.layers import TransformerEncoder, padding_mask
+from zoo.layers import Dropout, TransformerEncoder, padding_mask
 from zoo.layers.training import training_argument
 from zoo.models.tokens import TokenModel, with_size
 
@@ -136,7 +136,7 @@ class EncoderClassifier(TokenModel):
             self.type_embedding = self.layer(
                 *settings, self.embed_dim, embeddings_initializer=initializer
             )
-        self._dropout = self.layer(keras.layers.Dropout, "dropout", self.dropout)
+        self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.encoder_blocks = [
             self.block(TransformerEncoder, f"encoder_{index}") for index in range(self.num_layers)
         ]

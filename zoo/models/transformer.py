@@ -9,7 +9,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from zoo.layers import Cache, TransformerDecoder, TransformerEncoder, padding_mask
+from zoo.layers import Cache, Dropout, TransformerDecoder, TransformerEncoder, padding_mask
 from zoo.layers.training import training_argument
 from zoo.models.tokens import INSIDE_ATTENTION, Decoder, with_size
 
@@ -137,7 +137,7 @@ class Transformer(Decoder):
             self.output_projection = self.output_layer("output_projection", self.target_vocab_size)
         self.source_positions = self.positions_layer("source_positions", bidirectional=True)
         self.target_positions = self.positions_layer("target_positions", bidirectional=False)
-        self._dropout = self.layer(keras.layers.Dropout, "dropout", self.dropout)
+        self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.encoder_blocks = [
             self.block(TransformerEncoder, f"encoder_{index}") for index in range(self.num_layers)
         ]

@@ -3,11 +3,14 @@
 Axes: B batch, T tokens, V vocabulary.
 """
 
+import functools
+
 import keras
 from keras import ops
 from keras.src.losses.losses import LossFunctionWrapper
 
 from zoo.errors import UserError
+from zoo.layers.compiled import compiled, trains_on_cpus
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -68,10 +71,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     Returns:
         The losses [...].
     """
-    classes = ops.shape(logits)[-1]
-    classes = classes if isinstance(classes, int) else ops.cast(classes, logits.dtype)
-    spread = label_smoothing / classes
     labels = ops.expand_dims(labels, -1)
+    gradient_of = _gradient_of if not trains_on_cpus(True) else _compiled_gradient()
 
     # On a CPU, time is the number of passes over the logits. The automatic gradient has ten.
     @ops.custom_gradient
@@ -86,10 +87,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
         def gradient(*args, upstream=None):
             # PyTorch passes the function's arguments and `upstream` by name; others pass it alone.
             upstream = args[0] if upstream is None else upstream
-            of_label = ops.take_along_axis(probabilities, labels, axis=-1)
-            of_label = upstream * (of_label - (1.0 - label_smoothing + spread))
-            others = upstream * (probabilities - spread if label_smoothing else probabilities)
-            return _with_entries(others, labels, of_label)
+            return gradient_of(probabilities, labels, upstream, label_smoothing)
 
         return losses, gradient
 
@@ -101,12 +99,16 @@ def _largest(values):
     return ops.max(values, axis=-1, keepdims=True, initial=-float("inf"))
 
 
-def _with_entries(values, indices, entries):
-    """The values [..., V] with one replaced in each row; indices and entries are [..., 1]."""
-    shape = ops.shape(values)
-    values, indices = ops.reshape(values, [-1, shape[-1]]), ops.reshape(indices, [-1])
-    where = ops.stack([ops.arange(ops.shape(values)[0], dtype="int32"), indices], axis=-1)
-    return ops.reshape(ops.scatter_update(values, where, ops.reshape(entries, [-1])), shape)
+def _gradient_of(probabilities, labels, upstream, label_smoothing):
+    classes = ops.shape(probabilities)[-1]
+    spread = label_smoothing / ops.cast(classes, probabilities.dtype)
+    is_label = ops.cast(ops.arange(classes, dtype="int32") == labels, probabilities.dtype)
+    return upstream * (probabilities - (1.0 - label_smoothing) * is_label - spread)
+
+
+@functools.cache
+def _compiled_gradient():
+    return compiled(_gradient_of)
 
 
 @keras.saving.register_keras_serializable("zoo")

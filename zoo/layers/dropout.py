@@ -1,0 +1,66 @@
+"""Dropout. Source: Srivastava et al. 2014, "Dropout: A Simple Way to Prevent Neural Networks from
+Overfitting", section 4.
+"""
+
+import functools
+
+import keras
+from keras import ops
+
+from zoo.layers.compiled import compiled, trains_on_cpus
+
+
+@keras.saving.register_keras_serializable("zoo")
+class Dropout(keras.layers.Dropout):
+    """`keras.layers.Dropout`, which takes less time in training with TensorFlow on CPUs.
+
+    There, its random numbers are a function of their indices and of a key, drawn from the layer's
+    seed: Widynski 2020, "Squares: A Fast Counter-Based RNG". The gradient computes them again, so
+    that no mask is kept in memory.
+    """
+
+    def call(self, inputs, training=False):
+        if not 0 < self.rate < 1 or not trains_on_cpus(training):
+            return super().call(inputs, training=training)
+        import tensorflow as tf
+
+        seed = self.seed_generator.next()
+        key = tf.random.stateless_uniform((), seed, minval=None, maxval=None, dtype=tf.uint64)
+        lengths = self.noise_shape or (None,) * len(inputs.shape)
+        return _compiled(self.rate, lengths)(inputs, key)
+
+
+@functools.cache
+def _compiled(rate, lengths):
+    """Dropout as a function of an input and a key, uint64 [].
+
+    Args:
+        lengths: shape of the mask; None for lengths of the input.
+    """
+    import tensorflow as tf
+
+    def drop(x, key):
+        shape = [n or tf.shape(x)[axis] for axis, n in enumerate(lengths)]
+        index = tf.range(tf.reduce_prod(tf.cast(tf.stack(shape), tf.int64)))
+        kept = _random_bits(tf.cast(index, tf.uint64), key) >= round(rate * 2**32)
+        wide = ops.cast(x, keras.backend.result_type(x.dtype, "float32")) / (1 - rate)
+        return ops.cast(tf.where(tf.reshape(kept, shape), wide, 0.0), x.dtype)
+
+    return compiled(drop, lambda upstream, x, key: (drop(upstream, key), None))
+
+
+def _random_bits(counter, key):
+    """32 random bits of each counter, as uint64: Widynski 2020, section 3, for an odd key."""
+    import tensorflow as tf
+
+    def swap_halves(x):
+        high, low = tf.bitwise.left_shift(x, half), tf.bitwise.right_shift(x, half)
+        return tf.bitwise.bitwise_or(high, low)
+
+    half = tf.constant(32, tf.uint64)
+    key = tf.bitwise.bitwise_or(key, tf.constant(1, tf.uint64))
+    x = y = counter * key
+    z = y + key
+    for addend in (y, z, y):
+        x = swap_halves(x * x + addend)
+    return tf.bitwise.right_shift(x * x + z, half)
