@@ -15,18 +15,21 @@ class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, which takes less time in training with TensorFlow on CPUs.
 
     There, its random numbers are a function of their indices and of a key, drawn from the layer's
-    seed: Widynski 2020, "Squares: A Fast Counter-Based RNG". The gradient computes them again, so
-    that no mask is kept in memory.
+    seed: Widynski 2020, "Squares: A Fast Counter-Based RNG". The gradient computes the mask from
+    the same key again, so that neither mask nor input is kept in memory.
     """
 
     def call(self, inputs, training=False):
         if not 0 < self.rate < 1 or not trains_on_cpus(training):
             return super().call(inputs, training=training)
+        rank = inputs.shape.rank
+        lengths = self.noise_shape or (None,) * (rank or 0)
+        if not rank or len(lengths) != rank or not set(lengths) <= {None, 1}:
+            return super().call(inputs, training=training)
         import tensorflow as tf
 
         seed = self.seed_generator.next()
         key = tf.random.stateless_uniform((), seed, minval=None, maxval=None, dtype=tf.uint64)
-        lengths = self.noise_shape or (None,) * len(inputs.shape)
         return _compiled(self.rate, lengths)(inputs, key)
 
 
@@ -35,7 +38,7 @@ def _compiled(rate, lengths):
     """Dropout as a function of an input and a key, uint64 [].
 
     Args:
-        lengths: shape of the mask; None for lengths of the input.
+        lengths: shape of the mask: 1, or None for a length of the input.
     """
     import tensorflow as tf
 
@@ -46,7 +49,13 @@ def _compiled(rate, lengths):
         wide = ops.cast(x, keras.backend.result_type(x.dtype, "float32")) / (1 - rate)
         return ops.cast(tf.where(tf.reshape(kept, shape), wide, 0.0), x.dtype)
 
-    return compiled(drop, lambda upstream, x, key: (drop(upstream, key), None))
+    run = compiled(drop)
+
+    @tf.custom_gradient
+    def call(x, key):
+        return run(x, key), lambda upstream: (run(upstream, key), None)
+
+    return call
 
 
 def _random_bits(counter, key):

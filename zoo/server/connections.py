@@ -8,6 +8,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 BACKLOG = 64  # connections that one turn of the event loop may accept
 _EXCESS = 3 * BACKLOG  # connections of three turns may be open before the first are closed again
 _READ_AT_ONCE = 2**15  # bytes; more would take seconds to parse if they are chunks of one byte
+_MACOS_FILES = 10_240  # the most that macOS allows, whose hard limit may be infinite
 _OTHER_FILES = 100  # open files of the process that are not connections
 
 
@@ -93,8 +94,10 @@ def allowed_connections(wanted):
     except ImportError:  # Windows
         return min(wanted, 512 - _EXCESS - _OTHER_FILES)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for limit in (hard, _MACOS_FILES):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            break
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
         return wanted

@@ -19,7 +19,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Sources: Szegedy et al. 2015, "Rethinking the Inception Architecture", section 7; Vaswani et
     al. 2017, "Attention Is All You Need", section 5.4. The values are those of
-    `keras.losses.CategoricalCrossentropy`, without its one-hot labels of B·T·V numbers.
+    `keras.losses.CategoricalCrossentropy` with one-hot labels.
 
     Pass sample weights [B, T] that are 0 for padding. With weights that sum to one over all tokens
     and ``reduction="sum"``, the loss is the mean over the real tokens.
