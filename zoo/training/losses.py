@@ -72,7 +72,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
         The losses [...].
     """
     labels = ops.expand_dims(labels, -1)
-    gradient_of = _gradient_of if not trains_on_cpus(True) else _compiled_gradient()
+    gradient_of = _compiled_gradient() if trains_on_cpus(True) else _gradient_of
 
     # On a CPU, time is the number of passes over the logits. The automatic gradient has ten.
     @ops.custom_gradient
