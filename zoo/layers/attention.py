@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from zoo.layers.cache import KeyValue
-from zoo.layers.compiled import in_xla, trains_on_cpus
+from zoo.layers.compiled import in_xla, trains_on_cpus, wide
 from zoo.layers.config import ConfigMixin
 from zoo.layers.dropout import Dropout
 from zoo.layers.linear import Dense, linear
@@ -76,7 +76,7 @@ def attention_scores(query, key, mask=None, bias=None, dtype=None):
     # Scaling the query is cheaper than scaling the scores.
     query = query * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-    scores = ops.cast(scores, dtype) if dtype else _wide(scores)
+    scores = ops.cast(scores, dtype) if dtype else wide(scores)
     for name, tensor in {"mask": mask, "bias": bias}.items():
         # Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
         shape, full = () if tensor is None else tuple(ops.shape(tensor)), tuple(scores.shape)
@@ -109,9 +109,9 @@ def _with_explicit_gradient(query, key, value, mask):
         output = ops.matmul(weights, value)
 
         def gradient(upstream):
-            sums = ops.sum(_wide(upstream) * _wide(output), axis=-1, keepdims=True)
+            sums = ops.sum(wide(upstream) * wide(output), axis=-1, keepdims=True)
             high = ops.cast(sums, output.dtype)
-            low = ops.cast(sums - _wide(high), output.dtype)
+            low = ops.cast(sums - wide(high), output.dtype)
             ones = ops.ones_like(value[..., :1])
             left = ops.concatenate([upstream, -high, -low], axis=-1)
             right = ops.concatenate([value, ones, ones], axis=-1)
@@ -126,10 +126,6 @@ def _with_explicit_gradient(query, key, value, mask):
         return output, gradient
 
     return attend(query, key, value)
-
-
-def _wide(x):
-    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
 def head_width(embed_dim, num_heads, key_dim=None):

@@ -5,6 +5,7 @@ pass over memory for each operation. XLA computes a chain of elementwise operati
 """
 
 import keras
+from keras import ops
 
 JIT_COMPILE = True  # whether XLA compiles these parts; before the first training step
 
@@ -43,6 +44,11 @@ def trains_on_cpus(training):
     import tensorflow as tf
 
     return not tf.executing_eagerly()
+
+
+def wide(x):
+    """`x` in float32, or in its dtype if that is wider."""
+    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
 def compiled(function, gradient=None):

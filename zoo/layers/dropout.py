@@ -7,7 +7,7 @@ import functools
 import keras
 from keras import ops
 
-from zoo.layers.compiled import compiled, trains_on_cpus
+from zoo.layers.compiled import compiled, trains_on_cpus, wide
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -46,8 +46,8 @@ def _compiled(rate, lengths):
         shape = [n or tf.shape(x)[axis] for axis, n in enumerate(lengths)]
         index = tf.range(tf.reduce_prod(tf.cast(tf.stack(shape), tf.int64)))
         kept = _random_bits(tf.cast(index, tf.uint64), key) >= round(rate * 2**32)
-        wide = ops.cast(x, keras.backend.result_type(x.dtype, "float32")) / (1 - rate)
-        return ops.cast(tf.where(tf.reshape(kept, shape), wide, 0.0), x.dtype)
+        scaled = wide(x) / (1 - rate)
+        return ops.cast(tf.where(tf.reshape(kept, shape), scaled, 0.0), x.dtype)
 
     run = compiled(drop)
 

@@ -5,7 +5,7 @@ import functools
 import keras
 from keras import ops
 
-from zoo.layers.compiled import compiled, trains_on_cpus
+from zoo.layers.compiled import compiled, trains_on_cpus, wide
 from zoo.layers.config import ConfigMixin
 from zoo.layers.dropout import Dropout
 from zoo.layers.linear import Dense, linear
@@ -49,8 +49,7 @@ def _compiled(activation):
     import tensorflow as tf
 
     def in_float32(x):
-        wide = keras.backend.result_type(x.dtype, "float32")
-        return ops.cast(activation(ops.cast(x, wide)), x.dtype)
+        return ops.cast(activation(wide(x)), x.dtype)
 
     def gradient(upstream, x):
         with tf.GradientTape() as tape:
