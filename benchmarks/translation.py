@@ -42,9 +42,13 @@ def decoding(sizes, batch_size, beam_size, precision, source_length=20, target_l
     contenders = {"float32": ["CTranslate2", "transformers"], "bfloat16": ["transformers"]}
     rows, width = batch_size * beam_size, sizes["embed_dim"]
     encoder, decoder, output = parameters(**sizes)
-    # Keys and values of the target so far and of the source are read at each step.
-    keys = sizes["num_layers"] * 2 * width * (target_length / 2 + source_length)
-    numbers = encoder + target_length * (decoder + output + rows * keys)
+    # The source's keys and values are computed once. At each step, they are read for each sentence,
+    # those of the target so far for each hypothesis.
+    of_token = sizes["num_layers"] * 2 * width
+    encoder, decoder = encoder + of_token * width, decoder - of_token * width
+    source, target = of_token * source_length, of_token * target_length / 2
+    keys = batch_size * source + rows * target
+    numbers = encoder + target_length * (decoder + output + keys)
     search = "greedy" if beam_size == 1 else f"beam {beam_size}"
     return turns.Case(
         f"decoding, batch {batch_size}, {search}, {target_length} tokens, {precision}",
@@ -60,7 +64,7 @@ def decoding(sizes, batch_size, beam_size, precision, source_length=20, target_l
         batch_size * target_length,
         "tokens",
         2 * batch_size * source_length * encoder
-        + 2 * rows * target_length * (decoder + output + keys),
+        + 2 * rows * target_length * (decoder + output + source + target),
         numbers * {"float32": 4, "bfloat16": 2, "int8": 1}[precision],
         precision,
     )
@@ -280,7 +284,7 @@ def in_ctranslate2(folder, sizes, batch_size, precision, kind, lengths, beam_siz
 
     path = weights_folder(folder, sizes) / "ctranslate2"
     inter, intra = 1, turns.CORES
-    if precision == "int8":  # faster with one thread per sentence
+    if precision == "int8":  # faster with one thread per sentence, also for a single one
         inter, intra = turns.CORES, 1
     threads = {"inter_threads": inter, "intra_threads": intra}
     translator = ctranslate2.Translator(str(path), compute_type=precision, **threads)

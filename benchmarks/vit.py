@@ -58,12 +58,16 @@ def case(kind, sizes, batch_size, precision):
 
 
 def cost(image_size, patch_size, embed_dim, num_heads, num_layers, ff_dim):
-    """(operations of an image, number of parameters) in matrix products."""
+    """(operations of an image, number of parameters) in matrix products.
+
+    The last block computes the class token alone, from keys and values of all tokens.
+    """
     patches = (image_size // patch_size) ** 2
     tokens, first = patches + 1, patch_size**2 * 3 * embed_dim
-    block = 4 * embed_dim**2 + 2 * embed_dim * ff_dim
-    attention = 2 * tokens**2 * embed_dim
-    operations = 2 * (patches * first + num_layers * (tokens * block + attention))
+    block, keys = 4 * embed_dim**2 + 2 * embed_dim * ff_dim, 2 * embed_dim**2
+    row = block - keys + 2 * tokens * embed_dim  # of a token, without keys and values
+    rows = (num_layers - 1) * tokens + 1
+    operations = 2 * (patches * first + num_layers * tokens * keys + rows * row)
     return operations, first + num_layers * block + embed_dim * CLASSES
 
 
