@@ -10,8 +10,9 @@ import zoo
 HEAVY = ["keras_hub", "tensorflow_text", "tensorflow_datasets", "sklearn", "matplotlib"]
 
 
-def python(code):
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+def python(code, *arguments):
+    command = [sys.executable, "-c", code, *arguments]
+    process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     return process.stdout, process.stderr
 
@@ -96,3 +97,46 @@ except ImportError as error:
     print(error)
 """
     assert python(code) == ("no TensorFlow\n", "a real warning\n")
+
+
+MINIMAL = """
+import importlib.metadata, re, sys, tomllib
+
+extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"].values()
+names = {name.replace("-", "_").lower() for extra in extras for name in extra}
+for module, packages in importlib.metadata.packages_distributions().items():
+    if module != "tests" and names & {name.replace("-", "_").lower() for name in packages}:
+        sys.modules[module] = None  # `import` raises ModuleNotFoundError
+
+import numpy as np
+import zoo
+from tests.deploy.small_models import small_classifier
+from zoo.__main__ import main
+from zoo.errors import UserError
+
+folder = sys.argv[1]
+classifier = small_classifier()
+classifier.save(folder + "/run")
+pixels = np.full((2, *classifier.model.input_shape), 9, np.uint8)
+assert zoo.load(folder + "/run")(pixels) == classifier(pixels)
+zoo.export(classifier, folder + "/1")
+open(folder + "/a.safetensors", "wb").close()
+for use in (
+    lambda: zoo.export(classifier, folder + "/onnx", format="onnx"),
+    lambda: zoo.load(folder + "/run", engine="openvino"),
+    lambda: zoo.load(folder + "/a.safetensors"),
+    lambda: zoo.save_hf(classifier, folder + "/hf"),
+):
+    try:
+        use()
+    except UserError as error:
+        print(re.search("package (.*) is not installed", str(error))[1])
+assert main(["serve", folder + "/1"]) == 2
+"""
+
+
+@pytest.mark.ci
+def test_the_dependencies_suffice_without_the_extras(tmp_path):
+    out, err = python(MINIMAL, str(tmp_path))
+    assert out.split() == ["onnx", "openvino", "safetensors", "safetensors"]
+    assert "is not installed. Run `pip install -r requirements.txt`" in err

@@ -21,7 +21,13 @@ def main(arguments=None):
         return args.run(args)
     except (UserError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+    except ModuleNotFoundError as error:
+        print(
+            f"error: The module {error.name} is not installed. Run "
+            "`pip install -r requirements.txt`.",
+            file=sys.stderr,
+        )
+    return 2
 
 
 def classify(args):

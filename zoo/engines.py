@@ -15,10 +15,9 @@ from keras import ops
 from zoo import decoding
 from zoo.classifier import ImageClassifier
 from zoo.deploy import ctranslate2_format, onnx_format
-from zoo.deploy.errors import needed
 from zoo.deploy.plain_graphs import Graph, plain_copy, tensor
 from zoo.deploy.programs.search import runner
-from zoo.errors import UserError
+from zoo.errors import UserError, needed
 from zoo.translator import Translator
 
 # CTranslate2 fills up the hypotheses that were asked for with tokens that cannot come next; their

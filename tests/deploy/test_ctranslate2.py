@@ -12,6 +12,7 @@ from tests.deploy.test_onnx import BLOCKED, alone, assert_damage_is_said, progra
 from zoo.deploy import ctranslate2_format
 from zoo.deploy.errors import ExportError
 from zoo.deploy.export import DTYPES
+from zoo.errors import UserError
 from zoo.text import EOS_ID
 
 TEXTS = ["dog", "", *LINES, "The cat. " * 4, "ñandú\u0301 你好"]
@@ -137,6 +138,6 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
     with pytest.raises(ExportError, match='"ctranslate2" is for translators'):
         zoo.export(small_classifier(num_layers=1), tmp_path / "1", format="ctranslate2")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(ExportError, match="package ctranslate2 is not installed"):
+    with pytest.raises(UserError, match="package ctranslate2 is not installed"):
         zoo.export(small_translator(num_layers=1), tmp_path / "1", format="ctranslate2")
     assert not [*tmp_path.iterdir()]

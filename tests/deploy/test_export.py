@@ -1,6 +1,8 @@
 """`zoo.export`: the folder that explains itself, options, and what is refused."""
 
 import json
+import math
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -181,7 +183,7 @@ def test_the_readme_of_a_translator_is_true(translator, phrasebook_export):
 @pytest.mark.parametrize("format, needs", [("onnx", "onnxruntime"), ("litert", "ai-edge-litert")])
 def test_the_readme_of_every_format(digits_export, phrasebook_export, format, needs):
     for folder, detail in (
-        (digits_export, "cropped at the centre to 8 x 8"),
+        (digits_export, "cropped at the center to 8 x 8"),
         (phrasebook_export, "beam size 3"),
     ):
         description = json.loads((folder / "export.json").read_text())
@@ -199,8 +201,9 @@ def test_the_readme_of_every_format(digits_export, phrasebook_export, format, ne
         ({"format": "pickle"}, "format must be one of"),
         ({"dtype": "float16"}, r"has the dtypes of its model.*zoo.load\(path, dtype="),
         ({"dtype": "float64", "format": "onnx"}, "dtype must be one of .*'float64'"),
-        ({"top_k": 0}, "top_k must be from 1 to 10. Received: 0"),
-        ({"top_k": 11}, "top_k must be from 1 to 10"),
+        ({"top_k": 0}, "top_k must be an integer from 1 to 10. Received: top_k=0"),
+        ({"top_k": 11}, "top_k must be an integer from 1 to 10"),
+        ({"top_k": 2.5}, "top_k must be an integer from 1 to 10"),
         ({"beam_size": 2}, "has no option beam_size"),
     ],
 )
@@ -211,8 +214,14 @@ def test_wrong_options_are_named(classifier, tmp_path, options, message):
 
 
 def test_wrong_options_of_a_translator_are_named(translator, tmp_path):
-    with pytest.raises(ExportError, match="beam_size must be from 3"):
-        zoo.export(translator, tmp_path / "1", n_best=3, beam_size=2)
+    for options, message in (
+        ({"n_best": 3, "beam_size": 2}, "beam_size must be an integer of at least 3"),
+        ({"n_best": "3"}, "n_best must be an integer of at least 1. Received: n_best='3'"),
+        ({"n_best": 0}, "n_best must be an integer of at least 1"),
+        ({"length_penalty": math.inf}, "length_penalty must be a finite number"),
+    ):
+        with pytest.raises(ExportError, match=message):
+            zoo.export(translator, tmp_path / "1", **options)
     with pytest.raises(ExportError, match="has no option top_k"):
         zoo.export(translator, tmp_path / "1", top_k=2)
     with pytest.raises(ExportError, match="what zoo.load returns.*Transformer"):
@@ -222,6 +231,15 @@ def test_wrong_options_of_a_translator_are_named(translator, tmp_path):
     forced = Translator(translator.model, *tokenizers, special_tokens=special)
     with pytest.raises(ExportError, match="as a saved_model only.*format=.onnx"):
         zoo.export(forced, tmp_path / "1", format="onnx")
+
+
+@pytest.mark.parametrize("folder", ["/models/vit/1", "/models/vit"])
+def test_the_readme_says_where_a_server_finds_the_export(digits_export, folder):
+    description = json.loads((digits_export / "export.json").read_text())
+    text = readme(description, pathlib.Path(folder))
+    assert "--model_name=vit --model_base_path=/models/vit\n" in text
+    assert "/v1/models/vit/versions/1:predict" in text
+    assert ("move these files to `/models/vit/1`" in text) == (folder != "/models/vit/1")
 
 
 def test_a_taken_folder_is_left_alone(classifier, tmp_path):

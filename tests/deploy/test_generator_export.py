@@ -98,7 +98,7 @@ def test_texts_are_continued_as_by_the_model(generator, call):
     assert {1, 17, 35} <= lengths and max(lengths) == 35
 
 
-def test_neighbours_do_not_matter(call):
+def test_neighbors_do_not_matter(call):
     together = call(TEXTS * 5)
     for index in (1, 6):
         alone = call([TEXTS[index]])
@@ -253,9 +253,9 @@ def test_what_cannot_be_exported_is_refused(generator, tmp_path):
         ({"format": "onnx"}, "This TextGenerator can be exported as a saved_model only"),
         ({"format": "litert", "dtype": "int8"}, "as a saved_model only.*format='litert'"),
         ({"top_k": 4}, "A TextGenerator has no option top_k"),
-        ({"n_best": 3, "beam_size": 2}, "beam_size must be from 3"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 40"),
-        ({"max_new_tokens": 41}, "max_new_tokens must be from 1 to 40"),
+        ({"n_best": 3, "beam_size": 2}, "beam_size must be an integer of at least 3"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be an integer from 1 to 40"),
+        ({"max_new_tokens": 41}, "max_new_tokens must be an integer from 1 to 40"),
     ):
         with pytest.raises(ExportError, match=message):
             zoo.export(generator, tmp_path / "1", **settings)

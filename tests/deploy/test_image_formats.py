@@ -55,19 +55,19 @@ INTERLACED = [  # the passes of Adam7
 ]
 
 
-def png(bits, colour, *chunks, size=(WIDTH, HEIGHT), compressed=None, passes=WHOLE):
-    """A PNG of random bytes; `colour` is 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA."""
+def png(bits, color, *chunks, size=(WIDTH, HEIGHT), compressed=None, passes=WHOLE):
+    """A PNG of random bytes; `color` is 0 gray, 2 RGB, 3 palette, 4 gray and alpha, 6 RGBA."""
     if compressed is None:
-        pixel = bits * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
+        pixel = bits * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
         widths = [
             -(-pixel * len(range(left, size[0], right)) // 8)
             for left, top, right, down in passes
             for _ in range(top, size[1], down)
         ]
         compressed = zlib.compress(b"".join(b"\0" + RANDOM.bytes(width) for width in widths))
-    kind = bits, colour, 0, 0, passes is INTERLACED
+    kind = bits, color, 0, 0, passes is INTERLACED
     parts = [chunk(b"IHDR", struct.pack(">IIBBBBB", *size, *kind))]
-    parts += [chunk(b"PLTE", RANDOM.bytes(3 * 2**bits))] if colour == 3 else []
+    parts += [chunk(b"PLTE", RANDOM.bytes(3 * 2**bits))] if color == 3 else []
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         [*parts, *chunks, chunk(b"IDAT", compressed), chunk(b"IEND")]
     )
@@ -104,19 +104,19 @@ TEXT = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(7_000_000)))
 
 READ = {
     "baseline.jpg": JPEG,
-    "full colour.jpg": saved("JPEG", subsampling=0),
+    "full color.jpg": saved("JPEG", subsampling=0),
     "progressive.jpg": PROGRESSIVE,
     "110 scans.jpg": PROGRESSIVE[:-2] + 90 * LAST_SCAN + b"\xff\xd9",
-    "grey.jpg": saved("JPEG", mode="L"),
-    "grey progressive.jpg": saved("JPEG", mode="L", progressive=True),
+    "gray.jpg": saved("JPEG", mode="L"),
+    "gray progressive.jpg": saved("JPEG", mode="L", progressive=True),
     "cmyk.jpg": CMYK,
     "ycck.jpg": changed(CMYK, CMYK.index(b"Adobe") + 11, b"\2"),
     "turned.jpg": saved("JPEG", **TURNED),
     "thumbnail.jpg": JPEG[:2] + b"\xff\xe1" + struct.pack(">H", len(JPEG) + 2) + JPEG + JPEG[2:],
     "many comments.jpg": JPEG[:2] + 10_000 * b"\xff\xfe\0\2" + JPEG[2:],
     **{
-        f"colour {colour}, {bits} bits.png": png(bits, colour)
-        for colour, all_bits in (
+        f"color {color}, {bits} bits.png": png(bits, color)
+        for color, all_bits in (
             (0, (1, 2, 4, 8, 16)),
             (2, (8, 16)),
             (3, (1, 2, 4, 8)),
@@ -129,8 +129,8 @@ READ = {
     "interlaced, 2 bits.png": png(2, 3, passes=INTERLACED),
     "interlaced, 16 bits.png": png(16, 6, passes=INTERLACED),
     "transparent palette.png": png(4, 3, chunk(b"tRNS", b"\0\x40\xff")),
-    "transparent grey.png": png(8, 0, chunk(b"tRNS", b"\0\x10")),
-    "transparent colour.png": png(8, 2, chunk(b"tRNS", b"\0\x10\0\x10\0\x10")),
+    "transparent gray.png": png(8, 0, chunk(b"tRNS", b"\0\x10")),
+    "transparent color.png": png(8, 2, chunk(b"tRNS", b"\0\x10\0\x10\0\x10")),
     "gamma.png": png(8, 2, chunk(b"gAMA", struct.pack(">I", 100_000))),
     "turned.png": saved("PNG", **TURNED),
     "animated.png": saved("PNG", **MOVING),
@@ -139,7 +139,7 @@ READ = {
     "still.gif": GIF,
     "animated.gif": saved("GIF", **MOVING),
     "interlaced.gif": saved("GIF", interlace=True),
-    "grey.gif": saved("GIF", mode="L"),
+    "gray.gif": saved("GIF", mode="L"),
     "transparent.gif": saved("GIF", SEE_THROUGH),
     "animated transparent.gif": saved("GIF", SEE_THROUGH, save_all=True, append_images=FRAMES),
     "without end.gif": GIF[:-1],
@@ -193,7 +193,7 @@ REFUSED = {  # name: file, part of the message
     "no frame.gif": (gif(), "cut off|damaged"),
     "claims 60 MP.bmp": (changed(BMP, 18, struct.pack("<ii", 10_000, -6000)), LARGE),
     "palette.bmp": (saved("BMP", mode="P"), "24 or 32 bits"),
-    "grey.bmp": (saved("BMP", mode="L"), "24 or 32 bits"),
+    "gray.bmp": (saved("BMP", mode="L"), "24 or 32 bits"),
     "1 bit.bmp": (saved("BMP", mode="1"), "24 or 32 bits"),
     "run lengths.bmp": (changed(saved("BMP", mode="P"), 30, b"\1"), "24 or 32 bits"),
     "compressed.bmp": (changed(BMP, 30, b"\1"), "24 or 32 bits|damaged|compression"),
@@ -306,16 +306,16 @@ def test_only_the_first_frame_of_an_animation_is_decoded():
     "mode, scale", [("I;16", 256), ("I", 1), ("F", 1), ("L", 1), ("1", 1), ("LA", 1), ("CMYK", 1)]
 )
 def test_pil_images_of_every_mode(mode, scale):
-    grey = np.asarray(PICTURE.convert("L"))
+    gray = np.asarray(PICTURE.convert("L"))
     if mode in ("I;16", "I", "F"):
         kind = {"I;16": "uint16", "I": "int32", "F": "float32"}[mode]
-        image = Image.fromarray(grey.astype(kind) * np.array(scale, kind))
+        image = Image.fromarray(gray.astype(kind) * np.array(scale, kind))
     else:
         image = PICTURE.convert(mode)
     assert image.mode == mode
-    expected = np.asarray(PICTURE.convert(mode).convert("RGB")) if mode in ("1", "CMYK") else grey
+    expected = np.asarray(PICTURE.convert(mode).convert("RGB")) if mode in ("1", "CMYK") else gray
     expected = expected if expected.ndim == 3 else np.stack([expected] * 3, axis=-1)
     np.testing.assert_array_equal(RGB.read(image), expected)
     if mode in ("I", "F"):
         with pytest.raises(ImageError, match="0..255"):
-            RGB.read(Image.fromarray(grey.astype(kind) * np.array(256, kind)))
+            RGB.read(Image.fromarray(gray.astype(kind) * np.array(256, kind)))

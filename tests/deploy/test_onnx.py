@@ -26,6 +26,7 @@ from zoo.data.preprocessing import ImagePreprocessing
 from zoo.decoding import greedy_search
 from zoo.deploy import checks, onnx_format
 from zoo.deploy.errors import ExportError
+from zoo.errors import UserError
 from zoo.layers import KeyValue
 from zoo.text import BOS_ID, EOS_ID
 
@@ -211,7 +212,7 @@ def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
         with pytest.raises(ExportError, match="too large for ONNX"):
             onnx_format.write(small_classifier(), tmp_path)
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ExportError, match="package tf2onnx is not installed"):
+    with pytest.raises(UserError, match="package tf2onnx is not installed"):
         onnx_format.write(small_classifier(), tmp_path)
 
 
@@ -393,7 +394,7 @@ def test_damaged_exports(translation, tmp_path, name):
     "resizing", [(None, "bilinear"), (None, "bicubic"), (14, "bicubic"), ((9, 21), "bilinear")]
 )
 def test_images_are_resized_as_by_the_zoo(classification, tmp_path, size, mode, channels, resizing):
-    """Grey of colour is rounded in different ways."""
+    """Gray of color is rounded in different ways."""
     _, _, driver = classification
     preprocessing = ImagePreprocessing((8, 12), channels, (0.5,), (0.5,), *resizing)
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
@@ -404,9 +405,9 @@ def test_images_are_resized_as_by_the_zoo(classification, tmp_path, size, mode, 
     found = reader.read(tmp_path / "image.png").astype(int)
     expected = preprocessing.read(tmp_path / "image.png").astype(int)
     assert found.shape == expected.shape
-    # Bicubic values beyond 0..255 are clipped in each colour, or in grey.
-    in_grey = channels == 1 and mode != "L" and resizing[1] == "bicubic"
-    assert np.abs(found - expected).max() <= (20 if in_grey else 1)
+    # Bicubic values beyond 0..255 are clipped in each color, or in gray.
+    in_gray = channels == 1 and mode != "L" and resizing[1] == "bicubic"
+    assert np.abs(found - expected).max() <= (20 if in_gray else 1)
 
 
 def test_classes_are_those_of_the_zoo(classification, tmp_path):
@@ -416,10 +417,15 @@ def test_classes_are_those_of_the_zoo(classification, tmp_path):
     assert [[name for name, _ in a] for a in found] == [[name for name, _ in a] for a in expected]
     shares = [[[share for _, share in a] for a in answer] for answer in (found, expected)]
     np.testing.assert_allclose(*shares, **TOLERANCE)
+    (tmp_path / "empty.npy").write_bytes(b"")
+    with open(tmp_path / "several.npy", "wb") as file:
+        np.savez(file, images[0], images[1])
     for wrong, message in (
         (images[0][:4], "The array must be uint8 of shape"),
         (tmp_path / "none.png", "There is no image"),
         (tmp_path / "none.npy", "cannot be read as an array"),
+        (tmp_path / "empty.npy", "cannot be read as an array"),
+        (tmp_path / "several.npy", "cannot be read as an array: it is an archive"),
     ):
         with pytest.raises(ValueError, match=message):
             driver([wrong])

@@ -28,6 +28,7 @@ TEXTS = [
     "\U0001f600 \U0001f600\U0001f603 \U0001f468\u200d\U0001f469",
     "the cat " * 40,
     "x" * 300,
+    "abc" * 5000,
     ">>es<< the cat",
     ">>none<< the cat",
     ">>es the cat",

@@ -137,7 +137,7 @@ def test_what_cannot_be_exported_is_refused(classifier, tmp_path):
     for settings, message in (
         ({"format": "onnx"}, "as a saved_model only.*format='onnx'"),
         ({"format": "litert", "dtype": "int8"}, "as a saved_model only.*format='litert'"),
-        ({"top_k": 4}, "top_k must be from 1 to 3"),
+        ({"top_k": 4}, "top_k must be an integer from 1 to 3"),
         ({"beam_size": 2}, "has no option beam_size"),
     ):
         with pytest.raises(ExportError, match=message):

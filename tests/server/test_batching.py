@@ -220,6 +220,7 @@ def test_a_client_that_went_away_is_not_worked_for():
         toys.wait_until(lambda: len(service.batchers["toy"]._queue) == 2)
         clients[1].close()
         toys.wait_until(lambda: service.in_flight == 2)
+        assert len(service.batchers["toy"]._queue) == 1, "its inputs are no longer in memory"
         gate.open.set()
         status, answer = toys.answer_on(clients[2])
         assert status == 200 and b"[30.0]" in answer

@@ -107,6 +107,21 @@ def test_rows_and_values_are_counted(url, rows, status):
 # --- memory --------------------------------------------------------------------------------------
 
 
+def test_the_values_of_an_answer_are_counted():
+    """A few rows can ask for more than the server could write as JSON."""
+    model = toys.python_model(
+        "toy",
+        lambda x: {"y": tf.ones([len(x), 100])},
+        {"x": tf.TensorSpec([None], tf.float32)},
+        {"y": tf.TensorSpec([None, 100], tf.float32)},
+    )
+    with toys.running([model], max_values=1000) as (url, _, _):
+        assert post(url, {"instances": [1.0] * 10}).status_code == 200
+        answer = post(url, {"instances": [1.0] * 11})
+        assert answer.status_code == 413
+        assert "answer has 1,100 values. At most 1,000" in answer.json()["error"]
+
+
 @pytest.mark.parametrize("value", ["[],", "{},", "1,", '"",', "[[[[]]]],", "null,"])
 def test_values_are_counted_before_they_are_parsed(url, value):
     body = '{"instances": [' + value * 20_000 + "0]} which is no JSON"

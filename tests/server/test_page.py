@@ -255,7 +255,7 @@ def test_text_can_be_read_in_light_and_dark(browser, url, scheme):
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (front, back)
 
 
-def luminance(colour):
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+def luminance(color):
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))

@@ -264,6 +264,9 @@ def test_gzip(url):
     assert send(packed, "GZIP").json() == {"predictions": [3.5]}
     assert send(b"nonsense").status_code == 400
     assert send(packed[:-9]).status_code == 400
+    for more in (b"\0", packed):
+        answer = send(packed + more)
+        assert answer.status_code == 400 and "more data" in answer.json()["error"]
     assert send(packed, "br").status_code == 415
     packer = zlib.compressobj(wbits=31)  # gzip
     bomb = b"".join([*(packer.compress(b" " * LIMIT) for _ in range(1000)), packer.flush()])

@@ -14,7 +14,7 @@ from tests.server import toys
 @pytest.mark.slow
 def test_a_short_soak(tmp_path):
     folders = [
-        toys.save(toys.Classifier(), tmp_path / "colours" / "1"),
+        toys.save(toys.Classifier(), tmp_path / "colors" / "1"),
         toys.save(toys.Translator(), tmp_path / "shout" / "1"),
     ]
     root = pathlib.Path(__file__).parents[2]

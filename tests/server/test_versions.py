@@ -17,8 +17,9 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_
 from tests.server import toys
 from tests.server.toys import post
 from zoo.deploy.warm_up_requests import FILE, write_warm_up_requests
+from zoo.server import grpc_service
 from zoo.server.batching import Batcher
-from zoo.server.errors import ServerError
+from zoo.server.errors import RequestError, ServerError
 from zoo.server.limits import Limits
 from zoo.server.loading import find, load, load_all
 from zoo.server.warm_up import warm_up
@@ -218,11 +219,17 @@ def test_a_model_is_called_before_the_server_is_ready(tmp_path):
 
     spec = {"x": tf.TensorSpec([None], tf.float32)}
     model = toys.python_model("toy", call, spec, {"y": tf.TensorSpec([None], tf.float32)})
-    requests = [{"x": np.array(rows, "float32")} for rows in ([1], [2, 3])]
+    requests = [{"x": np.array(rows, "float32")} for rows in ([1], [2, 3], [4, 5, 6])]
     write_warm_up_requests(tmp_path, requests)
+    records = [*tf.data.TFRecordDataset(str(tmp_path / FILE)).as_numpy_iterator()]
+    other = prediction_log_pb2.PredictionLog()
+    other.classify_log.request.model_spec.name = "toy"
+    with tf.io.TFRecordWriter(str(tmp_path / FILE)) as writer:
+        for record in (other.SerializeToString(), *records):
+            writer.write(record)
 
     async def run(model):
-        batcher = Batcher(model, Limits())
+        batcher = Batcher(model, Limits(max_rows=2))
         try:
             await warm_up(batcher)
         finally:
@@ -343,6 +350,19 @@ def test_bad_grpc_requests(stub, make, code, message):
         stub.Predict(make(), timeout=30)
     assert error.value.code() == getattr(grpc.StatusCode, code)
     assert message in error.value.details()
+
+
+def test_the_memory_of_an_input_is_counted_with_the_values_that_are_missing():
+    limits, taken = Limits(max_body=4000, max_bodies=4000), []
+    spec = tf.TensorSpec([None], tf.float32)
+    proto = tensor("half", "x", [1000], float_val=[1.0]).inputs["x"]
+    assert grpc_service._array("x", proto, spec, limits, taken.append).nbytes == 4000
+    assert taken == [4000 - proto.ByteSize()], "the message is counted when it arrives"
+    proto.tensor_shape.dim[0].size = 1001
+    texts = tensor("toy", "data", [1000], "raw", string_val=[b""]).inputs["data"]
+    for large, kind in ((proto, spec), (texts, tf.TensorSpec([None], tf.string))):
+        with pytest.raises(RequestError, match="larger than 4000 bytes"):
+            grpc_service._array("x", large, kind, limits, taken.append)
 
 
 # --- figures -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from zoo.server.server import Server, bound_socket
 START = (
     "import sys; from zoo.server import serve; sys.exit(serve(sys.argv[2:], **eval(sys.argv[1])))"
 )
-COLOURS = ("red", "green", "blue")
+COLORS = ("red", "green", "blue")
 
 
 def _function(method, *specs):
@@ -138,7 +138,7 @@ class Generator(tf.Module):
 
 
 class Classifier(tf.Module):
-    """Says which colour a PNG file has most of, as seen at 8x8 pixels."""
+    """Says which color a PNG file has most of, as seen at 8x8 pixels."""
 
     def signatures(self):
         return {
@@ -152,7 +152,7 @@ class Classifier(tf.Module):
         shares, order = tf.math.top_k(sums / tf.reduce_sum(sums, 1, keepdims=True), 3)
         good = error[:, None] == ""
         return {
-            "labels": tf.where(good, tf.gather(COLOURS, order), ""),
+            "labels": tf.where(good, tf.gather(COLORS, order), ""),
             "probabilities": tf.where(good, shares, 0.0),
             "error": error,
         }

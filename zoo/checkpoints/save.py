@@ -6,6 +6,7 @@ import pathlib
 from zoo.checkpoints import save_marian, save_vit
 from zoo.checkpoints.errors import CheckpointError
 from zoo.classifier import ImageClassifier
+from zoo.errors import needed
 from zoo.models import ViT
 from zoo.translator import Translator
 
@@ -23,8 +24,7 @@ def save_hf(model, folder):
         CheckpointError: if transformers' model does not have a setting of the model, its tokenizers
             or its search, or the folder is not empty.
     """
-    from safetensors.numpy import save_file
-
+    save_file = needed("safetensors.numpy").save_file
     folder = pathlib.Path(folder)
     if isinstance(model, ImageClassifier) and isinstance(model.model, ViT):
         files, tensors = save_vit.contents(model)

@@ -8,6 +8,7 @@ import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import read_json
+from zoo.errors import UserError, needed
 
 SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
 # In the order of preference.
@@ -59,7 +60,17 @@ class Tensors(Mapping):
         return found
 
     def renamed(self, rename):
-        """The same tensors by other names: `rename` is a function of a name."""
+        """The same tensors by other names: `rename` is a function of a name.
+
+        Raises:
+            CheckpointError: if two get the same name.
+        """
+        old = {}
+        for name in self._readers:
+            if rename(name) in old:
+                both = " and ".join(sorted([old[rename(name)], name]))
+                raise CheckpointError(f"{self.path}: {both} are the same tensor of the model.")
+            old[rename(name)] = name
         return Tensors(
             self.path,
             {rename(name): read for name, read in self._readers.items()},
@@ -107,7 +118,7 @@ def read_file(path):
             return _safetensors(path)
         if path.suffix == ".npz":
             return _npz(path)
-    except CheckpointError:
+    except UserError:
         raise
     except Exception as error:  # each library has its own
         raise CheckpointError(f"{path} is damaged or no {path.suffix} file: {error}") from None
@@ -133,7 +144,7 @@ def _sharded(index):
 
 
 def _safetensors(path):
-    import safetensors
+    safetensors = needed("safetensors")
 
     def read(name):
         # The file is mapped into memory, and what was read stays there until it is closed.

@@ -111,8 +111,6 @@ def tokenizer(path, *args, **kwargs):
         raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from None
-    except ImportError as error:
-        raise CheckpointError(f"{path}: install the package {error.name} to read it.") from None
     except TokenizerError as error:
         raise CheckpointError(f"{path}: {error}") from None
 

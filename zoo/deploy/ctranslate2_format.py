@@ -9,9 +9,10 @@ import numpy as np
 from keras import ops
 
 from zoo.deploy import checks
-from zoo.deploy.errors import ExportError, needed
+from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import plain_copy, write_data
 from zoo.deploy.programs import write_programs
+from zoo.errors import needed
 from zoo.models.tokens import INSIDE_ATTENTION
 
 _PROGRAMS = {
@@ -25,7 +26,7 @@ _ACTIVATIONS |= {"quick_gelu": "GELUSigmoid", "swish": "SWISH", "tanh": "Tanh"}
 def write(original, folder, dtype="float32", **options):
     """Writes ``model.bin`` and its vocabularies, the tokenizers and ``translate.py``.
 
-    In the vocabularies, a token is called by the decimal number of its id.
+    In the vocabularies, each token is written as its id in decimal.
 
     Args:
         original: `zoo.translator.Translator`.

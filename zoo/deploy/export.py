@@ -14,9 +14,11 @@ from importlib.metadata import version
 from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
+from zoo.errors import TextError
 from zoo.generator import NEW_TOKENS, TextGenerator
 from zoo.models.base import dtype_name
 from zoo.text.tokenizer import SPLIT_PATTERNS
+from zoo.translation_search import checked
 from zoo.translator import SOURCE_FILE, SPECIAL_TOKENS, Translator
 
 _PACKAGES = {  # that run an export, and others that write it
@@ -94,7 +96,7 @@ def export(
                 shutil.rmtree(folder)
             os.replace(partial, folder)
     except OSError as error:
-        raise ExportError(f"{folder} cannot be written to: {error.strerror}.") from None
+        raise ExportError(f"{folder} cannot be written to: {error.strerror or error}.") from None
     return folder
 
 
@@ -161,15 +163,25 @@ def _checked(model, format, dtype, options):
             'A model that was loaded with dtype="int8" can be exported as a saved_model only. Load '
             'it without dtype, and pass dtype="int8" to zoo.export.'
         )
-    known, given = _known(model, options["n_best"] or 1), {}
+    n_best, given = options["n_best"], {}
+    n_best = 1 if n_best is None else _number("n_best", n_best, int, 1, math.inf)
+    known = _known(model, n_best)
     for name, value in options.items():
         if value is not None and name not in known:
             raise ExportError(f"A {type(model).__name__} has no option {name}.")
     for name, (default, low, high) in known.items():
-        given[name] = value = default if options[name] is None else options[name]
-        if value is not None and not low <= value <= high:
-            raise ExportError(f"{name} must be from {low} to {high}. Received: {value}.")
+        value = default if options[name] is None else options[name]
+        kind = float if name == "length_penalty" else int
+        given[name] = None if value is None else _number(name, value, kind, low, high)
     return given
+
+
+def _number(*arguments):
+    """`checked`, with an `ExportError`."""
+    try:
+        return checked(*arguments)
+    except TextError as error:
+        raise ExportError(str(error)) from None
 
 
 def _is_saved_model_only(model):

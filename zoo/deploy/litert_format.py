@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from zoo.classifier import ImageClassifier
 from zoo.deploy import checks
-from zoo.deploy.errors import ExportError, needed
+from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
+from zoo.errors import needed
 
 MODEL_FILE = "model.tflite"
 

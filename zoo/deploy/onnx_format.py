@@ -8,11 +8,12 @@ import pathlib
 
 from zoo.classifier import ImageClassifier
 from zoo.deploy import checks
-from zoo.deploy.errors import ExportError, needed
+from zoo.deploy.errors import ExportError
 from zoo.deploy.onnx_graph import convert, halved, quantized
 from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
 from zoo.deploy.programs import write_programs
 from zoo.deploy.programs.search import runner
+from zoo.errors import needed
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
 _MODELS = {  # graph: file, description

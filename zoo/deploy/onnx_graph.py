@@ -7,7 +7,7 @@ import tempfile
 import keras
 import tensorflow as tf
 
-from zoo.deploy.errors import needed
+from zoo.errors import needed
 
 OPSET = 18  # the newest that tf2onnx supports
 

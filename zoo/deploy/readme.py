@@ -37,13 +37,15 @@ def readme(description, folder):
 
 def _place(folder):
     """How TensorFlow Serving finds the export."""
-    name = folder.parent.name or "model"
     if folder.name.isdigit():
-        version, base = folder.name, folder.parent
+        name, version, base = folder.parent.name or "model", folder.name, folder.parent
         place = f"`{folder}` is version {version} of the model `{name}`: serve its parent folder."
     else:
-        version, base = "1", name
-        place = f"TensorFlow Serving requires a version number: move this folder to `{name}/1`."
+        name, version, base = folder.name, "1", folder
+        place = (
+            "TensorFlow Serving requires a version number: move these files to "
+            f"`{folder / version}`."
+        )
     return {"name": name, "version": version, "base": base, "place": place}
 
 

@@ -58,8 +58,7 @@ class SentencePieces(tf.Module):
     def __call__(self, words):
         """Splits words, string [W], into ragged int64 [W, None]."""
         starts, sizes, unknown = self._split(words)
-        lengths = tf.cast(tf.strings.length(words), tf.int64)
-        ends = tf.cumsum(lengths)
+        ends = tf.cumsum(tf.cast(tf.strings.length(words), tf.int64))
         rows = tf.searchsorted(ends, starts, side="right", out_type=tf.int64)
         # A run of unknown characters is one token, and so is a language code.
         is_code = ~tf.strings.regex_full_match(words, f"(?s){SPACE}.*")
@@ -69,10 +68,10 @@ class SentencePieces(tf.Module):
         is_first = ~(whole & before & same_word)
         runs = tf.cumsum(tf.cast(is_first, tf.int64)) - 1
         sizes = tf.math.segment_sum(sizes, runs)
-        starts, rows = starts[is_first], rows[is_first]
-        places = starts - tf.gather(ends - lengths, rows)
-        tokens = tf.strings.substr(tf.gather(words, rows), places, sizes)
-        return ragged(self._vocab.lookup(tokens), rows, tf.size(words))
+        values = tf.strings.bytes_split(words).values
+        tokens = tf.RaggedTensor.from_row_lengths(values, sizes, validate=False)
+        tokens = tf.strings.reduce_join(tokens, axis=-1)
+        return ragged(self._vocab.lookup(tokens), rows[is_first], tf.size(words))
 
 
 class _Unigram(tf.Module):

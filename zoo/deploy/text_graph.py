@@ -15,9 +15,10 @@ from zoo.deploy.sentencepiece_graph import SentencePieces, SentencePieceWords
 from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC
 from zoo.text.tokenizer import SPLIT_PATTERNS
 
-# In bytes. BERT has no bound: an unknown word is one token, and spaces are none, however long they
-# are; in SentencePiece models, a run of unknown characters is one token. These hold for real texts.
-_LONGEST_TOKEN = {"bert_wordpiece": 2**10, "sentencepiece": 2**16}
+# Bytes of text per token, by assumption. There is no bound: an unknown word of BERT and a run of
+# characters that SentencePiece does not know are one token, and spaces are none, however long they
+# are. Tokenizing a text of any length would take minutes.
+_LONGEST_TOKEN = {"bert_wordpiece": 2**6, "sentencepiece": 2**6}
 # Decoded texts begin with the space that `encode` adds.
 _ADDED_SPACES = {"byte_level_bpe": None, "sentencepiece": "^ +| +$"}
 _NO_TOKEN = "<pad>"  # label of ids outside the vocabulary
@@ -42,7 +43,8 @@ class TextGraph(tf.Module):
 
     Attributes:
         longest_token: maximum number of bytes of text, before normalization, that one token can
-            represent: a text of n bytes has at least n / longest_token tokens.
+            represent: a text of n bytes has at least n / longest_token tokens. For BERT and
+            SentencePiece, an assumption.
 
     Raises:
         ExportError: if a SentencePiece model has options that the graph does not cover.

@@ -146,7 +146,7 @@ class Viterbi(tf.Module):
         found = self._trie(values, tf.zeros_like(rows), lengths)
         if self._unknown is not None:
             found = self._with_unknown(found, values)
-        sizes = self._best_sizes(found, places)
+        sizes = self._best_sizes(found, places, lengths)
         at = visited(tf.where(lengths == 1)[:, 0], -sizes, sizes == places + 1)
         size = tf.gather(sizes, at)
         ids = tf.gather_nd(found, tf.stack([at + 1 - size, size - 1], axis=1))
@@ -158,31 +158,36 @@ class Viterbi(tf.Module):
         is_unknown = (sizes == character_sizes(values)[:, None]) & (found < 0)
         return tf.where(is_unknown, tf.constant(self._unknown, tf.int64), found)
 
-    def _best_sizes(self, found, places):
+    def _best_sizes(self, found, places, lengths):
         """Returns the size of the last token of the best split up to each byte, int64 [n]."""
-        longest = tf.shape(found, tf.int64)[1]
+        longest = found.shape[1]
+        by_place = tf.argsort(places, stable=True)
+        ends = tf.cumsum(tf.math.bincount(tf.cast(places, tf.int32)))
+        bounds = tf.concat([[0], ends], axis=0)
+        size = tf.range(1, longest + 1, dtype=tf.int64)
 
-        def step(place, sums, sizes):
-            at = tf.where(places == place)
-            size = tf.range(1, tf.minimum(longest, place + 1) + 1)
-            starts = at + 1 - size
+        def step(place, before, sizes):
+            # before [chunks, L]: the highest sums up to 1, 2, ... bytes before the next one
+            at = by_place[bounds[place] : bounds[place + 1]]
+            starts = tf.maximum(tf.cast(at, tf.int64)[:, None] + 1 - size, 0)
             ids = tf.gather_nd(found, tf.stack([starts, tf.zeros_like(starts) + size - 1], axis=2))
-            before = tf.gather(sums, tf.maximum(starts - 1, 0))
-            before = tf.where(size == place + 1, tf.zeros_like(before), before)
             totals = tf.gather(self._scores, tf.maximum(ids, 0)) + before
             totals = tf.where(ids < 0, tf.constant(-math.inf, tf.float64), totals)
-            highest = tf.reduce_max(totals, axis=1)
-            is_best = tf.cast(totals == highest[:, None], tf.int64)
-            best = tf.reduce_max(is_best * size, axis=1)
-            return (
-                place + 1,
-                tf.tensor_scatter_nd_update(sums, at, highest),
-                tf.tensor_scatter_nd_update(sizes, at, best),
-            )
+            highest = tf.reduce_max(totals, axis=1, keepdims=True)
+            best = tf.reduce_max(tf.cast(totals == highest, tf.int64) * size, axis=1)
+            before = tf.concat([highest, before[:, :-1]], axis=1)
+            return place + 1, before[tf.gather(lengths, at) > 1], sizes.write(place, best)
 
-        count = tf.reduce_max(tf.concat([[-1], places], axis=0)) + 1
-        start = tf.constant(0, tf.int64), tf.zeros_like(places, tf.float64), tf.zeros_like(places)
-        return tf.while_loop(lambda place, *_: place < count, step, start)[2]
+        count = tf.size(ends)
+        before = tf.fill([tf.reduce_sum(tf.cast(places == 0, tf.int32)), longest - 1], -math.inf)
+        before = tf.pad(tf.cast(before, tf.float64), [[0, 0], [1, 0]])
+        sizes = tf.TensorArray(tf.int64, count + 1, infer_shape=False, element_shape=[None])
+        start = tf.constant(0), before, sizes.write(count, tf.zeros([0], tf.int64))
+        shapes = tf.TensorShape([]), tf.TensorShape([None, longest]), tf.TensorShape(None)
+        _, _, sizes = tf.while_loop(
+            lambda place, *_: place < count, step, start, shape_invariants=shapes
+        )
+        return tf.scatter_nd(by_place[:, None], sizes.concat(), tf.shape(by_place))
 
 
 def viterbi_of(tokenizer):

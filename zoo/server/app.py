@@ -144,7 +144,9 @@ class Service:
             self.batchers[model.name], new = new, old
         finally:
             await new.stop()  # the one that is not served
-            self._all.discard(new)
+            served = self.batchers.values()
+            # A call whose request was given up may still run.
+            self._all = {b for b in self._all if b in served or b.in_flight or b.is_running}
 
     async def rest(self, request):
         """Handles requests to TensorFlow Serving's API."""
@@ -251,6 +253,13 @@ class Service:
 
         name, arrays, encode, form = await loop.run_in_executor(self._converters, read)
         found = await batcher.run(name, arrays)
+        count = sum(array.size for array in found.values())
+        if count > limits.max_values:
+            raise RequestError(
+                413,
+                f"The answer has {count:,} values. At most {limits.max_values:,} are allowed: "
+                "request fewer rows at a time.",
+            )
         return await loop.run_in_executor(self._converters, encode, found, form)
 
     @contextlib.asynccontextmanager

@@ -89,7 +89,7 @@ class Batcher:
             RequestError: 400 if the request has too many rows; 503 if the queue is full; or the
                 error of the model.
         """
-        limits, rows = self.limits, _rows(inputs)
+        limits, rows = self.limits, rows_of(inputs)
         if rows > limits.max_rows:
             raise bad_request(
                 f"The request has {rows:,} rows. At most {limits.max_rows:,} are allowed."
@@ -106,14 +106,18 @@ class Batcher:
 
     async def _queued(self, signature_name, inputs):
         if len(self._queue) >= self.limits.max_queue:
-            self._queue = collections.deque(item for item in self._queue if not item.future.done())
-        if len(self._queue) >= self.limits.max_queue:
             raise unavailable(f"The queue of model {self.model.name} is full. Try again later.")
         key, future = self._key(signature_name, inputs), asyncio.get_running_loop().create_future()
-        self._queue.append(Item(signature_name, inputs, _rows(inputs), key, future))
+        item = Item(signature_name, inputs, rows_of(inputs), key, future)
+        self._queue.append(item)
         self._arrival.set()
         self._start_worker()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            with contextlib.suppress(ValueError):  # not in the queue: its call has begun
+                self._queue.remove(item)
+            raise
 
     def _key(self, name, inputs):
         is_batched = self.model.signatures[name].is_batched and name not in self._unbatched
@@ -207,5 +211,6 @@ class Batcher:
         ]
 
 
-def _rows(inputs):
+def rows_of(inputs):
+    """Number of rows of {name: NumPy array}: the length of the longest first axis."""
     return max((len(array) for array in inputs.values() if array.ndim), default=1)

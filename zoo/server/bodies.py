@@ -118,6 +118,8 @@ def decompress(data, encoding, limit, take):
         raise _too_large(limit)
     if not decompressor.eof:
         raise RequestError(400, "The gzip data are truncated.")
+    if decompressor.unused_data:
+        raise RequestError(400, "The body has more data after the end of the gzip data.")
     take(len(result))
     return result
 

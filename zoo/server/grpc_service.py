@@ -14,6 +14,7 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_se
 from zoo.server.errors import RequestError, ServerError, bad_request, release
 from zoo.server.models import DEFAULT_SIGNATURE
 
+_POINTER = 8  # bytes for each string of an array
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     404: grpc.StatusCode.NOT_FOUND,
@@ -55,7 +56,7 @@ class PredictionService(prediction_service.PredictionServiceServicer):
         async with service.accepted(batcher) as take:
             take(request.ByteSize())
             inputs = await asyncio.to_thread(
-                _arrays, request.inputs, signature.inputs, service.limits
+                _arrays, request.inputs, signature.inputs, service.limits, take
             )
             outputs = await batcher.run(name, inputs)
             version = {"value": model.version}
@@ -92,15 +93,15 @@ async def start(service, address):
     return server, port
 
 
-def _arrays(protos, specs, limits):
+def _arrays(protos, specs, limits, take):
     """Converts {name: `TensorProto`} to NumPy arrays that fit the signature."""
     if protos.keys() != specs.keys():
         names = sorted(name[:80] for name in protos)
         raise bad_request(f"The inputs must be {sorted(specs)}. Received: {names[:9]}.")
-    return {name: _array(name, protos[name], spec, limits) for name, spec in specs.items()}
+    return {name: _array(name, protos[name], spec, limits, take) for name, spec in specs.items()}
 
 
-def _array(name, proto, spec, limits):
+def _array(name, proto, spec, limits, take):
     shape = [axis.size for axis in proto.tensor_shape.dim[:65]]  # more than NumPy can have
     fits = proto.dtype == spec.dtype.as_datatype_enum and min(shape, default=0) >= 0
     if not fits or not spec.shape.is_compatible_with(shape):
@@ -112,8 +113,12 @@ def _array(name, proto, spec, limits):
     count, strings = math.prod(shape), proto.string_val
     if count > limits.max_values:
         raise RequestError(413, f"Input {name!r} has more than {limits.max_values:,} values.")
-    if strings and (count - len(strings)) * len(strings[-1]) > limits.max_body:
+    size = count * (spec.dtype.size or _POINTER)
+    if spec.dtype == tf.string and strings:
+        size += max(0, count - len(strings)) * len(strings[-1])
+    if size > limits.max_body:
         raise RequestError(413, f"Input {name!r} is larger than {limits.max_body} bytes.")
+    take(max(0, size - proto.ByteSize()))
     try:
         return tf.make_ndarray(proto)
     except (TypeError, ValueError) as error:

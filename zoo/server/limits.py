@@ -18,13 +18,15 @@ class Limits:
         max_body: maximum bytes of a request, also after decompression; larger requests get 413.
         max_bodies: maximum bytes of all requests in memory, received and decompressed; further
             requests get 503.
-        max_values: maximum number of values in the JSON of a request, lists included; requests with
-            more get 413.
+        max_values: maximum number of values in the JSON of a request, lists included, in an input
+            of a gRPC request, or in the outputs that a REST request asks for; requests with more
+            get 413.
         max_connections: maximum number of open connections; beyond it, the one that has waited
             longest for the rest of a request is closed.
         header_timeout: maximum seconds between the first byte of a request and the end of its
             headers; then the connection is closed.
-        request_timeout: maximum seconds per request, from its first byte; then it gets 504.
+        request_timeout: maximum seconds per request, from the end of its headers, or from the end
+            of a gRPC message; then it gets 504.
         shutdown_grace: seconds to finish running requests when the server is stopped.
         slow_call: seconds after which another call may begin beside one that is not finished.
         calls_at_once: maximum number of concurrent calls per model.

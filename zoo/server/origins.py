@@ -38,13 +38,13 @@ class TrustedSites:
         if self._hosts is not None and _hostname(f"//{host}") not in self._hosts:
             return (
                 f"The host name {ascii(host[:80])} is not allowed. "
-                "To allow this name, start it with --allowed-host."
+                "To allow this name, start the server with --allowed-host."
             )
         if origin is None or origin in self._origins or origin.partition("://")[2] == host:
             return None
         return (
             f"Requests from pages of {ascii(origin[:80])} are not allowed. "
-            "To allow this site, start it with --allowed-origin."
+            "To allow this site, start the server with --allowed-origin."
         )
 
 

@@ -4,12 +4,15 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from zoo.deploy.warm_up_requests import FILE
+from zoo.server.batching import rows_of
 from zoo.server.errors import RequestError, ServerError
 from zoo.server.models import DEFAULT_SIGNATURE
 
 
 async def warm_up(batcher):
     """Makes the requests that the model's export contains for this, as TensorFlow Serving does.
+
+    Requests of other kinds than `Predict`, or with too many rows, are left out.
 
     Source: TensorFlow Serving, "SavedModel Warmup" (tensorflow.org/tfx/serving).
 
@@ -24,10 +27,14 @@ async def warm_up(batcher):
         return
     try:
         for record in tf.data.TFRecordDataset(str(folder / FILE)).as_numpy_iterator():
-            request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+            if not log.HasField("predict_log"):  # of `Classify`, for example
+                continue
+            request = log.predict_log.request
             name = request.model_spec.signature_name or DEFAULT_SIGNATURE
             inputs = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
-            await batcher.run(name, inputs)
+            if rows_of(inputs) <= batcher.limits.max_rows:
+                await batcher.run(name, inputs)
     except RequestError as error:
         raise ServerError(f"The model in {folder} cannot be served: {error.detail}") from None
     except Exception as error:

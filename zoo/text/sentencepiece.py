@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import re
 
+from zoo.errors import needed
 from zoo.text.published import PublishedTokenizer
 from zoo.text.tokenizer import TokenizerError, checked_ids, checked_texts
 
@@ -80,7 +81,8 @@ class SentencePieceTokenizer(PublishedTokenizer):
     def proto(self):
         """The model's tables: `sentencepiece_model_pb2.ModelProto`."""
         from google.protobuf.message import DecodeError
-        from sentencepiece import sentencepiece_model_pb2
+
+        sentencepiece_model_pb2 = needed("sentencepiece.sentencepiece_model_pb2")
 
         try:
             proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
@@ -96,7 +98,7 @@ class SentencePieceTokenizer(PublishedTokenizer):
 
     @functools.cached_property
     def _processor(self):
-        import sentencepiece
+        sentencepiece = needed("sentencepiece")
 
         try:
             return sentencepiece.SentencePieceProcessor(model_proto=self.model)

@@ -8,7 +8,7 @@ From Python, with this folder on the path:
     from classify import Classifier
     Classifier("folder of the export")(["cat.jpg"], top_k=3)      # [[("cat", 0.97), ...]]
 
-The graph takes pixels of a fixed size; images are resized here and cropped at the centre. Axes: B
+The graph takes pixels of a fixed size; images are resized here and cropped at the center. Axes: B
 images, H image height, W image width, C channels.
 """
 
@@ -87,8 +87,10 @@ class Classifier:
                 return self._fit(_open(image, self.channels))
             try:
                 name, pixels = image, np.load(image, allow_pickle=False)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # numpy raises many kinds
                 raise InputError(f"{image} cannot be read as an array: {error}.") from None
+            if not isinstance(pixels, np.ndarray):
+                raise InputError(f"{image} cannot be read as an array: it is an archive (.npz).")
         if pixels.dtype != np.uint8 or pixels.shape != size:
             raise InputError(
                 f"{name} must be uint8 of shape {size}. "
@@ -97,7 +99,7 @@ class Classifier:
         return pixels
 
     def _fit(self, image):
-        """Resizes a Pillow image and crops its centre: uint8 [H, W, C]."""
+        """Resizes a Pillow image and crops its center: uint8 [H, W, C]."""
         own, size = np.array([image.height, image.width]), np.array([self.height, self.width])
         resize = self._resizing["resize"]
         if resize is None:
@@ -132,7 +134,7 @@ class Classifier:
 
 
 def _open(path, channels):
-    """Opens a file as a grey or RGB Pillow image; transparency and EXIF orientation are ignored."""
+    """Opens a file as a gray or RGB Pillow image; transparency and EXIF orientation are ignored."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:

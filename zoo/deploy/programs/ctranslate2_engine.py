@@ -1,4 +1,4 @@
-"""Runs model.bin with CTranslate2, whose tokens are called by the decimal numbers of their ids."""
+"""Runs model.bin with CTranslate2, where each token is written as its id in decimal."""
 
 import math
 import os

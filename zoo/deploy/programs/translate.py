@@ -70,8 +70,9 @@ class Translator:
             texts: list of str; the translation of an empty text is empty.
             n: number of translations; an empty text gets one.
             beam_size: beam size of the search; 1 is greedy search.
-            length_penalty: exponent; 0 favours short translations, higher values longer ones.
-            max_length: maximum number of target tokens; about twice the source's by default.
+            length_penalty: exponent; 0 favors short translations, higher values longer ones.
+            max_length: maximum number of target tokens; by default twice the length to which the
+                source is padded.
 
         Returns:
             For each text a list of `Translation`, the best first.
@@ -166,7 +167,7 @@ def main(arguments=None):
     parser.add_argument("--folder", help="folder of the export (that of this file)")
     parser.add_argument("--beam-size", type=int, help="beam size; 1 is greedy search")
     parser.add_argument(
-        "--length-penalty", type=float, help="higher values favour longer translations"
+        "--length-penalty", type=float, help="higher values favor longer translations"
     )
     parser.add_argument(
         "--n-best", type=int, help="translations per text; with scores if above 1 (1)"
