@@ -79,6 +79,33 @@ def test_pixels(crop, interpolation):
         assert levels.max() < 1.01
 
 
+def test_pixels_of_a_converter_without_scale_or_offset():
+    image = np.random.default_rng(0).integers(0, 256, (32, 48, 3), dtype="uint8")
+    for settings in ({"scale": 1 / 255}, {"offset": -100.0}, {}):
+        converter = keras_hub.layers.ViTImageConverter(image_size=(32, 48), **settings)
+        found = preprocessing((32, 48, 3), converter)
+        expected = converter(image.astype("float32"))
+        # float32 of numbers up to 255
+        np.testing.assert_allclose(found.normalize(found.read(image)), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{"pad_to_aspect_ratio": True}, {"interpolation": "nearest"}])
+def test_converters_that_are_not_supported(settings):
+    settings = {"crop_to_aspect_ratio": False, **settings}
+    converter = keras_hub.layers.ViTImageConverter(image_size=(32, 48), **settings)
+    with pytest.raises(CheckpointError, match="bilinearly or bicubically, without padding"):
+        preprocessing((32, 48, 3), converter)
+
+
+def test_a_folder_with_the_name_of_a_published_preset(tmp_path, monkeypatch):
+    """keras-hub would download that one."""
+    published, images = classifier("ViT"), drawn.images(32, 48)
+    published.save_to_preset(tmp_path / "vit_base_patch16_224_imagenet")
+    monkeypatch.chdir(tmp_path)
+    found = zoo.load("vit_base_patch16_224_imagenet").model(images)
+    np.testing.assert_allclose(found, published(images), atol=TOLERANCE)
+
+
 def test_what_is_not_supported(tmp_path):
     classifier("ViT", pooling="gap").save_to_preset(tmp_path / "gap")
     with pytest.raises(CheckpointError, match="gap: pooling 'gap' is not supported"):

@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.checkpoints import drawn
-from zoo.checkpoints import CheckpointError
+from zoo.checkpoints import CheckpointError, torch_file
 from zoo.checkpoints.tensors import read_file, read_folder
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
@@ -177,6 +177,33 @@ def test_a_pickle_is_not_executed(tmp_path, torch_names, monkeypatch, write):
     with pytest.raises(CheckpointError, match=r"holds a pickle that would call \w+\.system"):
         read_file(tmp_path / "model.bin")
     assert not (tmp_path / "hostile").exists()
+
+
+def test_a_pickle_changes_nothing_for_other_files(tmp_path, torch_names):
+    """It may set attributes of what it is given by name: protocol 2's BUILD."""
+    change = b"\x80\x02ctorch._utils\n_rebuild_tensor\nN}X\x06\x00\x00\x00offsetK\x00s\x86b."
+    with zipfile.ZipFile(tmp_path / "hostile.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", change)
+    with pytest.raises(CheckpointError, match="holds no tensors by name"):
+        read_file(tmp_path / "hostile.bin")
+    write_zip(tmp_path / "model.bin", state_dict(), ARRAYS)
+    assert_equal(read_file(tmp_path / "model.bin"))
+    assert torch_file._Tensor(("a", np.float32), 5, (1,), (1,)).offset == 5
+
+
+@pytest.mark.parametrize("write", [write_zip, write_pickles])
+def test_other_tensors_beside_the_named_ones(tmp_path, torch_names, write):
+    """As in a checkpoint of training, which also has the state of the optimizer."""
+    moment = np.arange(5, dtype="float16")
+    found = {"optimizer": {"state": {0: _Tensor("moment", moment)}}, "state_dict": state_dict()}
+    write(tmp_path / "model.bin", found, {**ARRAYS, "moment": moment})
+    assert_equal(read_file(tmp_path / "model.bin"))
+
+
+def test_two_tensors_of_one_name(tmp_path):
+    save_file({"vit.a": np.ones(1), "a": np.zeros(1)}, tmp_path / "a.safetensors")
+    with pytest.raises(CheckpointError, match="a and vit.a are the same tensor"):
+        read_file(tmp_path / "a.safetensors").without_prefix("vit.")
 
 
 @pytest.mark.parametrize("name", ["a.safetensors", "a.npz", "a.bin", "old.bin"])

@@ -175,7 +175,7 @@ def test_labels_have_the_order_of_their_numbers(tmp_path):
         ("gpt2", {"tie_word_embeddings": False}, "missing: lm_head.weight"),
         ("bert", {"is_decoder": True}, "is_decoder=True is not supported"),
         ("bert", {"position_embedding_type": "relative_key"}, "'relative_key' is not supported"),
-        ("bert", {"problem_type": "regression"}, "for regression, does not choose one of several"),
+        ("bert", {"problem_type": "regression"}, "problem_type 'regression': it does not choose"),
         (
             "bert",
             {"architectures": ["BertForTokenClassification"]},
@@ -243,6 +243,8 @@ def tokenizer_json(kind):
         ("gpt2", {"pre_tokenizer": {"type": "Split"}}, "the pre_tokenizer has type='Split'"),
         ("gpt2", {"pre_tokenizer": None}, "the pre_tokenizer has type=None"),
         ("gpt2", {"model": {"type": "BPE", "vocab": {}}}, "has no vocabulary"),
+        ("gpt2", {"post_processor": {"type": "TemplateProcessing"}}, "post_processor TemplateProc"),
+        ("gpt2", {"post_processor": {"type": "ByteLevel", "trim_offsets": False}}, None),
         ("gpt2", {"added_tokens": [{"id": 7, "content": "Zoo"}]}, "'Zoo', which was added"),
         ("bert, uncased", {"normalizer": {"type": "Lowercase"}}, "has type='Lowercase'"),
         ("bert, uncased", {"model": {"type": "BPE", "vocab": {}}}, "the model has type='BPE'"),
@@ -261,6 +263,44 @@ def test_tokenizer_json(kind, changed, message, tmp_path):
     else:
         with pytest.raises(CheckpointError, match=message):
             zoo.load(folder)
+
+
+@pytest.mark.parametrize(
+    "own, in_config, expected",
+    [
+        ("GPT2Tokenizer", None, False),
+        ("TokenizersBackend", None, True),
+        (None, None, False),
+        ("GPT2Tokenizer", True, True),
+    ],
+)
+def test_the_space_before_a_text(own, in_config, expected, tmp_path):
+    """GPT-2's own class does not ask tokenizer.json for it, that of any tokenizer does."""
+    folder = folder_of(tmp_path, "gpt2")
+    before = {"type": "ByteLevel", "add_prefix_space": True}
+    found = {**tokenizer_json("gpt2"), "pre_tokenizer": before}
+    (folder / "tokenizer.json").write_text(json.dumps(found))
+    settings = {"tokenizer_class": own}
+    if in_config is not None:
+        settings["add_prefix_space"] = in_config
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert zoo.load(folder).tokenizer.add_prefix_space is expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tokenizer_class": "BertJapaneseTokenizer"},
+        {"word_tokenizer_type": "mecab"},
+        {"do_basic_tokenize": False},
+    ],
+)
+def test_other_tokenizers_in_the_files_of_berts(settings, tmp_path):
+    folder = folder_of(tmp_path, "bert")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    with pytest.raises(CheckpointError, match="is not supported: the tokenizer must be BERT's own"):
+        zoo.load(folder)
 
 
 def test_merges_that_end_early(tmp_path):

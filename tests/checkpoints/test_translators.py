@@ -157,6 +157,16 @@ def test_bad_options(tmp_path, write, options, message):
         zoo.load(tmp_path, **options)
 
 
+def test_a_language_code_after_the_text_is_refused(tmp_path):
+    """As in the first release of NLLB's tokenizer, on request."""
+    write_mbart50(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    saved = json.loads(path.read_text()) if path.is_file() else {}
+    write_json(path, {**saved, "legacy_behaviour": True})
+    with pytest.raises(CheckpointError, match="tokenizer_config.json: legacy_behaviour=True"):
+        zoo.load(tmp_path, src_lang="en_XX", tgt_lang="es_XX")
+
+
 @pytest.mark.parametrize("name", ["source.spm", "target.spm", "vocab.json"])
 def test_missing_files(tmp_path, name):
     write_marian(tmp_path)

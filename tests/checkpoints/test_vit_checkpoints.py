@@ -15,6 +15,7 @@ import zoo
 from tests.checkpoints import drawn, text_folders
 from tests.deploy.small_models import small_classifier
 from zoo.checkpoints import CheckpointError
+from zoo.models.base import copy_model
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
 HUGGING_FACE, TIMM, GOOGLE = (
@@ -89,8 +90,9 @@ def test_google_with_a_representation_layer(tmp_path):
     path = write_npz(tmp_path / "a.npz", {**golden, "shapes": shapes})
     model, images = zoo.load(path).model, drawn.images(32, 32)
     tensors = drawn.tensors(shapes)
-    hidden = model.pooled_features(images) @ tensors["pre_logits/kernel"]
+    hidden = model.features(images)[:, 0] @ tensors["pre_logits/kernel"]
     hidden = np.tanh(hidden + tensors["pre_logits/bias"])
+    np.testing.assert_allclose(model.pooled_features(images), hidden, atol=TOLERANCE)
     expected = hidden @ tensors["head/kernel"] + tensors["head/bias"]
     np.testing.assert_allclose(model(images), expected, atol=TOLERANCE)
 
@@ -145,6 +147,7 @@ def test_a_new_head(tmp_path, capsys):
         ({"patch_size": [8, 4]}, r"patch_size=\[8, 4\] is not supported"),
         ({"num_channels": 10**9}, "patches have 3 channels, not num_channels=1000000000"),
         ({"patch_size": "8"}, "patch_size='8' is not supported"),
+        ({"problem_type": "multi_label_classification"}, "does not choose one of several classes"),
     ],
 )
 def test_what_does_not_fit_is_named(change, message, tmp_path):
@@ -152,6 +155,67 @@ def test_what_does_not_fit_is_named(change, message, tmp_path):
     with pytest.raises(CheckpointError, match=message) as error:
         zoo.load(folder)
     assert str(tmp_path) in str(error.value)
+
+
+def test_a_head_with_one_output(tmp_path, capsys):
+    """Of a regression: it is no classifier, but may get another head."""
+    golden = HUGGING_FACE["vit"]
+    shapes = {name: list(shape) for name, shape in golden["shapes"].items()}
+    for name in ("classifier.weight", "classifier.bias"):
+        shapes[name][0] = 1
+    folder = write_folder(tmp_path / "a", {**golden, "shapes": shapes}, id2label={"0": "score"})
+    with pytest.raises(CheckpointError, match="its head has 1 outputs"):
+        zoo.load(folder)
+    zoo.load(folder, num_classes=1)
+    assert "the classification head is new, with 1 classes" in capsys.readouterr().out
+
+
+def test_a_ratio_of_widths_may_be_a_float(tmp_path):
+    golden = HUGGING_FACE["dinov2"]
+    ratio = float(golden["config"].get("mlp_ratio", 4))
+    folder = write_folder(tmp_path / "a", golden, mlp_ratio=ratio)
+    assert zoo.load(folder).model.ff_dim == ratio * golden["config"]["hidden_size"]
+
+
+def timm_folder(folder, width, **config):
+    shapes = TIMM["distilled"]["shapes"]
+    shapes = {k: [width if n == 24 else n for n in shape] for k, shape in shapes.items()}
+    shapes = {k: [3 * width if n == 72 else n for n in shape] for k, shape in shapes.items()}
+    folder.mkdir()
+    save_file(drawn.tensors(shapes), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "architecture, width, heads, activation",
+    [
+        ("vit_small_patch16_224", 384, 6, "gelu"),
+        ("vit_giantopt_patch16_siglip_gap_256", 1536, 16, "gelu_tanh"),
+        ("vit_base_patch32_siglip_gap_256", 768, 12, "gelu_tanh"),
+        ("vit_base_patch16_siglip_gap_224", 768, 12, "gelu"),
+        ("vit_base_patch16_gap_224", 768, 16, "gelu"),
+        ("vit_medium_patch16_gap_256", 512, 8, "gelu"),
+    ],
+)
+def test_what_only_the_name_of_a_model_of_timm_says(
+    architecture, width, heads, activation, tmp_path
+):
+    model = zoo.load(timm_folder(tmp_path / "a", width, architecture=architecture)).model
+    assert (model.num_heads, model.activation) == (heads, activation)
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({"architecture": "vit_base_patch16_rpn_224"}, "vit_base_patch16_rpn_224 is not supported"),
+        ({"model_args": {"act_layer": "relu", "depth": 2}}, "act_layer is not supported"),
+        ({"architecture": "vit_huge"}, "does not say how many heads it has: pass num_heads"),
+    ],
+)
+def test_models_of_timm_that_are_not_supported(config, message, tmp_path):
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(timm_folder(tmp_path / "a", 1536, **{"architecture": "vit", **config}))
 
 
 def test_more_tensors_than_the_table_knows(tmp_path):
@@ -180,6 +244,10 @@ def test_preprocessing_follows_the_folder(tmp_path):
     assert zoo.load(folder, input_shape=(64, 64, 3)).preprocessing.resize == 80
     (folder / "preprocessor_config.json").write_text('{"resample": 5, "size": 32}')
     with pytest.raises(CheckpointError, match="resample 5 is not supported"):
+        zoo.load(folder)
+    no_rescale = '{"do_rescale": false, "rescale_factor": null, "size": 32}'
+    (folder / "preprocessor_config.json").write_text(no_rescale)
+    with pytest.raises(CheckpointError, match="do_rescale must be true"):
         zoo.load(folder)
     settings |= {"crop_size": {"height": 48, "width": 32}}
     (folder / "preprocessor_config.json").write_text(json.dumps(settings))
@@ -233,6 +301,13 @@ def test_a_run_takes_the_options_of_published_weights(tmp_path, capsys):
     assert "run: the classification head is new, with 7 classes" in capsys.readouterr().out
     assert run.model.input_shape == (12, 12, 1) and run.model.dropout == 0.1
     assert run.preprocessing.image_size == (12, 12) and len(run.class_names) == 7
+    classifier.model = copy_model(classifier.model, dtype="mixed_bfloat16")
+    classifier.save(tmp_path / "mixed")
+    policies = [
+        zoo.load(tmp_path / "mixed", dropout=0.1, dtype=dtype).model.dtype_policy.name
+        for dtype in (None, "float32")
+    ]
+    assert policies == ["mixed_bfloat16", "float32"]
     images = np.random.default_rng(0).normal(size=(2, 12, 12, 1)).astype("float32")
     np.testing.assert_array_equal(run.model.features(images), other.model.features(images))
     with pytest.raises(CheckpointError, match="depth"):

@@ -68,6 +68,29 @@ def class_names(folder, config):
         raise CheckpointError(f"{folder}: id2label does not name classes 0, 1, ..") from None
 
 
+def chooses_a_class(folder, config, classes, options):
+    """Whether the head of a file chooses one of several classes.
+
+    Args:
+        folder: `pathlib.Path`.
+        config: of the model.
+        classes: number of outputs of the head; 0 if there is none.
+        options: of `zoo.load`.
+
+    Raises:
+        CheckpointError: if there is another head, and no `num_classes` for a new one.
+    """
+    problem = config.get("problem_type") or "single_label_classification"
+    if classes > 1 and problem == "single_label_classification":
+        return True
+    if classes and "num_classes" not in options:
+        raise CheckpointError(
+            f"{folder}: its head has {classes} outputs and problem_type {problem!r}: it does not "
+            "choose one of several classes. Pass num_classes=..., for a new head."
+        )
+    return False
+
+
 def check_settings(folder, config, supported):
     """Raises `CheckpointError` where config.json has another value than `supported`, a dict."""
     for name, value in supported.items():
@@ -92,8 +115,11 @@ def preprocessing(folder, config, size):
         return ImagePreprocessing(size, channels, half, half)
     found = read_json(path)
     kind = str(found.get("image_processor_type") or found.get("feature_extractor_type"))
-    scale = found.get("rescale_factor", 1 / 255)
-    if found.get("do_rescale", True) and abs(scale * 255 - 1) > 1e-6:
+    for step in ("do_resize", "do_rescale"):
+        if not found.get(step, True):
+            raise CheckpointError(f"{path}: {step} must be true.")
+    scale = found.get("rescale_factor") or 1 / 255
+    if abs(scale * 255 - 1) > 1e-6:
         raise CheckpointError(f"{path}: rescale_factor {scale} is not supported.")
     mean, std = (found.get(name, half) for name in ("image_mean", "image_std"))
     if not found.get("do_normalize", True):
@@ -103,8 +129,6 @@ def preprocessing(folder, config, size):
         raise CheckpointError(f"{path}: resample {resample} is not supported.")
     crop = _size(found.get("crop_size")) if found.get("do_center_crop") else None
     resize = _size(found.get("size"))
-    if not found.get("do_resize", True):
-        raise CheckpointError(f"{path}: do_resize must be true.")
     if crop and np.any(np.less(resize, crop)):
         raise CheckpointError(f"{path}: crop_size {crop} is larger than size {resize}.")
     return ImagePreprocessing(

@@ -3,7 +3,7 @@
 import zoo
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face import activation, check_settings, class_names
+from zoo.checkpoints.hugging_face import activation, check_settings, chooses_a_class, class_names
 from zoo.checkpoints.mapping import assign, dense, feed_forward, norm, same
 from zoo.checkpoints.tokenizer_files import bert_wordpiece
 from zoo.classifier import TextClassifier
@@ -68,13 +68,12 @@ def _num_classes(folder, config, tensors, options):
     """The number of classes of the head in the file; 0 if there is none, or it is not used."""
     [classes, *_] = tensors.shapes.get("classifier.weight", (0,))
     kind = config.get("architectures") or ["BertForSequenceClassification"]
-    problem = config.get("problem_type") or "single_label_classification"
-    fits = kind == ["BertForSequenceClassification"] and "pooler.dense.weight" in tensors
-    if fits and classes != 1 and problem == "single_label_classification":
-        return classes
-    if classes and "num_classes" not in options:
-        raise CheckpointError(
-            f"{folder}: the head with {classes} outputs, of {kind[0]} for {problem}, does not "
-            "choose one of several classes. Pass num_classes=..., for a new head."
-        )
-    return 0
+    problem = None
+    if kind != ["BertForSequenceClassification"]:
+        problem = f"the head of {kind[0]} does not choose one of several classes of a text"
+    elif "pooler.dense.weight" not in tensors:
+        problem = "there is no pooler.dense.weight, which the head needs"
+    if problem and classes and "num_classes" not in options:
+        raise CheckpointError(f"{folder}: {problem}. Pass num_classes=..., for a new head.")
+    is_used = not problem and chooses_a_class(folder, config, classes, options)
+    return classes if is_used else 0

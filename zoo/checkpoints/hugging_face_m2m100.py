@@ -22,6 +22,11 @@ POSITIONS = {  # the first two rows are not used
 def load(folder, config, tensors, options):
     """The translator of a folder from `src_lang` to `tgt_lang`, see `zoo.load`."""
     saved = read_json(folder / "tokenizer_config.json", {})
+    if saved.get("legacy_behaviour"):  # of NLLB
+        raise CheckpointError(
+            f"{folder / 'tokenizer_config.json'}: legacy_behaviour=True, with the language code "
+            "after the text, is not supported."
+        )
     if config["model_type"] == "mbart":
         settings = {"positions": "learned", "normalize_embeddings": True, "table": POSITIONS}
     else:

@@ -1,6 +1,13 @@
 """Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
 
-from zoo.checkpoints.hugging_face import activation, class_names, preprocessing, sides, square
+from zoo.checkpoints.hugging_face import (
+    activation,
+    chooses_a_class,
+    class_names,
+    preprocessing,
+    sides,
+    square,
+)
 from zoo.checkpoints.images import channels, first_head_alone, image_size, vit_classifier
 from zoo.checkpoints.mapping import dense, feed_forward, norm, patches, same, stacked
 
@@ -67,14 +74,18 @@ def load(folder, config, tensors, options):
         settings["num_class_tokens"] = 2
         table = DEIT_DISTILLED if "cls_classifier.weight" in tensors else DEIT
     elif is_dino:
-        table, ff_dim = DINOV2, settings["embed_dim"] * config.get("mlp_ratio", 4)
+        table, ff_dim = DINOV2, int(settings["embed_dim"] * config.get("mlp_ratio", 4))
         settings |= {"pool": "cls+mean", "layer_scale": 1.0}
         settings["num_registers"] = tensors.shapes.get("embeddings.register_tokens", (1, 0))[1]
         if config.get("use_swiglu_ffn"):
             table, settings["activation"] = {**DINOV2, **GIANT}, "swiglu"
             ff_dim = (int(ff_dim * 2 / 3) + 7) // 8 * 8
         settings["ff_dim"] = ff_dim
-    names, images = class_names(folder, config), preprocessing(folder, config, size)
+    images = preprocessing(folder, config, size)
+    bias = table["head/bias"].names[0]
+    [classes] = tensors.shape(bias, 1) if bias in tensors else [0]
+    is_classifier = chooses_a_class(folder, config, classes, options)
+    names = class_names(folder, config) if is_classifier else []
     if is_dino:  # evaluated at the size of its image processor: trained at 518, mostly used at 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)

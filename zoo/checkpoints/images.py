@@ -75,6 +75,7 @@ def changed_vit(classifier, path, options):
         name: getattr(model, name)
         for name in model.get_config().keys() - {"name", "dtype", "trainable", "num_classes"}
     }
+    settings["dtype"] = model.dtype_policy
     return vit_classifier(
         tensors,
         {name: same(name) for name in own},

@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face import INTERPOLATIONS
 from zoo.checkpoints.tensors import Tensors
 from zoo.data.preprocessing import ImagePreprocessing
 
@@ -16,7 +17,8 @@ def read_preset(folder):
     is_task = (folder / "task.json").is_file()
     kind = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
     try:
-        model = kind.from_preset(str(folder))
+        # A relative path may be the name of a published preset, which keras-hub would download.
+        model = kind.from_preset(str(folder.resolve()))
     except Exception as error:  # keras-hub raises anything
         raise CheckpointError(f"{folder} cannot be loaded by keras-hub: {error}") from None
     if is_task and model.pooling != "token":
@@ -37,7 +39,16 @@ def _name(path):
 def preprocessing(input_shape, converter):
     """What a preset's image converter does; it may be None."""
     *size, channels = input_shape
-    scale, offset = getattr(converter, "scale", 1 / 127.5), getattr(converter, "offset", -1.0)
+    scale, offset, interpolation = 1 / 127.5, -1.0, "bilinear"
+    if converter is not None:
+        scale = 1.0 if converter.scale is None else converter.scale
+        offset = 0.0 if converter.offset is None else converter.offset
+        interpolation = converter.interpolation
+        if converter.pad_to_aspect_ratio or interpolation not in INTERPOLATIONS.values():
+            raise CheckpointError(
+                "The preset's image converter must interpolate bilinearly or bicubically, without "
+                f"padding. Received: {converter.get_config()}"
+            )
     scale, offset = (np.broadcast_to(value, channels).astype(float) for value in (scale, offset))
     return ImagePreprocessing(
         image_size=tuple(size),
@@ -45,6 +56,6 @@ def preprocessing(input_shape, converter):
         mean=tuple((-offset / scale / 255).tolist()),
         std=tuple((1 / scale / 255).tolist()),
         resize=None if getattr(converter, "crop_to_aspect_ratio", True) else tuple(size),
-        interpolation=getattr(converter, "interpolation", "bilinear"),
+        interpolation=interpolation,
         antialias=getattr(converter, "antialias", False),
     )

@@ -1,5 +1,7 @@
 """timm's files of ViT, DeiT and DINOv2 (timm/models/vision_transformer.py and deit.py)."""
 
+import re
+
 import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
@@ -8,7 +10,24 @@ from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, 
 from zoo.checkpoints.timm import preprocessing
 
 BLOCK = "blocks.{i}."
-HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16, 1536: 24, 1664: 16}
+# Number of heads by width: not of every model, and the tensors do not show it.
+HEADS = {
+    192: 3, 256: 4, 320: 5, 384: 6, 512: 8, 640: 10, 768: 12, 832: 13, 896: 14, 1024: 16, 1152: 16,
+    1280: 16, 1408: 16, 1664: 16,
+}  # fmt: skip
+# The number of heads of other models, by the beginning of the architecture's name.
+HEADS_OF = {"vit_giantopt_": 16, "vit_base_patch16_gap_": 16}
+GELU_TANH = re.compile(
+    r"vit_(base_patch32|so400m_patch16|giantopt_patch16)_siglip_|vit_large_patch16_siglip_(gap_)?512"
+)
+# Arguments in `model_args` of config.json that are used, that the tensors show, or that do not
+# change the results.
+MODEL_ARGS = set(
+    "img_size patch_size in_chans num_classes global_pool embed_dim depth num_heads mlp_ratio "
+    "qkv_bias init_values class_token pos_embed no_embed_class reg_tokens pre_norm fc_norm "
+    "final_norm dynamic_img_size dynamic_img_pad drop_rate pos_drop_rate patch_drop_rate "
+    "proj_drop_rate attn_drop_rate drop_path_rate weight_init fix_init".split()
+)
 POOLS = {"token": "cls", "avg": "mean"}
 TABLE = {
     "patch_embed/projection/kernel": patches("patch_embed.proj.weight"),
@@ -33,19 +52,34 @@ TABLE = {
 def load(tensors, config, options):
     """The classifier of a file, see `zoo.load`; `config` is that of a folder, or empty."""
     tensors = tensors.without_prefix("module.", "backbone.")
+    unknown = config.get("model_args", {}).keys() - MODEL_ARGS
+    architecture = config.get("architecture", "")
+    if unknown or "_rpn_" in architecture:  # which normalizes the outputs of attention
+        what = ", ".join(sorted(unknown)) or architecture
+        raise CheckpointError(f"{tensors.path}: {what} is not supported.")
     config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
     tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
     settings = infer(tensors, len(tokens), config)
     table = {**TABLE, "class_token/tokens": stacked(*tokens)}
     if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
         table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(settings["embed_dim"]))
-    settings["num_heads"] = config.get("num_heads", HEADS.get(settings["embed_dim"]))
+    settings["num_heads"] = config.get("num_heads") or _num_heads(architecture, settings)
     if not options.get("num_heads", settings["num_heads"]):
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
     is_imagenet = len(tokens) == 2 or settings["layer_scale"] is not None  # DeiT, DeiT III, DINOv2
     images = preprocessing(tensors.path, config, settings["input_shape"], is_imagenet)
     classes = config.get("label_names")
     return vit_classifier(tensors, table, settings, images, options, classes, ["mask_token"])
+
+
+def _num_heads(architecture, settings):
+    """The number of heads of a model of timm; None if it is not known."""
+    for beginning, count in HEADS_OF.items():
+        if architecture.startswith(beginning):
+            return count
+    width = settings["embed_dim"]
+    is_giant = width == 1536 and settings["activation"] == "swiglu"  # DINOv2's
+    return 24 if is_giant else HEADS.get(width)
 
 
 def infer(tensors, prefix, config):
@@ -56,7 +90,14 @@ def infer(tensors, prefix, config):
     size = config.get("input_size", ())[1:]
     size, prefix_positions = image_size(tensors, "pos_embed", prefix, patch_size, size)
     gated = tensors.shape("blocks.0.mlp.fc1.weight", 2)[0] == 2 * ff_dim
-    quick = "quickgelu" in config.get("architecture", "")
+    architecture = config.get("architecture", "")
+    activation = "gelu"
+    if gated:
+        activation = "swiglu"
+    elif "quickgelu" in architecture:
+        activation = "quick_gelu"
+    elif GELU_TANH.match(architecture):
+        activation = "gelu_tanh"
     has_mean = "fc_norm.weight" in shapes or not prefix
     pool = config.get("global_pool") or ("avg" if has_mean else "token")
     if pool not in POOLS:
@@ -67,7 +108,7 @@ def infer(tensors, prefix, config):
         "embed_dim": embed_dim,
         "num_layers": count_blocks(shapes, BLOCK),
         "ff_dim": ff_dim,
-        "activation": "swiglu" if gated else "quick_gelu" if quick else "gelu",
+        "activation": activation,
         "pool": POOLS[pool],
         "num_class_tokens": prefix,
         "num_registers": shapes.get("reg_token", (1, 0))[1],

@@ -32,6 +32,8 @@ _BERT = {
         "max_input_chars_per_word": BertWordPieceTokenizer.longest_word,
     },
 }
+# Classes of tokenizers that compute the same.
+_LIKE_BERT = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 
 
 def byte_level_bpe(folder, vocab_size):
@@ -56,13 +58,30 @@ def byte_level_bpe(folder, vocab_size):
     merges = found["model"]["merges"]
     merges = tuple(tuple(m.split(" ") if isinstance(m, str) else m) for m in merges)
     _check_merges(folder, vocab, control, merges)
-    arguments = (vocab, control, vocab_size, merges, settings.get("add_prefix_space", False))
+    # GPT-2's own class of tokenizers does not ask tokenizer.json for the space.
+    is_own = str(settings.get("tokenizer_class") or "GPT2").startswith("GPT2")
+    in_file = found.get("pre_tokenizer", {}).get("add_prefix_space", False) and not is_own
+    after = found.get("post_processor", {}).get("type", "ByteLevel")
+    if after != "ByteLevel" and not settings.get("add_bos_token"):
+        raise CheckpointError(
+            f"{folder / 'tokenizer.json'}: post_processor {after} is not supported."
+        )
+    arguments = (vocab, control, vocab_size, merges, settings.get("add_prefix_space", in_file))
     return _made(folder, ByteLevelBPETokenizer, arguments), settings.get("add_bos_token", False)
 
 
 def bert_wordpiece(folder, vocab_size):
     """BERT's tokenizer, and its [CLS], [SEP] and [PAD] as special tokens; see `byte_level_bpe`."""
     settings, found = _settings(folder), _tokenizer_json(folder, _BERT)
+    kind, words = settings.get("tokenizer_class"), settings.get("word_tokenizer_type") or "basic"
+    is_known = found or kind is None or str(kind).removesuffix("Fast") in _LIKE_BERT
+    basic = settings.get("do_basic_tokenize", True)
+    if not is_known or words != "basic" or not basic:
+        raise CheckpointError(
+            f"{folder / 'tokenizer_config.json'}: tokenizer_class={kind!r}, "
+            f"word_tokenizer_type={words!r}, do_basic_tokenize={basic!r} is not supported: the "
+            "tokenizer must be BERT's own."
+        )
     if found is None:
         lines = _text(folder, "vocab.txt", "tokenizer.json").removesuffix("\n").split("\n")
         found = {"model": {"vocab": {token: id for id, token in enumerate(lines)}}}

@@ -89,10 +89,9 @@ def _from_pickles(path):
             raise ValueError("it does not begin as they do")
         for _ in range(2):  # version, machine
             _Unpickler(file).load()
-        found = _Unpickler(file).load()
-        keys = _Unpickler(file).load()
-        tensors = _flat(found)
-        sizes = {t.storage[0]: np.dtype(t.storage[1]).itemsize for t in tensors.values()}
+        unpickler = _Unpickler(file)
+        found, keys = unpickler.load(), _Unpickler(file).load()
+        sizes = {key: np.dtype(dtype).itemsize for key, dtype in unpickler.dtypes.items()}
         places, position = {}, file.tell()
         for key in keys:
             file.seek(position)
@@ -134,11 +133,13 @@ def _flat(found):
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file):
         super().__init__(file, encoding="latin1")
+        self.dtypes = {}  # of each storage
 
     def find_class(self, module, name):
         known = {
             ("collections", "OrderedDict"): OrderedDict,
-            ("torch._utils", "_rebuild_tensor"): _Tensor,
+            # A new function each time: a pickle may set attributes of what it gets here.
+            ("torch._utils", "_rebuild_tensor"): lambda *args: _Tensor(*args),
             ("torch._utils", "_rebuild_tensor_v2"): lambda *args: _Tensor(*args[:4]),
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
             ("torch.serialization", "_get_layout"): str,
@@ -146,13 +147,14 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) in known:
             return known[module, name]
         if module in ("torch", "torch.storage") and name in _DTYPES:
-            return _DTYPES[name]
+            return name
         raise CheckpointError(
             f"holds a pickle that would call {module}.{name}, and not only tensors. It is not read."
         )
 
     def persistent_load(self, saved):
-        kind, dtype, key = saved[:3]
+        kind, name, key = saved[:3]
         if kind != "storage":
             raise ValueError(f"it refers to a {kind}")
+        dtype = self.dtypes[key] = _DTYPES[name]
         return key, dtype
