@@ -12,7 +12,7 @@ import zoo
 from zoo.__main__ import main
 from zoo.classifier import ImageClassifier
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
-from zoo.errors import UserError
+from zoo.errors import TextError, UserError
 
 PREPROCESSING = ImagePreprocessing((8, 8), 3, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
 
@@ -80,6 +80,13 @@ def test_a_loaded_classifier_answers_equally(classifier, folder):
     assert loaded.preprocessing == classifier.preprocessing
 
 
+def test_a_model_that_computes_nan(folder):
+    broken = zoo.load(folder)
+    broken.model.head.bias.assign(np.full(3, np.nan))
+    with pytest.raises(TextError, match="the model computed NaN"):
+        broken([np.zeros((8, 8, 3), np.uint8)])
+
+
 def test_bad_calls(classifier, folder, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere.png"):
         classifier(["nowhere.png"])
@@ -87,6 +94,9 @@ def test_bad_calls(classifier, folder, tmp_path):
         classifier([folder / "images" / "broken.jpg"])
     with pytest.raises(ValueError, match="must be a list"):
         classifier("cat.jpg")
+    for shape in ((20, 30, 3), (20, 30, 1)):
+        with pytest.raises(ValueError, match=r"must be a list, or an array .*Pass \[image\]"):
+            classifier(np.zeros(shape, np.uint8))
     with pytest.raises(ValueError, match="top_k=0"):
         classifier([], top_k=0)
     with pytest.raises(ValueError, match="3 classes. Received 2 class names"):

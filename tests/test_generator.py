@@ -82,7 +82,7 @@ def test_greedy_search_takes_the_most_likely_token(positions):
 
 
 @pytest.mark.ci
-def test_a_prompt_does_not_depend_on_its_neighbours(generator):
+def test_a_prompt_does_not_depend_on_its_neighbors(generator):
     for options in ({"n": 2, "beam_size": 3}, {}):
         together = generator.n_best(PROMPTS, max_new_tokens=6, **options)
         for prompt, expected in zip(PROMPTS, together):
@@ -96,6 +96,17 @@ def test_beam_search_is_sorted_and_finds_what_is_more_likely(generator):
     for [first], found in zip(greedy, generator.n_best(PROMPTS, n=3, max_new_tokens=6)):
         scores = [generation.score for generation in found]
         assert scores == sorted(scores, reverse=True) and scores[0] >= first.score - 1e-4
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_the_length_penalty_counts_all_tokens_but_the_first(generator, prompt):
+    """However many tokens of the prompt are read at once, which depends on its length."""
+    [plain], [penalized] = (
+        generator.n_best([prompt], beam_size=1, length_penalty=alpha, max_new_tokens=1)[0]
+        for alpha in (0.0, 1.0)
+    )
+    length = len(tokens_of(generator, prompt))  # one more token, and without the first
+    assert penalized.score == pytest.approx(plain.score / ((5 + length) / 6), rel=1e-5)
 
 
 def test_samples_follow_the_distribution(generator):
@@ -170,6 +181,8 @@ def test_a_model_that_computes_nan(generator, tmp_path):
     broken.model.decoder_norm.gamma.assign(broken.model.decoder_norm.gamma * np.nan)
     with pytest.raises(TextError, match="the model computed NaN"):
         broken(["the"])
+    with pytest.raises(TextError, match="the model computed NaN"):
+        list(broken.stream("the"))
 
 
 def test_a_tokenizer_must_be_the_models(generator):

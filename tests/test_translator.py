@@ -94,7 +94,7 @@ def test_the_length_penalty_favours_longer_translations(translator):
     assert lengths[0] < lengths[1]
 
 
-def test_sampling_depends_on_the_seed_and_not_on_the_neighbours(translator):
+def test_sampling_depends_on_the_seed_and_not_on_the_neighbors(translator):
     given = texts(8)
     draws = translator.sample(given, n=2, seed=1)
     assert draws == translator.sample(given, n=2, seed=1)
@@ -348,6 +348,12 @@ def test_whatever_changes_in_the_model_takes_effect(translator):
     assert len(set(answers)) == 5, "a change does not show"
 
 
+@pytest.mark.parametrize("value", [0, 1, "nevr", None])
+def test_invalid_early_stopping(translator, value):
+    with pytest.raises(TranslationError, match="early_stopping must be"):
+        copy_with(translator, translator.model, early_stopping=value)
+
+
 @pytest.mark.parametrize("name", ["early_stopping", "length_offset"])
 def test_options_that_the_search_is_compiled_with_are_not_changed(translator, name):
     """They would be saved and exported, but not used."""
@@ -374,6 +380,9 @@ def test_another_model_must_fit(translator):
     with pytest.raises(TranslationError, match=f"has {size + 1} source tokens"):
         changing.model = other
     assert changing.model is translator.model
+    changing.max_length = 30
+    with pytest.raises(TranslationError, match="max_length must be an integer from 1 to 16"):
+        changing.model = small_model(translator, max_length=16)
     assert copy_with(translator, wrong, special_tokens=SPECIAL_TOKENS._replace(pad=5))
 
 

@@ -18,7 +18,13 @@ def attention_rollout(model, images):
     maps = model.attention_maps(images)
     first = model.num_prefix_tokens + model.num_registers
     shares = rollout(maps)[:, :, first:]
-    shares = ops.mean(shares[:, first:], axis=1) if model.pool == "mean" else shares[:, 0]
+    # What the head reads: the mean of its parts.
+    parts = {
+        "cls": [shares[:, : model.num_prefix_tokens]],  # a distillation token has a head, too
+        "mean": [shares[:, first:]],
+        "cls+mean": [shares[:, :1], shares[:, first:]],
+    }[model.pool]
+    shares = sum(ops.mean(part, axis=1) for part in parts) / len(parts)
     return ops.reshape(shares, (-1, *model.grid(images.shape)))
 
 

@@ -11,25 +11,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo import decoding
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TextError
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.loading import load_tokenizer
-from zoo.translation_search import Programs
+from zoo.translation_search import SPECIAL_TOKENS, Programs, without_nan
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE, TEXT_DESCRIPTION_FILE = "classifier.json", "text_classifier.json"
 TOKENIZER_FILE = "tokenizer.json"
-SPECIAL_TOKENS = decoding.SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
 class ImageClassifier:
     """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
-        model: `keras.Model` from preprocessed images to logits [B, classes]. Another one may be
-            assigned later.
+        model: `zoo.models.ViT`, `zoo.models.ResNet`, or another `keras.Model` from preprocessed
+            images to logits [B, `num_classes`] with that attribute and `input_shape`, (H, W, C).
+            Another one may be assigned later.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
         class_names: list of class names, in the order of the logits.
 
@@ -67,19 +65,28 @@ class ImageClassifier:
         """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
         if isinstance(images, (str, os.PathLike)) or hasattr(images, "convert"):
             raise ValueError(f"images must be a list. Pass [{images!r}] for one image.")
+        if getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4):
+            raise ValueError(
+                "images must be a list, or an array [B, H, W, C]. Received: an array "
+                f"{tuple(images.shape)}. Pass [image] for one image."
+            )
         pixels = [self.preprocessing.read(image) for image in images]
         if not pixels:
             return np.zeros((0, *self.model.input_shape), np.float32)
         return self.preprocessing.normalize(np.stack(pixels)).numpy()
 
     def probabilities(self, images):
-        """Returns the probability of each class for each image: float32 [B, classes]."""
+        """Returns the probability of each class for each image: float32 [B, classes].
+
+        Raises:
+            TextError: if the model computes NaN.
+        """
         inputs = self.preprocess(images)
         if not len(inputs):
             return np.zeros((0, len(self.class_names)), np.float32)
         compute = self.engine or self._probabilities
         parts = [compute(inputs[i : i + 64]) for i in range(0, len(inputs), 64)]
-        return np.concatenate(parts)
+        return without_nan(np.concatenate(parts))
 
     @property
     def model(self):

@@ -63,7 +63,7 @@ class SpecialTokens(NamedTuple):
 
 
 class LengthPenalty(NamedTuple):
-    """The parameters of `length_penalty`: wherever an `alpha` is expected, one of these may be.
+    """The parameters of `length_penalty`; it can be passed wherever an `alpha` is expected.
 
     Fields:
         alpha: the exponent.
@@ -82,7 +82,7 @@ def length_penalty(length, alpha):
     Args:
         length: number of tokens, the end token included.
         alpha: 0 ranks by plain log-probability, which favors short hypotheses; larger values
-            favour longer ones. A `LengthPenalty` has another offset than 5.
+            favor longer ones. A `LengthPenalty` sets an offset other than 5.
     """
     alpha, offset = alpha if isinstance(alpha, LengthPenalty) else LengthPenalty(alpha)
     return ((offset + ops.cast(length, "float32")) / (offset + 1.0)) ** alpha
@@ -205,8 +205,8 @@ class BeamState(NamedTuple):
 
     Fields:
         position: int32 [], number of tokens of each live hypothesis.
-        live: `Hypotheses` that can be continued, of a sentence that is done as they were, or none
-            if it is done early; their scores are not used.
+        live: `Hypotheses` that can be continued; their scores are not used. Those of a sentence
+            that is done no longer change; if it stopped early, there are none.
         finished: `Hypotheses` that have ended, the best first; empty places have a score of minus
             infinity.
         last: int32 [B, K], the last token of each live hypothesis.
@@ -249,9 +249,9 @@ def beam_search(
         beam_size: K.
         alpha: of the length penalty, by which finished hypotheses are ranked.
         early_stopping: as in transformers: "never"; True, which stops at K finished hypotheses; or
-            False, which stops when then the worst of them scores at least as high as any live one
-            would if it ended now. With True and False, hypotheses that are cut off at the maximum
-            length are ranked with the finished ones.
+            False, which stops once there are K and the worst of them scores at least as high as any
+            live one would if it ended now. With True and False, hypotheses that are cut off at the
+            maximum length are ranked with the finished ones.
         best_only: with "never", whether one finished hypothesis is enough instead of K. The best is
             the same, the others may be missing.
 
@@ -260,6 +260,10 @@ def beam_search(
     """
     rows, length = (batch_size, beam_size), max_length if buffer_length is None else buffer_length
     _check(length, max_length=max_length, beam_size=beam_size)
+    if not is_early_stopping(early_stopping):
+        raise ValueError(
+            f'early_stopping must be True, False or "never". Received: {early_stopping!r}.'
+        )
     max_length = ops.convert_to_tensor(max_length, "int32")
     none = ops.full(rows, NEG_INF, "float32")
     empty = Hypotheses(ops.full((*rows, length), special.pad, "int32"), none, none)
@@ -282,6 +286,11 @@ def beam_search(
 
     [state] = ops.while_loop(unfinished, body, (state,))
     return _ranked(state, alpha, max_length, early_stopping)
+
+
+def is_early_stopping(value):
+    """Whether a value is one that `beam_search` takes as `early_stopping`."""
+    return isinstance(value, bool) or (isinstance(value, str) and value == "never")
 
 
 def _with_done(state, alpha, max_length, early_stopping, best_only):

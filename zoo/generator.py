@@ -14,16 +14,23 @@ import tensorflow as tf
 
 from zoo import decoding
 from zoo.errors import TextError
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.loading import load_tokenizer
-from zoo.translation_search import LENGTHS, Programs, checked, checked_draw, padded, uniforms_of
+from zoo.translation_search import (
+    LENGTHS,
+    SPECIAL_TOKENS,
+    Programs,
+    checked,
+    checked_draw,
+    padded,
+    uniforms_of,
+    without_nan,
+)
 from zoo.translation_text import encode
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE = "generator.json"
 TOKENIZER_FILE = "tokenizer.json"
 NEW_TOKENS = 64  # by default
-SPECIAL_TOKENS = decoding.SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
 class Generation(NamedTuple):
@@ -67,7 +74,8 @@ class TextGenerator:
             prompts: list of str; an empty prompt begins a text.
             n: number of continuations.
             beam_size: at least `n`, which is the default; 1 is greedy search.
-            length_penalty: see `zoo.decoding.length_penalty`, of new tokens and prompt together.
+            length_penalty: see `zoo.decoding.length_penalty`, of new tokens and prompt together;
+                the first token of the prompt does not count.
             max_new_tokens: the largest number of new tokens; by default 64, or as many as fit.
 
         Returns:
@@ -121,7 +129,8 @@ class TextGenerator:
     def stream(self, prompt, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None):
         """Draws a continuation as `sample` does, and yields its text piece by piece, as str.
 
-        Together, the pieces are what `sample` adds to the prompt. For the arguments see `sample`.
+        Together, the pieces are what `sample` adds to the prompt. For the arguments and errors see
+        `sample`.
         """
         seed = checked("seed", seed, int, 0)
         top_k, *scalars = checked_draw(temperature, top_k, top_p)
@@ -135,7 +144,8 @@ class TextGenerator:
         uniforms = uniforms_of(seed, 0, buffer, 1)[:, : len(given) + new]
         for position, uniform in enumerate(uniforms.T):
             inputs = (token, np.int32(position), uniform[None], cache)
-            found, cache = self._programs.call(self._next, *inputs, *scalars, top_k=top_k)
+            found, cache, total = self._programs.call(self._next, *inputs, *scalars, top_k=top_k)
+            without_nan(total.numpy())
             if position < len(given):
                 token = np.array([[given[position]]], np.int32)
                 continue
@@ -227,11 +237,16 @@ class TextGenerator:
         """
         cache = self._read(read, buffer, beam_size)
         special = self.special_tokens._replace(first=forced)
-        rows = keras.ops.shape(read)[0]
+        rows, length = keras.ops.shape(read)
         settings = (self._first_step(read), cache, rows, special, max_length)
+        # The length of the penalty is that of the whole text. The search counts new tokens and the
+        # last one of `read`, and adds the offset, 5 in the penalty of a translator.
+        penalty = decoding.LengthPenalty(alpha, 4.0 + keras.ops.cast(length, "float32"))
         if beam_size == 1:
-            return decoding.greedy_search(*settings, alpha, buffer_length=buffer)
-        return decoding.beam_search(*settings, beam_size, alpha, buffer_length=buffer)
+            found = decoding.greedy_search(*settings, penalty, buffer_length=buffer)
+        else:
+            found = decoding.beam_search(*settings, beam_size, penalty, buffer_length=buffer)
+        return found._replace(scores=found.scores / decoding.length_penalty(length, alpha))
 
     def draw(self, read, forced, uniforms, max_length, temperature, top_p, top_k=None):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
@@ -250,10 +265,10 @@ class TextGenerator:
         self._programs = Programs(model, special_tokens, model.vocab_size)
 
     def _next(self, token, position, uniform, cache, temperature, top_p, top_k):
-        """One step of sampling: (the next token, the next cache)."""
+        """One step of sampling: (the next token, the next cache, NaN if a logit is)."""
         logits, cache = self.model.step(token, cache)
         settings = (self.special_tokens, position, uniform, temperature, top_k, top_p)
-        return decoding.next_token(logits, *settings), cache
+        return decoding.next_token(logits, *settings), cache, keras.ops.logsumexp(logits)
 
     def _read(self, read, length, num_hypotheses=1):
         """The cache after all tokens of `read` but the last, for `length` more."""

@@ -30,9 +30,9 @@ def load(path, dtype=None, engine=None, **options):
             translator, to compute probabilities and translations in place of TensorFlow, on CPUs;
             see docs/engines.md.
         **options: arguments of the model that replace its own, for published weights and for runs
-            with a Vision Transformer: ``num_classes=7`` gives it a new head, and another
-            `input_shape` resizes its positions. Translation models have no such options; those of
-            several languages need `src_lang` and `tgt_lang`.
+            with a Vision Transformer: ``num_classes=7`` gives it a new head, unless its own has
+            as many classes, and another `input_shape` resizes its positions. Translation models
+            have no such options; those of several languages need `src_lang` and `tgt_lang`.
 
     Returns:
         `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from zoo import decoding
 from zoo.errors import TextError
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
 # Sequences are padded to the next of these lengths, and batches to the next of these numbers of
 # sentences. Buffers for hypotheses have one of these lengths too, whatever `max_length` is.
@@ -29,6 +30,7 @@ PROGRAMS = 32  # compiled programs that are kept, the last used ones
 # products of a small model leave cores idle.
 CONCURRENT_BATCHES, CONCURRENT_PARAMETERS = 8, 30_000_000
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+SPECIAL_TOKENS = decoding.SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 _lock = threading.Lock()
 JIT_COMPILE = True  # by XLA; False for all searches, exported ones as well
 
@@ -79,7 +81,7 @@ class Programs:
             TextError: if the model computes NaN.
         """
         found = self.call(graph, *tensors, **settings)
-        return numbers(keras.tree.map_structure(np.asarray, found))
+        return without_nan(keras.tree.map_structure(np.asarray, found))
 
     def each(self, rows, run, buffer_length=0):
         """Runs all rows in batches of one padded length, so that none depends on the others.
@@ -216,7 +218,7 @@ class TranslationSearch(Programs):
         return tf.concat([tf.fill([tf.shape(target)[0], 1], self.special.start), target[:, :-1]], 1)
 
 
-def numbers(found):
+def without_nan(found):
     """An array or `zoo.decoding.Hypotheses`; raises `TextError` if it contains NaN."""
     if np.isnan(found.log_probs if isinstance(found, decoding.Hypotheses) else found).any():
         raise TextError(
@@ -234,7 +236,7 @@ def padded(length, limit):
 def checked(name, value, kind, low=-math.inf, high=math.inf):
     """An option as `kind`, int or float; raises `TextError` if it is none or out of range.
 
-    A bool is neither, a float is no int, and NaN and infinity are no floats.
+    A bool is rejected, and so are a float for int, NaN and infinity.
     """
     try:
         number = operator.index(value) if kind is int else float(+value)
@@ -257,7 +259,7 @@ def checked_draw(temperature, top_k, top_p):
 
 
 def uniforms_of(seed, index, length, n):
-    """Random numbers [n, length] of a text, which do not depend on its neighbours."""
+    """Random numbers [n, length] of a text, which do not depend on its neighbors."""
     return np.random.default_rng([seed, index]).random((length, n), np.float32).T
 
 

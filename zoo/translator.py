@@ -10,17 +10,17 @@ import keras
 import numpy as np
 
 from zoo import translation_text
-from zoo.decoding import SpecialTokens
+from zoo.decoding import is_early_stopping
 from zoo.errors import TextError
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.loading import load_tokenizer
 from zoo.translation_search import (
+    SPECIAL_TOKENS,
     TranslationSearch,
     checked,
     checked_draw,
-    numbers,
     padded,
     uniforms_of,
+    without_nan,
 )
 from zoo.translation_text import Alignment
 
@@ -29,7 +29,6 @@ DESCRIPTION_FILE = "translator.json"
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
 _SEARCH = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
 TranslationError = TextError  # another name of the same class
-SPECIAL_TOKENS = SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
 class Translator:
@@ -41,12 +40,12 @@ class Translator:
             `zoo.text.sentencepiece.SentencePieceTokenizer`.
         target_tokenizer: of the target language.
         beam_size: number of hypotheses of a search; 1 is greedy search.
-        length_penalty: see `zoo.decoding.length_penalty`; 0 favours short translations.
+        length_penalty: see `zoo.decoding.length_penalty`; 0 favors short translations.
         special_tokens: `zoo.decoding.SpecialTokens`. Translations have its `first` left out.
         length_offset: see `zoo.decoding.LengthPenalty`.
         early_stopping: see `zoo.decoding.beam_search`.
-        max_length: the largest number of tokens of a translation; about twice the number of the
-            source's by default.
+        max_length: maximum number of tokens of a translation; by default twice the length to which
+            the source is padded: 16, 32, 64, ...
 
     Attributes:
         engine: function that searches in place of the model; see `zoo.load`. Several threads may
@@ -74,16 +73,14 @@ class Translator:
         self.beam_size = checked("beam_size", beam_size, int, 1)
         self.length_penalty = checked("length_penalty", length_penalty, float)
         length_offset = checked("length_offset", length_offset, float, 0)
-        if early_stopping not in (True, False, "never"):
+        if not is_early_stopping(early_stopping):
             raise TextError(
                 'early_stopping must be True, False or "never". '
                 f"Received: early_stopping={early_stopping!r}."
             )
         self.run_folder = None  # where it was loaded from
-        self._set_model(model, special_tokens, length_offset, early_stopping)
         self.max_length = max_length
-        if max_length is not None:
-            self.max_length = checked("max_length", max_length, int, 1, self.max_source_length)
+        self._set_model(model, special_tokens, length_offset, early_stopping)
 
     def __call__(self, texts, **options):
         """The best translation of each text, a list of str; see `n_best`."""
@@ -117,7 +114,7 @@ class Translator:
 
         def search(indices, source, length, buffer):
             if self.engine is not None:
-                return numbers(self.engine(source[: len(indices)], alpha, length, beam_size))
+                return without_nan(self.engine(source[: len(indices)], alpha, length, beam_size))
             settings = {"beam_size": beam_size, "buffer_length": buffer, "best_only": n == 1}
             return self._search.run(self.search, source, alpha, length, **settings)
 
@@ -142,7 +139,8 @@ class Translator:
             temperature: at least 0.001; below 1 likely tokens become more likely, above 1 less.
             top_k: if given, draws from the k most likely tokens only.
             top_p: if given, draws from the most likely tokens with this total probability only.
-            seed: of the draws; a text's draws depend on it and on the text's place in the list.
+            seed: of the draws; a text's draws depend on it and on how many texts, or parts of
+                split texts, precede it. Empty texts do not count.
 
         Returns:
             For each text a list of `Translation`, whose scores are log-probabilities.
@@ -280,6 +278,8 @@ class Translator:
                     f"The model has {size} {side} tokens. "
                     f"Received a tokenizer with {tokenizer.vocab_size} tokens."
                 )
+        if self.max_length is not None:
+            self.max_length = checked("max_length", self.max_length, int, 1, model.max_length)
         self._search, self.engine = TranslationSearch(model, special, *options), None
         self.search, self.log_probs = self._search.search, self._search.log_probs  # as graphs
 

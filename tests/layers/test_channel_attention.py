@@ -116,7 +116,7 @@ def test_a_block_without_residual_is_its_shortcut():
 @pytest.mark.parametrize("strides", [1, 2])
 @pytest.mark.parametrize("attention", ["cbam", "squeeze_excite", None])
 def test_a_block_is_its_layers_in_order(strides, attention):
-    """Convolutions are centred on the pixels that the shortcut keeps."""
+    """Convolutions are centerd on the pixels that the shortcut keeps."""
     block = shaken(ResidualBlock(8, strides, attention, ratio=2, groups=4))
     whole = keras.layers.Conv2D(8, 3, padding="same", use_bias=False)
     whole.build(IMAGES.shape)

@@ -141,7 +141,7 @@ def test_random_bits_are_those_of_the_paper(key):
 
 
 def test_random_bits_are_independent():
-    """Of neighbours, of one key and the next, and of each other: correlations of 500,000 pairs.
+    """Of neighbors, of one key and the next, and of each other: correlations of 500,000 pairs.
 
     Five standard deviations are 0.007.
     """

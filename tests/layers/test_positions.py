@@ -117,7 +117,7 @@ def test_the_sinusoids_of_m2m100():
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_another_grid_gets_the_same_picture(interpolation):
-    """A smooth table, resized, is the smooth function sampled at the new patches' centres."""
+    """A smooth table, resized, is the smooth function sampled at the new patches' centers."""
 
     def smooth(rows, columns):
         row = (np.arange(rows) + 0.5)[:, None] / rows
@@ -131,7 +131,7 @@ def test_another_grid_gets_the_same_picture(interpolation):
         resized = numpy(layer.resized(grid))
         np.testing.assert_array_equal(resized[:1], prefix)
         inside = np.zeros(grid, bool)
-        inside[2:-2, 2:-2] = True  # at the border a picture has no neighbours to interpolate with
+        inside[2:-2, 2:-2] = True  # at the border a picture has no neighbors to interpolate with
         found, expected = resized[1:][inside.ravel()], smooth(*grid)[inside.ravel()]
         # a grid samples these functions coarsely; their range is about 2
         np.testing.assert_allclose(found, expected, atol=0.02)

@@ -1,19 +1,23 @@
 """He and Xavier initialization by name: each matrix of a model has the scale of its own shape."""
 
+import itertools
+
+import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import zoo
 from tests.layers.test_encoder import numpy
 
 SIZES = {"embed_dim": 128, "num_heads": 2, "num_layers": 1, "ff_dim": 192}
 MODELS = {
-    "vit": lambda **k: zoo.vit(input_shape=(16, 16, 3), patch_size=8, **SIZES, **k),
+    "vit": lambda **k: zoo.vit(input_shape=(16, 16, 3), patch_size=8, **SIZES | k),
     "transformer": lambda **k: zoo.transformer(
-        source_vocab_size=8, target_vocab_size=8, **SIZES, **k
+        source_vocab_size=8, target_vocab_size=8, **SIZES | k
     ),
-    "causal_lm": lambda **k: zoo.causal_lm(vocab_size=8, **SIZES, **k),
-    "text_classifier": lambda **k: zoo.text_classifier(vocab_size=8, num_classes=2, **SIZES, **k),
+    "causal_lm": lambda **k: zoo.causal_lm(vocab_size=8, **SIZES | k),
+    "text_classifier": lambda **k: zoo.text_classifier(vocab_size=8, num_classes=2, **SIZES | k),
 }
 each_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 
@@ -48,6 +52,48 @@ def test_standard_deviations(make, settings, variance):
     assert {"qkv", "hidden", "output_projection"} <= names
     assert ("projection" in names) == (model.name == "vit"), "the patches'"
     assert ("key_value" in names) == (model.name == "transformer")
+
+
+@each_model
+def test_an_initializer_object_without_a_seed_gives_each_block_other_weights(make):
+    """Keras's initializers draw the same numbers on every call."""
+    initializer = keras.initializers.TruncatedNormal(stddev=0.02)
+    model = make(kernel_initializer=initializer, **{**SIZES, "num_layers": 2})
+    assert_different([kernel for _, kernel in matrices(model)])
+
+
+@each_model
+def test_an_initializer_with_a_generator_gives_each_block_other_weights(make):
+    """It draws others at every call, and a copy would start again."""
+    initializer = keras.initializers.RandomNormal(seed=keras.random.SeedGenerator(3))
+    model = make(kernel_initializer=initializer, **{**SIZES, "num_layers": 2})
+    assert_different([kernel for _, kernel in matrices(model)])
+
+
+@each_model
+def test_an_initializer_that_cannot_be_copied_is_used_as_it_is(make):
+    class Five(keras.initializers.Initializer):
+        def __init__(self, value):  # which is not in a config
+            self.value = value
+
+        def __call__(self, shape, dtype=None):
+            return ops.full(shape, self.value, dtype)
+
+    for path, kernel in matrices(make(kernel_initializer=Five(5.0), **SIZES)):
+        assert (kernel == 5).all(), path
+
+
+def test_an_initializer_object_without_a_seed_gives_each_convolution_other_weights():
+    initializer = keras.initializers.TruncatedNormal(stddev=0.02)
+    model = zoo.resnet(blocks_per_stage=2, width=8, kernel_initializer=initializer)
+    assert_different([numpy(weight) for weight in model.weights if len(weight.shape) == 4])
+
+
+def assert_different(kernels):
+    pairs = [(a, b) for a, b in itertools.combinations(kernels, 2) if a.shape == b.shape]
+    assert len(pairs) > 3
+    for a, b in pairs:
+        assert abs(a - b).max() > 1e-3
 
 
 @pytest.mark.parametrize(

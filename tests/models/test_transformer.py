@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import zoo
+from zoo.models.base import copy_model
 from zoo.models.transformer import SIZES as PUBLISHED
 
 # Sums of the same float32 numbers in another order differ by a few units in the last place.
@@ -361,6 +362,49 @@ def test_compiled_steps_call_an_output_layer_that_is_more_than_a_product(kind):
 
     found, expected = logits_of_a_step(source, target), logits_of(model, source, target)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=1e-5)
+
+
+def test_rotary_positions_of_heads_of_one_width():
+    """Angles depend on the width of a head only, so the numbers of heads may differ."""
+    sizes = {**SIZES, "positions": "rotary", "decoder_num_heads": 2 * SIZES["num_heads"]}
+    with pytest.raises(ValueError, match="if the positions are rotary, a key_dim"):
+        zoo.transformer(**sizes)
+    model = zoo.transformer(**sizes, key_dim=8)
+    source, target = ids(2, 7), ids(2, 3, seed=1)
+    cache = model.start(ops.convert_to_tensor(source), 3)
+    expected = logits_of(model, source, target)
+    for position in range(3):
+        logits, cache = model.step(ops.convert_to_tensor(target[:, position, None]), cache)
+        np.testing.assert_allclose(logits[:, 0], expected[:, position], atol=TOLERANCE, rtol=1e-5)
+
+
+def test_in_mixed_precision_the_weights_of_the_tied_output_layer_are_not_rounded():
+    """It multiplies in float32, also where it is called on its own, as in a step."""
+    model = zoo.transformer(**SIZES, shared="target", dtype="mixed_bfloat16")
+    hidden = np.random.default_rng(0).normal(size=(2, 1, SIZES["embed_dim"])).astype("float32")
+    matrix = ops.convert_to_numpy(model.target_embedding.embeddings)
+    found = ops.convert_to_numpy(model.target_embedding(hidden, reverse=True))
+    np.testing.assert_allclose(found, hidden @ matrix.T, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "bfloat16", "float64"])
+def test_lora_on_a_tied_embedding(dtype):
+    model = zoo.transformer(**SIZES, shared="target", dtype=dtype)
+    before = ops.convert_to_numpy(model({"source": ids(2, 7), "target": ids(2, 3)}))
+    model.target_embedding.enable_lora(2)
+    after = ops.convert_to_numpy(model({"source": ids(2, 7), "target": ids(2, 3)}))
+    np.testing.assert_allclose(after.astype("float64"), before.astype("float64"), atol=0.05)
+
+
+def test_a_copy_has_the_updates_of_lora():
+    model = zoo.transformer(**SIZES, shared="target")
+    for layer in (model.target_embedding, model.encoder_blocks[0].feed_forward.hidden):
+        layer.enable_lora(2)
+        changed = [v for v in layer.weights if v.name in ("lora_kernel_b", "lora_embeddings_b")]
+        changed[0].assign(np.ones(changed[0].shape))
+    source, target = ids(2, 7), ids(2, 3, seed=1)
+    found = logits_of(copy_model(model), source, target)
+    np.testing.assert_allclose(found, logits_of(model, source, target), atol=TOLERANCE, rtol=1e-5)
 
 
 def test_more_tokens_than_learned_positions():

@@ -366,6 +366,18 @@ def test_rollout_of_uniform_attention(pool):
     np.testing.assert_allclose(shares, np.full((4, 2, 3), expected), atol=1e-6)
 
 
+@pytest.mark.parametrize("settings", [{"pool": "cls+mean"}, {"num_class_tokens": 2}])
+def test_rollout_follows_all_that_the_head_reads(settings):
+    model = zoo.vit(**SMALL, **settings)
+    flow = numpy(rollout(model.attention_maps(IMAGES)))
+    prefix = model.num_prefix_tokens
+    read = flow[:, :prefix].mean(axis=1)
+    if model.pool == "cls+mean":
+        read = (read + flow[:, prefix:].mean(axis=1)) / 2
+    found = numpy(attention_rollout(model, IMAGES)).reshape(4, 6)
+    np.testing.assert_allclose(found, read[:, prefix:], atol=1e-6)
+
+
 def test_patch_dropout_leaves_patches_out_in_training_only():
     model = zoo.vit(**SMALL, patch_dropout=0.5, num_registers=2)
     assert model.features(IMAGES).shape == (4, 1 + 6, 16)

@@ -11,7 +11,7 @@ from keras import ops
 
 from zoo.layers.cache import KeyValue
 from zoo.layers.compiled import in_xla, trains_on_cpus, wide
-from zoo.layers.config import ConfigMixin
+from zoo.layers.config import ConfigMixin, own_initializer
 from zoo.layers.dropout import Dropout
 from zoo.layers.linear import Dense, linear
 from zoo.layers.masks import attention_mask, carried_mask, causal_mask
@@ -408,12 +408,9 @@ class SideBySide(keras.initializers.Initializer):
     def __call__(self, shape, dtype=None):
         parts = []
         for index, width in enumerate(self.widths):
-            draw = keras.initializers.get(self.initializer)
-            if isinstance(draw, keras.initializers.Initializer):
-                # With a seed it draws the same numbers on every call. The seed is not public.
-                draw = draw.clone()
-                if isinstance(getattr(draw, "_init_seed", None), int):
-                    draw.seed = draw._init_seed + index
+            draw = own_initializer(keras.initializers.get(self.initializer))
+            if isinstance(getattr(draw, "_init_seed", None), int):
+                draw.seed = draw._init_seed + index
             parts.append(draw((*shape[:-1], width), dtype=dtype))
         return ops.concatenate(parts, axis=-1)
 

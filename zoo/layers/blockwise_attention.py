@@ -30,9 +30,9 @@ def blockwise_attention(
 ):
     """What `zoo.layers.scaled_dot_product_attention` computes, without a tensor [B, H, T, S].
 
-    It takes memory for blocks of b·b scores, forward and backward, and so do masks and biases that
-    are given with axes of one. Up to b queries are computed by `scaled_dot_product_attention`.
-    Gradients of gradients are not supported.
+    Forward and backward, it holds only blocks of b·b scores at a time; masks and biases with axes
+    of length one are not expanded either. Up to b queries are computed by
+    `scaled_dot_product_attention`. Gradients of gradients are not supported.
 
     Args:
         query, key, value, mask, bias: see `zoo.layers.attention_weights` and

@@ -7,7 +7,7 @@ pass over memory for each operation. XLA computes a chain of elementwise operati
 import keras
 from keras import ops
 
-JIT_COMPILE = True  # whether XLA compiles these parts; before the first training step
+JIT_COMPILE = True  # whether XLA compiles these parts; set it before the first training step
 
 
 def in_xla():

@@ -9,14 +9,15 @@ class ConfigMixin:
     """Gives a Keras layer or model ``get_config`` and ``from_config``.
 
     The config is what the constructor was called with: every argument is stored as an attribute of
-    the same name, unchanged. In a subclass, the arguments of its own constructor and of those it
-    inherits from count. List it first: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
+    the same name, unchanged. The config of a subclass has the arguments of its own constructor and
+    of those of its bases. List it first: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
     """
 
     def store(self, arguments):
         """Stores the arguments of a constructor, its ``locals()``, as attributes."""
-        for name in arguments.keys() - {"self", "kwargs", "__class__"}:
-            setattr(self, name, arguments[name])
+        for name, value in arguments.items():
+            if name not in ("self", "kwargs", "__class__"):
+                setattr(self, name, value)
 
     def get_config(self):
         """Returns the constructor's arguments as a JSON-serializable dict.
@@ -49,6 +50,16 @@ class ConfigMixin:
                 for name, value in config.items()
             }
         )
+
+
+def own_initializer(initializer):
+    """A copy of an initializer, if it is an object of Keras that draws from a fixed seed.
+
+    Such an object draws the same numbers at every call; its copies draw others, unless an integer
+    was given as its seed. One with a `keras.random.SeedGenerator` draws others at every call.
+    """
+    is_fixed = hasattr(initializer, "_init_seed") and isinstance(initializer.seed, int)
+    return initializer.clone() if is_fixed else initializer
 
 
 def _constructor_arguments(cls):

@@ -16,8 +16,10 @@ from numbers import Integral
 
 import keras
 from keras import ops
+from keras.src.backend import AutocastScope  # private: to be checked when Keras is updated
 
 from zoo.layers.compiled import in_xla, only_cpus
+from zoo.layers.config import own_initializer
 
 MAX_BLOCK_COLUMNS = 4096
 MAX_BLOCKS_SIZE = 2**26  # numbers in the copy of a matrix as blocks, 256 MiB
@@ -87,6 +89,18 @@ class _QuantizedLikeKeras:
 class Dense(_QuantizedLikeKeras, keras.layers.Dense):
     """`keras.layers.Dense`, faster in bfloat16 and int8 in functions that XLA compiles for CPUs."""
 
+    def __init__(
+        self,
+        units,
+        activation=None,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        *args,
+        **kwargs,
+    ):
+        kernel_initializer = own_initializer(kernel_initializer)
+        super().__init__(units, activation, use_bias, kernel_initializer, *args, **kwargs)
+
     def call(self, inputs, training=None):
         if inputs.dtype != "bfloat16" or not _is_compiled(inputs):
             return super().call(inputs, training=training)
@@ -124,11 +138,15 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
 
     def call(self, inputs, reverse=False):
         dtype = self.reverse_dtype or self.compute_dtype
-        is_native = self._is_plain and _is_compiled(inputs)
-        if not reverse or dtype != "bfloat16" or not is_native:
-            return super().call(inputs, reverse=reverse)
-        inputs, matrix = ops.cast(inputs, dtype), ops.cast(self.embeddings, dtype)
-        return ops.cast(_bfloat16_product(inputs, matrix, transpose_b=True), dtype)
+        if reverse and dtype == "bfloat16" and self._is_plain and _is_compiled(inputs):
+            inputs, matrix = ops.cast(inputs, dtype), ops.cast(self.embeddings, dtype)
+            return ops.cast(_bfloat16_product(inputs, matrix, transpose_b=True), dtype)
+        if reverse and self.reverse_dtype and self.variable_dtype != self.compute_dtype:
+            # Where the layer is called on its own, Keras would round the matrix to the compute
+            # dtype before the cast to `reverse_dtype`; in a call of the model, it does not.
+            with AutocastScope(None):
+                return super().call(inputs, reverse=True)
+        return super().call(inputs, reverse=reverse)
 
     def quantized_call(self, inputs, reverse=False):
         is_int8 = self.quantization_mode == "int8" and self.inputs_quantizer

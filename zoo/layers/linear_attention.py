@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from zoo.layers.attention import CausalMixin, MultiHeadSelfAttention, check_causal
+from zoo.layers.compiled import wide
 from zoo.layers.masks import attention_mask
 
 CHUNK_SIZE = 128
@@ -63,7 +64,7 @@ def linear_attention_weights(query, key, mask=None):
 
 def feature_map(x):
     """elu(x) + 1, equation 7, in float32 or wider: x + 1 if x > 0, and otherwise exp(x)."""
-    x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+    x = wide(x)
     # elu(x) + 1 itself is rounded to zero from x = -17 on.
     return ops.where(x > 0.0, x + 1.0, ops.exp(ops.minimum(x, 0.0)))
 

@@ -61,7 +61,7 @@ def _normalize(x, gamma, beta, epsilon):
     wide = keras.backend.result_type(dtype, "float32")
     x, gamma, beta = (ops.cast(tensor, wide) for tensor in (x, gamma, beta))
     centered = x - ops.mean(x, axis=-1, keepdims=True)
-    # OpenVINO and ONNX Runtime find layer normalization by its power and its division.
+    # OpenVINO and ONNX Runtime recognize layer normalization by a power and a division.
     variance = ops.mean(ops.power(centered, 2.0), axis=-1, keepdims=True)
     normal = centered / ops.sqrt(variance + epsilon)
     return ops.cast(normal * gamma + beta, dtype)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from zoo.layers.channel_attention import ConvBlockAttention, SqueezeExcite
-from zoo.layers.config import ConfigMixin
+from zoo.layers.config import ConfigMixin, own_initializer
 
 ATTENTION = {"cbam": ConvBlockAttention, "squeeze_excite": SqueezeExcite}
 
@@ -110,7 +110,7 @@ class ResidualBlock(ConfigMixin, keras.layers.Layer):
             padding="same" if strides == 1 else "valid",
             use_bias=False,
             data_format="channels_last",
-            kernel_initializer=self.kernel_initializer,
+            kernel_initializer=own_initializer(self.kernel_initializer),
             dtype=self.dtype_policy,
             name=name,
         )

@@ -90,10 +90,12 @@ def merged_weights(model):
     changes = {}
     for layer in model._flatten_layers():
         if getattr(layer, "lora_enabled", False):
-            a, b = (np.asarray(v) for v in (layer.lora_kernel_a, layer.lora_kernel_b))
-            changes[id(layer._kernel)] = layer.lora_alpha / layer.lora_rank * (a @ b)
+            name = "kernel" if hasattr(layer, "lora_kernel_a") else "embeddings"
+            a, b = (np.asarray(getattr(layer, f"lora_{name}_{side}")) for side in "ab")
+            matrix = getattr(layer, f"_{name}")
+            changes[id(matrix)] = layer.lora_alpha / layer.lora_rank * (a @ b)
     return [
         np.asarray(v) + changes[id(v)] if id(v) in changes else np.asarray(v)
         for v in model.weights
-        if v.name not in ("lora_kernel_a", "lora_kernel_b")
+        if not v.name.startswith("lora_")
     ]

@@ -24,7 +24,7 @@ from zoo.models.base import ZooModel
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary")
 ADDED = ("learned", "sinusoidal")  # to the tokens, not in attention
 # Heo et al. 2024, "Rotary Position Embedding for Vision Transformer", section 3.2: the square root
-# of that of texts, as the positions on an axis number the square root of the patches
+# of that of texts, because an axis has √N positions for N patches
 ROTARY_MAX_WAVELENGTH = 100.0
 
 

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from zoo.layers import Dropout, TransformerEncoder, padding_mask
+from zoo.layers.compiled import wide
 from zoo.layers.training import training_argument
 from zoo.models.tokens import TokenModel, with_size
 
@@ -214,7 +215,7 @@ class EncoderClassifier(TokenModel):
 
 def _mean(x, is_real):
     """The mean of the real tokens of each text, in float32 or wider: [B, T, E] to [B, E]."""
-    dtype = keras.backend.result_type(x.dtype, "float32")
-    weights = ops.cast(is_real, dtype)[:, :, None]
-    total = ops.sum(ops.cast(x, dtype) * weights, axis=1)
+    values = wide(x)
+    weights = ops.cast(is_real, values.dtype)[:, :, None]
+    total = ops.sum(values * weights, axis=1)
     return ops.cast(total / ops.maximum(ops.sum(weights, axis=1), 1.0), x.dtype)

@@ -230,10 +230,12 @@ class Transformer(Decoder):
             raise ValueError(f'shared="all" needs equal vocabulary sizes. Received: {received}')
         self.check_positions()
         heads = self.decoder_num_heads or self.num_heads
-        if self.positions in INSIDE_ATTENTION and heads != self.num_heads:
+        differ = self.positions in INSIDE_ATTENTION and heads != self.num_heads
+        if differ and not (self.positions == "rotary" and self.key_dim):
             raise ValueError(
                 f"With positions={self.positions!r}, encoder and decoder need equal numbers of "
-                f"heads. Received: num_heads={self.num_heads}, decoder_num_heads={heads}."
+                "heads or, if the positions are rotary, a key_dim. Received: "
+                f"num_heads={self.num_heads}, decoder_num_heads={heads}, key_dim={self.key_dim}."
             )
         decoder = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
         if min(self.num_layers, decoder) < 1:

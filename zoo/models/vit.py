@@ -203,14 +203,16 @@ class ViT(PatchModel):
             layer.build(pooled)
 
     def call(self, images, training=None):
-        pooled = apply(self.representation, self._pooled(images, training))
+        pooled = self._pooled(images, training)
         logits = self.head(pooled[:, 0])
         if self.distillation_head is not None:
             logits = (logits + self.distillation_head(pooled[:, 1])) / 2
         return logits
 
     def pooled_features(self, images, training=None):
-        """The input of the head: [B, E], or [B, 2E] with ``pool="cls+mean"``."""
+        """The input of the head: [B, E]; with ``pool="cls+mean"``, [B, 2E]; with a
+        `representation_dim`, [B, `representation_dim`].
+        """
         return self._pooled(images, training)[:, 0]
 
     def features(self, images, training=None):
@@ -254,12 +256,14 @@ class ViT(PatchModel):
     def _pooled(self, images, training):
         """The input of each head: [B, 1 or 2, width of the heads]."""
         if self.pool == "cls":
-            return apply(self.head_norm, self._tokens(images, training, self.num_prefix_tokens))
-        x = self._tokens(images, training)
-        pooled = ops.mean(x[:, self.num_prefix_tokens + self.num_registers :], axis=1)
-        if self.pool == "cls+mean":
-            pooled = ops.concatenate([x[:, 0], pooled], axis=-1)
-        return apply(self.head_norm, pooled)[:, None]
+            pooled = self._tokens(images, training, self.num_prefix_tokens)
+        else:
+            x = self._tokens(images, training)
+            patches = x[:, self.num_prefix_tokens + self.num_registers :]
+            pooled = ops.mean(patches, axis=1, keepdims=True)
+            if self.pool == "cls+mean":
+                pooled = ops.concatenate([x[:, :1], pooled], axis=-1)
+        return apply(self.representation, apply(self.head_norm, pooled))
 
     def _head(self, name):
         return keras.layers.Dense(
