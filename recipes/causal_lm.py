@@ -59,6 +59,7 @@ def main(config):
     from zoo.training.generation_report import finish_generator
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.optimizers import adamw
+    from zoo.training.run_folder import checksum
 
     name = pathlib.Path(config.text[0]).stem if config.text else config.dataset
     run = Run(config, name=f"causal_lm_{name}")
@@ -90,7 +91,10 @@ def main(config):
             "loss": SmoothedCrossEntropy(),
             "weighted_metrics": [TokenAccuracy()],
         },
-        config=settings_of(run.settings),
+        config={
+            **settings_of(run.settings),
+            "checksum of the tokenizer": checksum(tokenizer.to_dict()),
+        },
         finish=lambda folder, trained: finish_generator(
             folder, TextGenerator(trained, tokenizer), train, valid_texts
         ),

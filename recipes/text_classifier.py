@@ -15,11 +15,11 @@ from typing import Literal
 from zoo.errors import UserError
 from zoo.training.command import run_recipe, settings_of
 from zoo.training.run import Run
-from zoo.training.text_settings import LabelledTextSettings
+from zoo.training.text_settings import LabeledTextSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(LabelledTextSettings):
+class Config(LabeledTextSettings):
     """Hyperparameters and their default values, which --help describes."""
 
     tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] = "subword"
@@ -79,6 +79,7 @@ def main(config):
     from zoo.training.callbacks import early_stopping
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import adamw
+    from zoo.training.run_folder import checksum
     from zoo.training.text_report import finish_text_classifier
 
     run = Run(config, name=f"text_{config.data_name}")
@@ -111,7 +112,10 @@ def main(config):
             "loss": SmoothedCrossEntropy(config.label_smoothing),
             "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         },
-        config=settings_of(run.settings),
+        config={
+            **settings_of(run.settings),
+            "checksum of the tokenizer": checksum(tokenizer.to_dict()),
+        },
         may_change=("patience",),
         finish=lambda folder, trained: finish_text_classifier(
             folder, TextClassifier(trained, tokenizer, data.class_names), data, train

@@ -108,7 +108,7 @@ def main(config):
 
     run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
-        translator, data = (fine_tuned if config.weights else untrained)(config, run.strategy)
+        translator, data = (fine_tuned if config.weights else untrained)(config, run)
         schedule = (config.warmup_steps, config.learning_rate_scale, config.clip_norm)
         if config.optimizer == "adam":
             optimizer = transformer_adam(translator.model.embed_dim, *schedule)
@@ -125,7 +125,7 @@ def main(config):
     )
 
 
-def untrained(config, strategy):
+def untrained(config, run):
     """A translator with random weights, and its tokenized sentence pairs."""
     import zoo
     from zoo.translator import Translator
@@ -134,9 +134,8 @@ def untrained(config, strategy):
     missing -= {"num_decoder_layers"}
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")
-    data = config.load_data(
-        strategy, config.chosen("tokenizer vocab_size vocabulary"), config.max_length
-    )
+    tokenizers = config.chosen("tokenizer vocab_size vocabulary")
+    data = config.load_data(run, tokenizers, config.max_length)
     source, target = data.tokenizers
     names = (
         "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
@@ -154,7 +153,7 @@ def untrained(config, strategy):
     return Translator(model, source, target, config.beam_size, config.length_penalty), data
 
 
-def fine_tuned(config, strategy):
+def fine_tuned(config, run):
     """The translator of `--weights`, and its tokenized sentence pairs."""
     from zoo.training.pretrained import pretrained_translator
 
@@ -166,7 +165,7 @@ def fine_tuned(config, strategy):
     )
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     length = min(config.max_length, translator.max_source_length)
-    return translator, config.load_data(strategy, tokenizers, length, translator.special_tokens)
+    return translator, config.load_data(run, tokenizers, length, translator.special_tokens)
 
 
 if __name__ == "__main__":

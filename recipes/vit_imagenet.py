@@ -30,7 +30,7 @@ class Config(ImageSettings):
     image_size: int = 224
     """Side of the images in pixels."""
     eval_resize: int = 256
-    """Length of the shorter side of test images before the centre is cropped."""
+    """Length of the shorter side of test images before the center is cropped."""
 
     size: str = "S/16"
     """Published size: Ti, S, B, L or H, a slash and the patch size."""

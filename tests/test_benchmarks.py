@@ -237,10 +237,10 @@ def test_exports(digits_run, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_serving(tmp_path):
     """The zoo's server answers all requests, and a plain one answers the same."""
-    toys.save(toys.Classifier(), tmp_path / "colours" / "1")
+    toys.save(toys.Classifier(), tmp_path / "colors" / "1")
     toys.save(toys.Translator(), tmp_path / "shout" / "1")
     run = subprocess.run(
-        [sys.executable, FOLDER / "serving.py", tmp_path / "colours", tmp_path / "shout"]
+        [sys.executable, FOLDER / "serving.py", tmp_path / "colors", tmp_path / "shout"]
         + "--clients 4 --seconds 2 --compare-starlette".split(),
         capture_output=True,
         text=True,

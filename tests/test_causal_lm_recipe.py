@@ -1,7 +1,9 @@
 """The recipe of the language model, shrunk: what it prints and leaves, resuming, and bad input."""
 
+import dataclasses
 import json
 import math
+import shutil
 
 import pytest
 
@@ -56,6 +58,23 @@ def test_killed_while_it_writes_a_checkpoint_it_resumes_bit_for_bit(tmp_path, ru
     assert_same(outcome(folder), outcome(run[1]))
 
 
+def test_a_run_is_not_resumed_with_another_text(run, text, tmp_path):
+    """Its tokens would have other ids."""
+    folder, other = tmp_path / "run", tmp_path / text.name
+    shutil.copytree(run[1], folder)
+    other.write_text(text.read_text().replace("7", "x"))
+    config = json.loads((folder / "config.json").read_text())["config"]
+    names = [field.name for field in dataclasses.fields(causal_lm.Config) if field.name in config]
+    settings = {name: config[name] for name in names} | {"text": (str(text),)}
+    config = causal_lm.Config(**settings, out=str(folder), resume=True)
+    causal_lm.main(config)  # is finished
+    (folder / "config.json").write_text(
+        (folder / "config.json").read_text().replace(str(text), str(other))
+    )
+    with pytest.raises(UserError, match="other settings:\n  checksum of the tokenizer: '"):
+        causal_lm.main(dataclasses.replace(config, text=(str(other),)))
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -76,7 +95,7 @@ def test_bad_input(flags, message, tmp_path):
 )
 def test_bad_settings(setting):
     [name] = setting
-    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} must be at least"):
+    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} must be (at least|from)"):
         causal_lm.Config(**setting)
 
 

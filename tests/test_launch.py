@@ -104,6 +104,28 @@ def test_signals_are_passed_on_to_the_workers(number, status):
     assert process.returncode == status
 
 
+def test_a_signal_reaches_what_a_script_has_started():
+    """A shell ends at once, and would leave the training run behind."""
+    line = command(1, "bash", "-c", f"{sys.executable} -c '{WAIT}'; true")
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=ENVIRONMENT)
+    assert process.stdout.readline() == "[0] ready\n"
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=30)[0]
+    assert "[0] got 15" in output.splitlines()
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_what_a_script_has_started_is_killed_if_it_ignores_signals(tmp_path):
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open({!r}, 'w')"
+    path = str(tmp_path / "ready")
+    script = f'{sys.executable} -c "{code.format(path)}; time.sleep(600)"; true'
+    process = launching._start(["bash", "-c", script], dict(os.environ))
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.1)
+    launching._terminate([process], patience=1.0)
+    assert process.stdout.read() == b"", "nothing holds the pipe any more"
+
+
 def test_a_signal_during_the_start_reaches_every_worker(monkeypatch):
     start, started = launching._start, []
 

@@ -151,12 +151,12 @@ def test_a_finished_run_is_kept(digits_run):
 
 def test_a_folder_of_images_in_place_of_another_run(tmp_path, capsys):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text('{"config": {}}')
+    (tmp_path / "run" / "config.json").write_text('{"config": {}, "environment": {}}')
     (tmp_path / "run" / "stale.txt").write_text("old")
-    for name, colour in (("red", 0), ("green", 1)):
+    for name, color in (("red", 0), ("green", 1)):
         for index in range(20):
             pixels = np.random.default_rng(index).integers(0, 60, (20, 24, 3), dtype=np.uint8)
-            pixels[..., colour] += 150
+            pixels[..., color] += 150
             path = tmp_path / "images" / "train" / name / f"{index}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
@@ -187,12 +187,12 @@ def test_the_imagenet_recipe_on_a_few_images(tmp_path, monkeypatch, capsys):
     """Of different sizes; a damaged one is met in training, and one in the test."""
     sizes = importlib.import_module("zoo.models.vit")
     monkeypatch.setitem(sizes.SIZES, "Ti", sizes.Size(16, 1, 2, 32))
-    for name, colour in (("red", 0), ("green", 1)):
+    for name, color in (("red", 0), ("green", 1)):
         for index in range(24):
             pixels = np.random.default_rng(index).integers(
                 0, 60, (20 + index, 40 - index, 3), np.uint8
             )
-            pixels[..., colour] += 150
+            pixels[..., color] += 150
             part = "val" if index < 4 else "train"
             path = tmp_path / "images" / part / name / f"{index}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -273,6 +273,11 @@ def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
 def test_a_config_checks_itself(settings, message):
     with pytest.raises(UserError, match=message):
         dataclasses.replace(CONFIG, **settings)
+
+
+def test_digits_of_another_size():
+    settings = dataclasses.replace(CONFIG, dataset="digits", image_size=16)
+    assert settings.load_data().input_shape == (16, 16, 1)
 
 
 def test_an_image_folder_needs_a_size(tmp_path):

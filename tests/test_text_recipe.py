@@ -183,6 +183,7 @@ def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
         ({"epochs": 0}, "--epochs must be at least 1"),
         ({"label_smoothing": 1.0}, "--label-smoothing must be from 0 to 0.99"),
         ({"ema_momentum": 1.5}, "--ema-momentum must be from 0 to 1"),
+        ({"tsv": "a.tsv", "data_dir": "tfds"}, "--data-dir .* --dataset NAME"),
         ({"tokens_per_batch": 100}, "--tokens-per-batch must be at least 256"),
     ],
 )

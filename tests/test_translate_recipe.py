@@ -12,15 +12,17 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 import zoo
 from tests.test_recipes import recipe, rows_of
 from zoo.data import parallel_text, tokenized_corpus
 from zoo.errors import UserError
+from zoo.text.tokenizer import train_tokenizer
 from zoo.training.command import parse
-from zoo.training.translation_report import scores
+from zoo.training.run import Run
+from zoo.training.translation_report import _draw_attention, scores
+from zoo.translator import Translator
 
 ROOT = pathlib.Path(__file__).parents[1]
 translate = recipe("translate")
@@ -159,11 +161,11 @@ def test_two_files(corpus, tmp_path):
 @pytest.fixture
 def loaded(corpus, tmp_path, monkeypatch):
     """Function (settings) -> (corpus of the recipe, the names of the folders in the cache)."""
-    strategy = tf.distribute.get_strategy()
 
     def load(**settings):
         config = {"tsv": str(corpus), "out": str(tmp_path / "runs" / "a"), **settings}
-        _, data = translate.untrained(dataclasses.replace(CONFIG, **config), strategy)
+        config = dataclasses.replace(CONFIG, **config)
+        _, data = translate.untrained(config, Run(config))
         cache = pathlib.Path(settings.get("cache_dir", tmp_path / "runs/.cache/translate"))
         return data, {path.name for path in cache.iterdir() if path.is_dir()}
 
@@ -283,6 +285,12 @@ def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
         ({"epochs": 0}, "--epochs must be at least 1"),
         ({"label_smoothing": 1.0}, "--label-smoothing must be from 0 to 0.99"),
         ({"max_length": 1}, "--max-length must be at least 2"),
+        (
+            {"tsv": "a.tsv", "test_source": "b", "target": "c"},
+            "--target, --test-source: .* --source",
+        ),
+        ({"tsv": "a.tsv", "data_dir": "tfds"}, "--data-dir .* --dataset NAME"),
+        ({"seed": 2**32}, "--seed must be from 0 to 4294967295"),
     ],
 )
 def test_a_config_checks_itself(settings, message):
@@ -357,7 +365,7 @@ def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_pat
     vocab = json.loads((folder / "vocab.json").read_text())
     vocab[">>es<<"], vocab[">>fr<<"] = vocab[">>fr<<"], vocab[">>es<<"]
     (folder / "vocab.json").write_text(json.dumps(vocab))
-    with pytest.raises(UserError, match="other settings:\n  model of weights: '"):
+    with pytest.raises(UserError, match="other settings:\n  checksum of the tokenizers: '"):
         translate.main(config)
 
 
@@ -378,6 +386,41 @@ def test_bad_settings_of_fine_tuning(published, corpus, tmp_path, settings, mess
     with pytest.raises(UserError, match=message):
         translate.main(dataclasses.replace(translate.FINE_TUNING, **{**base, **settings}))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_not_resumed_with_other_pairs(corpus, tmp_path, monkeypatch):
+    """They give other tokens the same ids."""
+    pairs = tmp_path / "pairs.tsv"
+    shutil.copy(corpus, pairs)
+    settings = {"tsv": str(pairs), "out": str(tmp_path / "run"), "resume": True}
+    config = dataclasses.replace(CONFIG, **settings)
+
+    def reached(*arguments):
+        raise InterruptedError
+
+    monkeypatch.setattr("zoo.training.run.Run._fit", reached)
+    with pytest.raises(InterruptedError):
+        translate.main(config)
+    pairs.write_text(pairs.read_text().replace("e", "ø"))
+    with pytest.raises(UserError, match="other settings:\n  checksum of the tokenizers: '"):
+        translate.main(config)
+
+
+@pytest.mark.parametrize("max_length", [4, 12, 64])
+def test_the_picture_of_attention_is_of_a_sentence_that_the_model_takes(max_length, tmp_path):
+    """Without one there is no picture, and the run ends all the same."""
+
+    class Short(Translator):  # the translations of an untrained model may be longer than it takes
+        def __call__(self, texts):
+            return ["a b"] * len(texts)
+
+    tokenizer = train_tokenizer(["a b c d e f g"], "character", 300)
+    size = tokenizer.vocab_size
+    sizes = {"embed_dim": 8, "num_heads": 2, "num_layers": 1, "max_length": max_length}
+    model = zoo.transformer(source_vocab_size=size, target_vocab_size=size, **sizes)
+    path = tmp_path / "attention.png"
+    _draw_attention(Short(model, tokenizer, tokenizer), ["a b c d e f g", "a b c d"], path)
+    assert path.exists() == (max_length > 4)
 
 
 def test_other_weights_than_those_of_a_translator(corpus, tmp_path, digits_run):

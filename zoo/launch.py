@@ -21,7 +21,7 @@ def launch(command, workers):
     TF_CONFIG tells each worker the addresses of all workers. Their output is printed line by line,
     prefixed with the worker's index. SIGINT and SIGTERM are forwarded to the workers. GPUs are
     divided evenly. If a worker exits with a nonzero status, the others get `GRACE` seconds to exit
-    and are then terminated.
+    and are then terminated. What a worker has started and left behind is terminated at the end.
 
     Args:
         command: list of str.
@@ -47,7 +47,7 @@ def launch(command, workers):
             for environment in environments:
                 processes.append(_start(command, environment))
                 for number in received:  # before this worker was in the list
-                    processes[-1].send_signal(number)
+                    _signal(processes[-1], number)
             threads = [_forward_output(process, index) for index, process in enumerate(processes)]
             status = _wait(processes)
     finally:
@@ -152,8 +152,7 @@ class _forward_signals:
     def _forward(self, number):
         self.received.append(number)
         for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(number)
+            _signal(process, number)
 
 
 def _wait(processes):
@@ -174,11 +173,19 @@ def _wait(processes):
         time.sleep(0.1)
 
 
+def _signal(process, number):
+    """Sends a signal to a worker and what it has started; returns whether any of them runs."""
+    process.poll()  # a worker that has ended counts as running until its status is read
+    try:
+        os.killpg(process.pid, number)  # its session is its own, see `_start`
+    except (ProcessLookupError, PermissionError):  # the latter on macOS
+        return False
+    return True
+
+
 def _terminate(processes, patience=5.0):
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(number)
+        running = [process for process in processes if _signal(process, number)]
         deadline = time.monotonic() + patience
-        while any(p.poll() is None for p in processes) and time.monotonic() < deadline:
+        while any(_signal(process, 0) for process in running) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -1,10 +1,10 @@
-"""Labelled texts as batches of tokens: each once in an epoch, with its label and weight."""
+"""Labeled texts as batches of tokens: each once in an epoch, with its label and weight."""
 
 import numpy as np
 import pytest
 
 from zoo.data.encoded_texts import EncodedTexts
-from zoo.data.labelled_text import LabelledTexts
+from zoo.data.labeled_text import LabeledTexts
 from zoo.data.translation_batches import evaluation_batches, steps_per_epoch, training_batches
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import train_tokenizer
@@ -19,7 +19,7 @@ def texts():
     random = np.random.default_rng(0)
     lengths = np.minimum(random.geometric(0.1, COUNT), 36)
     strings = [f"{n:03}" + "x" * length for n, length in enumerate(lengths)]
-    return LabelledTexts(strings, np.arange(COUNT, dtype=np.int32) % 7)
+    return LabeledTexts(strings, np.arange(COUNT, dtype=np.int32) % 7)
 
 
 @pytest.fixture(scope="module")

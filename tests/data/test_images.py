@@ -1,10 +1,14 @@
 """Where images come from, files, arrays, folders and TFDS, and what is said of bad ones."""
 
+import concurrent.futures
+import functools
 import json
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from PIL import Image
 
 from zoo.data import tfds_images as tfds_module
@@ -14,12 +18,29 @@ from zoo.data.preprocessing import ImageError, ImagePreprocessing
 from zoo.data.tfds_images import tfds_classes, tfds_images
 from zoo.errors import DataError
 
+
+class OneImage(tfds.core.GeneratorBasedBuilder):
+    """A data set of one black image in each split; `label` is the feature of its label, 1."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {"image": tfds.features.Image(shape=(4, 4, 3)), "label": self.label}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, manager):
+        return {split: self._generate_examples() for split in ("train", "test")}
+
+    def _generate_examples(self):
+        yield 0, {"image": np.zeros((4, 4, 3), np.uint8), "label": 1}
+
+
 RGB = ImagePreprocessing((8, 8), 3, (0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
 GREY = ImagePreprocessing((8, 8), 1, (0.5,), (0.2,))
 
 
 def gradient(height=16, width=16):
-    """A smooth picture: resizing it well leaves its colours where they were."""
+    """A smooth picture: resizing it well leaves its colors where they were."""
     rows, columns = np.mgrid[0:height, 0:width]
     channels = [255 * rows / height, 255 * columns / width, 0 * rows + 100]
     return np.stack(channels, axis=-1).astype(np.uint8)
@@ -42,12 +63,12 @@ def test_an_image_is_the_same_as_file_array_and_pil_image(tmp_path):
 @pytest.mark.parametrize("suffix", [".png", ".bmp", ".gif", ".jpg", ".webp"])
 def test_every_format_is_read(tmp_path, suffix):
     path = write(tmp_path / f"a{suffix}", **({"quality": 95} if suffix != ".gif" else {}))
-    # lossy formats, and the 256 colours of GIF
+    # lossy formats, and the 256 colors of GIF
     np.testing.assert_allclose(RGB.read(path), RGB.read(gradient()), atol=25)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "1"])
-@pytest.mark.parametrize("read", [RGB, GREY], ids=["RGB", "grey"])
+@pytest.mark.parametrize("read", [RGB, GREY], ids=["RGB", "gray"])
 def test_every_kind_of_pixel_is_read(tmp_path, mode, read):
     image = Image.fromarray(gradient()).convert(mode)
     image.save(tmp_path / "a.png")
@@ -56,7 +77,7 @@ def test_every_kind_of_pixel_is_read(tmp_path, mode, read):
 
 
 @pytest.mark.parametrize("height, width", [(8, 8), (16, 24), (33, 10), (5, 4), (1, 1), (9, 300)])
-def test_the_shorter_side_is_fitted_and_the_centre_cropped(height, width):
+def test_the_shorter_side_is_fitted_and_the_center_cropped(height, width):
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[:, width // 2 :] = 200
     fitted = RGB.read(pixels)
@@ -134,10 +155,10 @@ def test_digits():
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, colour in (("red", 250), ("black", 5)):
+    for name, color in (("red", 250), ("black", 5)):
         for index in range(10):
             pixels = np.zeros((12, 10, 3), np.uint8)
-            pixels[..., 0] = colour - index % 5
+            pixels[..., 0] = color - index % 5
             write(tmp_path / "train" / name / f"{index}.png", pixels)
     return tmp_path
 
@@ -175,7 +196,7 @@ def test_a_part_of_the_training_images(folder, prepared):
     assert not np.array_equal(other.pixels, part.train.pixels)
     for data in (
         image_folder(folder, (8, 8), train_examples=5),
-        tfds_images("two_colours", prepared, (8, 8), train_examples=5),
+        tfds_images("two_colors", prepared, (8, 8), train_examples=5),
     ):
         assert sorted(np.bincount(data.train.labels)) == [2, 3]
         reds = data.train.pixels[..., 0].mean(axis=(1, 2)) > 100
@@ -192,7 +213,7 @@ def test_images_to_choose_settings_by_are_training_images(folder, prepared):
         (whole, 0.1),
         (image_folder(folder, (8, 8)), 0.25),
         (image_folder(folder, (8, 8), streamed=True), 0.25),
-        (tfds_images("two_colours", prepared, (8, 8), streamed=True), 0.25),
+        (tfds_images("two_colors", prepared, (8, 8), streamed=True), 0.25),
     ):
         everything = rows(data.train)
         part = data.held_out(share, seed=1)
@@ -216,7 +237,7 @@ def test_images_are_prepared_as_a_model_asks(folder, prepared):
     preprocessing = ImagePreprocessing((6, 6), 3, (0.5,) * 3, (0.5,) * 3, resize=7)
     for data in (
         image_folder(folder, None, preprocessing=preprocessing),
-        tfds_images("two_colours", prepared, preprocessing=preprocessing),
+        tfds_images("two_colors", prepared, preprocessing=preprocessing),
         digits(preprocessing=preprocessing),
     ):
         assert data.input_shape == (6, 6, 3)
@@ -226,7 +247,7 @@ def test_images_are_prepared_as_a_model_asks(folder, prepared):
 
 def test_class_names_are_known_before_images_are_read(folder, prepared):
     assert folder_classes(folder) == image_folder(folder, (8, 8)).class_names
-    assert tfds_classes("two_colours", prepared) == ["black", "red"]
+    assert tfds_classes("two_colors", prepared) == ["black", "red"]
 
 
 def test_hidden_files_are_no_images_and_links_to_missing_files_are_named(folder):
@@ -252,8 +273,8 @@ def test_many_images_are_read_when_needed(folder, prepared, monkeypatch, limit):
     """Those of a folder and those in the record files of TFDS, in the same order."""
     for find in (
         lambda **options: image_folder(folder, (8, 8), **options),
-        lambda **options: tfds_images("two_colours", prepared, (8, 8), **options),
-        lambda **options: tfds_images("two_colours", prepared, (8, 8), train_examples=5, **options),
+        lambda **options: tfds_images("two_colors", prepared, (8, 8), **options),
+        lambda **options: tfds_images("two_colors", prepared, (8, 8), train_examples=5, **options),
     ):
         expected = find()
         monkeypatch.setattr("zoo.data.images._MEMORY_LIMIT", limit)
@@ -296,9 +317,8 @@ def test_a_class_of_unreadable_images_is_named(folder):
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """A data set as TFDS prepares one, in two files, its images of two sizes."""
-    import tensorflow_datasets as tfds
 
-    class TwoColours(tfds.core.GeneratorBasedBuilder):
+    class TwoColors(tfds.core.GeneratorBasedBuilder):
         VERSION = tfds.core.Version("1.0.0")
 
         def _info(self):
@@ -321,27 +341,54 @@ def prepared(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("tfds")
     two_files = tfds.download.DownloadConfig(num_shards=2)
-    TwoColours(data_dir=folder).download_and_prepare(download_config=two_files)
+    TwoColors(data_dir=folder).download_and_prepare(download_config=two_files)
     return folder
 
 
 def test_prepared_tfds_data(prepared):
-    data = tfds_images("two_colours", prepared, (8, 8))
+    data = tfds_images("two_colors", prepared, (8, 8))
     assert data.class_names == ["black", "red"]
     assert (len(data.train), len(data.test), data.input_shape) == (40, 4, (8, 8, 3))
     red = data.train.pixels[..., 0].mean(axis=(1, 2)) > 100
     np.testing.assert_array_equal(red, data.train.labels == 1)
 
 
+def test_images_without_a_class(tmp_path):
+    class Rated(OneImage):
+        label = tfds.features.Scalar(np.float32)
+
+    Rated(data_dir=tmp_path).download_and_prepare()
+    for read in (tfds_images, tfds_classes):
+        with pytest.raises(DataError, match="rated cannot be used: its images need a feature"):
+            read("rated", tmp_path)
+
+
+def test_several_workers_download_a_data_set_once(tmp_path, monkeypatch):
+    downloads = []
+
+    class Slow(OneImage):
+        label = tfds.features.ClassLabel(num_classes=2)
+
+        def _split_generators(self, manager):
+            downloads.append(self.name)
+            time.sleep(0.5)
+            return super()._split_generators(manager)
+
+    default = functools.partial(tfds.builder, data_dir=tmp_path)
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir=None: default(name))
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: tfds_images("slow"), range(3)))
+    assert [len(data.train) for data in found] == [1, 1, 1]
+    assert downloads == ["slow"]
+
+
 def test_images_of_different_sizes_need_a_size(prepared):
     with pytest.raises(DataError, match="--image-size"):
-        tfds_images("two_colours", prepared)
+        tfds_images("two_colors", prepared)
 
 
 def test_the_classes_of_cifar10_have_names(tmp_path):
     """Data prepared by some tools, and TFDS before a download, know only their number."""
-    import tensorflow_datasets as tfds
-
     builder = tfds.builder("cifar10", data_dir=tmp_path)
     names = tfds_module._class_names(builder)
     assert len(names) == 10 and names[0] == "airplane" and names[9] == "truck"
@@ -350,8 +397,6 @@ def test_the_classes_of_cifar10_have_names(tmp_path):
 
 
 def test_bad_tfds_data(tmp_path, monkeypatch):
-    import tensorflow_datasets as tfds
-
     with pytest.raises(DataError, match="has no data set 'no_such_thing'"):
         tfds_images("no_such_thing")
     with pytest.raises(DataError, match="no folder .*missing"):

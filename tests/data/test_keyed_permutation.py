@@ -34,8 +34,8 @@ def test_every_order_is_about_as_likely():
     assert len(found) == 24 and max(abs(count - 200) for count in found.values()) < 80
 
 
-def test_neighbours_do_not_stay_together():
-    """The distance between the places of neighbours is on average a third of the size."""
+def test_neighbors_do_not_stay_together():
+    """The distance between the places of neighbors is on average a third of the size."""
     distances = [np.abs(np.diff(permutation(1000, seed))).mean() for seed in range(50)]
     # 50 means of 999 distances with a standard deviation of 236 each
     np.testing.assert_allclose(np.mean(distances), 1001 / 3, atol=5)

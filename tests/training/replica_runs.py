@@ -18,7 +18,7 @@ from zoo.data import pipeline, translation_batches
 from zoo.data.encoded_pairs import encode_pairs
 from zoo.data.encoded_texts import EncodedTexts
 from zoo.data.images import digits
-from zoo.data.labelled_text import phrasebook
+from zoo.data.labeled_text import phrasebook
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.models import EncoderClassifier, ResNet, Transformer, ViT
 from zoo.text.tokenizer import train_tokenizer

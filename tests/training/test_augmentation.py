@@ -166,8 +166,8 @@ def test_operations_on_known_pixels():
     shifted = OPERATIONS["translate_x"](ramp, full * 0.25 / 0.45).numpy()
     np.testing.assert_allclose(shifted[:, :, :6], ramp[:, :, 2:], atol=1e-3)
     assert (shifted[:, :, 6:] == 128).all()
-    grey = OPERATIONS["color"](tf.cast(batch(1)[0], tf.float32), -full / 0.9).numpy()
-    np.testing.assert_allclose(grey[..., 0], grey[..., 2], atol=1e-2)
+    gray = OPERATIONS["color"](tf.cast(batch(1)[0], tf.float32), -full / 0.9).numpy()
+    np.testing.assert_allclose(gray[..., 0], gray[..., 2], atol=1e-2)
 
 
 def test_equalize_looks_at_one_image_only():

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 import keras
 import numpy as np
@@ -20,7 +21,7 @@ from zoo.training.callbacks import standard_callbacks
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.checkpoint_file import CheckpointError, Damaged, load_weights
 from zoo.training.divergence import DivergedError
-from zoo.training.interruption import Interruption
+from zoo.training.interruption import REPEATED, Interruption
 from zoo.training.run_folder import RunFolder
 from zoo.training.trainer import Trainer
 from zoo.training.whole_file import WriteError
@@ -516,6 +517,8 @@ def test_a_second_ctrl_c_ends_at_once():
     interruption.watch()
     signal.raise_signal(signal.SIGINT)  # `os.kill` may interrupt another thread
     assert interruption.signal == signal.SIGINT
+    signal.raise_signal(signal.SIGINT)  # the same one, which a program such as `timeout` passed on
+    time.sleep(REPEATED)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     with contextlib.suppress(SystemExit):

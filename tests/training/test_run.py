@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -370,6 +371,21 @@ def test_callbacks_are_resumed(name, tmp_path):
     ended = [history(tmp_path / name) for name in ("part", "whole")]
     assert ended[0] == ended[1]
     assert len(ended[0]) == (4 if name == "early stopping" else 5)
+
+
+def test_signals_are_handled_as_before_however_training_ends(tmp_path):
+    def handlers():
+        return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    before, settings = handlers(), {"epochs": 2, "callbacks": [StopAt(3)]}
+    try:
+        with pytest.raises(InterruptedError):
+            train(classifier, dataset(X, Y), tmp_path / "run", **settings)
+        assert handlers()[0] == before[0]
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before[1])
 
 
 def test_a_run_that_a_callback_has_stopped_stays_stopped(tmp_path, monkeypatch):

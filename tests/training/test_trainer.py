@@ -97,6 +97,26 @@ def test_a_tuple_of_batches_is_one_larger_batch():
     assert [int(t.optimizer.iterations) for t in trainers] == [4, 4]
 
 
+def test_the_validation_loss_has_the_whole_regularization():
+    """Also if an update has several batches, each with its share."""
+    inputs, labels, weights = data(4)
+    parts = tuple(
+        tuple(a[:, cut] for a in (inputs, labels, weights)) for cut in (slice(3), slice(3, 6))
+    )
+    losses = []
+    for arrays in ((inputs, labels, weights), parts):
+        model = language_model()
+        model.layers[-1].kernel_regularizer = keras.regularizers.L2(0.5)
+        trainer = Trainer(model)
+        trainer.compile(keras.optimizers.SGD(0.0), SmoothedCrossEntropy(0.1))
+        validation = tf.data.Dataset.from_tensor_slices(data(3, seed=1))
+        found = trainer.fit(
+            dataset(arrays), validation_data=validation, steps_per_epoch=4, verbose=0
+        ).history
+        losses.append([*found["loss"], *found["val_loss"]])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+
+
 def test_the_loss_is_the_mean_over_steps_of_the_sum():
     """Calculated in NumPy, with weights that do not sum to one."""
     inputs, labels, weights = data(3)

@@ -174,6 +174,15 @@ def test_speed_is_that_of_training_alone(monkeypatch, first_step, expected):
     assert abs(logs["learning_rate"] - 0.2) < 1e-6
 
 
+def test_the_speed_is_unknown_if_only_validation_was_left(monkeypatch):
+    figures = EpochFigures(steps_per_epoch=4, first_step=8, images_per_epoch=8)
+    figures.set_model(compiled(learning_rate=0.2))
+    logs = {}
+    figures.on_epoch_begin(1)
+    figures.on_epoch_end(1, logs)
+    assert math.isnan(logs["images_per_second"])
+
+
 def test_the_history_is_written_whole_and_once(tmp_path):
     """An epoch that is run again takes the place of itself and of those after it."""
     files = HistoryFiles(tmp_path)
@@ -253,10 +262,23 @@ def test_a_run_folder_guards_what_it_holds(tmp_path):
         RunFolder(tmp_path / "other" / "thesis.txt", {})
 
 
-def test_an_epoch_that_was_run_twice_counts_once(tmp_path):
+@pytest.mark.parametrize("content", ['{"model_type": "vit"}', "[1]", '{"config": {}}', '{"conf'])
+def test_a_config_that_is_not_of_a_run(content, tmp_path):
+    """Folders of published weights have a config.json, too."""
+    (tmp_path / "config.json").write_text(content)
+    (tmp_path / "model.safetensors").write_text("precious")
+    for options in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(RunFolderError, match="contains no run"):
+            RunFolder(tmp_path, {}, **options)
+    assert (tmp_path / "model.safetensors").read_text() == "precious"
+
+
+def test_the_median_of_a_metric_is_over_the_epochs_in_which_it_was_measured(tmp_path):
     run = RunFolder(tmp_path / "run", {})
-    (run / "history.csv").write_text("epoch,loss\n0,3.0\n1,2.5\n1,2.0\n2,1.0\n")
-    assert run.history() == {"epoch": [0.0, 1.0, 2.0], "loss": [3.0, 2.0, 1.0]}
+    for speeds, expected in (("5 nan 3 4", 4.0), ("5 3", 4.0), ("nan", None)):
+        rows = [f"{epoch},{speed}" for epoch, speed in enumerate(speeds.split())]
+        (run / "history.csv").write_text("\n".join(["epoch,images_per_second", *rows]))
+        assert run.median("images_per_second") == expected
 
 
 @pytest.mark.filterwarnings("error")
@@ -277,7 +299,7 @@ def test_class_names_are_drawn_as_they_are(tmp_path):
         ({"clip_norm": -1.0}, "--clip-norm must be at least 0. Received: -1.0"),
         ({"clip_norm": math.nan}, "--clip-norm must be at least 0. Received: nan"),
         ({"ema_momentum": 1.1}, "--ema-momentum must be from 0 to 1. Received: 1.1"),
-        ({"seed": -1}, "--seed must be at least 0. Received: -1"),
+        ({"seed": -1}, "--seed must be from 0 to 4294967295. Received: -1"),
     ],
 )
 def test_limits_of_settings(settings, message):

@@ -1,4 +1,4 @@
-"""Labelled texts as token ids.
+"""Labeled texts as token ids.
 
 Axes: B rows of a batch, T tokens, n texts.
 """
@@ -15,10 +15,10 @@ _BLOCK = 2000  # texts to encode per call
 
 
 class EncodedTexts:
-    """Labelled texts as token ids, for `zoo.data.translation_batches`.
+    """Labeled texts as token ids, for `zoo.data.translation_batches`.
 
     Args:
-        texts: `zoo.data.labelled_text.LabelledTexts`.
+        texts: `zoo.data.labeled_text.LabeledTexts`.
         tokenizer: `zoo.text.tokenizer.Tokenizer`.
         max_length: maximum number of tokens of a text, control ids included; longer texts are
             truncated.

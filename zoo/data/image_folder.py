@@ -20,8 +20,8 @@ def image_folder(
 ):
     """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/`` or ``val/<class>/``.
 
-    Without a test folder, a tenth of each class is held out. Few images are decoded at once, and
-    those that cannot be read are named in `skipped`; many are decoded when they are needed.
+    Without a test folder, a tenth of each class is held out. A small set is decoded up
+    front, and images that cannot be read are named in `skipped`; a large one is decoded on demand.
 
     Args:
         folder: the folder that contains ``train``.

@@ -64,7 +64,7 @@ def decode_inspected(image):
         pixels = tf.io.decode_image(image, channels=channels, expand_animations=False)
         return tf.ensure_shape(pixels[..., :3], (None, None, 3))
 
-    # Other decoders know grey or 3 channels, that of WebP the channels of the file.
+    # Other decoders know gray or 3 channels, that of WebP the channels of the file.
     return tf.cond(tf.strings.substr(image, 0, 4) == b"RIFF", lambda: decode(0), lambda: decode(3))
 
 
@@ -180,8 +180,8 @@ def _first_frame(data, head):
     def at(position):
         return tf.cast(codes[tf.minimum(position, size - 1)], tf.int32)
 
-    def colours(flags):
-        """Bytes of a table of colours."""
+    def colors(flags):
+        """Bytes of a table of colors."""
         return tf.where(flags >= 128, 3 * 2 ** (flags % 8 + 1), 0)
 
     def unfinished(position, count):
@@ -202,13 +202,13 @@ def _first_frame(data, head):
         )
         return position + 1, count + 1
 
-    table = 13 + colours(at(10))
+    table = 13 + colors(at(10))
     frame, count = tf.while_loop(
         lambda position, count: unfinished(position, count) & (at(position) == 0x21),
         lambda position, count: after_blocks(position + 2, count),
         (table, 0),
     )
-    end, count = after_blocks(frame + 11 + colours(at(frame + 9)), count)
+    end, count = after_blocks(frame + 11 + colors(at(frame + 9)), count)
     place = tf.strings.substr(tf.strings.join([data, b"\0" * 9]), tf.minimum(frame, size), 9)
     whole = tf.strings.join([b"\x2c\0\0\0\0", tf.strings.substr(head, 6, 4)])
     refusal = tf.where(place == whole, "", "The first frame of a GIF must have its full size.")

@@ -1,4 +1,4 @@
-"""Labelled images, found by number: in memory or read when they are needed.
+"""Labeled images, found by number: in memory or read when they are needed.
 
 Axes: H image height, W image width, C channels, n images.
 """
@@ -22,7 +22,7 @@ _MOST_SKIPPED = 10  # unreadable images that are tolerated, or a tenth of all
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Images:
-    """Labelled images in memory, in a fixed order.
+    """Labeled images in memory, in a fixed order.
 
     Args:
         pixels: uint8 [n, H, W, C].
@@ -61,7 +61,7 @@ class Images:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StreamedImages:
-    """Labelled images that are read and decoded when they are needed.
+    """Labeled images that are read and decoded when they are needed.
 
     Images that cannot be read are skipped and counted where they are met.
 
@@ -142,7 +142,7 @@ class StreamedImages:
         """Checks that most images can be read.
 
         Raises:
-            DataError: if more than ten images, and a tenth of all, cannot be read.
+            DataError: if more than ten images and more than a tenth of all cannot be read.
         """
         if len(self.skipped) > max(_MOST_SKIPPED, self.count // 10):
             raise DataError(
@@ -213,7 +213,7 @@ class ImageDataset(NamedTuple):
 
 
 def digits(seed=0, preprocessing=None, train_examples=None):
-    """Loads scikit-learn's 1,797 handwritten digits of 8x8 grey pixels; a fifth is for testing.
+    """Loads scikit-learn's 1,797 handwritten digits of 8x8 gray pixels; a fifth is for testing.
 
     Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", test part.
 

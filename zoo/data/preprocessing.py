@@ -24,13 +24,13 @@ class ImageError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class ImagePreprocessing:
-    """Resizes images, crops the centre, and normalizes each channel.
+    """Resizes images, crops the center, and normalizes each channel.
 
     Used for training, evaluation and inference, and saved with the model.
 
     Args:
         image_size: (H, W) in pixels.
-        channels: C: 1 for grey or 3 for RGB; images are converted as needed.
+        channels: C: 1 for gray or 3 for RGB; images are converted as needed.
         mean: mean of each channel, of pixels scaled to [0, 1].
         std: standard deviation of each channel.
         resize: what images are resized to before the crop: the length of the shorter side; or

@@ -37,7 +37,7 @@ def cached_folder(root, settings, write):
     path = pathlib.Path(root) / hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
     if _is_complete(path, settings):
         return path, True
-    with _locked(path):
+    with locked(path):
         if _is_complete(path, settings):
             return path, True
         with whole(path) as partial:
@@ -87,10 +87,20 @@ def _files(folder):
 
 
 @contextlib.contextmanager
-def _locked(path):
-    """Waits until no other process is in this context with the same path."""
-    import fcntl  # not on Windows
+def locked(path):
+    """Waits until no other process is in this context with the same path.
 
+    Args:
+        path: `pathlib.Path` in a folder that can be written to.
+
+    Raises:
+        WriteError: if the folder cannot be written to.
+    """
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        yield
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = open(path.with_name(f"{path.name}.lock"), "w")  # noqa: SIM115

@@ -2,7 +2,9 @@
 
 import logging
 import os
+import pathlib
 
+from zoo.data.shared_cache import locked
 from zoo.errors import DataError
 
 
@@ -34,6 +36,7 @@ def prepared_builder(name, data_dir, built_in, own_data):
         raise DataError(f"TensorFlow Datasets cannot find {name!r}. {error}") from None
     if not builder.is_prepared():
         _download(builder, data_dir is None, built_in, own_data)
+        builder = tfds.builder(name)  # one made before does not see what another process prepared
     return builder
 
 
@@ -47,7 +50,8 @@ def _download(builder, allowed, built_in, own_data):
     try:
         if not allowed:
             raise DataError("data are never downloaded to --data-dir")
-        builder.download_and_prepare()
+        with locked(pathlib.Path(builder.data_path)):  # of several workers, one downloads
+            builder.download_and_prepare()
     except Exception as error:  # network, disk and server errors of any type
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         prepared = f"prepared TFDS data, the folder that contains {builder.info.full_name}"

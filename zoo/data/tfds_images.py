@@ -29,7 +29,7 @@ def tfds_images(
 ):
     """Finds the images of a data set of TensorFlow Datasets.
 
-    Few images are decoded at once; many are read from the record files when they are needed.
+    A small set is decoded up front; a large one is read from the record files on demand.
 
     Args:
         name: TFDS name, such as "cifar10". The data set needs labels, a "train" split, and a "test"
@@ -47,16 +47,17 @@ def tfds_images(
         `zoo.data.images.ImageDataset`.
 
     Raises:
-        DataError: if the data set is unknown, unavailable, or has no labelled images.
+        DataError: if the data set is unknown, unavailable, or has no labeled images.
     """
     builder = _builder(name, data_dir)
     features, splits = builder.info.features, builder.info.splits
     tests = ("validation", "test") if builder.name in _HIDDEN_TEST else ("test", "validation")
     test = next((split for split in tests if split in splits), None)
-    if "image" not in features or "label" not in features or "train" not in splits or not test:
+    _check_labels(builder)
+    if "image" not in features or "train" not in splits or not test:
         raise DataError(
-            f"{name} cannot be used: it needs labelled images, a train split, and a test or "
-            "validation split."
+            f"{name} cannot be used: it needs images, a train split, and a test or validation "
+            "split."
         )
     shape = features["image"].shape
     if image_size is None and preprocessing is None:
@@ -80,8 +81,7 @@ def tfds_images(
 def tfds_classes(name, data_dir=None):
     """The class names of a data set of `tfds_images`."""
     builder = _builder(name, data_dir)
-    if "label" not in builder.info.features:
-        raise DataError(f"{name} cannot be used: it needs labelled images.")
+    _check_labels(builder)
     return _class_names(builder)
 
 
@@ -92,6 +92,16 @@ def _builder(name, data_dir):
         built_in=("digits", "1,797 handwritten digits that need no network"),
         own_data=("--data-dir FOLDER", "your own images: train/<class>/*.jpg"),
     )
+
+
+def _check_labels(builder):
+    import tensorflow_datasets as tfds
+
+    features = builder.info.features
+    if "label" not in features or not isinstance(features["label"], tfds.features.ClassLabel):
+        raise DataError(
+            f'{builder.name} cannot be used: its images need a feature "label" with classes.'
+        )
 
 
 def _class_names(builder):

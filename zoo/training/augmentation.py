@@ -57,7 +57,7 @@ def crop_and_flip(images, seed, rows, padding, flip_probability):
 
 
 def erase(images, seed, rows, probability):
-    """Zhong et al. 2020, "Random Erasing", algorithm 1: noise in a box of 2 % to 40 %.
+    """Zhong et al. 2020, "Random Erasing", algorithm 1: noise in a box of 2 % to 40 % of the image.
 
     A box that is larger than the image is clipped instead of being drawn again.
     """

@@ -125,7 +125,8 @@ class EpochFigures(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         seconds = (self._end or time.perf_counter()) - self._start
         done_before = max(0, self.first_step - epoch * self.steps_per_epoch)
-        share = 1 - done_before / self.steps_per_epoch
+        steps = self.steps_per_epoch - done_before
+        share = steps / self.steps_per_epoch if steps else math.nan  # only validation was left
         devices = self.model.distribute_strategy.num_replicas_in_sync
         for name, count in self.per_epoch.items():
             logs[f"{name}_per_second"] = share * count / seconds
@@ -187,7 +188,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
     def has_stopped(self, epochs_done):
         """Whether training had already stopped after `epochs_done` epochs.
 
-        If so, do not call `fit`: it cannot stop before its first batch.
+        If so, call `fit` for no further epoch: it cannot stop before its first batch.
         """
         self.on_train_begin()
         self._replay(epochs_done)

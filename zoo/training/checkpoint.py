@@ -126,6 +126,10 @@ class Checkpoint(keras.callbacks.Callback):
             shutil.rmtree(path)
         remove_partial(self.folder)
 
+    def unwatch(self):
+        """Handles signals as before training, however it ended."""
+        self._interruption.unwatch()
+
     # --- callback methods ------------------------------------------------------------------------
 
     def on_train_begin(self, logs=None):
@@ -247,7 +251,6 @@ class Checkpoint(keras.callbacks.Callback):
         try:
             yield
         except DivergedError as error:
-            self._interruption.unwatch()
             newest = self.newest()
             raise DivergedError(
                 f"{error} (epoch {self.epoch + 1}). "

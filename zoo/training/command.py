@@ -7,7 +7,7 @@ from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 from zoo.training.interruption import exit_on_sigterm
 
-_RUN_OPTIONS = (  # settings that do not affect the results of a run
+_RUN_OPTIONS = (  # settings that may differ when a run is resumed
     *("out", "overwrite", "resume", "strategy", "devices", "cache_dir", "steps_per_execution"),
     *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept", "validation_freq"),
 )

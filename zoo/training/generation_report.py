@@ -28,7 +28,7 @@ def finish_generator(run, generator, train, valid_texts):
         "perplexity": math.exp(min(loss, 700.0)),
         "bits_per_byte": loss / math.log(2.0) * tokens / size,
         "epochs": len(history["epoch"]),
-        "tokens_per_second": sorted(history["tokens_per_second"])[len(history["epoch"]) // 2],
+        "tokens_per_second": run.median("tokens_per_second"),
         "parameters": generator.model.count_params(),
         "vocab_size": tokenizer.vocab_size,
         "train_tokens": len(train),
@@ -60,7 +60,7 @@ def _print_summary(run, metrics, samples):
         f"\nperplexity         {metrics['perplexity']:,.4g} of held-out tokens\n"
         f"bits per byte      {metrics['bits_per_byte']:.3f}\n"
         f"next token         {metrics['val_accuracy']:.2%} correct\n"
-        f"tokens/s           {metrics['tokens_per_second']:,.0f} in training\n"
+        f"tokens/s           {metrics['tokens_per_second'] or 0:,.0f} in training\n"
         f"parameters         {metrics['parameters']:,}\n"
         f"model              zoo.load({str(run.path)!r})(['The model'])\n"
         f"plots              learning_curves.png\n"

@@ -51,12 +51,13 @@ class ImageSettings(RunSettings):
 
     def _images(self, preprocessing, train_examples, streamed):
         from zoo.data.image_folder import image_folder
-        from zoo.data.images import digits
+        from zoo.data.images import digits, resizing
         from zoo.data.tfds_images import tfds_images
 
         size = self.image_size and (self.image_size, self.image_size)
         settings = {"preprocessing": preprocessing, "train_examples": train_examples}
         if self.dataset == "digits" and not self._is_folder:
+            settings["preprocessing"] = preprocessing or (size and resizing(size, 1))
             return digits(self.seed, **settings)
         settings["streamed"] = streamed
         if not self._is_folder:

@@ -3,15 +3,18 @@
 import signal
 import sys
 import threading
+import time
 
+REPEATED = 0.3
 TERMINATED = 128 + signal.SIGTERM  # exit status 143, as shells report it
 
 
 class Interruption:
     """Records SIGTERM, which schedulers send, and the first SIGINT, which Ctrl-C sends.
 
-    A second SIGINT is handled as it was before `watch`. Python delivers signals to the main thread
-    only; in other threads `watch` does nothing.
+    A second SIGINT is handled as it was before `watch`, unless it comes within `REPEATED` seconds:
+    programs such as `timeout` pass on a signal that has reached the whole process group. Python
+    delivers signals to the main thread only; in other threads `watch` does nothing.
 
     Attributes:
         signal: number of the first signal received, or None.
@@ -20,6 +23,7 @@ class Interruption:
     def __init__(self):
         self.signal = None
         self._before = {}
+        self._ignored_until = None
 
     def watch(self):
         """Installs the signal handlers."""
@@ -44,8 +48,11 @@ class Interruption:
 
     def _record(self, number, frame):
         self.signal = self.signal or number
-        if number == signal.SIGINT and number in self._before:
+        if number == signal.SIGINT and self._ignored_until is None:
+            self._ignored_until = time.monotonic() + REPEATED
+        elif number == signal.SIGINT and time.monotonic() > self._ignored_until:
             signal.signal(number, self._before.pop(number))
+            signal.raise_signal(number)
 
 
 def exit_on_sigterm(callback=lambda: None):

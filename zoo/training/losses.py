@@ -139,7 +139,7 @@ def _is_correct(labels, logits):
 
 
 class ExampleLoss(keras.losses.Loss):
-    """A loss whose weights may be those of examples, [B], where it has more dimensions.
+    """A loss that accepts weights of examples, [B], even if its values have more dimensions.
 
     Keras accepts such weights for losses [B] only.
 

@@ -105,9 +105,9 @@ def confusion_matrix(counts, class_names, path, items="images"):
     axes.set(xlabel="predicted", ylabel="true", title=f"Confusion matrix (test {items})")
     if classes <= 30:
         for row, column in np.argwhere(counts):
-            colour = "white" if shares[row, column] > 0.5 else "black"
+            color = "white" if shares[row, column] > 0.5 else "black"
             count = counts[row, column]
-            axes.text(column, row, count, ha="center", va="center", color=colour, fontsize=8)
+            axes.text(column, row, count, ha="center", va="center", color=color, fontsize=8)
     figure.savefig(path, dpi=120)
 
 

@@ -34,7 +34,9 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
     if image_size:
         rates["input_shape"] = (image_size, image_size)
     try:
-        classifier = load(path, num_classes=num_classes, **rates)
+        # in the precision of this run, not that of the run it was trained in
+        dtype = keras.config.dtype_policy().name
+        classifier = load(path, num_classes=num_classes, dtype=dtype, **rates)
     except (UserError, FileNotFoundError) as error:
         raise UserError(f"--weights: {error}") from None
     if random:

@@ -40,7 +40,7 @@ def size(images):
 def warp(images, xx=1.0, xy=0.0, yx=0.0, yy=1.0, x=0.0, y=0.0, fill=128.0, kind="bilinear"):
     """Applies an affine transform to each image.
 
-    The output pixel at (column, row), relative to the centre, is the input pixel at
+    The output pixel at (column, row), relative to the center, is the input pixel at
     (xx * column + xy * row + x, yx * column + yy * row + y).
     """
     height, width = size(images)
@@ -66,7 +66,7 @@ def _blend(images, degenerate, strength):
     return tf.clip_by_value(images + 0.9 * strength * (images - degenerate), 0.0, 255.0)
 
 
-def _grey(images):
+def _gray(images):
     return ops.image.rgb_to_grayscale(images) if images.shape[-1] == 3 else images
 
 
@@ -115,10 +115,10 @@ OPERATIONS = {
     "solarize": lambda images, strength: tf.where(
         images < 256.0 * (1.0 - abs(strength)), images, 255.0 - images
     ),
-    "color": lambda images, strength: _blend(images, _grey(images), strength),
+    "color": lambda images, strength: _blend(images, _gray(images), strength),
     "posterize": _posterize,
     "contrast": lambda images, strength: _blend(
-        images, tf.reduce_mean(_grey(images), axis=(1, 2, 3), keepdims=True), strength
+        images, tf.reduce_mean(_gray(images), axis=(1, 2, 3), keepdims=True), strength
     ),
     "brightness": lambda images, strength: _blend(images, 0.0, strength),
     "sharpness": lambda images, strength: _blend(images, _smooth(images), strength),

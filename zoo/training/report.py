@@ -29,7 +29,7 @@ def finish_classifier(run, classifier, data):
         "test_loss": float(np.mean(losses)),
         "train_loss": history["loss"][-1],
         "epochs": len(history["epoch"]),
-        "images_per_second": float(np.median(history["images_per_second"])),
+        "images_per_second": run.median("images_per_second"),
         "parameters": classifier.model.count_params(),
         "train_images": len(data.train),
         "test_images": len(labels),
@@ -75,7 +75,7 @@ def _print_summary(run, metrics):
     print(
         f"\ntest accuracy      {metrics['test_accuracy']:.2%}, "
         f"after the last of {metrics['epochs']} epochs\n"
-        f"images/s           {metrics['images_per_second']:.0f} in training\n"
+        f"images/s           {metrics['images_per_second'] or 0:.0f} in training\n"
         f"parameters         {metrics['parameters']:,}\n"
         f"model              zoo.load({str(run.path)!r})(['image.png'])\n"
         f"plots              {plots}\n"

@@ -99,9 +99,9 @@ class Run:
             model: built and compiled `keras.Model`, created within `scope`. It is trained by
                 `zoo.training.trainer.Trainer`, so it cannot have a `train_step` of its own.
             batches: `tf.data.Dataset` of (inputs, labels) or (inputs, labels, weights), with or
-                without end; or a function of a number of steps that returns a data set, or
-                `WorkerBatches`, without end that begins after these steps. A data set is read
-                again from its beginning when a run is resumed, to skip the steps that were done.
+                without end; or a function f(step) that returns an infinite data set, or
+                `WorkerBatches`, that starts at that step. A data set is read again from its
+                beginning when a run is resumed, to skip the steps that were done.
             epochs: number of epochs.
             steps_per_epoch: number of steps; by default those of a data set with an end.
             validation_data: data set or `WorkerBatches` with an end.
@@ -223,18 +223,21 @@ class Run:
         is_pure = callable(batches)  # a data set may shuffle
         batches = batches(done) if is_pure else batches.repeat().skip(done)
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
-            trainer.fit(
-                weigh(batches, "batches"),
-                # no epoch, if it has stopped: then `fit` only replaces the weights by their average
-                epochs=checkpoint.epoch if stopped else settings["epochs"],
-                initial_epoch=checkpoint.epoch,
-                steps_per_epoch=steps,
-                validation_data=settings["validation_data"],
-                validation_freq=settings["validation_freq"],
-                callbacks=[*standard, *callbacks, checkpoint],
-                is_pure=is_pure,
-                verbose=1 if sys.stdout.isatty() else 2,
-            )
+            try:
+                trainer.fit(
+                    weigh(batches, "batches"),
+                    # no epoch, if it has stopped: `fit` only replaces the weights by their average
+                    epochs=checkpoint.epoch if stopped else settings["epochs"],
+                    initial_epoch=checkpoint.epoch,
+                    steps_per_epoch=steps,
+                    validation_data=settings["validation_data"],
+                    validation_freq=settings["validation_freq"],
+                    callbacks=[*standard, *callbacks, checkpoint],
+                    is_pure=is_pure,
+                    verbose=1 if sys.stdout.isatty() else 2,
+                )
+            finally:
+                checkpoint.unwatch()
         return checkpoint
 
 

@@ -45,8 +45,6 @@ def _check_data_set(batches, name):
 
 def counted_rows(batches, name):
     """Batches with what the losses and metrics of Keras need on several devices."""
-    from zoo.data.worker_batches import WorkerBatches
-
     if isinstance(batches, WorkerBatches):
         return batches
     _check_data_set(batches, name)

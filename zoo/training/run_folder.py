@@ -2,10 +2,12 @@
 
 import csv
 import json
+import math
 import os
 import pathlib
 import platform
 import shutil
+import statistics
 import sys
 import weakref
 import zlib
@@ -99,10 +101,13 @@ class RunFolder:
     def history(self):
         """The metrics of each epoch, from ``history.csv``: {name: [value of each epoch]}."""
         with open(self.path / "history.csv", newline="") as file:
-            # If an epoch was repeated after an interruption, its last row counts.
-            rows = {int(row["epoch"]): row for row in csv.DictReader(file)}
-        ordered = [rows[epoch] for epoch in sorted(rows)]
-        return {name: [float(row[name]) for row in ordered] for name in ordered[0]} if rows else {}
+            rows = list(csv.DictReader(file))
+        return {name: [float(row[name]) for row in rows] for name in rows[0]} if rows else {}
+
+    def median(self, name):
+        """The median of a metric over the epochs in which it was measured; None if in none."""
+        values = [value for value in self.history()[name] if math.isfinite(value)]
+        return statistics.median(values) if values else None
 
     def enable_auto_resume(self):
         """Lets the same command resume this run without ``--resume``."""
@@ -110,8 +115,8 @@ class RunFolder:
             enable_auto_resume(self.path)
 
     def _open_existing(self, config, overwrite, resume, may_change):
-        holds_run = (self.path / "config.json").is_file()
-        if not holds_run:
+        stored = self._stored()
+        if stored is None:
             raise RunFolderError(
                 f"{self.path} is not empty and contains no run. Choose another --out directory."
             )
@@ -125,7 +130,16 @@ class RunFolder:
                 "delete it, or choose another --out directory."
             )
         else:
-            self._check_same(self.read_json("config.json")["config"], config, may_change)
+            self._check_same(stored["config"], config, may_change)
+
+    def _stored(self):
+        """The content of config.json; None if no run wrote it: published models have one too."""
+        try:
+            stored = self.read_json("config.json")
+        except (OSError, ValueError, RecursionError):
+            return None
+        is_run = isinstance(stored, dict) and "environment" in stored
+        return stored if is_run and isinstance(stored.get("config"), dict) else None
 
     def _check_same(self, saved, config, may_change):
         config = json.loads(json.dumps(config))
@@ -134,20 +148,26 @@ class RunFolder:
         if differing:
             lines = [f"  {k}: {saved.get(k)!r}, now {config.get(k)!r}" for k in differing]
             raise RunFolderError(
-                f"The run in {self.path} was started with other settings:\n" + "\n".join(lines)
+                f"The run in {self.path} was started with other settings:\n"
+                + "\n".join(lines)
+                + "\nUse these settings, or choose another --out directory."
             )
 
 
 def fingerprint(model, *metadata):
-    """A short text that differs for another architecture or other metadata, such as tokenizers.
+    """A checksum of the architecture and metadata of a model.
 
     A setting of runs that start from other weights: their files may change before it is resumed.
     The values of the weights do not count: those of a run that is resumed are in its checkpoints.
     """
     # Keras counts the names of layers up.
     model = json.loads(model.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"})
-    text = json.dumps([model, *metadata], sort_keys=True)
-    return f"{zlib.crc32(text.encode()):08x}"
+    return checksum(model, *metadata)
+
+
+def checksum(*values):
+    """A checksum of values that JSON can store, 8 hexadecimal digits."""
+    return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
 def enable_auto_resume(folder):

@@ -31,7 +31,8 @@ class RunSettings(Settings):
     steps_per_execution: int = 1
     """Steps that run without returning to Python; must divide the steps of an epoch."""
     checkpoint_minutes: float = 10.0
-    """Minutes between checkpoints; one is also written at the end of each epoch."""
+    """Minutes between checkpoints (0: one after every step); one is also written at the end of each
+    epoch."""
     checkpoint_steps: int = 0
     """Steps between additional checkpoints; 0 to disable."""
     checkpoints_kept: int = 3

@@ -11,7 +11,7 @@ _AT_LEAST_1 = (
     "eval_steps train_examples lora_rank steps_per_execution checkpoints_kept"
 )
 _AT_LEAST_0 = (
-    "learning_rate learning_rate_scale warmup_steps weight_decay clip_norm crop_padding seed "
+    "learning_rate learning_rate_scale warmup_steps weight_decay clip_norm crop_padding "
     "checkpoint_minutes checkpoint_steps"
 )
 
@@ -59,14 +59,14 @@ class Settings:
         ema_momentum: Momentum of the moving average of the weights, which is tested and saved.
         average_last: Number of epochs whose weights are averaged at the end, up to the best one.
         beam_size: Beam size of the search; 1 is greedy search.
-        length_penalty: Exponent of the length penalty; higher values favour longer translations, 0
+        length_penalty: Exponent of the length penalty; higher values favor longer translations, 0
             disables it.
         label_smoothing: Share of a label spread over all classes.
         repeats: Number of times an image occurs in its batch, each with a different augmentation;
-            an epoch has as many times the steps.
+            an epoch then has that many times the steps.
         crop_padding: Pixels by which a crop may be shifted.
-        min_crop_area: Least share of an image that a random crop covers, which is then resized;
-            None for no such crops.
+        min_crop_area: Smallest share of an image that a random crop, later resized, may cover; None
+            disables these crops.
         flip_probability: Probability that an image is flipped left to right.
         randaugment_num_ops: RandAugment operations per image; 0 to disable.
         randaugment_magnitude: Strength of the RandAugment operations, 0 to 1.
@@ -81,6 +81,7 @@ class Settings:
         **dict.fromkeys(_AT_LEAST_1.split(), (1, math.inf)),
         **dict.fromkeys(_AT_LEAST_0.split(), (0, math.inf)),
         **dict.fromkeys(("warmup_fraction", "ema_momentum", "layer_decay"), (0, 1)),
+        "seed": (0, 2**32 - 1),
         "label_smoothing": (0, 0.99),
         "min_crop_area": (0.01, 1),
         "validation_split": (0, 0.9),

@@ -14,7 +14,7 @@ def finish_text_classifier(run, classifier, data, train):
     Args:
         run: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
         classifier: `zoo.classifier.TextClassifier`.
-        data: `zoo.data.labelled_text.TextDataset`.
+        data: `zoo.data.labeled_text.TextDataset`.
         train: `zoo.data.encoded_texts.EncodedTexts`.
     """
     print("Testing the model, saving it and drawing plots ...")
@@ -29,7 +29,7 @@ def finish_text_classifier(run, classifier, data, train):
         "val_loss": history["val_loss"][-1],
         "val_accuracy": history["val_accuracy"][-1],
         "epochs": len(history["epoch"]),
-        "texts_per_second": float(np.median(history["texts_per_second"])),
+        "texts_per_second": run.median("texts_per_second"),
         "parameters": classifier.model.count_params(),
         "vocab_size": classifier.tokenizer.vocab_size,
         "train_texts": len(data.train),
@@ -67,7 +67,7 @@ def _print_summary(run, metrics, rows):
     print(
         f"\ntest accuracy      {metrics['test_accuracy']:.2%} of {metrics['test_texts']:,} texts, "
         f"averaged weights after the last of {metrics['epochs']} epochs\n"
-        f"texts/s            {metrics['texts_per_second']:,.0f} in training\n"
+        f"texts/s            {metrics['texts_per_second'] or 0:,.0f} in training\n"
         f"parameters         {metrics['parameters']:,}\n"
         f"model              zoo.load({str(run.path)!r})(['A text.'])\n"
         f"plots              learning_curves.png, confusion_matrix.png\n"

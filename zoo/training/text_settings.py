@@ -8,10 +8,19 @@ from zoo.errors import UserError
 from zoo.training.command import flags
 from zoo.training.run_settings import RunSettings
 
+_OTHER_FILES = ("target", "valid_source", "valid_target", "test_source", "test_target")
+
+
+def _check_data_dir(settings):
+    if settings.data_dir and settings.dataset in (None, "phrasebook"):
+        raise UserError(
+            "--data-dir is a folder of TensorFlow Datasets. Name a data set in it: --dataset NAME."
+        )
+
 
 @dataclasses.dataclass(frozen=True)
-class LabelledTextSettings(RunSettings):
-    """Settings of a run and its labelled texts."""
+class LabeledTextSettings(RunSettings):
+    """Settings of a run and its labeled texts."""
 
     dataset: str | None = None
     """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
@@ -19,6 +28,10 @@ class LabelledTextSettings(RunSettings):
     """Folder of prepared TFDS data."""
     tsv: str | None = None
     """File with one text per line, without a header: label, tab, text."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_data_dir(self)
 
     @property
     def data_name(self):
@@ -33,15 +46,15 @@ class LabelledTextSettings(RunSettings):
         return pathlib.Path(self.tsv).stem if self.tsv else self.dataset.replace("/", "_")
 
     def load_data(self):
-        """Loads the texts: `zoo.data.labelled_text.TextDataset`."""
-        from zoo.data import labelled_text
+        """Loads the texts: `zoo.data.labeled_text.TextDataset`."""
+        from zoo.data import labeled_text
 
         _ = self.data_name  # checks the flags
         if self.tsv:
-            return labelled_text.tsv(self.tsv, self.seed)
+            return labeled_text.tsv(self.tsv, self.seed)
         if self.dataset == "phrasebook":
-            return labelled_text.phrasebook(self.seed)
-        return labelled_text.tfds_texts(self.dataset, self.data_dir, self.seed)
+            return labeled_text.phrasebook(self.seed)
+        return labeled_text.tfds_texts(self.dataset, self.data_dir, self.seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +94,12 @@ class TranslationSettings(RunSettings):
         given = [name for name in ("src_lang", "tgt_lang") if getattr(self, name)]
         if given and not self.weights:
             raise UserError(f"{flags(*given)}: only a model of --weights has languages.")
+        given = [name for name in _OTHER_FILES if getattr(self, name)]
+        if given and not self.source:
+            raise UserError(
+                f"{flags(*given)}: the file of the source sentences, --source, is missing."
+            )
+        _check_data_dir(self)
 
     @property
     def data_name(self):
@@ -98,11 +117,11 @@ class TranslationSettings(RunSettings):
             return self.dataset.replace("/", "_")
         return pathlib.Path(self.tsv or self.source).stem
 
-    def load_data(self, strategy, tokenizers, max_length, special_tokens=None):
+    def load_data(self, run, tokenizers, max_length, special_tokens=None):
         """Opens the tokenized sentence pairs; the chief tokenizes them if the cache has none.
 
         Args:
-            strategy: `tf.distribute.Strategy`; all its workers must call this.
+            run: `zoo.training.run.Run`; all its workers must call this.
             tokenizers: (source, target); or the settings to train them with, a dict of the
                 arguments of `zoo.data.tokenized_corpus.train_tokenizers`.
             max_length, special_tokens: see `zoo.data.encoded_pairs.encode_pairs`; by default the
@@ -116,12 +135,10 @@ class TranslationSettings(RunSettings):
         from zoo.training import distribution
         from zoo.translator import SPECIAL_TOKENS
 
-        name = self.data_name  # checks the flags
-        run = pathlib.Path(self.out or f"runs/translate_{name}")
-        root = pathlib.Path(self.cache_dir or run.parent / ".cache" / "translate")
+        root = pathlib.Path(self.cache_dir or run.path.parent / ".cache" / "translate")
         special_tokens = special_tokens or SPECIAL_TOKENS
-        is_chief, number = distribution.is_chief(strategy), 0
-        if is_chief:
+        number = 0
+        if run.is_chief:
             data, read = self._text()
             settings = {
                 "version": corpus.VERSION,
@@ -140,9 +157,9 @@ class TranslationSettings(RunSettings):
             number = int(folder.name, 16)
             when = "by an earlier run" if was_there else "now"
             print(f"Sentence pairs, tokenized {when}: {folder}")
-        number = distribution.from_chief(strategy, number)  # others wait here for the chief
+        number = distribution.from_chief(run.strategy, number)  # others wait here for the chief
         data = corpus.open_corpus(folder_of_number(root, number), special_tokens)
-        for line in data.skipped if is_chief else ():
+        for line in data.skipped if run.is_chief else ():
             print(f"skipped: {line}")
         return data
 

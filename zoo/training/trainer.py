@@ -248,6 +248,7 @@ class Trainer(keras.Model):
         return self._logs(total * replicas, batches[0])
 
     def test_step(self, data):
+        self._num_parts = 1  # of a step of validation, whose loss has all of the regularization
         inputs, labels, weights = _checked(data)
         outputs = self(inputs, training=False)
         weights = self._weights_of_losses(weights)

@@ -1,5 +1,6 @@
 """The end of a translation run: scores the model, writes the files and prints a summary."""
 
+from zoo.errors import TextError
 from zoo.training import pictures
 
 _NUM_SAMPLES = 5  # translations in the printed summary
@@ -26,7 +27,7 @@ def finish_translator(run, translator, test, train, valid):
         "val_loss": history["val_loss"][-1],
         "val_accuracy": history["val_accuracy"][-1],
         "epochs": len(history["epoch"]),
-        "tokens_per_second": sorted(history["tokens_per_second"])[len(history["epoch"]) // 2],
+        "tokens_per_second": run.median("tokens_per_second"),
         "parameters": translator.model.count_params(),
         "source_vocab_size": translator.source_tokenizer.vocab_size,
         "target_vocab_size": translator.target_tokenizer.vocab_size,
@@ -37,9 +38,11 @@ def finish_translator(run, translator, test, train, valid):
     rows = list(zip(sources, references, translations))
     _write_translations(rows, run / "translations.tsv")
     pictures.token_curves(history, run / "learning_curves.png")
-    _draw_attention(translator, sources, run / "attention.png")
+    plots = ["learning_curves.png"]
+    if _draw_attention(translator, sources, run / "attention.png"):
+        plots.append("attention.png")
     run.write_json("metrics.json", metrics)
-    _print_summary(run, metrics, rows)
+    _print_summary(run, metrics, rows, plots)
 
 
 def scores(translations, references):
@@ -73,16 +76,21 @@ def _write_translations(rows, path):
 
 
 def _draw_attention(translator, sources, path):
+    """Draws the alignment of a source of a few tokens; returns whether there is one."""
     lengths = map(len, translator.source_tokenizer.encode(sources))
     low, high = _ATTENTION_LENGTHS
+    high = min(high, translator.max_source_length - 1)
     fitting = [s for s, n in zip(sources, lengths) if low <= n <= high]
     text = (fitting or sorted(sources, key=len))[0]
-    [translation] = translator([text], too_long="split")
-    found = translator.alignment(text, translation)
+    try:
+        found = translator.alignment(text)
+    except TextError:  # it is too long for the model, or the result is NaN
+        return False
     pictures.cross_attention(found.weights, found.source, found.target, path)
+    return True
 
 
-def _print_summary(run, metrics, rows):
+def _print_summary(run, metrics, rows, plots):
     print()
     for source, reference, translation in rows[:_NUM_SAMPLES]:
         verdict = "same as the reference" if reference == translation else f"reference: {reference}"
@@ -91,10 +99,10 @@ def _print_summary(run, metrics, rows):
         f"\nBLEU               {metrics['bleu']:.2f}  {metrics['bleu_signature']}\n"
         f"chrF               {metrics['chrf']:.2f}  {metrics['chrf_signature']}\n"
         f"exact matches      {metrics['exact_match']:.2%} of {metrics['test_sentences']:,}\n"
-        f"tokens/s           {metrics['tokens_per_second']:,.0f} in training\n"
+        f"tokens/s           {metrics['tokens_per_second'] or 0:,.0f} in training\n"
         f"parameters         {metrics['parameters']:,}\n"
         f"model              zoo.load({str(run.path)!r})(['A sentence.'])\n"
-        f"plots              learning_curves.png, attention.png\n"
+        f"plots              {', '.join(plots)}\n"
         f"metrics            metrics.json, history.csv; translations.tsv has all translations; "
         f"tensorboard --logdir {run.path}\n"
         "run directory:"

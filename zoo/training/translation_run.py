@@ -32,14 +32,14 @@ def train_translator(
     from zoo.training.averaging import AverageCheckpoints
     from zoo.training.callbacks import early_stopping
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
-    from zoo.training.run_folder import fingerprint
+    from zoo.training.run_folder import checksum, fingerprint
     from zoo.training.translation_report import finish_translator
 
     train, valid = data.train, data.valid
+    tokenizers = checksum(*(tokenizer.to_dict() for tokenizer in data.tokenizers))
+    config = {**config, "checksum of the tokenizers": tokenizers}
     if config.get("weights"):
-        sides = (translator.source_tokenizer.to_dict(), translator.target_tokenizer.to_dict())
-        same = fingerprint(translator.model, translator.description(), *sides)
-        config = {**config, "model of weights": same}
+        config["model of weights"] = fingerprint(translator.model, translator.description())
 
     def average(folder):
         return AverageCheckpoints(folder, average_last, run.is_chief)

@@ -66,7 +66,7 @@ def _set_up_devices(devices, limit):
     if gpus:
         count = devices or limit or len(gpus)
         if count > len(gpus):
-            raise UserError(f"There are {len(gpus)} GPUs. Received: --devices {devices}.")
+            raise UserError(f"This machine has {len(gpus)} GPU(s). Received: --devices {devices}.")
         _configure(lambda: tf.config.set_visible_devices(gpus[:count], "GPU"))
         return [f"GPU:{index}" for index in range(count)]
     if devices:

@@ -1,12 +1,12 @@
-"""Labelled texts: the phrasebook's kinds, TSV files, TFDS data sets, and what is held out."""
+"""Labeled texts: the phrasebook's kinds, TSV files, TFDS data sets, and what is held out."""
 
 import collections
 
 import numpy as np
 import pytest
 
-from zoo.data import labelled_text
-from zoo.data.labelled_text import phrasebook, tfds_texts, tsv
+from zoo.data import labeled_text
+from zoo.data.labeled_text import phrasebook, tfds_texts, tsv
 from zoo.data.phrasebook import sentence_kinds
 from zoo.errors import DataError, UserError
 
@@ -56,7 +56,7 @@ def test_the_seed_decides_what_is_held_out(file):
 
 
 def test_few_are_held_out_of_many(file, monkeypatch):
-    monkeypatch.setattr(labelled_text, "_MOST_HELD_OUT", 100)
+    monkeypatch.setattr(labeled_text, "_MOST_HELD_OUT", 100)
     for part in rows(tsv(file))[1:]:
         assert abs(len(part) - 100) < 45
 

@@ -1,4 +1,4 @@
-"""Labelled texts: sentences of the built-in phrasebook, TSV files and TFDS data sets."""
+"""Labeled texts: sentences of the built-in phrasebook, TSV files and TFDS data sets."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ _HELD_OUT = 0.1  # share of the texts, for validation and test each
 _MOST_HELD_OUT = 2000  # approximate maximum number of texts, for validation and test each
 
 
-class LabelledTexts(NamedTuple):
+class LabeledTexts(NamedTuple):
     """Texts and their labels.
 
     Fields:
@@ -31,13 +31,13 @@ class TextDataset(NamedTuple):
     """Training, validation and test texts.
 
     Fields:
-        train, valid, test: `LabelledTexts`.
+        train, valid, test: `LabeledTexts`.
         class_names: the name of each label.
     """
 
-    train: LabelledTexts
-    valid: LabelledTexts
-    test: LabelledTexts
+    train: LabeledTexts
+    valid: LabeledTexts
+    test: LabeledTexts
     class_names: list[str]
 
 
@@ -93,7 +93,7 @@ def tfds_texts(name, data_dir=None, seed=0):
         seed: seed of the held-out splits.
 
     Raises:
-        DataError: if the data set is unknown, unavailable, or has no labelled texts.
+        DataError: if the data set is unknown, unavailable, or has no labeled texts.
     """
     import tensorflow_datasets as tfds
 
@@ -120,7 +120,7 @@ def tfds_texts(name, data_dir=None, seed=0):
         for batch in examples.batch(1000).prefetch(1).as_numpy_iterator():
             texts += [normalized(item.decode()) for item in batch[text]]
             labels.append(batch[label])
-        return LabelledTexts(texts, np.concatenate(labels).astype(np.int32))
+        return LabeledTexts(texts, np.concatenate(labels).astype(np.int32))
 
     parts = {split: read(split) for split in ("train", "validation", "test") if split in splits}
     valid, test = parts.get("validation"), parts.get("test")
@@ -134,7 +134,7 @@ def _named(rows, seed, name):
         raise DataError(f"{name} must have at least two labels. Received: {names}.")
     numbers = {label: number for number, label in enumerate(names)}
     labels = np.asarray([numbers[label] for _, label in rows], np.int32)
-    return _split(LabelledTexts([text for text, _ in rows], labels), names, seed, name)
+    return _split(LabeledTexts([text for text, _ in rows], labels), names, seed, name)
 
 
 def _split(train, class_names, seed, name, valid=None, test=None):
@@ -163,4 +163,4 @@ def _split(train, class_names, seed, name, valid=None, test=None):
 
 def _chosen(texts, chosen):
     kept = [text for text, is_kept in zip(texts.texts, chosen) if is_kept]
-    return LabelledTexts(kept, texts.labels[chosen])
+    return LabeledTexts(kept, texts.labels[chosen])
