@@ -124,9 +124,20 @@ def batch(sizes, batch_size):
     return pixels, images, random.integers(0, CLASSES, batch_size)
 
 
-def in_zoo(folder, sizes, precision, **settings):
+def in_zoo(folder, sizes, precision, kind, batch_size):
+    """Trains as the recipes do."""
+    import keras
+
+    from zoo.training.trainer import Trainer
+
     policy = "mixed_bfloat16" if precision == "bfloat16" else precision
-    return in_keras(zoo_vit(sizes, dtype=policy), sizes, **settings)
+    model = zoo_vit(sizes, dtype=policy)
+    if kind == "inference":
+        return in_keras(model, sizes, kind, batch_size)
+    trainer = Trainer(model)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    trainer.compile(keras.optimizers.AdamW(**OPTIMIZER), loss)
+    return training(trainer, batch(sizes, batch_size)[1:], np.full(batch_size, 1 / batch_size))
 
 
 def in_keras_hub(folder, sizes, precision, **settings):
@@ -141,18 +152,24 @@ def in_keras_hub(folder, sizes, precision, **settings):
 
 def in_keras(model, sizes, kind, batch_size):
     import keras
-    import tensorflow as tf
-
-    from zoo.data.worker_batches import not_tuned
 
     _, images, labels = batch(sizes, batch_size)
     if kind == "inference":
         return lambda: softmax(model.predict_on_batch(images))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(**OPTIMIZER), loss)
-    batches = not_tuned(tf.data.Dataset.from_tensors((images, labels)).repeat())
-    settings = {"steps_per_epoch": STEPS, "shuffle": False, "verbose": 0}
-    return lambda: model.fit(batches, **settings).history["loss"]
+    return training(model, (images, labels))
+
+
+def training(model, arrays, weights=None):
+    """A function that trains `model` with `fit` on one batch: (images, labels)."""
+    import tensorflow as tf
+
+    from zoo.data.worker_batches import not_tuned
+
+    arrays = arrays if weights is None else (*arrays, weights.astype("float32"))
+    batches = not_tuned(tf.data.Dataset.from_tensors(arrays).repeat())
+    return lambda: model.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
 
 
 def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):

@@ -8,6 +8,7 @@ from keras.src.backend import compute_output_spec, get_keras_mask, set_keras_mas
 from keras.src.backend.tensorflow.trainer import reduce_per_replica
 
 from zoo.data.worker_batches import WorkerBatches, parts_of
+from zoo.layers.compiled import compiled, trains_on_cpus
 from zoo.models.base import merged_weights
 from zoo.training import distribution
 from zoo.training.losses import is_summed, weighted_by_example
@@ -244,8 +245,19 @@ class Trainer(keras.Model):
         # Variables that the loss does not depend on stay as they are, as in Keras.
         used = [index for index, gradient in enumerate(gradients) if gradient is not None]
         gradients = distribution.sum_over_replicas([gradients[index] for index in used])
-        self.optimizer.apply(gradients, [self.trainable_variables[index] for index in used])
+        self._update(gradients, [self.trainable_variables[index] for index in used])
         return self._logs(total * replicas, batches[0])
+
+    def _update(self, gradients, variables):
+        """Applies dense gradients to variables."""
+
+        def update(*gradients):
+            self.optimizer.apply(gradients, variables)
+
+        one_device = self._distribute_strategy is None
+        if one_device and trains_on_cpus(True) and _is_elementwise(self.optimizer):
+            update = compiled(update)
+        update(*gradients)
 
     def test_step(self, data):
         self._num_parts = 1  # of a step of validation, whose loss has all of the regularization
@@ -343,6 +355,13 @@ def num_batches(batches):
 
 
 _LORA = ("lora_rank", "lora_alpha")
+
+
+def _is_elementwise(optimizer):
+    """Whether an optimizer of Keras or ours has no matrix products, in which XLA is slower."""
+    kind = type(getattr(optimizer, "inner_optimizer", optimizer))
+    is_known = kind.__module__.startswith(("keras.", "zoo."))
+    return is_known and not issubclass(kind, keras.optimizers.Muon)
 
 
 def _without_lora(config):
