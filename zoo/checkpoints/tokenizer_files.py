@@ -61,10 +61,13 @@ def byte_level_bpe(folder, vocab_size):
     # GPT-2's own class of tokenizers does not ask tokenizer.json for the space.
     is_own = str(settings.get("tokenizer_class") or "GPT2").startswith("GPT2")
     in_file = found.get("pre_tokenizer", {}).get("add_prefix_space", False) and not is_own
-    after = found.get("post_processor", {}).get("type", "ByteLevel")
-    if after != "ByteLevel" and not settings.get("add_bos_token"):
+    after = found.get("post_processor") or {}
+    adds_tokens = (
+        after.get("type", "ByteLevel") != "ByteLevel" and after.get("special_tokens") != {}
+    )
+    if adds_tokens and not settings.get("add_bos_token"):
         raise CheckpointError(
-            f"{folder / 'tokenizer.json'}: post_processor {after} is not supported."
+            f"{folder / 'tokenizer.json'}: post_processor {after['type']} is not supported."
         )
     arguments = (vocab, control, vocab_size, merges, settings.get("add_prefix_space", in_file))
     return _made(folder, ByteLevelBPETokenizer, arguments), settings.get("add_bos_token", False)
