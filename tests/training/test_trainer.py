@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo.training import trainer as trainer_module
 from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import adamw, transformer_adam
 from zoo.training.trainer import Trainer
@@ -49,9 +50,11 @@ def compiled(optimizer=None, **settings):
     return trainer
 
 
+@pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize("clip_norm", [None, 0.05])
-def test_on_one_device_it_is_fit_of_keras(clip_norm):
+def test_on_one_device_it_is_fit_of_keras(clip_norm, is_large, monkeypatch):
     """In weights and in the reported loss and accuracy, of training and validation."""
+    monkeypatch.setattr(trainer_module, "LARGE", 0 if is_large else 10**9)
     trainer = compiled(transformer_adam(4, 4, 0.2, clip_norm))
     model = language_model()
     model.compile(
@@ -222,6 +225,32 @@ def test_what_cannot_be_right_is_refused():
         other = language_model()
     with pytest.raises(ValueError, match="another strategy"):
         Trainer(other)
+
+
+class Own(keras.optimizers.SGD):
+    """Optimizers of others may have operations that XLA does not have."""
+
+    def apply(self, gradients, variables=None):
+        [first, *_] = [gradient for gradient in gradients if gradient is not None]
+        tf.py_function(lambda x: None, [first], [])
+        return super().apply(gradients, variables)
+
+
+@pytest.mark.parametrize(
+    "optimizer, expected",
+    [
+        (keras.optimizers.AdamW(), True),
+        (keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), True),
+        (keras.optimizers.Muon(), False),
+        (Own(), False),
+    ],
+)
+def test_the_update_of_a_large_model_is_compiled(optimizer, expected, monkeypatch):
+    functions = []
+    monkeypatch.setattr(trainer_module, "LARGE", 0)
+    monkeypatch.setattr(trainer_module, "compiled", lambda f: functions.append(f) or f)
+    compiled(optimizer).fit(dataset(data(1)), steps_per_epoch=1, verbose=0)
+    assert (len(functions) > 0) == expected
 
 
 def test_another_version_of_keras_is_refused(monkeypatch):

@@ -1,6 +1,7 @@
 """Training on one device, several devices or several machines, with the same results."""
 
 import functools
+import math
 
 import keras
 import tensorflow as tf
@@ -15,6 +16,8 @@ from zoo.training.losses import is_summed, weighted_by_example
 from zoo.training.model_state import random_states
 
 KERAS = "3.15."  # this module overrides private methods of this version
+# Number of weights from which on XLA updates them faster on CPUs, after a second of compiling.
+LARGE = 10_000_000
 
 
 class Trainer(keras.Model):
@@ -254,9 +257,10 @@ class Trainer(keras.Model):
         def update(*gradients):
             self.optimizer.apply(gradients, variables)
 
+        is_large = sum(math.prod(variable.shape) for variable in variables) >= LARGE
         one_device = self._distribute_strategy is None
-        if one_device and trains_on_cpus(True) and _is_elementwise(self.optimizer):
-            update = compiled(update)
+        if is_large and one_device and trains_on_cpus(True) and _is_elementwise(self.optimizer):
+            update = compiled(update)  # one pass over memory
         update(*gradients)
 
     def test_step(self, data):
