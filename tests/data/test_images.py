@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from tests.data.network import disconnect
 from zoo.data import tfds_images as tfds_module
 from zoo.data.image_folder import folder_classes, image_folder
 from zoo.data.images import StreamedImages, digits
@@ -402,11 +403,7 @@ def test_bad_tfds_data(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="no folder .*missing"):
         tfds_images("cifar10", tmp_path / "missing")
 
-    def no_network(self, **options):
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
-    monkeypatch.setattr(tfds.core.DatasetBuilder, "is_prepared", lambda self: False)
+    disconnect(monkeypatch)
     with pytest.raises(DataError) as error:
         tfds_images("cifar10")
     for way_on in ("no route", "--dataset digits", "--data-dir", "cifar10/3.0.2", "train/<class>"):

@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import pytest
 
+from tests.data.network import disconnect
 from zoo.data import labeled_text
 from zoo.data.labeled_text import phrasebook, tfds_texts, tsv
 from zoo.data.phrasebook import sentence_kinds
@@ -179,7 +180,6 @@ def test_prepared_tfds_data(prepared):
 
 
 def test_bad_tfds_data(prepared, tmp_path, monkeypatch):
-    import tensorflow_datasets as tfds
 
     for name in ("no_keys", "other_keys"):
         with pytest.raises(DataError, match=f"{name} cannot be used: it needs texts with a class"):
@@ -187,11 +187,7 @@ def test_bad_tfds_data(prepared, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="has no data set 'no_such_thing'.*phrasebook"):
         tfds_texts("no_such_thing")
 
-    def no_network(self, **options):
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
-    monkeypatch.setattr(tfds.core.DatasetBuilder, "is_prepared", lambda self: False)
+    disconnect(monkeypatch)
     with pytest.raises(DataError) as error:
         tfds_texts("imdb_reviews")
     for part in ("no route", "--dataset phrasebook", "--data-dir", "--tsv FILE"):

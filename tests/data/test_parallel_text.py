@@ -7,6 +7,7 @@ import unicodedata
 
 import pytest
 
+from tests.data.network import disconnect
 from zoo.data import parallel_text
 from zoo.data.parallel_text import (
     Pairs,
@@ -288,7 +289,6 @@ def test_tfds_data_are_known_by_their_full_name(prepared):
 
 
 def test_bad_tfds_data(prepared, tmp_path, monkeypatch):
-    import tensorflow_datasets as tfds
 
     with pytest.raises(DataError, match="needs sentence pairs"):
         tfds_pairs("no_text", prepared)
@@ -299,11 +299,7 @@ def test_bad_tfds_data(prepared, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="no folder .*missing"):
         tfds_pairs("wmt14_translate/de-en", tmp_path / "missing")
 
-    def no_network(self, **options):
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
-    monkeypatch.setattr(tfds.core.DatasetBuilder, "is_prepared", lambda self: False)
+    disconnect(monkeypatch)
     with pytest.raises(DataError) as error:
         tfds_pairs("ted_hrlr_translate/pt_to_en")
     ways_on = ("--dataset phrasebook", "--data-dir", "ted_hrlr_translate/pt_to_en/1.0.0")

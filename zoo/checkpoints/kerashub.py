@@ -40,7 +40,9 @@ def preprocessing(input_shape, converter):
     """What a preset's image converter does; it may be None."""
     *size, channels = input_shape
     scale, offset, interpolation = 1 / 127.5, -1.0, "bilinear"
+    crops, antialias = True, False
     if converter is not None:
+        crops, antialias = converter.crop_to_aspect_ratio, converter.antialias
         scale = 1.0 if converter.scale is None else converter.scale
         offset = 0.0 if converter.offset is None else converter.offset
         interpolation = converter.interpolation
@@ -55,7 +57,7 @@ def preprocessing(input_shape, converter):
         channels=channels,
         mean=tuple((-offset / scale / 255).tolist()),
         std=tuple((1 / scale / 255).tolist()),
-        resize=None if getattr(converter, "crop_to_aspect_ratio", True) else tuple(size),
+        resize=None if crops else tuple(size),
         interpolation=interpolation,
-        antialias=getattr(converter, "antialias", False),
+        antialias=antialias,
     )

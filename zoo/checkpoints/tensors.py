@@ -65,17 +65,14 @@ class Tensors(Mapping):
         Raises:
             CheckpointError: if two get the same name.
         """
-        old = {}
-        for name in self._readers:
-            if rename(name) in old:
-                both = " and ".join(sorted([old[rename(name)], name]))
+        readers, shapes, before = {}, {}, {}
+        for name, read in self._readers.items():
+            new = rename(name)
+            if new in before:
+                both = " and ".join(sorted([before[new], name]))
                 raise CheckpointError(f"{self.path}: {both} are the same tensor of the model.")
-            old[rename(name)] = name
-        return Tensors(
-            self.path,
-            {rename(name): read for name, read in self._readers.items()},
-            {rename(name): shape for name, shape in self.shapes.items()},
-        )
+            readers[new], shapes[new], before[new] = read, self.shapes[name], name
+        return Tensors(self.path, readers, shapes)
 
     def without_prefix(self, *prefixes):
         """The same tensors, each without the first of these prefixes that it has."""

@@ -5,7 +5,7 @@ import functools
 import keras
 from keras import ops
 
-from zoo.layers.compiled import compiled, trains_on_cpus
+from zoo.layers.compiled import compiled, trains_on_cpus, wide
 from zoo.layers.config import ConfigMixin
 
 
@@ -58,13 +58,18 @@ def _normalize(x, gamma, beta, epsilon):
     if keras.backend.backend() == "torch":  # which has an operation for it
         return ops.layer_normalization(x, gamma, beta, len(x.shape) - 1, epsilon)
     dtype = x.dtype
-    wide = keras.backend.result_type(dtype, "float32")
-    x, gamma, beta = (ops.cast(tensor, wide) for tensor in (x, gamma, beta))
+    x, gamma, beta = _widen(x, gamma, beta)
     centered = x - ops.mean(x, axis=-1, keepdims=True)
     # OpenVINO and ONNX Runtime recognize layer normalization by a power and a division.
     variance = ops.mean(ops.power(centered, 2.0), axis=-1, keepdims=True)
     normal = centered / ops.sqrt(variance + epsilon)
     return ops.cast(normal * gamma + beta, dtype)
+
+
+def _widen(x, *others):
+    """The tensors in float32, or in the dtype of `x` if that is wider."""
+    x = wide(x)
+    return [x, *(ops.cast(tensor, x.dtype) for tensor in others)]
 
 
 @functools.cache
@@ -87,16 +92,12 @@ def _compiled(epsilon):
         scale = ops.rsqrt(mean(ops.square(centered)) + epsilon)
         return centered * scale, scale
 
-    def widen(x, *others):
-        wide = keras.backend.result_type(x.dtype, "float32")
-        return [ops.cast(tensor, wide) for tensor in (x, *others)]
-
     def function(*tensors):
-        x, gamma, beta = widen(*tensors)
+        x, gamma, beta = _widen(*tensors)
         return ops.cast(normal(x)[0] * gamma + beta, tensors[0].dtype)
 
     def gradient(upstream, *tensors):
-        x, gamma, upstream = widen(*tensors[:2], upstream)
+        x, gamma, upstream = _widen(*tensors[:2], upstream)
         x, scale = normal(x)
         scaled = upstream * gamma
         d_x = scale * (scaled - mean(scaled) - x * mean(scaled * x))

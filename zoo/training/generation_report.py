@@ -3,6 +3,7 @@
 import math
 
 from zoo.training import pictures
+from zoo.training.run_folder import median
 
 _PROMPT_CHARACTERS = 60
 
@@ -28,7 +29,7 @@ def finish_generator(run, generator, train, valid_texts):
         "perplexity": math.exp(min(loss, 700.0)),
         "bits_per_byte": loss / math.log(2.0) * tokens / size,
         "epochs": len(history["epoch"]),
-        "tokens_per_second": run.median("tokens_per_second"),
+        "tokens_per_second": median(history["tokens_per_second"]),
         "parameters": generator.model.count_params(),
         "vocab_size": tokenizer.vocab_size,
         "train_tokens": len(train),

@@ -145,6 +145,11 @@ def sgd(
     return create(schedule, momentum=momentum, global_clipnorm=clip_norm)
 
 
+def without_loss_scale(optimizer):
+    """The optimizer itself, or the one in a `keras.optimizers.LossScaleOptimizer`."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 class RateFactors:
     """Mixin for optimizers: the learning rate of each variable is multiplied by a factor.
 

@@ -7,6 +7,7 @@ from tqdm import tqdm
 from zoo.attention_rollout import attention_rollout
 from zoo.data.pipeline import test_batches
 from zoo.training import pictures
+from zoo.training.run_folder import median
 
 _NUM_ATTENTION_IMAGES = 8
 
@@ -29,7 +30,7 @@ def finish_classifier(run, classifier, data):
         "test_loss": float(np.mean(losses)),
         "train_loss": history["loss"][-1],
         "epochs": len(history["epoch"]),
-        "images_per_second": run.median("images_per_second"),
+        "images_per_second": median(history["images_per_second"]),
         "parameters": classifier.model.count_params(),
         "train_images": len(data.train),
         "test_images": len(labels),

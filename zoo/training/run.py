@@ -208,12 +208,13 @@ class Run:
     def _fit(self, trainer, folder, batches, weigh, steps, settings, per_epoch):
         from zoo.training import distribution
         from zoo.training.callbacks import EarlyStopping, SwapEMAWeights, standard_callbacks
+        from zoo.training.optimizers import without_loss_scale
 
         checkpoint = self.settings.checkpoint(folder.path, steps)
         callbacks = list(settings["callbacks"])
         done = checkpoint.restore(trainer, callbacks)
         standard = standard_callbacks(folder.path, steps, done, self.is_chief, **per_epoch)
-        if getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer).use_ema:
+        if without_loss_scale(trainer.optimizer).use_ema:
             # validation uses the averaged weights
             standard.insert(0, SwapEMAWeights())
         early = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]

@@ -104,11 +104,6 @@ class RunFolder:
             rows = list(csv.DictReader(file))
         return {name: [float(row[name]) for row in rows] for name in rows[0]} if rows else {}
 
-    def median(self, name):
-        """The median of a metric over the epochs in which it was measured; None if in none."""
-        values = [value for value in self.history()[name] if math.isfinite(value)]
-        return statistics.median(values) if values else None
-
     def enable_auto_resume(self):
         """Lets the same command resume this run without ``--resume``."""
         if self.writable:
@@ -163,6 +158,12 @@ def fingerprint(model, *metadata):
     # Keras counts the names of layers up.
     model = json.loads(model.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"})
     return checksum(model, *metadata)
+
+
+def median(values):
+    """The median of a metric over the epochs in which it was measured; None if in none."""
+    values = [value for value in values if math.isfinite(value)]
+    return statistics.median(values) if values else None
 
 
 def checksum(*values):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from zoo.training import pictures
+from zoo.training.run_folder import median
 
 _NUM_SAMPLES = 5  # texts in the printed summary
 _SMALLEST = 1e-30  # probability that counts in the loss
@@ -29,7 +30,7 @@ def finish_text_classifier(run, classifier, data, train):
         "val_loss": history["val_loss"][-1],
         "val_accuracy": history["val_accuracy"][-1],
         "epochs": len(history["epoch"]),
-        "texts_per_second": run.median("texts_per_second"),
+        "texts_per_second": median(history["texts_per_second"]),
         "parameters": classifier.model.count_params(),
         "vocab_size": classifier.tokenizer.vocab_size,
         "train_texts": len(data.train),

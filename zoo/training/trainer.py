@@ -14,6 +14,7 @@ from zoo.models.base import merged_weights
 from zoo.training import distribution
 from zoo.training.losses import is_summed, weighted_by_example
 from zoo.training.model_state import random_states
+from zoo.training.optimizers import without_loss_scale
 
 KERAS = "3.15."  # this module overrides private methods of this version
 # Number of weights from which on XLA updates them faster on CPUs, after a second of compiling.
@@ -134,8 +135,7 @@ class Trainer(keras.Model):
         self._has_unweighted_metrics = bool(metrics)
         self.optimizer.build(self.trainable_variables)
         # `train_step` has already summed the gradients of all replicas.
-        inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        inner._all_reduce_sum_gradients = list
+        without_loss_scale(self.optimizer)._all_reduce_sum_gradients = list
         # XLA cannot compile variables on several devices, so their optimizer runs outside of it.
         self._jit_gradients = jit_compile and not one_device
         self.trace()
@@ -363,7 +363,7 @@ _LORA = ("lora_rank", "lora_alpha")
 
 def _is_elementwise(optimizer):
     """Whether an optimizer of Keras or ours has no matrix products, in which XLA is slower."""
-    kind = type(getattr(optimizer, "inner_optimizer", optimizer))
+    kind = type(without_loss_scale(optimizer))
     is_known = kind.__module__.startswith(("keras.", "zoo."))
     return is_known and not issubclass(kind, keras.optimizers.Muon)
 

@@ -2,6 +2,7 @@
 
 from zoo.errors import TextError
 from zoo.training import pictures
+from zoo.training.run_folder import median
 
 _NUM_SAMPLES = 5  # translations in the printed summary
 _ATTENTION_LENGTHS = (5, 20)  # fewest and most tokens of the sentence in attention.png
@@ -27,7 +28,7 @@ def finish_translator(run, translator, test, train, valid):
         "val_loss": history["val_loss"][-1],
         "val_accuracy": history["val_accuracy"][-1],
         "epochs": len(history["epoch"]),
-        "tokens_per_second": run.median("tokens_per_second"),
+        "tokens_per_second": median(history["tokens_per_second"]),
         "parameters": translator.model.count_params(),
         "source_vocab_size": translator.source_tokenizer.vocab_size,
         "target_vocab_size": translator.target_tokenizer.vocab_size,
