@@ -50,8 +50,8 @@ def prepare(folder, all_settings):
     """Writes an untrained translator."""
     import zoo
     from zoo.data.phrasebook import phrasebook_pairs
+    from zoo.tasks.translator import Translator
     from zoo.text.tokenizer import train_tokenizer
-    from zoo.translator import Translator
 
     texts = [text for pair in phrasebook_pairs(1000) for text in pair]
     tokenizer = train_tokenizer(texts, "subword", 500)

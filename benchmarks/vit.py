@@ -108,8 +108,8 @@ def prepare(folder, all_settings):
 
 def classifier(model, sizes):
     """The model with the preprocessing of `batch`, and numbers as class names."""
-    from zoo.classifier import ImageClassifier
     from zoo.data.preprocessing import ImagePreprocessing
+    from zoo.tasks.classifier import ImageClassifier
 
     pixels, half = (sizes["image_size"],) * 2, (0.5,) * 3
     preprocessing = ImagePreprocessing(image_size=pixels, channels=3, mean=half, std=half)

@@ -53,7 +53,7 @@ class Config(RunSettings):
 
 def main(config):
     from zoo.data import plain_text
-    from zoo.generator import TextGenerator
+    from zoo.tasks.generator import TextGenerator
     from zoo.text import EOS_ID
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training.generation_report import finish_generator

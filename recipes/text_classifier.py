@@ -72,9 +72,9 @@ PHRASEBOOK = Config(
 def main(config):
     import keras
 
-    from zoo.classifier import TextClassifier
     from zoo.data import translation_batches as batches
     from zoo.data.encoded_texts import EncodedTexts
+    from zoo.tasks.classifier import TextClassifier
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training.callbacks import early_stopping
     from zoo.training.losses import SmoothedCrossEntropy

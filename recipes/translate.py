@@ -128,7 +128,7 @@ def main(config):
 def untrained(config, run):
     """A translator with random weights, and its tokenized sentence pairs."""
     import zoo
-    from zoo.translator import Translator
+    from zoo.tasks.translator import Translator
 
     missing = {name for name in OF_THE_MODEL if getattr(config, name) is None}
     missing -= {"num_decoder_layers"}

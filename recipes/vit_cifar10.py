@@ -116,8 +116,8 @@ DIGITS = Config(
 
 
 def main(config):
-    from zoo.classifier import ImageClassifier
     from zoo.data.pipeline import steps_per_epoch
+    from zoo.tasks.classifier import ImageClassifier
     from zoo.training import optimizers
     from zoo.training.callbacks import PatchDropoutRates
 

@@ -71,9 +71,9 @@ class Config(ImageSettings):
 
 def main(config):
     import zoo
-    from zoo.classifier import ImageClassifier
     from zoo.data.pipeline import steps_per_epoch
     from zoo.data.preprocessing import ImagePreprocessing
+    from zoo.tasks.classifier import ImageClassifier
     from zoo.training.optimizers import adamw
 
     run = Run(config, name=f"vit_{config.data_name}")

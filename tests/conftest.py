@@ -77,7 +77,7 @@ def pytest_runtest_teardown(item):
 @pytest.fixture(autouse=True)
 def _without_xla(request, monkeypatch):
     """A search that XLA compiles costs a second and 26 MB: those of tests marked `xla` only."""
-    search = sys.modules.get("zoo.translation_search")
+    search = sys.modules.get("zoo.tasks.search")
     if search is not None and not request.node.get_closest_marker("xla"):
         monkeypatch.setattr(search, "JIT_COMPILE", False)
 

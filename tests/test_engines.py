@@ -20,8 +20,8 @@ from zoo.__main__ import main
 from zoo.decoding import SpecialTokens
 from zoo.engines import create_engine
 from zoo.errors import TextError, UserError
+from zoo.tasks.translator import Translator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.translator import Translator
 
 IMAGES = [*np.random.default_rng(0).integers(0, 256, (70, 8, 12, 3), dtype=np.uint8)]
 TEXTS = ["dog", "", *LINES, "The cat. " * 4, "ñandú\u0301 你好"]

@@ -28,7 +28,7 @@ def test_import_is_light():
     [
         "zoo, tensorflow, keras",
         pytest.param("zoo.layers", marks=pytest.mark.slow),
-        pytest.param("zoo.translator", marks=pytest.mark.slow),
+        pytest.param("zoo.tasks.translator", marks=pytest.mark.slow),
     ],
 )
 def test_any_module_may_be_imported_first(first, tmp_path):

@@ -18,11 +18,11 @@ import zoo
 from tests.test_recipes import recipe, rows_of
 from zoo.data import parallel_text, tokenized_corpus
 from zoo.errors import UserError
+from zoo.tasks.translator import Translator
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training.command import parse
 from zoo.training.run import Run
 from zoo.training.translation_report import _draw_attention, scores
-from zoo.translator import Translator
 
 ROOT = pathlib.Path(__file__).parents[1]
 translate = recipe("translate")

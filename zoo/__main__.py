@@ -32,7 +32,7 @@ def main(arguments=None):
 
 def classify(args):
     """Prints the most likely classes of each image or text."""
-    from zoo.classifier import TextClassifier
+    from zoo.tasks.classifier import TextClassifier
 
     if args.top_k < 1:
         raise UserError(f"--top-k must be at least 1. Received: {args.top_k}.")
@@ -174,8 +174,8 @@ def info(args):
 def _load(folder, verb, **options):
     """Loads the model of a run; raises `UserError` if it cannot do `verb`."""
     import zoo
-    from zoo.classifier import ImageClassifier, TextClassifier
-    from zoo.generator import TextGenerator
+    from zoo.tasks.classifier import ImageClassifier, TextClassifier
+    from zoo.tasks.generator import TextGenerator
 
     loaded = zoo.load(folder, **options)
     verbs = {ImageClassifier: "classify", TextClassifier: "classify", TextGenerator: "generate"}

@@ -13,12 +13,12 @@ import numpy as np
 from keras import ops
 
 from zoo import decoding
-from zoo.classifier import ImageClassifier
 from zoo.deploy import ctranslate2_format, onnx_format
 from zoo.deploy.plain_graphs import Graph, plain_copy, tensor
 from zoo.deploy.programs.search import runner
 from zoo.errors import UserError, needed
-from zoo.translator import Translator
+from zoo.tasks.classifier import ImageClassifier
+from zoo.tasks.translator import Translator
 
 # CTranslate2 fills up the hypotheses that were asked for with tokens that cannot come next; their
 # log-probabilities are -1e10 or less.
@@ -40,7 +40,7 @@ def create_engine(loaded, name, dtype):
     """The `engine` of a classifier or translator.
 
     Args:
-        loaded: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
+        loaded: `zoo.tasks.classifier.ImageClassifier` or `zoo.tasks.translator.Translator`.
         name, dtype: `engine` and `dtype` of `zoo.load`.
 
     Raises:
@@ -106,7 +106,7 @@ def ctranslate2_engine(translator, dtype):
         engine = Engine(pathlib.Path(folder), **special._asdict())
 
     def search(source, alpha, max_length, beam_size):
-        """Like `zoo.translation_search.TranslationSearch.search`, for arrays."""
+        """Like `zoo.tasks.search.TranslationSearch.search`, for arrays."""
         sources = [row[row != special.pad].tolist() for row in source]
         results = engine(sources, beam_size, float(alpha), int(max_length))
         tokens = np.full((len(sources), beam_size, max_length), special.pad, np.int32)

@@ -5,11 +5,12 @@ import json
 import pathlib
 import zipfile
 
-from zoo import checkpoints, classifier, engines, generator, translator
+from zoo import checkpoints, engines
 from zoo.checkpoints.images import changed_vit
 from zoo.errors import UserError
 from zoo.models import ViT
 from zoo.models.base import copy_model
+from zoo.tasks import classifier, generator, translator
 
 _DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "int8")
 _MOST_LAYERS = 1000
@@ -35,8 +36,8 @@ def load(path, dtype=None, engine=None, **options):
             have no such options; those of several languages need `src_lang` and `tgt_lang`.
 
     Returns:
-        `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,
-        `zoo.translator.Translator` or `zoo.generator.TextGenerator`.
+        `zoo.tasks.classifier.ImageClassifier`, `zoo.tasks.classifier.TextClassifier`,
+        `zoo.tasks.translator.Translator` or `zoo.tasks.generator.TextGenerator`.
 
     Raises:
         FileNotFoundError: if there is no such path, or it contains no finished run.

@@ -14,8 +14,8 @@ pytest.importorskip("sentencepiece")
 import zoo  # noqa: E402
 from tests.checkpoints.translation_folders import write_m2m100, write_marian  # noqa: E402
 from zoo.checkpoints import CheckpointError  # noqa: E402
+from zoo.tasks.translator import Translator  # noqa: E402
 from zoo.text.tokenizer import train_tokenizer  # noqa: E402
-from zoo.translator import Translator  # noqa: E402
 
 TEXTS = ["the cat", "a dog \U0001f600", "", "  two  spaces "]
 

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 
 import zoo
-from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.generator import TextGenerator
+from zoo.tasks.classifier import ImageClassifier, TextClassifier
+from zoo.tasks.generator import TextGenerator
+from zoo.tasks.translator import Translator
 from zoo.text import EOS_ID
 from zoo.text.tokenizer import train_tokenizer
-from zoo.translator import Translator
 
 LINES = ["The cat sat on the mat, and the dog sat on the cat.", "¿Dónde está el gato? Aquí, 12."]
 

@@ -14,12 +14,12 @@ import tensorflow as tf
 import zoo
 from tests.conftest import SEARCH
 from zoo.__main__ import main
-from zoo.classifier import ImageClassifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
-from zoo.translator import Translator
+from zoo.tasks.classifier import ImageClassifier
+from zoo.tasks.translator import Translator
 
 pytestmark = pytest.mark.ci
 

@@ -13,12 +13,12 @@ from tests.deploy.small_models import LINES, small_generator
 from tests.deploy.test_export import follow_readme
 from tests.deploy.test_saved_model import answers_alone
 from tests.server import toys
-from zoo import translation_search
 from zoo.__main__ import main
 from zoo.deploy.errors import ExportError
 from zoo.deploy.generator_signatures import GeneratorSignatures
-from zoo.generator import TextGenerator
 from zoo.server.loading import load_all
+from zoo.tasks import search as translation_search
+from zoo.tasks.generator import TextGenerator
 from zoo.text import BOS_ID, PAD_ID
 
 pytestmark = pytest.mark.ci

@@ -18,11 +18,11 @@ from PIL import Image
 
 import zoo
 from tests.deploy.small_models import small_translator
-from zoo.attention_rollout import attention_rollout
 from zoo.data.images import digits
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy.translator_signatures import TranslatorSignatures
-from zoo.translation_search import BATCHES
+from zoo.tasks.attention_rollout import attention_rollout
+from zoo.tasks.search import BATCHES
 
 pytestmark = pytest.mark.ci
 

@@ -12,9 +12,9 @@ from tests.deploy.test_export import follow_readme
 from tests.deploy.test_saved_model import answers_alone
 from tests.server import toys
 from zoo.__main__ import main
-from zoo.classifier import TextClassifier
 from zoo.deploy.errors import ExportError
 from zoo.server.loading import load_all
+from zoo.tasks.classifier import TextClassifier
 
 pytestmark = pytest.mark.ci
 

@@ -6,9 +6,9 @@ import pytest
 from keras import ops
 
 import zoo
-from zoo.attention_rollout import attention_rollout, rollout
 from zoo.layers import LayerNormalization
 from zoo.models.vit import SIZES
+from zoo.tasks.attention_rollout import attention_rollout, rollout
 
 SMALL = {
     "input_shape": (8, 12, 3),

@@ -6,7 +6,7 @@ from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, check_settings, chooses_a_class, class_names
 from zoo.checkpoints.mapping import assign, dense, feed_forward, norm, same
 from zoo.checkpoints.tokenizer_files import bert_wordpiece
-from zoo.classifier import TextClassifier
+from zoo.tasks.classifier import TextClassifier
 
 # The heads of pre-training and of other tasks, and the numbers of the positions.
 IGNORED = (r"cls\..*", r"embeddings\.position_ids")

@@ -8,7 +8,7 @@ from zoo.checkpoints.mapping import assign, feed_forward, linear, norm, same
 from zoo.checkpoints.tokenizer_files import byte_level_bpe
 from zoo.decoding import SpecialTokens
 from zoo.errors import TextError
-from zoo.generator import TextGenerator
+from zoo.tasks.generator import TextGenerator
 
 EMBEDDING, OUTPUT = "wte.weight", "lm_head.weight"
 # The causal mask, and the head of GPT2DoubleHeadsModel.

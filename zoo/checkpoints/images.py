@@ -10,8 +10,8 @@ from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.mapping import assign, changed, pattern, same
 from zoo.checkpoints.tensors import Tensors
-from zoo.classifier import ImageClassifier
 from zoo.layers import LearnedPositions, patch_grid
+from zoo.tasks.classifier import ImageClassifier
 
 HEADS = ("head", "distillation_head")
 
@@ -30,7 +30,7 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         ignored: see `zoo.checkpoints.mapping.assign`.
 
     Returns:
-        `zoo.classifier.ImageClassifier`.
+        `zoo.tasks.classifier.ImageClassifier`.
 
     Raises:
         CheckpointError: if there is no head and no `num_classes`, or the tensors do not fit.
@@ -63,7 +63,7 @@ def changed_vit(classifier, path, options):
     """A trained `ImageClassifier` with a Vision Transformer, with other arguments.
 
     Args:
-        classifier: `zoo.classifier.ImageClassifier` with a `zoo.models.ViT`.
+        classifier: `zoo.tasks.classifier.ImageClassifier` with a `zoo.models.ViT`.
         path: where it is from, for messages.
         options: see `vit_classifier`.
     """

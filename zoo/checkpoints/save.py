@@ -5,18 +5,18 @@ import pathlib
 
 from zoo.checkpoints import save_marian, save_vit
 from zoo.checkpoints.errors import CheckpointError
-from zoo.classifier import ImageClassifier
 from zoo.errors import needed
 from zoo.models import ViT
-from zoo.translator import Translator
+from zoo.tasks.classifier import ImageClassifier
+from zoo.tasks.translator import Translator
 
 
 def save_hf(model, folder):
     """Writes a classifier as transformers' ViT, or a translator as transformers' Marian.
 
     Args:
-        model: `zoo.classifier.ImageClassifier` with a `zoo.models.ViT`, or
-            `zoo.translator.Translator`, such as a published one after fine-tuning.
+        model: `zoo.tasks.classifier.ImageClassifier` with a `zoo.models.ViT`, or
+            `zoo.tasks.translator.Translator`, such as a published one after fine-tuning.
         folder: path of a new folder: config.json, model.safetensors and the files of the image
             processor, or of the tokenizers and the search.
 

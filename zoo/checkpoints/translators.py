@@ -9,9 +9,9 @@ from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face import activation, read_json
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
 from zoo.errors import TextError
+from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer
 from zoo.text.tokenizer import TokenizerError
-from zoo.translator import Translator
 
 SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
 SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"

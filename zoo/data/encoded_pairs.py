@@ -13,9 +13,9 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.errors import DataError
+from zoo.tasks.translator import SPECIAL_TOKENS
 from zoo.text import PAD_ID
 from zoo.training.whole_file import whole
-from zoo.translator import SPECIAL_TOKENS
 
 _BLOCK = 2000  # pairs to encode per call
 
@@ -102,7 +102,7 @@ def encode_pairs(
 
     Args:
         pairs: iterable of (source, target), two str.
-        source_tokenizer, target_tokenizer: see `zoo.translator.Translator`.
+        source_tokenizer, target_tokenizer: see `zoo.tasks.translator.Translator`.
         folder: parent folder, such as the run directory.
         max_length: maximum number of tokens of a source or target, control ids included; pairs
             with a longer side are skipped and counted.

@@ -21,7 +21,7 @@ class TokenizedCorpus(NamedTuple):
         train, valid: `EncodedPairs`.
         test: list of (source, target), two str.
         skipped: list of str, one line for each kind of pairs that were skipped.
-        tokenizers: (source, target), see `zoo.translator.Translator`.
+        tokenizers: (source, target), see `zoo.tasks.translator.Translator`.
     """
 
     train: EncodedPairs

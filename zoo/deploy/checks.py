@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from zoo.classifier import ImageClassifier
 from zoo.deploy.errors import ExportError
 from zoo.deploy.programs.search import Steps
+from zoo.tasks.classifier import ImageClassifier
 
 # Float32 sums in a different order: differences of 1e-6 in shallow models, more in deep ones.
 _EXACT, _EXACT_LOGARITHM = 1e-4, 1e-3
@@ -22,7 +22,7 @@ def check(original, runners, shapes, runtime, dtype="float32"):
     """Compares the outputs of a few random inputs.
 
     Args:
-        original: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
+        original: `zoo.tasks.classifier.ImageClassifier` or `zoo.tasks.translator.Translator`.
         runners: functions of the export from a dict of arrays to a dict of arrays, named as the
             graphs of `zoo.deploy.plain_graphs`.
         shapes: list of (B, K) to compare; of a translator only.
@@ -55,7 +55,7 @@ def check_tokens(original, log_probs, runtime, dtype="float32"):
     """Compares the log-probabilities of the tokens of a few random translations.
 
     Args:
-        original: `zoo.translator.Translator`.
+        original: `zoo.tasks.translator.Translator`.
         log_probs: function of lists of sources and targets, each a list of ids with the end token,
             to a list of arrays [T].
         runtime, dtype: see `check`.

@@ -9,10 +9,10 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from zoo.attention_rollout import attention_rollout
 from zoo.data.image_header import decode_inspected, inspect
 from zoo.data.worker_batches import not_tuned
 from zoo.deploy.signatures import Signatures
+from zoo.tasks.attention_rollout import attention_rollout
 
 _PARALLEL_DECODES = 4
 _IMAGES_AT_ONCE = 32  # so that the memory for a large batch is bounded
@@ -22,7 +22,7 @@ class ClassifierSignatures(Signatures):
     """See `Signatures`.
 
     Args:
-        classifier: `zoo.classifier.ImageClassifier`.
+        classifier: `zoo.tasks.classifier.ImageClassifier`.
         top_k: K.
     """
 

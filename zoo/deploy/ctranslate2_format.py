@@ -29,7 +29,7 @@ def write(original, folder, dtype="float32", **options):
     In the vocabularies, each token is written as its id in decimal.
 
     Args:
-        original: `zoo.translator.Translator`.
+        original: `zoo.tasks.translator.Translator`.
         folder: path of an existing folder.
         dtype: of the weight matrices: "float32", "float16" or "int8".
         **options: not used: the program reads them in export.json.

@@ -11,15 +11,15 @@ import shutil
 import tempfile
 from importlib.metadata import version
 
-from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
 from zoo.errors import TextError
-from zoo.generator import NEW_TOKENS, TextGenerator
 from zoo.models.base import dtype_name
+from zoo.tasks.classifier import ImageClassifier, TextClassifier
+from zoo.tasks.generator import NEW_TOKENS, TextGenerator
+from zoo.tasks.search import checked
+from zoo.tasks.translator import SOURCE_FILE, SPECIAL_TOKENS, Translator
 from zoo.text.tokenizer import SPLIT_PATTERNS
-from zoo.translation_search import checked
-from zoo.translator import SOURCE_FILE, SPECIAL_TOKENS, Translator
 
 _PACKAGES = {  # that run an export, and others that write it
     "saved_model": (["tensorflow"], []),
@@ -53,8 +53,8 @@ def export(
     """Exports a trained model for serving, and checks the outputs of the export.
 
     Args:
-        model: `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,
-            `zoo.translator.Translator` or `zoo.generator.TextGenerator`.
+        model: `zoo.tasks.classifier.ImageClassifier`, `zoo.tasks.classifier.TextClassifier`,
+            `zoo.tasks.translator.Translator` or `zoo.tasks.generator.TextGenerator`.
         folder: path of a new folder. TensorFlow Serving requires a version number as its name,
             such as "serving/vit/1".
         format: "saved_model", "onnx", "litert", or "ctranslate2" for a translator; a text

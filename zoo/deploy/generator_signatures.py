@@ -10,8 +10,8 @@ import tensorflow as tf
 from zoo.deploy.signatures import TEXTS, Signatures, example_texts, of_search
 from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing
-from zoo.generator import NEW_TOKENS
-from zoo.translation_search import LENGTHS
+from zoo.tasks.generator import NEW_TOKENS
+from zoo.tasks.search import LENGTHS
 
 _LEAST = (1e-3, 1e-6)  # temperature and top_p
 _TEMPERATURE = f"temperature must be a finite number of at least {_LEAST[0]}."
@@ -26,7 +26,7 @@ class GeneratorSignatures(Signatures):
     on the other texts of its batch and the search is compiled only a few times.
 
     Args:
-        generator: `zoo.generator.TextGenerator`.
+        generator: `zoo.tasks.generator.TextGenerator`.
         n_best: N.
         beam_size, length_penalty, max_new_tokens: see `TextGenerator.n_best`.
     """
@@ -127,6 +127,6 @@ class GeneratorSignatures(Signatures):
 
 
 def _num_read(width):
-    """`zoo.generator.num_read` of a scalar tensor."""
+    """`zoo.tasks.generator.num_read` of a scalar tensor."""
     ladder = tf.constant((0, *LENGTHS))
     return ladder[tf.searchsorted(ladder, [width])[0] - 1]

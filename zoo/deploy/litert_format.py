@@ -10,11 +10,11 @@ from importlib import metadata
 
 import tensorflow as tf
 
-from zoo.classifier import ImageClassifier
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
 from zoo.errors import needed
+from zoo.tasks.classifier import ImageClassifier
 
 MODEL_FILE = "model.tflite"
 
@@ -30,7 +30,7 @@ def write(original, folder, dtype="float32", beam_size=None, **options):
     are dynamic. The search is up to the caller; ``translate.py`` of an ONNX export shows one.
 
     Args:
-        original: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
+        original: `zoo.tasks.classifier.ImageClassifier` or `zoo.tasks.translator.Translator`.
         folder: path of an existing folder.
         dtype: of the weight matrices: "float32", "float16" or "int8".
         beam_size: K; the translator's beam size by default.

@@ -6,7 +6,6 @@ Axes: B images, H image height, W image width, C channels.
 import json
 import pathlib
 
-from zoo.classifier import ImageClassifier
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
 from zoo.deploy.onnx_graph import convert, halved, quantized
@@ -14,6 +13,7 @@ from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
 from zoo.deploy.programs import write_programs
 from zoo.deploy.programs.search import runner
 from zoo.errors import needed
+from zoo.tasks.classifier import ImageClassifier
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
 _MODELS = {  # graph: file, description
@@ -42,7 +42,7 @@ def write(original, folder, dtype="float32", **options):
     models are `encode` and `decode` of `zoo.deploy.plain_graphs.StepGraphs`.
 
     Args:
-        original: `zoo.classifier.ImageClassifier` or `zoo.translator.Translator`.
+        original: `zoo.tasks.classifier.ImageClassifier` or `zoo.tasks.translator.Translator`.
         folder: path of an existing folder.
         dtype: of the weight matrices: "float32", "float16" or "int8".
         **options: not used: programs read them in export.json.

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import ops
 
-from zoo.classifier import ImageClassifier
 from zoo.layers import Cache, DecoderCache, KeyValue
 from zoo.models.base import copy_model
-from zoo.translator import SOURCE_FILE, TARGET_FILE
+from zoo.tasks.classifier import ImageClassifier
+from zoo.tasks.translator import SOURCE_FILE, TARGET_FILE
 
 
 def plain_copy(model):
@@ -79,7 +79,7 @@ class PixelClassifier:
     """An image classifier as a function from pixels to probabilities.
 
     Args:
-        classifier: `zoo.classifier.ImageClassifier`; its model is copied.
+        classifier: `zoo.tasks.classifier.ImageClassifier`; its model is copied.
 
     Attributes:
         graphs: {"serving_default": `Graph` of `probabilities`}.

@@ -6,7 +6,6 @@ Axes: B images or texts.
 import numpy as np
 import tensorflow as tf
 
-from zoo.classifier import ImageClassifier, TextClassifier
 from zoo.deploy import checks
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
@@ -15,10 +14,11 @@ from zoo.deploy.plain_graphs import tensor
 from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.deploy.warm_up_requests import write_warm_up_requests
-from zoo.generator import TextGenerator
 from zoo.models.base import dtype_name
-from zoo.translation_search import BATCHES
-from zoo.translator import Translator
+from zoo.tasks.classifier import ImageClassifier, TextClassifier
+from zoo.tasks.generator import TextGenerator
+from zoo.tasks.search import BATCHES
+from zoo.tasks.translator import Translator
 
 _SIGNATURES = {
     ImageClassifier: ClassifierSignatures,
@@ -41,8 +41,8 @@ def write(original, folder, **options):
     """Writes a SavedModel and compares its outputs for a few images or texts.
 
     Args:
-        original: `zoo.classifier.ImageClassifier`, `zoo.classifier.TextClassifier`,
-            `zoo.translator.Translator` or `zoo.generator.TextGenerator`.
+        original: `zoo.tasks.classifier.ImageClassifier`, `zoo.tasks.classifier.TextClassifier`,
+            `zoo.tasks.translator.Translator` or `zoo.tasks.generator.TextGenerator`.
         folder: path of an existing folder.
         **options: those of the signatures, such as `top_k`.
 

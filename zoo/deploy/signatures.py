@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from zoo import translation_search
+from zoo.tasks import search as translation_search
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
 _UNCOMPILED = "the same without XLA, for servers that do not support it; slower"

@@ -14,7 +14,7 @@ class TextClassifierSignatures(Signatures):
     """See `Signatures`. The only invalid texts are those that are too long.
 
     Args:
-        classifier: `zoo.classifier.TextClassifier`.
+        classifier: `zoo.tasks.classifier.TextClassifier`.
         top_k: K.
     """
 

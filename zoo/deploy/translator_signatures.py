@@ -20,7 +20,7 @@ class TranslatorSignatures(Signatures):
     depend on the other texts of its batch and the search is compiled only a few times.
 
     Args:
-        translator: `zoo.translator.Translator`.
+        translator: `zoo.tasks.translator.Translator`.
         n_best: N.
         beam_size: beam size of the search, at least N; 1 is greedy search.
         length_penalty: see `zoo.decoding.length_penalty`.

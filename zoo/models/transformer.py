@@ -75,7 +75,7 @@ class Transformer(Decoder):
             or offset; "learned"; "relative", a learned bias on the scores of self-attention
             (Raffel et al. 2019, section 2.1); or "rotary" (Su et al. 2021).
         max_length: number of learned positions, and of tokens of the longest source or target that
-            `zoo.translator.Translator` accepts.
+            `zoo.tasks.translator.Translator` accepts.
         shared: which matrices are shared: "target": target embedding and output layer; "all": these
             and the source embedding (section 3.4), for equal vocabularies; or "none".
         pad_id: padding token.

@@ -13,7 +13,7 @@ def finish_generator(run, generator, train, valid_texts):
 
     Args:
         run: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
-        generator: `zoo.generator.TextGenerator`.
+        generator: `zoo.tasks.generator.TextGenerator`.
         train: the training tokens.
         valid_texts: list of held-out texts.
     """

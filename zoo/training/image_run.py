@@ -20,7 +20,7 @@ def train_classifier(
 
     Args:
         run: `zoo.training.run.Run`; its settings have a `batch_size`.
-        classifier: `zoo.classifier.ImageClassifier` of the model to train.
+        classifier: `zoo.tasks.classifier.ImageClassifier` of the model to train.
         optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.images.ImageDataset`.
         epochs, steps_per_epoch, validation_freq, callbacks: as in `fit`.
@@ -29,8 +29,8 @@ def train_classifier(
     """
     import keras
 
-    from zoo.classifier import ImageClassifier
     from zoo.data.pipeline import test_batches, training_batches
+    from zoo.tasks.classifier import ImageClassifier
     from zoo.training.report import finish_classifier
     from zoo.training.run_folder import fingerprint
 

@@ -6,8 +6,8 @@ import keras
 
 from zoo.errors import UserError
 from zoo.loading import load
+from zoo.tasks.translator import Translator
 from zoo.training.fine_tuning import reset_heads
-from zoo.translator import Translator
 
 
 def pretrained_classifier(path, num_classes, image_size=None, random=False, **rates):
@@ -21,7 +21,7 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
         **rates: `dropout`, `stochastic_depth` and `patch_dropout`.
 
     Returns:
-        `zoo.classifier.ImageClassifier`.
+        `zoo.tasks.classifier.ImageClassifier`.
 
     Raises:
         UserError: if there is no such path, or its model cannot be used.
@@ -58,7 +58,7 @@ def pretrained_translator(path, languages, rates, search):
         search: dict of `beam_size` and `length_penalty`; None for those of the model.
 
     Returns:
-        `zoo.translator.Translator`.
+        `zoo.tasks.translator.Translator`.
 
     Raises:
         UserError: if there is no such path, or its model cannot be used.

@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from zoo.attention_rollout import attention_rollout
 from zoo.data.pipeline import test_batches
+from zoo.tasks.attention_rollout import attention_rollout
 from zoo.training import pictures
 from zoo.training.run_folder import median
 
@@ -17,7 +17,7 @@ def finish_classifier(run, classifier, data):
 
     Args:
         run: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
-        classifier: `zoo.classifier.ImageClassifier`.
+        classifier: `zoo.tasks.classifier.ImageClassifier`.
         data: `zoo.data.images.ImageDataset`.
     """
     print("Testing the model, saving it and drawing plots ...")

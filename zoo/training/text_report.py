@@ -14,7 +14,7 @@ def finish_text_classifier(run, classifier, data, train):
 
     Args:
         run: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
-        classifier: `zoo.classifier.TextClassifier`.
+        classifier: `zoo.tasks.classifier.TextClassifier`.
         data: `zoo.data.labeled_text.TextDataset`.
         train: `zoo.data.encoded_texts.EncodedTexts`.
     """

@@ -125,15 +125,15 @@ class TranslationSettings(RunSettings):
             tokenizers: (source, target); or the settings to train them with, a dict of the
                 arguments of `zoo.data.tokenized_corpus.train_tokenizers`.
             max_length, special_tokens: see `zoo.data.encoded_pairs.encode_pairs`; by default the
-                special tokens are those of `zoo.translator.Translator`.
+                special tokens are those of `zoo.tasks.translator.Translator`.
 
         Returns:
             `zoo.data.tokenized_corpus.TokenizedCorpus`.
         """
         from zoo.data import tokenized_corpus as corpus
         from zoo.data.shared_cache import cached_folder, folder_of_number
+        from zoo.tasks.translator import SPECIAL_TOKENS
         from zoo.training import distribution
-        from zoo.translator import SPECIAL_TOKENS
 
         root = pathlib.Path(self.cache_dir or run.path.parent / ".cache" / "translate")
         special_tokens = special_tokens or SPECIAL_TOKENS

@@ -13,7 +13,7 @@ def finish_translator(run, translator, test, train, valid):
 
     Args:
         run: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
-        translator: `zoo.translator.Translator`.
+        translator: `zoo.tasks.translator.Translator`.
         test: list of (source, target), two str.
         train, valid: `zoo.data.encoded_pairs.EncodedPairs`.
     """

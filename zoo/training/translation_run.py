@@ -18,7 +18,7 @@ def train_translator(
 
     Args:
         run: `zoo.training.run.Run`.
-        translator: `zoo.translator.Translator` of the model to train.
+        translator: `zoo.tasks.translator.Translator` of the model to train.
         optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.tokenized_corpus.TokenizedCorpus`.
         config: the settings that affect the result; see `Run.train`.

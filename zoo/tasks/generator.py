@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from zoo import decoding
 from zoo.errors import TextError
-from zoo.text.loading import load_tokenizer
-from zoo.translation_search import (
+from zoo.tasks.search import (
     LENGTHS,
     SPECIAL_TOKENS,
     Programs,
@@ -25,7 +24,8 @@ from zoo.translation_search import (
     uniforms_of,
     without_nan,
 )
-from zoo.translation_text import encode
+from zoo.text.loading import load_tokenizer
+from zoo.text.translation_text import encode
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE = "generator.json"
@@ -171,7 +171,7 @@ class TextGenerator:
 
     @property
     def jit_compile(self):
-        """See `zoo.translator.Translator.jit_compile`."""
+        """See `zoo.tasks.translator.Translator.jit_compile`."""
         return self._programs.jit_compile
 
     @jit_compile.setter

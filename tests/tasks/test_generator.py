@@ -7,7 +7,7 @@ import pytest
 import zoo
 from zoo.__main__ import main
 from zoo.errors import TextError
-from zoo.generator import TextGenerator
+from zoo.tasks.generator import TextGenerator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import train_tokenizer
 

@@ -10,9 +10,9 @@ from PIL import Image
 
 import zoo
 from zoo.__main__ import main
-from zoo.classifier import ImageClassifier
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
 from zoo.errors import TextError, UserError
+from zoo.tasks.classifier import ImageClassifier
 
 PREPROCESSING = ImagePreprocessing((8, 8), 3, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
 

@@ -16,15 +16,16 @@ import numpy as np
 import pytest
 
 import zoo
-from zoo import decoding, translation_search
+from zoo import decoding
 from zoo.__main__ import FEW_TEXTS, main
 from zoo.errors import TextError
+from zoo.tasks import search as translation_search
+from zoo.tasks.search import PROGRAMS, TranslationSearch
+from zoo.tasks.translator import DESCRIPTION_FILE, SPECIAL_TOKENS, TranslationError, Translator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import train_tokenizer
+from zoo.text.translation_text import split
 from zoo.training.losses import SmoothedCrossEntropy
-from zoo.translation_search import PROGRAMS, TranslationSearch
-from zoo.translation_text import split
-from zoo.translator import DESCRIPTION_FILE, SPECIAL_TOKENS, TranslationError, Translator
 
 WORDS = "the a red big house dog cat sees eats in on bread table garden and".split()
 

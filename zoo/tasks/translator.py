@@ -9,11 +9,9 @@ import pathlib
 import keras
 import numpy as np
 
-from zoo import translation_text
 from zoo.decoding import is_early_stopping
 from zoo.errors import TextError
-from zoo.text.loading import load_tokenizer
-from zoo.translation_search import (
+from zoo.tasks.search import (
     SPECIAL_TOKENS,
     TranslationSearch,
     checked,
@@ -22,7 +20,9 @@ from zoo.translation_search import (
     uniforms_of,
     without_nan,
 )
-from zoo.translation_text import Alignment
+from zoo.text import translation_text
+from zoo.text.loading import load_tokenizer
+from zoo.text.translation_text import Alignment
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE = "translator.json"

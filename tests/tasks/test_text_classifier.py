@@ -9,8 +9,8 @@ import pytest
 import zoo
 from tests.deploy.small_models import small_text_classifier
 from zoo.__main__ import main
-from zoo.classifier import TextClassifier
 from zoo.errors import TextError
+from zoo.tasks.classifier import TextClassifier
 
 TEXTS = ["The cat sat.", "¿Dónde está el gato?", "", "a dog", "The dog sat on the mat, " * 2]
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TextError
+from zoo.tasks.search import SPECIAL_TOKENS, Programs, without_nan
 from zoo.text.loading import load_tokenizer
-from zoo.translation_search import SPECIAL_TOKENS, Programs, without_nan
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE, TEXT_DESCRIPTION_FILE = "classifier.json", "text_classifier.json"

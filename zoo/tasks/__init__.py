@@ -1,0 +1,1 @@
+"""What `zoo.load` returns: a model with all that it takes to use it."""
