@@ -9,7 +9,7 @@ import time
 import pytest
 
 from zoo.data.shared_cache import cached_folder, file_identity, folder_of_number
-from zoo.training.whole_file import WriteError
+from zoo.files import WriteError
 
 SETTINGS = {"data": ["a", 1], "length": 64}
 

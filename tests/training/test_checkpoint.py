@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo.files import WriteError
 from zoo.training import checkpoint as checkpoint_module
 from zoo.training import checkpoint_file as files
 from zoo.training.callbacks import standard_callbacks
@@ -24,7 +25,6 @@ from zoo.training.divergence import DivergedError
 from zoo.training.interruption import REPEATED, Interruption
 from zoo.training.run_folder import RunFolder
 from zoo.training.trainer import Trainer
-from zoo.training.whole_file import WriteError
 
 STEPS, EPOCHS = 4, 3
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.errors import DataError
+from zoo.files import atomic
 from zoo.tasks.translator import SPECIAL_TOKENS
 from zoo.text import PAD_ID
-from zoo.training.whole_file import whole
 
 _BLOCK = 2000  # pairs to encode per call
 
@@ -117,7 +117,7 @@ def encode_pairs(
         DataError: if there are no pairs, or all are too long.
     """
     path = pathlib.Path(folder) / name
-    with whole(path) as partial:
+    with atomic(path) as partial:
         partial.mkdir()
         _encode(pairs, (source_tokenizer, target_tokenizer), partial, max_length, name, special)
         shutil.rmtree(path, ignore_errors=True)

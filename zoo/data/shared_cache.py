@@ -1,6 +1,5 @@
 """A cache of folders that take long to make, shared by all runs."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -8,7 +7,7 @@ import pathlib
 import shutil
 import zlib
 
-from zoo.training.whole_file import WriteError, whole
+from zoo.files import atomic, locked
 
 _CONTENT = "content.json"  # the settings and what each file should be; written last
 _CHECKED = 2**20  # bytes at the beginning of each file
@@ -40,7 +39,7 @@ def cached_folder(root, settings, write):
     with locked(path):
         if _is_complete(path, settings):
             return path, True
-        with whole(path) as partial:
+        with atomic(path) as partial:
             partial.mkdir()
             write(partial)
             content = {"settings": settings, "files": _files(partial)}
@@ -84,30 +83,3 @@ def _files(folder):
                 checksum = zlib.crc32(file.read(_CHECKED))
             found[str(path.relative_to(folder))] = [path.stat().st_size, checksum]
     return found
-
-
-@contextlib.contextmanager
-def locked(path):
-    """Waits until no other process is in this context with the same path.
-
-    Args:
-        path: `pathlib.Path` in a folder that can be written to.
-
-    Raises:
-        WriteError: if the folder cannot be written to.
-    """
-    try:
-        import fcntl
-    except ImportError:  # on Windows
-        yield
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path.with_name(f"{path.name}.lock"), "w")  # noqa: SIM115
-    except OSError as error:
-        raise WriteError(f"{path.parent} cannot be written to: {error.strerror}.") from None
-    with file:
-        # Without locks, as some network file systems are, two processes might both make the folder.
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

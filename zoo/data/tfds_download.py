@@ -4,8 +4,8 @@ import logging
 import os
 import pathlib
 
-from zoo.data.shared_cache import locked
 from zoo.errors import DataError
+from zoo.files import locked
 
 
 def prepared_builder(name, data_dir, built_in, own_data):

@@ -9,8 +9,8 @@ import time
 
 import keras
 
+from zoo.files import write_text
 from zoo.layers import PatchDropout
-from zoo.training.whole_file import write_whole
 
 
 def standard_callbacks(folder, steps_per_epoch=1, first_step=0, is_chief=True, **per_epoch):
@@ -66,7 +66,7 @@ class HistoryFiles(keras.callbacks.Callback):
             ("history.jsonl", "\n".join(lines) + "\n"),
             ("history.csv", table.getvalue()),
         ):
-            write_whole(self.folder / path, lambda file, text=text: file.write(text.encode()))
+            write_text(self.folder / path, text)
 
 
 def history_rows(folder):

@@ -8,12 +8,12 @@ import time
 import keras
 import numpy as np
 
+from zoo.files import remove_partial
 from zoo.training import checkpoint_file as files
 from zoo.training import distribution, model_state, run_folder
 from zoo.training.checkpoint_file import CheckpointError
 from zoo.training.divergence import DivergedError, check_loss, check_weights
 from zoo.training.interruption import Interruption
-from zoo.training.whole_file import remove_partial
 
 _SECONDS_BEFORE_VALIDATION = 10.0  # of training that are lost if a run is killed in validation
 

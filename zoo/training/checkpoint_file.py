@@ -12,8 +12,8 @@ import shutil
 import tensorflow as tf
 
 from zoo.errors import UserError
+from zoo.files import atomic, remove_partial
 from zoo.training import model_state
-from zoo.training.whole_file import remove_partial, whole
 
 BEST = "best"  # subfolder
 _NAME = "state"  # of TensorFlow's files in the folder
@@ -43,11 +43,11 @@ def write(path, variables, keep, metadata=None):
         metadata: dict that can be stored as JSON.
 
     Raises:
-        zoo.training.whole_file.WriteError: if it cannot be written; the others are unchanged.
+        zoo.files.WriteError: if it cannot be written; the others are unchanged.
     """
     checkpoint = tf.train.Checkpoint(state=variables, metadata=_Json(metadata))
     remove_partial(path.parent)
-    with whole(path) as partial:
+    with atomic(path) as partial:
         try:
             checkpoint.write(partial / _NAME)
         except tf.errors.OpError as error:
@@ -60,7 +60,7 @@ def write(path, variables, keep, metadata=None):
 
 def copy(source, path, keep):
     """Copies a checkpoint; see `write`."""
-    with whole(path) as partial:
+    with atomic(path) as partial:
         shutil.copytree(source, partial)
         shutil.rmtree(path, ignore_errors=True)
     _keep(path, keep)

@@ -10,6 +10,7 @@ from numbers import Integral
 from typing import get_args
 
 from zoo.errors import UserError
+from zoo.files import atomic
 from zoo.training.run_settings import Precision, RunSettings
 
 
@@ -332,9 +333,8 @@ def _peak_memory():
 def _save(folder, model):
     """Writes the model and the last value of each metric."""
     from zoo.training.callbacks import history_rows
-    from zoo.training.whole_file import whole
 
-    with whole(folder / "model.keras") as path:
+    with atomic(folder / "model.keras") as path:
         model.save(path)
     last = {}
     for row in history_rows(folder.path):  # an epoch without validation has no values of it

@@ -13,7 +13,7 @@ import weakref
 import zlib
 
 from zoo.errors import UserError
-from zoo.training.whole_file import PARTIAL, write_whole
+from zoo.files import PARTIAL, write_text
 
 CHECKPOINTS = "checkpoints"  # subfolder
 _AUTO_RESUME = "auto_resume"  # file in it: the same command resumes without --resume
@@ -92,8 +92,7 @@ class RunFolder:
 
     def write_json(self, name, values):
         """Writes a JSON file atomically."""
-        text = json.dumps(values, indent=2) + "\n"
-        write_whole(self.path / name, lambda file: file.write(text.encode()))
+        write_text(self.path / name, json.dumps(values, indent=2) + "\n")
 
     def read_json(self, name):
         return json.loads((self.path / name).read_text())
@@ -174,7 +173,7 @@ def checksum(*values):
 def enable_auto_resume(folder):
     """Lets the same command resume the run in a directory without ``--resume``."""
     path = pathlib.Path(folder) / CHECKPOINTS / _AUTO_RESUME
-    write_whole(path, lambda file: file.write(b"The same command resumes this run.\n"))
+    write_text(path, "The same command resumes this run.\n")
 
 
 def disable_auto_resume(folder):

@@ -1,4 +1,4 @@
-"""Atomic writes: a killed run leaves no half-written file or folder under its final name."""
+"""Files: atomic writes, of which a killed run leaves no half-written file, and locks."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ class WriteError(UserError):
 
 
 @contextlib.contextmanager
-def whole(path):
+def atomic(path):
     """Writes a file or folder atomically: yields a temporary path, synced to disk and then renamed.
 
     Args:
@@ -31,8 +31,8 @@ def whole(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove(partial)  # of a run that was killed
         yield partial
-        for written in (partial, *partial.rglob("*")):
-            _sync(written)
+        for part in (partial, *partial.rglob("*")):
+            _sync(part)
         os.replace(partial, path)
         with contextlib.suppress(OSError):  # not every file system can sync folders
             _sync(path.parent)
@@ -42,15 +42,37 @@ def whole(path):
         _remove(partial)
 
 
-def write_whole(path, write):
-    """Writes a file atomically; see `whole`.
+def write_text(path, text):
+    """Writes a UTF-8 file atomically; see `atomic`."""
+    with atomic(path) as partial:
+        partial.write_bytes(text.encode())
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Waits until no other process is in this context with the same path.
 
     Args:
-        path: path of the file.
-        write: function that writes to an open binary file.
+        path: `pathlib.Path` in a folder that can be written to.
+
+    Raises:
+        WriteError: if the folder cannot be written to.
     """
-    with whole(path) as partial, open(partial, "wb") as file:
-        write(file)
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        yield
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path.with_name(f"{path.name}.lock"), "w")  # noqa: SIM115
+    except OSError as error:
+        raise WriteError(f"{path.parent} cannot be written to: {error.strerror}.") from None
+    with file:
+        # Without locks, as some network file systems are, two processes might both make the folder.
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def remove_partial(folder):
