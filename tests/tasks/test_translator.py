@@ -21,8 +21,9 @@ from zoo.__main__ import FEW_TEXTS, main
 from zoo.errors import TextError
 from zoo.tasks import search as translation_search
 from zoo.tasks.search import PROGRAMS, TranslationSearch
-from zoo.tasks.translator import DESCRIPTION_FILE, SPECIAL_TOKENS, TranslationError, Translator
+from zoo.tasks.translator import DESCRIPTION_FILE, TranslationError, Translator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.tokenizer import train_tokenizer
 from zoo.text.translation_text import split
 from zoo.training.losses import SmoothedCrossEntropy

@@ -14,8 +14,8 @@ from tqdm import tqdm
 
 from zoo.errors import DataError
 from zoo.files import atomic
-from zoo.tasks.translator import SPECIAL_TOKENS
 from zoo.text import PAD_ID
+from zoo.text.special_tokens import SPECIAL_TOKENS
 
 _BLOCK = 2000  # pairs to encode per call
 

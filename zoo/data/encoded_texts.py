@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.encoded_pairs import by_length, padded
-from zoo.tasks.classifier import encode_texts, truncated
+from zoo.text.special_tokens import encode_texts, truncated
 
 _BLOCK = 2000  # texts to encode per call
 

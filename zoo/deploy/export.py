@@ -18,7 +18,8 @@ from zoo.models.base import dtype_name
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
 from zoo.tasks.search import checked
-from zoo.tasks.translator import SOURCE_FILE, SPECIAL_TOKENS, Translator
+from zoo.tasks.translator import SOURCE_FILE, Translator
+from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.tokenizer import SPLIT_PATTERNS
 
 _PACKAGES = {  # that run an export, and others that write it

@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TextError
-from zoo.tasks.search import SPECIAL_TOKENS, Programs, without_nan
+from zoo.tasks.search import Programs, without_nan
 from zoo.text.loading import load_tokenizer
+from zoo.text.special_tokens import SPECIAL_TOKENS, encode_texts, truncated
 
 MODEL_FILE = "model.keras"
 DESCRIPTION_FILE, TEXT_DESCRIPTION_FILE = "classifier.json", "text_classifier.json"
@@ -250,16 +251,6 @@ class TextClassifier:
 
     def _run(self, indices, tokens):
         return [self._programs.run(self.probabilities_of_tokens, tokens)]
-
-
-def encode_texts(tokenizer, texts, special=SPECIAL_TOKENS):
-    """The tokens of each text for a text classifier: the start token, its own, the end token."""
-    return [[special.start, *ids, special.end] for ids in tokenizer.encode(list(texts))]
-
-
-def truncated(row, limit):
-    """The first tokens of a row that is too long, and the end token."""
-    return row if len(row) <= limit else [*row[: limit - 1], row[-1]]
 
 
 def _check_classes(model, class_names):

@@ -16,7 +16,6 @@ from zoo import decoding
 from zoo.errors import TextError
 from zoo.tasks.search import (
     LENGTHS,
-    SPECIAL_TOKENS,
     Programs,
     checked,
     checked_draw,
@@ -25,6 +24,7 @@ from zoo.tasks.search import (
     without_nan,
 )
 from zoo.text.loading import load_tokenizer
+from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.translation_text import encode
 
 MODEL_FILE = "model.keras"

@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from zoo import decoding
 from zoo.errors import TextError
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
 # Sequences are padded to the next of these lengths, and batches to the next of these numbers of
 # sentences. Buffers for hypotheses have one of these lengths too, whatever `max_length` is.
@@ -30,7 +29,6 @@ PROGRAMS = 32  # compiled programs that are kept, the last used ones
 # products of a small model leave cores idle.
 CONCURRENT_BATCHES, CONCURRENT_PARAMETERS = 8, 30_000_000
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-SPECIAL_TOKENS = decoding.SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 _lock = threading.Lock()
 JIT_COMPILE = True  # by XLA; False for all searches, exported ones as well
 

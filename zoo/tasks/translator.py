@@ -12,7 +12,6 @@ import numpy as np
 from zoo.decoding import is_early_stopping
 from zoo.errors import TextError
 from zoo.tasks.search import (
-    SPECIAL_TOKENS,
     TranslationSearch,
     checked,
     checked_draw,
@@ -22,6 +21,7 @@ from zoo.tasks.search import (
 )
 from zoo.text import translation_text
 from zoo.text.loading import load_tokenizer
+from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.translation_text import Alignment
 
 MODEL_FILE = "model.keras"

@@ -132,7 +132,7 @@ class TranslationSettings(RunSettings):
         """
         from zoo.data import tokenized_corpus as corpus
         from zoo.data.shared_cache import cached_folder, folder_of_number
-        from zoo.tasks.translator import SPECIAL_TOKENS
+        from zoo.text.special_tokens import SPECIAL_TOKENS
         from zoo.training import distribution
 
         root = pathlib.Path(self.cache_dir or run.path.parent / ".cache" / "translate")
