@@ -43,6 +43,3 @@ from zoo.layers.positions import (
 from zoo.layers.residual import LayerScale, TransformerBlock
 from zoo.layers.residual_block import ResidualBlock
 from zoo.layers.rotary import RotaryPositions, rotate
-from zoo.registration import register_with_keras
-
-register_with_keras()
