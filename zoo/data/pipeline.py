@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from zoo.data.images import Images
 from zoo.data.random_crop import random_resized_crop
-from zoo.data.worker_batches import WorkerBatches, of_each_replica, worker_rows
+from zoo.data.worker_batches import Rows, WorkerBatches, of_each_replica, worker_rows
 from zoo.errors import UserError
-from zoo.training.rand_augment import Rows
 
 
 def steps_per_epoch(images, batch_size, repeats=1):

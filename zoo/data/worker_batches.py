@@ -24,6 +24,18 @@ class WorkerBatches(NamedTuple):
         return self.parts(tf.distribute.InputContext())
 
 
+class Rows(NamedTuple):
+    """The rows of a batch that are augmented: what is drawn for a row depends on its number alone.
+
+    Fields:
+        numbers: int32 [batch], the numbers of the rows, ascending.
+        count: number of rows of the whole batch.
+    """
+
+    numbers: tf.Tensor
+    count: int
+
+
 def parts_of(batch):
     """The batches of an update: those whose gradients are accumulated, or the batch itself."""
     # Inputs and labels may be tuples, too, but weights are not.

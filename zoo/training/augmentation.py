@@ -17,7 +17,8 @@ import math
 
 import tensorflow as tf
 
-from zoo.training.rand_augment import Rows, rand_augment, size, uniform, warp
+from zoo.data.worker_batches import Rows
+from zoo.training.rand_augment import rand_augment, size, uniform, warp
 
 GROUP = 16  # consecutive rows of a batch within which images are mixed
 _PIXELS = 2**20  # of the images that are augmented together: as float32 they take more memory

@@ -8,22 +8,9 @@ is an int32 pair [2].
 """
 
 import math
-from typing import NamedTuple
 
 import tensorflow as tf
 from keras import ops
-
-
-class Rows(NamedTuple):
-    """The rows of a batch that are augmented: what is drawn for a row depends on its number alone.
-
-    Fields:
-        numbers: int32 [batch], the numbers of the rows, ascending.
-        count: number of rows of the whole batch.
-    """
-
-    numbers: tf.Tensor
-    count: int
 
 
 def uniform(seed, rows, low=0.0, high=1.0):
