@@ -6,11 +6,35 @@ with Keras 3.15.1 and TensorFlow 2.21; check them again before an update of eith
 
 import contextlib
 
-from keras.src.backend import AutocastScope, get_keras_mask
+import keras
+from keras.src.backend import (
+    AutocastScope,
+    compute_output_spec,
+    get_keras_mask,
+    set_keras_mask,
+)
 from keras.src.backend.common import global_state
 from keras.src.layers.layer import CallContext
 
-__all__ = ["call_context", "call_training", "get_keras_mask", "in_xla_context", "without_autocast"]
+__all__ = [
+    "DecayInUpdate",
+    "TrainingModel",
+    "abort_other_workers",
+    "all_layers",
+    "call_context",
+    "call_training",
+    "cpu_workers_strategy",
+    "expand_slurm_nodes",
+    "get_keras_mask",
+    "in_xla_context",
+    "leave_gradients_as_they_are",
+    "loss_of_function",
+    "num_coordinated_workers",
+    "reduce_per_replica",
+    "set_keras_mask",
+    "swap_averaged_weights",
+    "without_autocast",
+]
 
 # `get_keras_mask(tensor)` is the mask that a layer attached to its output, or None: Keras passes it
 # to the argument `mask` of a layer, but tells nobody the mask of one of several inputs.
@@ -61,3 +85,159 @@ def in_xla_context():
     from tensorflow.python.ops import control_flow_util
 
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def all_layers(layer):
+    """A layer or model itself and all layers within it; `Model.layers` has the outermost only."""
+    return layer._flatten_layers()
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+class TrainingModel(keras.Model):
+    """A `keras.Model` with steps of its own: public names of what `fit` keeps for them.
+
+    Attributes:
+        regularization_parts: number by which the losses are divided that layers add, such as
+            regularization; `compute_loss` adds them.
+    """
+
+    regularization_parts = 1
+
+    @property
+    def metrics_of_compile(self):
+        """The metrics given to `compile`, which Keras updates together; None without any."""
+        return self._compile_metrics
+
+    @property
+    def loss_tracker(self):
+        """The metric of the reported loss."""
+        return self._loss_tracker
+
+    def build_losses_and_metrics(self, step, batch):
+        """Builds what Keras builds in the first step only, without changing random states.
+
+        Args:
+            step: function of a batch, `test_step`.
+            batch: `keras.KerasTensor` in place of each tensor.
+        """
+        parts = (self._compile_loss, self._compile_metrics)
+        if any(part is not None and not part.built for part in parts):
+            compute_output_spec(step, batch)
+
+    def _aggregate_additional_loss(self, loss):
+        return super()._aggregate_additional_loss(loss) / self.regularization_parts
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # The model is built. Keras would average the first batch over the replicas, which fails
+        # with several workers or if replicas have different numbers of rows.
+        pass
+
+
+def reduce_per_replica(values, strategy, reduction):
+    """What `fit` makes of the values of all replicas: one value, by "auto", "mean", "sum" ..."""
+    from keras.src.backend.tensorflow import trainer
+
+    return trainer.reduce_per_replica(values, strategy, reduction)
+
+
+def leave_gradients_as_they_are(optimizer):
+    """Makes an optimizer not sum gradients over the replicas, which Keras does after it clips."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    optimizer._all_reduce_sum_gradients = list
+
+
+def swap_averaged_weights(optimizer):
+    """Swaps the weights that an optimizer trains with their averages, to the last bit.
+
+    `keras.callbacks.SwapEMAWeights` adds and subtracts on TensorFlow, which rounds the weights.
+    """
+    import tensorflow as tf
+
+    def swap(variable, average):
+        before = tf.identity(variable)
+        variable.assign(average)
+        average.assign(before)
+
+    update = optimizer._distribution_strategy.extended.update
+    averages = optimizer._model_variables_moving_average
+    for variable, average in zip(optimizer._trainable_variables, averages):
+        update(variable.value, swap, args=(average.value,))
+
+
+class DecayInUpdate:
+    """Mixin for optimizers that apply the weight decay in `update_step`, each variable its own."""
+
+    def _apply_weight_decay(self, variables):
+        pass
+
+    def has_decay(self, variable):
+        """Whether the weight decay applies to a variable."""
+        return self.weight_decay is not None and self._use_weight_decay(variable)
+
+    def index_of(self, variable):
+        """The index of a variable among those that the optimizer is built with."""
+        return self._get_variable_index(variable)
+
+
+def loss_of_function(function):
+    """A `keras.losses.Loss` of a function of (labels, outputs), as `compile` makes one."""
+    from keras.src.losses.losses import LossFunctionWrapper
+
+    return LossFunctionWrapper(function)
+
+
+# --- several workers -----------------------------------------------------------------------------
+
+
+def cpu_workers_strategy(count):
+    """A `tf.distribute.MultiWorkerMirroredStrategy` that uses several CPU devices of each worker.
+
+    TensorFlow's own uses one of them. With it, workers of several devices can be tested on CPUs.
+    """
+    import tensorflow as tf
+    from tensorflow.python.distribute import collective_all_reduce_strategy
+
+    class Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
+        def _initialize_local_devices(self, cluster_resolver, worker_device):
+            return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
+
+    class CpuWorkers(tf.distribute.MultiWorkerMirroredStrategy):
+        def __init__(self):
+            extended = Extended(
+                self,
+                cluster_resolver=tf.distribute.cluster_resolver.TFConfigClusterResolver(),
+                communication_options=tf.distribute.experimental.CommunicationOptions(),
+            )
+            tf.distribute.Strategy.__init__(self, extended)
+
+    return CpuWorkers()
+
+
+def expand_slurm_nodes(nodes, tasks_per_node):
+    """Pairs (name of a node, number of its tasks) of SLURM's texts "n[1-2],m" and "2(x2),1".
+
+    Raises:
+        ValueError: if they do not match.
+    """
+    from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver as slurm
+
+    counts = slurm.expand_tasks_per_node(tasks_per_node)
+    return list(zip(slurm.expand_hostlist(nodes), counts, strict=True))
+
+
+def num_coordinated_workers():
+    """The number of workers that TensorFlow's coordination service knows; 0 without one."""
+    from tensorflow.python.eager import context
+
+    service = context.context().coordination_service
+    return 0 if service is None else sum(job.num_tasks for job in service.coordinated_job_list)
+
+
+def abort_other_workers(message):
+    """Makes the coordination service end collective operations of all workers with a message."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    context.context().report_error_to_cluster(tf.errors.ABORTED, message)

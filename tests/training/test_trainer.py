@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.training import trainer as trainer_module
+from zoo.training import step
 from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import adamw, transformer_adam
 from zoo.training.trainer import Trainer
@@ -54,7 +54,7 @@ def compiled(optimizer=None, **settings):
 @pytest.mark.parametrize("clip_norm", [None, 0.05])
 def test_on_one_device_it_is_fit_of_keras(clip_norm, is_large, monkeypatch):
     """In weights and in the reported loss and accuracy, of training and validation."""
-    monkeypatch.setattr(trainer_module, "LARGE", 0 if is_large else 10**9)
+    monkeypatch.setattr(step, "LARGE", 0 if is_large else 10**9)
     trainer = compiled(transformer_adam(4, 4, 0.2, clip_norm))
     model = language_model()
     model.compile(
@@ -247,8 +247,8 @@ class Own(keras.optimizers.SGD):
 )
 def test_the_update_of_a_large_model_is_compiled(optimizer, expected, monkeypatch):
     functions = []
-    monkeypatch.setattr(trainer_module, "LARGE", 0)
-    monkeypatch.setattr(trainer_module, "compiled", lambda f: functions.append(f) or f)
+    monkeypatch.setattr(step, "LARGE", 0)
+    monkeypatch.setattr(step, "compiled", lambda f: functions.append(f) or f)
     compiled(optimizer).fit(dataset(data(1)), steps_per_epoch=1, verbose=0)
     assert (len(functions) > 0) == expected
 

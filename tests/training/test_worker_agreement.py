@@ -9,7 +9,7 @@ import tensorflow as tf
 from zoo.data import pipeline
 from zoo.data.images import digits
 from zoo.errors import UserError
-from zoo.training.distribution import failures, same_start
+from zoo.training.distribution import agreement, failures
 
 PAIR = types.SimpleNamespace(cluster_resolver=None)
 
@@ -19,13 +19,13 @@ def compare(monkeypatch):
     """Function that starts two workers, each with (step, weights, first batch)."""
 
     def both(first, second):
-        numbers = [list(same_start.digests(*start).values()) for start in (first, second)]
-        monkeypatch.setattr(same_start, "num_workers", lambda strategy: 2)
+        numbers = [list(agreement.digests(*start).values()) for start in (first, second)]
+        monkeypatch.setattr(agreement, "num_workers", lambda strategy: 2)
         monkeypatch.setattr(
-            same_start, "sum_over_workers", lambda strategy, own: np.sum(numbers, 0, np.float64)
+            agreement, "sum_over_workers", lambda strategy, own: np.sum(numbers, 0, np.float64)
         )
         for start in (first, second):  # all workers find the same
-            same_start.check_same_start(PAIR, *start)
+            agreement.check_same_start(PAIR, *start)
 
     return both
 
@@ -91,7 +91,7 @@ def test_every_other_seed_is_noticed():
     for seed in range(12):
         batches = pipeline.training_batches(data.train, 10, 64, seed=seed)
         found.add(
-            same_start.digests(0, [], next(iter(batches.whole())))["the labels of the first batch"]
+            agreement.digests(0, [], next(iter(batches.whole())))["the labels of the first batch"]
         )
     assert len(found) == 12
 

@@ -38,8 +38,8 @@ class Rows(NamedTuple):
 
 def parts_of(batch):
     """The batches of an update: those whose gradients are accumulated, or the batch itself."""
-    # Inputs and labels may be tuples, too, but weights are not.
-    return batch if isinstance(batch[-1], tuple) else (batch,)
+    # Inputs and labels may be tuples, too, but weights are a tensor or a NamedTuple.
+    return batch if type(batch[-1]) is tuple else (batch,)
 
 
 class WorkerRows(NamedTuple):

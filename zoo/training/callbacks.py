@@ -9,6 +9,7 @@ import time
 
 import keras
 
+from zoo import compat
 from zoo.files import write_text
 from zoo.layers import PatchDropout
 
@@ -84,19 +85,8 @@ class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
     On TensorFlow, Keras swaps by adding and subtracting, which rounds the weights.
     """
 
-    def _tf_swap_variables(self, optimizer):
-        update = optimizer._distribution_strategy.extended.update
-        averages = optimizer._model_variables_moving_average
-        for variable, average in zip(optimizer._trainable_variables, averages):
-            update(variable.value, _swap, args=(average.value,))
-
-
-def _swap(variable, average):
-    import tensorflow as tf
-
-    before = tf.identity(variable)
-    variable.assign(average)
-    average.assign(before)
+    def _tf_swap_variables(self, optimizer):  # of Keras
+        compat.swap_averaged_weights(optimizer)
 
 
 class EpochFigures(keras.callbacks.Callback):
@@ -150,7 +140,7 @@ class PatchDropoutRates(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         rate = self.rates[epoch * len(self.rates) // self.epochs]
-        for layer in self.model._flatten_layers():
+        for layer in compat.all_layers(self.model):
             if isinstance(layer, PatchDropout) and layer.rate != rate:
                 layer.rate = rate
                 self.model.trace()

@@ -1,6 +1,10 @@
 """Fine-tuning of Vision Transformers: a new head, layer-wise rates, a frozen backbone, LoRA."""
 
+import keras
 import numpy as np
+
+from zoo import compat
+from zoo.models.base import merged_weights
 
 
 def heads(model):
@@ -68,3 +72,28 @@ def enable_lora(model, rank):
             *(feed_forward.hidden, feed_forward.output_projection),
         ):
             dense.enable_lora(rank)
+
+
+def has_lora(model):
+    """Whether LoRA is enabled in a layer of a model."""
+    return any(getattr(layer, "lora_enabled", False) for layer in compat.all_layers(model))
+
+
+def without_lora(model):
+    """A copy of any Keras model in which the updates of LoRA are added to the matrices."""
+    config = _without_lora_arguments(keras.saving.serialize_keras_object(model))
+    config.pop("compile_config", None)
+    # Own classes and functions need not be registered.
+    classes = {type(layer).__name__: type(layer) for layer in compat.all_layers(model)}
+    copy = keras.saving.deserialize_keras_object(config, classes, safe_mode=False)
+    copy.set_weights(merged_weights(model))
+    return copy
+
+
+def _without_lora_arguments(config):
+    if isinstance(config, dict):
+        names = config.keys() - {"lora_rank", "lora_alpha"}
+        return {k: _without_lora_arguments(v) for k, v in config.items() if k in names}
+    if isinstance(config, (list, tuple)):
+        return type(config)(map(_without_lora_arguments, config))
+    return config

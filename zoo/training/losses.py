@@ -7,8 +7,8 @@ import functools
 
 import keras
 from keras import ops
-from keras.src.losses.losses import LossFunctionWrapper
 
+from zoo import compat
 from zoo.errors import UserError
 from zoo.layers.compiled import compiled, trains_on_cpus
 
@@ -148,7 +148,7 @@ class ExampleLoss(keras.losses.Loss):
     """
 
     def __init__(self, loss):
-        loss = loss if isinstance(loss, keras.losses.Loss) else LossFunctionWrapper(loss)
+        loss = loss if isinstance(loss, keras.losses.Loss) else compat.loss_of_function(loss)
         super().__init__(loss.name, loss.reduction, loss.dtype)
         self.loss = loss
 

@@ -1,27 +1,23 @@
 """Training on one device, several devices or several machines, with the same results."""
 
 import functools
-import math
 
 import keras
 import tensorflow as tf
-from keras.src.backend import compute_output_spec, get_keras_mask, set_keras_mask
-from keras.src.backend.tensorflow.trainer import reduce_per_replica
 
+from zoo import compat
 from zoo.data.worker_batches import WorkerBatches, parts_of
-from zoo.layers.compiled import compiled, trains_on_cpus
-from zoo.models.base import merged_weights
 from zoo.training import distribution
+from zoo.training.distribution import RowWeights
+from zoo.training.fine_tuning import has_lora, without_lora
 from zoo.training.losses import is_summed, weighted_by_example
 from zoo.training.model_state import random_states
-from zoo.training.optimizers import without_loss_scale
+from zoo.training.step import loss_and_gradients, training_step, validation_step
 
-KERAS = "3.15."  # this module overrides private methods of this version
-# Number of weights from which on XLA updates them faster on CPUs, after a second of compiling.
-LARGE = 10_000_000
+KERAS = "3.15."  # this module relies on private methods of this version
 
 
-class Trainer(keras.Model):
+class Trainer(compat.TrainingModel):
     """Trains a model with `fit`; the result does not depend on the number of replicas.
 
     Under a strategy, Keras's own training step clips gradients before they are summed, averages
@@ -60,7 +56,7 @@ class Trainer(keras.Model):
                 f"The model {model.name} was created under another strategy than its Trainer."
             )
         self.model = model
-        self._num_parts = 1
+        self._has_strategy = tf.distribute.has_strategy()
         self._counts_rows = counts_rows
         self.preprocess = preprocess
         self.built = True
@@ -72,16 +68,9 @@ class Trainer(keras.Model):
 
         On several devices or with LoRA, it is a copy that is not compiled.
         """
-        has_lora = any(getattr(layer, "lora_enabled", False) for layer in self._flatten_layers())
-        if self._distribute_strategy is None and not has_lora:
+        if not self._has_strategy and not has_lora(self.model):
             return self.model
-        config = _without_lora(keras.saving.serialize_keras_object(self.model))
-        # Own classes and functions need not be registered.
-        config.pop("compile_config", None)
-        classes = {type(layer).__name__: type(layer) for layer in self._flatten_layers()}
-        copy = keras.saving.deserialize_keras_object(config, classes, safe_mode=False)
-        copy.set_weights(merged_weights(self.model))
-        return copy
+        return without_lora(self.model)
 
     def call(self, inputs, training=None):
         inputs = inputs if self.preprocess is None else self.preprocess(inputs)
@@ -134,16 +123,17 @@ class Trainer(keras.Model):
         )
         self._has_unweighted_metrics = bool(metrics)
         self.optimizer.build(self.trainable_variables)
-        # `train_step` has already summed the gradients of all replicas.
-        without_loss_scale(self.optimizer)._all_reduce_sum_gradients = list
         # XLA cannot compile variables on several devices, so their optimizer runs outside of it.
         self._jit_gradients = jit_compile and not one_device
+        compat.leave_gradients_as_they_are(self.optimizer)  # the step sums them over the replicas
         self.trace()
 
     def trace(self):
         """Makes training trace its step anew, after an attribute of a layer has changed."""
-        self._gradients_function = tf.function(
-            self._forward_and_backward, jit_compile=self._jit_gradients, reduce_retracing=True
+        self._traced_gradients = tf.function(
+            functools.partial(loss_and_gradients, self),
+            jit_compile=self._jit_gradients,
+            reduce_retracing=True,
         )
         self.make_train_function(force=True)
 
@@ -219,8 +209,9 @@ class Trainer(keras.Model):
         strategy = self.distribute_strategy
 
         @tf.function(jit_compile=self.jit_compile, reduce_retracing=True)
-        def one(data):
-            return reduce_per_replica(strategy.run(self.train_step, args=(data,)), strategy, "auto")
+        def one(batch):
+            logs = strategy.run(self.train_step, args=(batch,))
+            return compat.reduce_per_replica(logs, strategy, "auto")
 
         @tf.function(reduce_retracing=True)
         def several(iterator):
@@ -232,45 +223,54 @@ class Trainer(keras.Model):
         return several
 
     def train_step(self, data):
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        batches = parts_of(data)
-        self._num_parts = len(batches)
-        gradients_of = self._forward_and_backward
-        if self._jit_gradients or self._num_parts > 1:
+        batches = [_checked(batch) for batch in parts_of(data)]
+        # An update has one regularization, whatever the number of batches it accumulates.
+        self.regularization_parts = len(batches)
+        gradients = functools.partial(loss_and_gradients, self)
+        if self._jit_gradients or len(batches) > 1:
             # Layers cannot communicate within it, as synchronized batch normalization does.
-            gradients_of = self._gradients_function
-        total, gradients = 0.0, None
-        for batch in batches:
-            loss, outputs, new = gradients_of(*_checked(batch))
-            total += loss
-            gradients = new if gradients is None else list(map(_sum, gradients, new))
-            self._update_metrics(batch, outputs)
-        # Variables that the loss does not depend on stay as they are, as in Keras.
-        used = [index for index, gradient in enumerate(gradients) if gradient is not None]
-        gradients = distribution.sum_over_replicas([gradients[index] for index in used])
-        self._update(gradients, [self.trainable_variables[index] for index in used])
-        return self._logs(total * replicas, batches[0])
-
-    def _update(self, gradients, variables):
-        """Applies dense gradients to variables."""
-
-        def update(*gradients):
-            self.optimizer.apply(gradients, variables)
-
-        is_large = sum(math.prod(variable.shape) for variable in variables) >= LARGE
-        one_device = self._distribute_strategy is None
-        if is_large and one_device and trains_on_cpus(True) and _is_elementwise(self.optimizer):
-            update = compiled(update)  # one pass over memory
-        update(*gradients)
+            gradients = self._traced_gradients
+        return self._logs(training_step(self, batches, gradients), batches[0])
 
     def test_step(self, data):
-        self._num_parts = 1  # of a step of validation, whose loss has all of the regularization
-        inputs, labels, weights = _checked(data)
-        outputs = self(inputs, training=False)
-        weights = self._weights_of_losses(weights)
-        loss = self.compute_loss(inputs, labels, outputs, weights, training=False)
-        self._update_metrics(data, outputs)
-        return self._logs(loss * self.distribute_strategy.num_replicas_in_sync, data)
+        self.regularization_parts = 1
+        return self._logs(validation_step(self, _checked(data)), data)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Computes the share of this replica in the loss of the batch, and all regularization."""
+        if isinstance(sample_weight, RowWeights):
+            replicas = self.distribute_strategy.num_replicas_in_sync
+            sample_weight = sample_weight.for_losses(self._losses_are_means, replicas)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def update_metrics(self, batch, outputs):
+        """Updates the metrics given to `compile` with a batch, without its repeated rows."""
+        _, labels, weights = batch
+        if self.metrics_of_compile is None:
+            return
+        real = None
+        if isinstance(weights, RowWeights):
+            weights, real = weights.weights, weights.real > 0
+        elif self._has_unweighted_metrics:
+            real = tf.reduce_any(tf.reshape(weights, [tf.shape(weights)[0], -1]) != 0, axis=1)
+        if real is not None and self.distribute_strategy.num_replicas_in_sync > 1:
+            labels, outputs, weights = keras.tree.map_structure(
+                functools.partial(_select_rows, selected=real), (labels, outputs, weights)
+            )
+        self.metrics_of_compile.update_state(labels, outputs, weights)
+
+    def _logs(self, loss, batch):
+        """Updates the reported loss with that of this replica; returns the metrics."""
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        weight = 1.0 / replicas
+        if isinstance(batch[2], RowWeights):
+            weight *= batch[2].rows[0]
+        self.loss_tracker.update_state(loss * replicas, sample_weight=weight)
+        logs = self.get_metrics_result()
+        if distribution.num_workers(self.distribute_strategy) > 1:
+            # Keras averages the logs of several workers over their first axis.
+            logs = {name: tf.reshape(value, [1]) for name, value in logs.items()}
+        return logs
 
     def _check_same_start(self, batches, is_pure, steps_per_epoch):
         batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
@@ -282,75 +282,11 @@ class Trainer(keras.Model):
             steps_per_epoch,
         )
 
-    def _forward_and_backward(self, inputs, labels, weights):
-        with tf.GradientTape() as tape:
-            outputs = self(inputs, training=True)
-            weights = self._weights_of_losses(weights)
-            loss = self.compute_loss(inputs, labels, outputs, weights, training=True)
-            scaled = self.optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled, self.trainable_variables)
-        # Embedding gradients are `IndexedSlices` with repeated rows; conversion sums them.
-        return loss, outputs, [g if g is None else tf.convert_to_tensor(g) for g in gradients]
-
-    def _weights_of_losses(self, weights):
-        """Weights with which the losses of all devices add up to that of the whole batch."""
-        if not isinstance(weights, dict):
-            return weights
-        factor = weights["real"]
-        if self._losses_are_means:
-            # Keras divides by the rows of this device, repeated ones too, and by the devices.
-            rows = tf.shape(factor)[0] * self.distribute_strategy.num_replicas_in_sync
-            factor *= tf.cast(rows, tf.float32) / weights["rows"]
-        weights = weights["weights"]
-        return weights * tf.reshape(factor, [-1] + [1] * (len(weights.shape) - 1))
-
-    def _aggregate_additional_loss(self, loss):
-        # An update has one regularization, whatever the number of batches it accumulates.
-        return super()._aggregate_additional_loss(loss) / self._num_parts
-
     def _build_metrics(self, batches):
-        """Builds losses and metrics, which Keras does in the first step only."""
-        if all(part is None or part.built for part in (self._compile_loss, self._compile_metrics)):
-            return
         batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
-        first = keras.tree.map_structure(
-            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name),
-            parts_of(batches.element_spec)[0],
-        )
-        # symbolically: to compute a step would change random states
-        compute_output_spec(self.test_step, first)
-
-    def _update_metrics(self, batch, outputs):
-        _, labels, weights = batch
-        if self._compile_metrics is None:
-            return
-        real = None
-        if isinstance(weights, dict):
-            weights, real = weights["weights"], weights["real"] > 0
-        elif self._has_unweighted_metrics:
-            real = tf.reduce_any(tf.reshape(weights, [tf.shape(weights)[0], -1]) != 0, axis=1)
-        if real is not None and self.distribute_strategy.num_replicas_in_sync > 1:
-            # without rows that are repeated so that each replica has some
-            labels, outputs, weights = keras.tree.map_structure(
-                functools.partial(_rows, chosen=real), (labels, outputs, weights)
-            )
-        self._compile_metrics.update_state(labels, outputs, weights)
-
-    def _logs(self, loss, batch):
-        weight = 1.0 / self.distribute_strategy.num_replicas_in_sync
-        if isinstance(batch[2], dict):
-            weight *= batch[2]["rows"][0]
-        self._loss_tracker.update_state(loss, sample_weight=weight)
-        logs = self.get_metrics_result()
-        if distribution.num_workers(self.distribute_strategy) > 1:
-            # Keras averages the logs of several workers over their first axis.
-            logs = {name: tf.reshape(value, [1]) for name, value in logs.items()}
-        return logs
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        # Everything is built already. Keras would average the first batch over the replicas, which
-        # fails with several workers or if replicas have different numbers of rows.
-        pass
+        first = parts_of(batches.element_spec)[0]
+        tensors = [keras.KerasTensor(s.shape, s.dtype.name) for s in tf.nest.flatten(first)]
+        self.build_losses_and_metrics(self.test_step, tf.nest.pack_sequence_as(first, tensors))
 
 
 def num_batches(batches):
@@ -358,35 +294,12 @@ def num_batches(batches):
     return batches.num_batches if isinstance(batches, WorkerBatches) else len(batches)
 
 
-_LORA = ("lora_rank", "lora_alpha")
-
-
-def _is_elementwise(optimizer):
-    """Whether an optimizer of Keras or ours has no matrix products, in which XLA is slower."""
-    kind = type(without_loss_scale(optimizer))
-    is_known = kind.__module__.startswith(("keras.", "zoo."))
-    return is_known and not issubclass(kind, keras.optimizers.Muon)
-
-
-def _without_lora(config):
-    """The same configuration of a model, in whose layers LoRA is not enabled."""
-    if isinstance(config, dict):
-        return {k: _without_lora(v) for k, v in config.items() if k not in _LORA}
-    if isinstance(config, (list, tuple)):
-        return type(config)(map(_without_lora, config))
-    return config
-
-
-def _rows(tensor, chosen):
-    """The chosen rows of a tensor, with the mask that Keras carries along with it."""
-    kept, mask = tf.boolean_mask(tensor, chosen), get_keras_mask(tensor)
+def _select_rows(tensor, selected):
+    """The selected rows of a tensor, with the mask that Keras carries along with it."""
+    rows, mask = tf.boolean_mask(tensor, selected), compat.get_keras_mask(tensor)
     if mask is not None:
-        set_keras_mask(kept, tf.boolean_mask(mask, chosen))
-    return kept
-
-
-def _sum(first, second):
-    return first if second is None else second if first is None else first + second
+        compat.set_keras_mask(rows, tf.boolean_mask(mask, selected))
+    return rows
 
 
 def _checked(batch):

@@ -1,11 +1,44 @@
-"""Decisions that all workers take at the same step, such as to stop."""
+"""What workers do together: they add up numbers, decide, and compare how they start."""
 
+import functools
+import hashlib
+
+import numpy as np
 import tensorflow as tf
 
+from zoo.data.worker_batches import parts_of
+from zoo.errors import UserError
 from zoo.training.distribution.failures import exit_if_a_worker_is_lost
-from zoo.training.distribution.workers import is_chief, num_workers, sum_over_workers
+from zoo.training.distribution.workers import is_chief, num_workers, worker_index
 
-_STEPS_BETWEEN = 20  # at least, as communication takes time
+_STEPS_BETWEEN = 20  # decisions, at least, as communication takes time
+_BITS = 40  # of a digest: the sum over up to 8,192 replicas is exact in float64
+
+
+def sum_over_workers(strategy, numbers):
+    """Sums a tensor over all workers; a collective operation that all workers must call.
+
+    Args:
+        strategy: `tf.distribute.Strategy`.
+        numbers: tensor of the same shape on all workers.
+
+    Returns:
+        NumPy array.
+    """
+    # Every replica contributes the value of its worker.
+    replicas = strategy.num_replicas_in_sync // num_workers(strategy)
+    return _summing(strategy)(numbers).numpy() / replicas
+
+
+@functools.cache
+def _summing(strategy):
+    @tf.function  # called eagerly, TensorFlow logs a performance warning
+    def over_replicas(numbers):
+        # Without identity, the replicas of a worker would share one tensor, which is summed once.
+        each = strategy.run(lambda: tf.identity(numbers))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
+
+    return over_replicas
 
 
 class Agreement:
@@ -46,3 +79,59 @@ def from_chief(strategy, number):
     with exit_if_a_worker_is_lost(strategy):
         own = tf.constant(number if is_chief(strategy) else 0, tf.int64)
         return int(sum_over_workers(strategy, own))
+
+
+def check_same_start(strategy, step, weights, batch, steps_per_epoch=None):
+    """Checks that all workers start training with the same state and data.
+
+    Shapes, labels, weights and integer inputs of the first batch must be equal. Pixels and other
+    inputs of floats are not compared, as processors may round them differently.
+
+    Args:
+        strategy: `tf.distribute.Strategy`.
+        step: number of steps done.
+        weights: list of arrays or variables, the trainable weights.
+        batch: first batch (inputs, labels, weights), or a tuple of batches.
+        steps_per_epoch: as in `fit`.
+
+    Raises:
+        UserError: on all workers, if something differs between two of them.
+    """
+    workers = num_workers(strategy)
+    if workers == 1:
+        return
+    own = digests(step, weights, batch, steps_per_epoch)
+    total = sum_over_workers(strategy, tf.constant(list(own.values()), tf.float64))
+    differing = [name for name, sum_ in zip(own, total) if sum_ != workers * own[name]]
+    if differing:
+        raise UserError(
+            f"The workers differ in {', '.join(differing)}; this is worker "
+            f"{worker_index(strategy)}. Start all workers with the same command, the same --seed, "
+            "the same files and the same versions of all packages."
+        )
+
+
+def digests(step, weights, batch, steps_per_epoch=None):
+    """Numbers below 2**40 of all that must be the same: {description: number}."""
+    inputs, labels, sample_weights = (
+        [np.asarray(array) for array in tf.nest.flatten(part)] for part in zip(*parts_of(batch))
+    )
+    shapes = [array.shape for array in (*inputs, *labels, *sample_weights)]
+    tokens = [a for a in inputs if a.dtype.kind in "iu" and a.dtype != np.uint8]  # uint8: pixels
+    return {
+        "the number of steps done": int(step),
+        "the number of steps of an epoch": steps_per_epoch or 0,
+        "the model's weights": _digest([np.asarray(weight) for weight in weights]),
+        "the shapes of the first batch": _digest([np.array(shape) for shape in shapes]),
+        "the inputs of the first batch": _digest(tokens),
+        "the labels of the first batch": _digest(labels),
+        "the sample weights of the first batch": _digest(sample_weights),
+    }
+
+
+def _digest(arrays):
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return int.from_bytes(digest.digest()[: _BITS // 8], "big")

@@ -7,15 +7,15 @@ import sys
 import time
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
+from zoo import compat
 from zoo.errors import UserError
 from zoo.training.distribution.workers import index_in_cluster, num_workers
 
 _SECONDS_TO_TELL = 1.0
 _SECONDS_TO_END = 3.0
-# What an error says that comes from another worker. Its type can be any of seven, which errors of
-# this worker, such as a file system that is not available, can have as well.
+# The message of an error that comes from another worker. Its type can be any of seven, which errors
+# of this worker, such as a file system that is not available, can have as well.
 _FROM_ANOTHER = re.compile(
     r"Collective ops is aborted by: |remote target /job:|Error reported from /job:|RPC: /tensorflow"
 )
@@ -41,19 +41,14 @@ def tell_failure():
 
 
 def _tell(error):
-    """Reports an error to TensorFlow's coordination service, which aborts collective operations of
-    all workers with it."""
-    service = context.context().coordination_service
-    if service is None or sum(job.num_tasks for job in service.coordinated_job_list) < 2:
+    if compat.num_coordinated_workers() < 2:
         return
     text = str(error)
     if not isinstance(error, UserError):
         text = f"{type(error).__name__}: {_reason(text)}"
     index = index_in_cluster(tf.distribute.cluster_resolver.TFConfigClusterResolver())
     with contextlib.suppress(Exception):  # the workers have not all started, or some are lost
-        context.context().report_error_to_cluster(
-            tf.errors.ABORTED, f"worker {index} failed: {text}"
-        )
+        compat.abort_other_workers(f"worker {index} failed: {text}")
         time.sleep(_SECONDS_TO_TELL)  # the service may run in this process
 
 

@@ -1,5 +1,7 @@
 """Splits batches between replicas."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from zoo.data.worker_batches import WorkerBatches
@@ -47,22 +49,39 @@ def distribute(batches, strategy):
     return strategy.distribute_datasets_from_function(parts)
 
 
+class RowWeights(NamedTuple):
+    """The weights of a batch, with what the losses and metrics of Keras need, means over rows.
+
+    Fields:
+        weights: [B] or [B, ...].
+        real: float32 [B], 1 for each row, and 0 for rows that are repeated to fill a replica.
+        rows: float32 [B], the number of rows of the whole batch, for each row.
+    """
+
+    weights: tf.Tensor
+    real: tf.Tensor
+    rows: tf.Tensor
+
+    def for_losses(self, are_means, replicas):
+        """Weights with which the losses of all replicas add up to that of the whole batch."""
+        factor = self.real
+        if are_means:
+            # Keras divides by the rows of this replica, repeated ones too, and by the replicas.
+            factor *= tf.cast(tf.shape(factor)[0] * replicas, tf.float32) / self.rows
+        return self.weights * tf.reshape(factor, [-1] + [1] * (len(self.weights.shape) - 1))
+
+
 def with_row_counts(inputs, labels, weights=None):
-    """A batch with what the losses and metrics of Keras, which are means over rows, need of it.
+    """A batch with `RowWeights`.
 
     Args:
         inputs, labels: tensors [B, ...], or structures of them.
         weights: [B] or [B, ...]; 1 by default.
-
-    Returns:
-        (inputs, labels, {"weights": `weights`, "real": 1 for each row, which becomes 0 if it is
-        repeated, "rows": B for each row}).
     """
     rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
     ones = tf.ones([rows])
     weights = ones if weights is None else tf.cast(weights, tf.float32)
-    counts = {"weights": weights, "real": ones, "rows": ones * tf.cast(rows, tf.float32)}
-    return inputs, labels, counts
+    return inputs, labels, RowWeights(weights, ones, ones * tf.cast(rows, tf.float32))
 
 
 def _split(element, replicas):
@@ -70,7 +89,7 @@ def _split(element, replicas):
 
     Pads the batch with repeated rows of weight 0, so that each replica gets at least one row.
     """
-    if isinstance(element[-1], tuple):
+    if type(element[-1]) is tuple:  # not `RowWeights`
         return tuple(_split(batch, replicas) for batch in element)
     inputs, labels, weights = element
     rows = tf.shape(tf.nest.flatten(weights)[0])[0]
@@ -86,8 +105,8 @@ def _split(element, replicas):
     rows = tf.minimum(numbers, rows - 1)
     batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), (inputs, labels, weights))
     inputs, labels, weights = batch
-    if isinstance(weights, dict):
-        weights = {**weights, "real": real}
+    if isinstance(weights, RowWeights):
+        weights = weights._replace(real=real)
     else:
         shape = tf.concat([[-1], tf.ones_like(tf.shape(weights)[1:])], axis=0)
         weights *= tf.reshape(tf.cast(real, weights.dtype), shape)

@@ -1,6 +1,4 @@
-"""Communication between workers and replicas."""
-
-import functools
+"""Workers and replicas: which there are, and what each replica has of its own."""
 
 import numpy as np
 import tensorflow as tf
@@ -44,32 +42,6 @@ def sum_over_replicas(tensors):
     if context.num_replicas_in_sync == 1:
         return tensors
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
-
-
-def sum_over_workers(strategy, numbers):
-    """Sums a tensor over all workers; a collective operation that all workers must call.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        numbers: tensor of the same shape on all workers.
-
-    Returns:
-        NumPy array.
-    """
-    # Every replica contributes the value of its worker.
-    replicas = strategy.num_replicas_in_sync // num_workers(strategy)
-    return _summing(strategy)(numbers).numpy() / replicas
-
-
-@functools.cache
-def _summing(strategy):
-    @tf.function  # called eagerly, TensorFlow logs a performance warning
-    def over_replicas(numbers):
-        # Without identity, the replicas of a worker would share one tensor, which is summed once.
-        each = strategy.run(lambda: tf.identity(numbers))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
-
-    return over_replicas
 
 
 def set_random_state(variable, state, strategy):
