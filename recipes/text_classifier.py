@@ -76,7 +76,7 @@ def main(config):
     from zoo.data.encoded_texts import EncodedTexts
     from zoo.tasks.classifier import TextClassifier
     from zoo.text.tokenizer import train_tokenizer
-    from zoo.training.callbacks import early_stopping
+    from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import adamw
     from zoo.training.run_folder import checksum
@@ -106,7 +106,7 @@ def main(config):
         epochs=config.epochs,
         steps_per_epoch=steps,
         validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
-        callbacks=lambda folder: [early_stopping(folder, config.patience)],
+        callbacks=lambda folder: [EarlyStopping(folder, config.patience)],
         compiled_with={
             "optimizer": optimizer,
             "loss": SmoothedCrossEntropy(config.label_smoothing),

@@ -146,8 +146,8 @@ class PatchDropoutRates(keras.callbacks.Callback):
                 self.model.trace()
 
 
-def early_stopping(folder, patience, monitor="val_loss"):
-    """Returns a callback that stops training after `patience` epochs without improvement.
+class EarlyStopping(keras.callbacks.EarlyStopping):
+    """Stops training after some epochs without improvement, also of a run that was interrupted.
 
     Epochs from before an interruption count too, epochs without validation do not.
 
@@ -155,24 +155,11 @@ def early_stopping(folder, patience, monitor="val_loss"):
         folder: run directory, with the ``history.jsonl`` of `standard_callbacks`.
         patience: number of epochs.
         monitor: column of the history; lower is better if its name ends in "loss", else higher.
-
-    Returns:
-        `EarlyStopping`.
-    """
-    mode = "min" if monitor.endswith("loss") else "max"
-    return EarlyStopping(folder, monitor=monitor, patience=patience, mode=mode)
-
-
-class EarlyStopping(keras.callbacks.EarlyStopping):
-    """`keras.callbacks.EarlyStopping` that also counts the epochs before training was resumed.
-
-    Args:
-        folder: run directory, with the ``history.jsonl`` of `standard_callbacks`.
-        **settings: `monitor`, `patience` and `mode`, "min" or "max", as in Keras.
     """
 
-    def __init__(self, folder, **settings):
-        super().__init__(**settings)
+    def __init__(self, folder, patience, monitor="val_loss"):
+        mode = "min" if monitor.endswith("loss") else "max"
+        super().__init__(monitor=monitor, patience=patience, mode=mode)
         self.folder = pathlib.Path(folder)
 
     def has_stopped(self, epochs_done):

@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.files import remove_partial
 from zoo.training import checkpoint_file as files
-from zoo.training import distribution, model_state, run_folder
+from zoo.training import distribution, run_folder
 from zoo.training.checkpoint_file import CheckpointError
 from zoo.training.divergence import DivergedError, check_loss, check_weights
 from zoo.training.interruption import Interruption
@@ -142,7 +142,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.epoch = epoch
         done = self.step - epoch * self.steps_per_epoch
         if self._metrics and done > 0:
-            model_state.set_metrics(self.model, self._metrics)
+            files.set_metrics(self.model, self._metrics)
             self._skip(done)
         self._metrics = None
 
@@ -188,7 +188,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _resume(self, model, path, metadata, state):
         steps = metadata["steps_per_epoch"]
-        wrong = model_state.difference(model_state.variables(model), state)
+        wrong = files.difference(files.variables(model), state)
         if steps != self.steps_per_epoch:
             wrong = f"its epochs have {steps:,} steps, not {self.steps_per_epoch:,}"
         if wrong:
@@ -201,7 +201,7 @@ class Checkpoint(keras.callbacks.Callback):
                 f"{path} cannot be used: its {metadata['step']:,} steps are not a multiple of "
                 f"--steps-per-execution {model.steps_per_execution}."
             )
-        model_state.set_state(model, state)
+        files.set_state(model, state)
         self.step = self._saved = metadata["step"]
         self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]
         self._best = metadata.get(self.monitor)
@@ -261,13 +261,13 @@ class Checkpoint(keras.callbacks.Callback):
     def _save(self, epochs_done, is_best=False):
         """Writes a checkpoint; raises `DivergedError` if weights are not finite."""
         with self._explained():
-            weights = model_state.variables(self.model, (model_state.WEIGHTS,))
+            weights = files.variables(self.model, (files.WEIGHTS,))
             check_weights(weights, self.step)
         metadata = {
             "step": self.step,
             "epoch": epochs_done,
             "steps_per_epoch": self.steps_per_epoch,
-            "metrics": model_state.read_metrics(self.model),
+            "metrics": files.read_metrics(self.model),
             self.monitor: self._best,
             "stopped": bool(self.model.stop_training),
             "callbacks": [
@@ -277,15 +277,11 @@ class Checkpoint(keras.callbacks.Callback):
             ],
         }
         if self._is_chief:
-            variables = model_state.variables(self.model)
+            variables = files.variables(self.model)
             name = f"epoch_{epochs_done:05d}_step_{self.step:08d}"
-            # The best one first: a run killed in between validates, and writes it, again.
-            best = self.folder / files.BEST / name
-            if is_best:
-                files.write(best, variables, 1, metadata)
-                files.copy(best, self.folder / name, self.keep)
-            else:
-                files.write(self.folder / name, variables, self.keep, metadata)
+            if is_best:  # first: a run killed in between validates, and writes it, again
+                files.write(self.folder / files.BEST / name, variables, 1, metadata)
+            files.write(self.folder / name, variables, self.keep, metadata)
         self._saved = self.step
         self._saved_at = time.monotonic()
 

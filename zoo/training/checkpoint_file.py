@@ -1,22 +1,30 @@
-"""Checkpoints in TensorFlow's format, one folder each.
+"""Checkpoints in TensorFlow's format, one folder each, and the state of a model that they hold.
 
 `tf.train.Checkpoint` writes them; it stores a checksum of each array. The list of checkpoints that
 `tf.train.CheckpointManager` keeps has none, so the folders themselves are the list.
+
+Under a strategy, each variable has a copy on every replica. Weights and optimizer state are the
+same on all replicas. Random states are derived from that of the first replica
+(`distribution.set_random_state`). Metric variables are summed over the replicas of all workers.
 """
 
 import contextlib
 import json
 import pathlib
+import re
 import shutil
 
+import numpy as np
 import tensorflow as tf
 
 from zoo.errors import UserError
 from zoo.files import atomic, remove_partial
-from zoo.training import model_state
+from zoo.training import distribution
 
 BEST = "best"  # subfolder
+WEIGHTS, RANDOM, OPTIMIZER = "weights", "random", "optimizer"
 _NAME = "state"  # of TensorFlow's files in the folder
+_SEED = "seed_generator_state"  # the name of Keras
 
 
 class CheckpointError(UserError):
@@ -25,6 +33,9 @@ class CheckpointError(UserError):
 
 class Damaged(CheckpointError):
     """A checkpoint that is truncated or corrupted."""
+
+
+# --- files ---------------------------------------------------------------------------------------
 
 
 def paths(folder):
@@ -55,22 +66,9 @@ def write(path, variables, keep, metadata=None):
                 raise  # a worker is lost, for instance
             raise OSError(error.message.split("; ")[-1].partition(" [Op")[0]) from error
         shutil.rmtree(path, ignore_errors=True)  # if the run has gone back
-    _keep(path, keep)
-
-
-def copy(source, path, keep):
-    """Copies a checkpoint; see `write`."""
-    with atomic(path) as partial:
-        shutil.copytree(source, partial)
-        shutil.rmtree(path, ignore_errors=True)
-    _keep(path, keep)
-
-
-def _keep(path, count):
-    """Deletes the checkpoints beside one that are no longer needed."""
-    found = paths(path.parent)
-    end = found.index(path) + 1
-    for other in found[: max(0, end - count)] + found[end:]:
+    beside = paths(path.parent)
+    end = beside.index(path) + 1
+    for other in beside[: max(0, end - keep)] + beside[end:]:
         shutil.rmtree(other)
 
 
@@ -105,6 +103,64 @@ def _opened(path):
         raise Damaged(f"{path} is damaged and cannot be used: {error}.") from None
 
 
+class _Json(tf.train.experimental.PythonState):
+    """A dict that `tf.train.Checkpoint` writes as JSON."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def serialize(self):
+        return json.dumps(self.values)
+
+    def deserialize(self, string_value):
+        self.values = json.loads(string_value)
+
+
+# --- state of a model ----------------------------------------------------------------------------
+
+
+def random_states(model):
+    """The seed-generator variables of a model, such as those of dropout layers."""
+    return [v for v in model.variables if v.name == _SEED]
+
+
+def variables(model, groups=(WEIGHTS, RANDOM, OPTIMIZER)):
+    """The variables of a model and its optimizer: {name: variable}."""
+    members = {
+        WEIGHTS: [v for v in model.variables if v.name != _SEED],
+        RANDOM: random_states(model),
+        OPTIMIZER: getattr(getattr(model, "optimizer", None), "variables", ()),
+    }
+    # Keras numbers layers by process, so the numbers in a path may differ between runs. TensorFlow
+    # escapes slashes and dots.
+    return {
+        re.sub("[/.]", "-", f"{group}/{index:05d}/{re.sub('_[0-9]+(?=[/_]|$)', '', v.path)}"): v
+        for group in groups
+        for index, v in enumerate(members[group])
+    }
+
+
+def difference(variables, state):
+    """Why the arrays of `state` do not fit `variables`, as a message; None if they fit."""
+    expected, stored = (
+        {name: f"{v.dtype} {list(v.shape)}" for name, v in values.items()}
+        for values in (variables, state)
+    )
+    for name in [*expected, *stored]:
+        if expected.get(name) != stored.get(name):
+            return f"{name} is {stored.get(name, 'missing')}, not {expected.get(name, 'missing')}"
+    return None
+
+
+def set_state(model, state):
+    """Assigns {name: array} to a model; check it with `difference` first."""
+    for name, variable in variables(model).items():
+        if name.startswith(RANDOM):
+            distribution.set_random_state(variable, state[name], model.distribute_strategy)
+        else:
+            variable.assign(state[name])
+
+
 def load_weights(model, path):
     """Loads the weights of a checkpoint into a model, the averaged weights if there are any.
 
@@ -118,10 +174,10 @@ def load_weights(model, path):
     """
     path = next(reversed(paths(path)), path)
     state = read(path)[1]
-    weights = {name: a for name, a in state.items() if name.startswith(model_state.WEIGHTS)}
-    variables = model_state.variables(model, (model_state.WEIGHTS,))
+    weights = {name: a for name, a in state.items() if name.startswith(WEIGHTS)}
+    own = variables(model, (WEIGHTS,))
     averages = [array for name, array in state.items() if name.endswith("_average")]
-    wrong = model_state.difference(variables, weights)
+    wrong = difference(own, weights)
     if averages and len(averages) != len(model.trainable_variables):
         wrong = wrong or (
             f"it has averages of {len(averages)} weights, and the model has "
@@ -129,20 +185,33 @@ def load_weights(model, path):
         )
     if wrong:
         raise CheckpointError(f"{path} cannot be used: {wrong}.")
-    for name, variable in variables.items():
+    for name, variable in own.items():
         variable.assign(weights[name])
     for variable, average in zip(model.trainable_variables, averages):
         variable.assign(average)
 
 
-class _Json(tf.train.experimental.PythonState):
-    """A dict that `tf.train.Checkpoint` writes as JSON."""
+def read_metrics(model):
+    """The values of each metric variable on the replicas; all workers must call it together."""
+    strategy = model.distribute_strategy
+    if distribution.num_workers(strategy) > 1:
+        return [[v.numpy().tolist()] for v in model.metrics_variables]
+    return [
+        [part.numpy().tolist() for part in distribution.replica_values(strategy, v)]
+        for v in model.metrics_variables
+    ]
 
-    def __init__(self, values):
-        self.values = values
 
-    def serialize(self):
-        return json.dumps(self.values)
+def set_metrics(model, values):
+    """Assigns what `read_metrics` returned, perhaps with another number of replicas.
 
-    def deserialize(self, string_value):
-        self.values = json.loads(string_value)
+    The metrics must be built: Keras does it in the first step, `Trainer.fit` before it.
+    """
+    strategy = model.distribute_strategy
+    for variable, value in zip(model.metrics_variables, values, strict=True):
+        parts, value = distribution.replica_values(strategy, variable), np.array(value)
+        if distribution.num_workers(strategy) == 1 and len(parts) == len(value):
+            for part, share in zip(parts, value):
+                part.assign(share.astype(variable.dtype))
+        else:  # gives each replica an equal share
+            variable.assign(value.sum(axis=0).astype(variable.dtype))

@@ -4,7 +4,8 @@ import functools
 import re
 
 import keras
-import tensorflow as tf
+
+from zoo import compat
 
 
 def adamw(
@@ -69,7 +70,7 @@ def muon(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
         adam_weight_decay=weight_decay,
-        **_of_blocks(model),
+        **_matrices_of_blocks(model),
         **_clip_and_average(clip_norm, ema_momentum),
     )
     return _decaying(optimizer, model)
@@ -101,7 +102,7 @@ class Muon(keras.optimizers.Muon):
         return {**super().get_config(), "in_bfloat16": self.in_bfloat16}
 
 
-def _of_blocks(model):
+def _matrices_of_blocks(model):
     """Arguments of `Muon` for the matrices of the blocks of a model, not of its other layers."""
     blocks = [*getattr(model, "encoder_blocks", ()), *getattr(model, "decoder_blocks", ())]
     inside = {id(v) for block in blocks for v in block.trainable_variables}
@@ -150,7 +151,7 @@ def without_loss_scale(optimizer):
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-class RateFactors:
+class RateFactors(compat.DecayInUpdate):
     """Mixin for optimizers: the learning rate of each variable is multiplied by a factor.
 
     It must come before the class of the optimizer. The factor applies to the update and to weight
@@ -175,13 +176,10 @@ class RateFactors:
         super().build(variables)
 
     def update_step(self, gradient, variable, learning_rate):
-        rate = learning_rate * self.rate_factors[self._get_variable_index(variable)]
-        if self.weight_decay is not None and self._use_weight_decay(variable):
+        rate = learning_rate * self.rate_factors[self.index_of(variable)]
+        if self.has_decay(variable):
             self.assign_sub(variable, variable * self.weight_decay * rate)
         super().update_step(gradient, variable, rate)
-
-    def _apply_weight_decay(self, variables):
-        pass  # `update_step` applies it, as it knows the factor of a variable
 
     def get_config(self):
         return {**super().get_config(), "rate_factors": self.rate_factors}
@@ -249,29 +247,6 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-class DenseGradients:
-    """Mixin for optimizers: sums the gradients of each embedding row before squaring them.
-
-    On TensorFlow the gradient of an embedding is an `IndexedSlices`, with one row per occurrence of
-    a token. Keras's Adam and its clipping square these rows separately: they use the sum of squares
-    instead of the square of the sum, so the steps of frequent tokens are too large.
-    """
-
-    def apply(self, grads, trainable_variables=None):
-        grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        super().apply(grads, trainable_variables)
-
-
-@keras.saving.register_keras_serializable("zoo")
-class DenseAdam(DenseGradients, keras.optimizers.Adam):
-    """`keras.optimizers.Adam` with `DenseGradients`."""
-
-
-@keras.saving.register_keras_serializable("zoo")
-class DenseMuon(DenseGradients, Muon):
-    """`Muon` with `DenseGradients`."""
-
-
 def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
     """Adam with the settings of Vaswani et al. 2017, section 5.3.
 
@@ -282,9 +257,9 @@ def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
         clip_norm: maximum global norm of the gradients; no clipping by default.
 
     Returns:
-        `DenseAdam`, a `keras.optimizers.Adam`.
+        `keras.optimizers.Adam`.
     """
-    return DenseAdam(
+    return keras.optimizers.Adam(
         WarmupInverseSquareRoot(embed_dim, warmup_steps, scale),
         beta_1=0.9,
         beta_2=0.98,
@@ -303,14 +278,14 @@ def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
         warmup_steps, scale, clip_norm: see `transformer_adam`.
 
     Returns:
-        `DenseMuon`, a `keras.optimizers.Muon`.
+        `Muon`, a `keras.optimizers.Muon`.
     """
-    return DenseMuon(
+    return Muon(
         WarmupInverseSquareRoot(model.embed_dim, warmup_steps, scale),
         adam_beta_2=0.98,
         epsilon=1e-9,
         weight_decay=None,
         adam_weight_decay=None,
         global_clipnorm=clip_norm,
-        **_of_blocks(model),
+        **_matrices_of_blocks(model),
     )

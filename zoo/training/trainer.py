@@ -8,10 +8,10 @@ import tensorflow as tf
 from zoo import compat
 from zoo.data.worker_batches import WorkerBatches, parts_of
 from zoo.training import distribution
+from zoo.training.checkpoint_file import random_states
 from zoo.training.distribution import RowWeights
 from zoo.training.fine_tuning import has_lora, without_lora
 from zoo.training.losses import is_summed, weighted_by_example
-from zoo.training.model_state import random_states
 from zoo.training.step import loss_and_gradients, training_step, validation_step
 
 KERAS = "3.15."  # this module relies on private methods of this version

@@ -23,14 +23,14 @@ def train_translator(
         data: `zoo.data.tokenized_corpus.TokenizedCorpus`.
         config: the settings that affect the result; see `Run.train`.
         epochs: maximum number of epochs.
-        patience: see `zoo.training.callbacks.early_stopping`.
+        patience: see `zoo.training.callbacks.EarlyStopping`.
         tokens_per_batch, accumulation: see `zoo.data.translation_batches.training_batches`.
         label_smoothing: see `zoo.training.losses.SmoothedCrossEntropy`.
         average_last: number of epochs; see `zoo.training.averaging.AverageCheckpoints`.
     """
     from zoo.data import translation_batches as batches
     from zoo.training.averaging import AverageCheckpoints
-    from zoo.training.callbacks import early_stopping
+    from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.run_folder import checksum, fingerprint
     from zoo.training.translation_report import finish_translator
@@ -58,7 +58,7 @@ def train_translator(
         epochs=epochs,
         steps_per_epoch=batches.steps_per_epoch(train, tokens_per_batch, accumulation),
         validation_data=batches.evaluation_batches(valid, tokens_per_batch),
-        callbacks=lambda folder: [average(folder), early_stopping(folder, patience)],
+        callbacks=lambda folder: [average(folder), EarlyStopping(folder, patience)],
         compiled_with={
             "optimizer": optimizer,
             "loss": SmoothedCrossEntropy(label_smoothing),
