@@ -49,8 +49,10 @@ def training(changed, data, config):
 def arrays(folder, changed):
     import tensorflow as tf
 
+    from zoo.training.image_run import load_images
+
     config = load(changed)[1]
-    data, size = config.load_data(), config.batch_size
+    data, size = load_images(config), config.batch_size
     chosen = np.arange(STEPS * size) % len(data.train.labels)
     images = data.preprocessing().normalize(data.train.pixels[chosen]).numpy()
     labels = np.eye(len(data.class_names), dtype="float32")[data.train.labels[chosen]]
@@ -60,8 +62,8 @@ def arrays(folder, changed):
 
 
 def batches_of(config, data):
-    import zoo.data.pipeline as pipeline
-    from zoo.training.image_settings import augmentation
+    from zoo.data import pipeline
+    from zoo.training.image_run import augmentation
 
     normalize, settings = data.preprocessing().normalize, {"augment": augmentation(config)}
     settings["repeats"] = config.repeats
@@ -70,15 +72,19 @@ def batches_of(config, data):
 
 
 def recipe(folder, changed):
+    from zoo.training.image_run import load_images
+
     config = load(changed)[1]
-    data = config.load_data()
+    data = load_images(config)
     batches, (model, settings) = batches_of(config, data), training(changed, data, config)
     return lambda: model.fit(batches, **settings).history["loss"]
 
 
 def alone(folder, changed):
+    from zoo.training.image_run import load_images
+
     config = load(changed)[1]
-    batches = iter(batches_of(config, config.load_data()))
+    batches = iter(batches_of(config, load_images(config)))
     return lambda: [float(len(batch[0])) for batch in itertools.islice(batches, STEPS)]
 
 

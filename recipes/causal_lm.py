@@ -14,9 +14,9 @@ import pathlib
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe, settings_of
+from zoo.training.command import run_recipe
 from zoo.training.run import Run
-from zoo.training.run_settings import RunSettings
+from zoo.training.settings import RunSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +56,9 @@ def main(config):
     from zoo.tasks.generator import TextGenerator
     from zoo.text import EOS_ID
     from zoo.text.tokenizer import train_tokenizer
-    from zoo.training.generation_report import finish_generator
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.optimizers import adamw
+    from zoo.training.report import finish_generator
     from zoo.training.run_folder import checksum
 
     name = pathlib.Path(config.text[0]).stem if config.text else config.dataset
@@ -91,10 +91,7 @@ def main(config):
             "loss": SmoothedCrossEntropy(),
             "weighted_metrics": [TokenAccuracy()],
         },
-        config={
-            **settings_of(run.settings),
-            "checksum of the tokenizer": checksum(tokenizer.to_dict()),
-        },
+        config={"checksum of the tokenizer": checksum(tokenizer.to_dict())},
         finish=lambda folder, trained: finish_generator(
             folder, TextGenerator(trained, tokenizer), train, valid_texts
         ),
@@ -108,7 +105,7 @@ def build(config, vocab_size):
 
     names = "embed_dim num_heads num_layers ff_dim dropout positions max_length"
     try:
-        return zoo.causal_lm(vocab_size=vocab_size, **config.chosen(names))
+        return zoo.causal_lm(vocab_size=vocab_size, **config.select(names))
     except ValueError as error:
         raise UserError(str(error)) from None
 

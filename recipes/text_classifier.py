@@ -10,12 +10,12 @@ Transformers for Language Understanding", of a small size and without pre-traini
 """
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe, settings_of
+from zoo.training.command import run_recipe
 from zoo.training.run import Run
-from zoo.training.text_settings import LabeledTextSettings
+from zoo.training.settings import LabeledTextSettings, Limits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Config(LabeledTextSettings):
 
     tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] = "subword"
     vocab_size: int = 10_000
-    max_length: int = 256
+    max_length: Annotated[int, Limits(3)] = 256
     """Maximum length of a text in tokens; longer texts are truncated."""
 
     embed_dim: int = 128
@@ -50,7 +50,6 @@ class Config(LabeledTextSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check("max_length", 3)
         self.check("tokens_per_batch", self.max_length)
 
 
@@ -79,11 +78,11 @@ def main(config):
     from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.optimizers import adamw
+    from zoo.training.report import finish_text_classifier
     from zoo.training.run_folder import checksum
-    from zoo.training.text_report import finish_text_classifier
 
     run = Run(config, name=f"text_{config.data_name}")
-    data = config.load_data()
+    data = load_texts(config)
     tokenizer = train_tokenizer(data.train.texts, config.tokenizer, config.vocab_size)
     train, valid = (
         EncodedTexts(texts, tokenizer, config.max_length) for texts in (data.train, data.valid)
@@ -112,16 +111,23 @@ def main(config):
             "loss": SmoothedCrossEntropy(config.label_smoothing),
             "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         },
-        config={
-            **settings_of(run.settings),
-            "checksum of the tokenizer": checksum(tokenizer.to_dict()),
-        },
-        may_change=("patience",),
+        config={"checksum of the tokenizer": checksum(tokenizer.to_dict())},
         finish=lambda folder, trained: finish_text_classifier(
             folder, TextClassifier(trained, tokenizer, data.class_names), data, train
         ),
         texts_per_epoch=len(train),
     )
+
+
+def load_texts(config):
+    """The labeled texts that the settings select: `zoo.data.labeled_text.TextDataset`."""
+    from zoo.data import labeled_text
+
+    if config.tsv:
+        return labeled_text.tsv(config.tsv, config.seed)
+    if config.dataset == "phrasebook":
+        return labeled_text.phrasebook(config.seed)
+    return labeled_text.tfds_texts(config.dataset, config.data_dir, config.seed)
 
 
 def build(config, vocab_size, num_classes):
@@ -139,7 +145,7 @@ def build(config, vocab_size, num_classes):
             num_token_types=0,
             pooler=False,
             epsilon=1e-6,
-            **config.chosen(names),
+            **config.select(names),
         )
     except ValueError as error:
         raise UserError(str(error)) from None

@@ -15,12 +15,12 @@ most 10 epochs, with a peak learning rate of 9e-5 at width 512; see `--weights P
 """
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from zoo.errors import UserError
-from zoo.training.command import flags, run_recipe, settings_of
+from zoo.training.command import run_recipe
 from zoo.training.run import Run
-from zoo.training.text_settings import TranslationSettings
+from zoo.training.settings import MAY_CHANGE, Count, TranslationSettings, flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Config(TranslationSettings):
     activation: Literal["relu", "gelu", "silu"] | None = "relu"
     positions: Literal["sinusoidal", "learned", "relative", "rotary"] | None = "sinusoidal"
 
-    epochs: int = 100
+    epochs: Annotated[int, MAY_CHANGE] = 100
     patience: int = 10
     tokens_per_batch: int = 8192
     accumulation: int = 1
     """Batches per update of the weights."""
     optimizer: Literal["adam", "muon"] = "adam"
     """Adam, or Muon for the matrices of the blocks and Adam for all else."""
-    warmup_steps: int = 2000
+    warmup_steps: Count = 2000
     learning_rate_scale: float = 2.5
     clip_norm: float | None = None
     label_smoothing: float = 0.1
@@ -62,7 +62,6 @@ class Config(TranslationSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check("warmup_steps", 1)
         given = [name for name in OF_THE_MODEL if getattr(self, name) is not None]
         if self.weights and given:
             raise UserError(
@@ -103,8 +102,13 @@ FINE_TUNING = Config(
 
 
 def main(config):
+    from zoo.data import translation_batches as batches
+    from zoo.training.averaging import AverageCheckpoints
+    from zoo.training.callbacks import EarlyStopping
+    from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.optimizers import transformer_adam, transformer_muon
-    from zoo.training.translation_run import train_translator
+    from zoo.training.report import finish_translator
+    from zoo.training.run_folder import checksum, fingerprint
 
     run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
@@ -114,14 +118,37 @@ def main(config):
             optimizer = transformer_adam(translator.model.embed_dim, *schedule)
         else:
             optimizer = transformer_muon(translator.model, *schedule)
-    train_translator(
-        run,
-        translator,
-        optimizer,
-        data,
-        settings_of(run.settings),
-        **config.chosen("epochs patience tokens_per_batch accumulation label_smoothing"),
-        average_last=config.average_last,
+    identity = {"checksum of the tokenizers": checksum(*(t.to_dict() for t in data.tokenizers))}
+    if config.weights:
+        identity["model of weights"] = fingerprint(translator.model, translator.description())
+    size = (config.tokens_per_batch, config.accumulation)
+
+    def average(folder):
+        return AverageCheckpoints(folder, config.average_last, run.is_chief)
+
+    def finish(folder, trained):
+        translator.model, weights = trained, average(folder.path)
+        weights.average(trained)
+        finish_translator(folder, translator, data)
+        weights.remove()
+
+    run.train(
+        translator.model,
+        lambda step: batches.training_batches(
+            data.train, config.tokens_per_batch, config.seed, step, config.accumulation
+        ),
+        epochs=config.epochs,
+        steps_per_epoch=batches.steps_per_epoch(data.train, *size),
+        validation_data=batches.evaluation_batches(data.valid, config.tokens_per_batch),
+        callbacks=lambda folder: [average(folder), EarlyStopping(folder, config.patience)],
+        compiled_with={
+            "optimizer": optimizer,
+            "loss": SmoothedCrossEntropy(config.label_smoothing),
+            "weighted_metrics": [TokenAccuracy()],
+        },
+        config=identity,
+        finish=finish,
+        tokens_per_epoch=data.train.num_tokens,
     )
 
 
@@ -129,13 +156,14 @@ def untrained(config, run):
     """A translator with random weights, and its tokenized sentence pairs."""
     import zoo
     from zoo.tasks.translator import Translator
+    from zoo.training.sentence_pairs import load_pairs
 
     missing = {name for name in OF_THE_MODEL if getattr(config, name) is None}
     missing -= {"num_decoder_layers"}
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")
-    tokenizers = config.chosen("tokenizer vocab_size vocabulary")
-    data = config.load_data(run, tokenizers, config.max_length)
+    tokenizers = config.select("tokenizer vocab_size vocabulary")
+    data = load_pairs(run, tokenizers, config.max_length)
     source, target = data.tokenizers
     names = (
         "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
@@ -146,7 +174,7 @@ def untrained(config, run):
             source_vocab_size=source.vocab_size,
             target_vocab_size=target.vocab_size,
             shared="all" if config.vocabulary == "joint" else "target",
-            **config.chosen(names),
+            **config.select(names),
         )
     except ValueError as error:
         raise UserError(str(error)) from None
@@ -156,16 +184,17 @@ def untrained(config, run):
 def fine_tuned(config, run):
     """The translator of `--weights`, and its tokenized sentence pairs."""
     from zoo.training.pretrained import pretrained_translator
+    from zoo.training.sentence_pairs import load_pairs
 
     translator = pretrained_translator(
         config.weights,
-        config.chosen("src_lang tgt_lang"),
-        config.chosen("dropout attention_dropout"),
-        config.chosen("beam_size length_penalty"),
+        config.select("src_lang tgt_lang"),
+        config.select("dropout attention_dropout"),
+        config.select("beam_size length_penalty"),
     )
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     length = min(config.max_length, translator.max_source_length)
-    return translator, config.load_data(run, tokenizers, length, translator.special_tokens)
+    return translator, load_pairs(run, tokenizers, length, translator.special_tokens)
 
 
 if __name__ == "__main__":

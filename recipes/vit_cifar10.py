@@ -12,14 +12,12 @@ shorter; docs/vit_cifar10.md compares them and has the results.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.command import run_recipe
-from zoo.training.image_run import train_classifier
-from zoo.training.image_settings import ImageSettings, augmentation
 from zoo.training.run import Run
-from zoo.training.run_settings import Precision
+from zoo.training.settings import NO_EFFECT, Count, ImageSettings, Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Config(ImageSettings):
     attention: Literal["softmax", "linear", "blockwise"] = "softmax"
     """Linear attention, or softmax attention in less memory, for long sequences of patches."""
 
-    blocks_per_stage: int = 3
+    blocks_per_stage: Count = 3
     """Blocks in each of the three stages of the ResNet: n of its 6n+2 layers."""
 
     initialization: Literal["glorot", "mimetic"] = "mimetic"
@@ -53,7 +51,7 @@ class Config(ImageSettings):
 
     precision: Precision = "auto"
     epochs: int = 100
-    validation_freq: int = 1
+    validation_freq: Annotated[Count, NO_EFFECT] = 1
     """Number of epochs from one validation to the next; must divide --epochs."""
     batch_size: int = 128
     optimizer: Literal["adamw", "muon"] = "muon"
@@ -120,9 +118,10 @@ def main(config):
     from zoo.tasks.classifier import ImageClassifier
     from zoo.training import optimizers
     from zoo.training.callbacks import PatchDropoutRates
+    from zoo.training.image_run import augmentation, load_images, train_classifier
 
     run = Run(config, name=f"{config.model}_{config.data_name}")
-    data = config.load_data(streamed=config.min_crop_area is not None)
+    data = load_images(config, streamed=config.min_crop_area is not None)
     augment = augmentation(config)
     steps = steps_per_epoch(data.train, config.batch_size, config.repeats)
     with run.scope():
@@ -145,7 +144,7 @@ def main(config):
         steps,
         callbacks=[PatchDropoutRates(config.patch_dropout, config.epochs)],
         augment=augment,
-        **config.chosen("validation_freq label_smoothing repeats min_crop_area"),
+        **config.select("validation_freq label_smoothing repeats min_crop_area"),
     )
 
 
@@ -163,7 +162,7 @@ def build(config, data):
     try:
         if config.model == "cbam_resnet":
             return zoo.resnet(**sizes, blocks_per_stage=config.blocks_per_stage, attention="cbam")
-        model = zoo.vit(**sizes, **config.chosen(names), patch_dropout=patch_dropout)
+        model = zoo.vit(**sizes, **config.select(names), patch_dropout=patch_dropout)
     except ValueError as error:
         raise UserError(str(error)) from None
     if config.initialization == "mimetic":

@@ -16,9 +16,8 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import run_recipe
-from zoo.training.image_run import train_classifier
-from zoo.training.image_settings import ImageSettings, augmentation
 from zoo.training.run import Run
+from zoo.training.settings import Count, Fraction, ImageSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +30,12 @@ class Config(ImageSettings):
     """Vision Transformer to start from: published weights, see docs/checkpoints.md, or a run."""
     from_scratch: bool = False
     """Use the architecture and preprocessing of --weights only, and random weights."""
-    train_examples: int | None = None
+    train_examples: Count | None = None
     """Number of training images to draw, a share of each class; all by default."""
 
-    steps: int = 500
+    steps: Count = 500
     """Number of updates of the weights."""
-    eval_steps: int = 100
+    eval_steps: Count = 100
     """Steps after which the model is tested: an epoch of the history; must divide --steps."""
     batch_size: int = 512
     accumulation: int = 1
@@ -45,13 +44,13 @@ class Config(ImageSettings):
     """SGD with momentum 0.9, or AdamW."""
     learning_rate: float = 0.03
     warmup_steps: int = 100
-    layer_decay: float = 1.0
+    layer_decay: Fraction = 1.0
     """Factor of the learning rate from each block to the one below; the head has the full rate."""
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     freeze: bool = False
     """Train the head only (linear probe)."""
-    lora_rank: int | None = None
+    lora_rank: Count | None = None
     """Train the head and updates of this rank of the matrices of the blocks (LoRA)."""
     dropout: float = 0.0
     stochastic_depth: float = 0.0
@@ -116,25 +115,31 @@ PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE
 def main(config):
     from zoo.data.pipeline import steps_per_epoch
     from zoo.training import fine_tuning
+    from zoo.training.image_run import (
+        augmentation,
+        class_names,
+        load_images,
+        train_classifier,
+    )
     from zoo.training.optimizers import adamw, sgd
     from zoo.training.pretrained import pretrained_classifier
 
     run = Run(config, name=f"finetune_{config.data_name}")
-    class_names = config.class_names()
+    names = class_names(config)
     with run.scope():
         classifier = pretrained_classifier(
             config.weights,
-            len(class_names),
+            len(names),
             config.image_size,
             config.from_scratch,
-            **config.chosen("dropout stochastic_depth patch_dropout"),
+            **config.select("dropout stochastic_depth patch_dropout"),
         )
         model, preprocessing = classifier.model, classifier.preprocessing
         if config.freeze:
             fine_tuning.freeze(model)
         if config.lora_rank:
             fine_tuning.enable_lora(model, config.lora_rank)
-    data = config.load_data(preprocessing, config.train_examples)
+    data = load_images(config, preprocessing, config.train_examples)
     steps_per_epoch(data.train, config.batch_size)  # checks the batch size
     padding, flip = config.crop_padding, config.flip_probability
     augment = augmentation(
@@ -161,7 +166,7 @@ def main(config):
         epochs=config.steps // config.eval_steps,
         steps_per_epoch=config.eval_steps,
         augment=augment,
-        **config.chosen("label_smoothing accumulation"),
+        **config.select("label_smoothing accumulation"),
     )
 
 

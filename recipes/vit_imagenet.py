@@ -16,9 +16,8 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import run_recipe
-from zoo.training.image_run import train_classifier
-from zoo.training.image_settings import ImageSettings, augmentation
 from zoo.training.run import Run
+from zoo.training.settings import Count, ImageSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Config(ImageSettings):
 
     dataset: str = "imagenet2012"
     """An image classification data set by its TensorFlow Datasets name."""
-    image_size: int = 224
+    image_size: Count = 224
     """Side of the images in pixels."""
     eval_resize: int = 256
     """Length of the shorter side of test images before the center is cropped."""
@@ -74,12 +73,13 @@ def main(config):
     from zoo.data.pipeline import steps_per_epoch
     from zoo.data.preprocessing import ImagePreprocessing
     from zoo.tasks.classifier import ImageClassifier
+    from zoo.training.image_run import augmentation, load_images, train_classifier
     from zoo.training.optimizers import adamw
 
     run = Run(config, name=f"vit_{config.data_name}")
     side, half = (config.image_size,) * 2, (0.5,) * 3
     preprocessing = ImagePreprocessing(side, 3, half, half, resize=config.eval_resize)
-    data = config.load_data(preprocessing, streamed=True)
+    data = load_images(config, preprocessing, streamed=True)
     steps = steps_per_epoch(data.train, config.batch_size)
     with run.scope():
         try:
@@ -87,7 +87,7 @@ def main(config):
                 config.size,
                 input_shape=(*side, 3),
                 num_classes=len(data.class_names),
-                **config.chosen("pool positions dropout stochastic_depth patch_dropout"),
+                **config.select("pool positions dropout stochastic_depth patch_dropout"),
             )
         except ValueError as error:
             raise UserError(str(error)) from None
@@ -107,7 +107,7 @@ def main(config):
         config.epochs,
         steps,
         augment=augmentation(config),
-        **config.chosen("label_smoothing accumulation min_crop_area"),
+        **config.select("label_smoothing accumulation min_crop_area"),
     )
 
 

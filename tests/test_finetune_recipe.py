@@ -24,6 +24,7 @@ from tests.test_recipes import recipe, rows_of
 from zoo.__main__ import main
 from zoo.errors import UserError
 from zoo.training.command import parse
+from zoo.training.image_run import load_images
 from zoo.training.pretrained import pretrained_classifier
 from zoo.training.run import Run
 
@@ -66,7 +67,7 @@ def resnet(tmp_path_factory):
 
 
 def test_a_folder_of_hugging_face_becomes_a_run(weights, tmp_path, capsys):
-    out, images = tmp_path / "run", CONFIG.load_data().test
+    out, images = tmp_path / "run", load_images(CONFIG).test
     config = dataclasses.replace(
         CONFIG, weights=str(weights), out=str(out), image_size=12, train_examples=200, lora_rank=2
     )
@@ -149,7 +150,7 @@ class Stopped(Exception):
     pass
 
 
-def stop(*_):
+def stop(*_, **__):
     raise Stopped
 
 

@@ -18,6 +18,7 @@ import zoo
 from tests.interrupted import RUNS
 from zoo.errors import UserError
 from zoo.training.command import parse
+from zoo.training.image_run import load_images
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -53,9 +54,9 @@ def test_the_precision_that_was_chosen_is_stored(name, monkeypatch, sentences_pa
     """A run that is resumed on another processor must not go on in another precision."""
     stored = []
     monkeypatch.setattr(
-        "zoo.training.run.Run.train", lambda *_, config, **__: stored.append(config)
+        "zoo.training.run.Run.train", lambda run, *_, **__: stored.append(run.settings.stored())
     )
-    monkeypatch.setattr("zoo.training.run._is_faster_in_bfloat16", lambda: True)
+    monkeypatch.setattr("zoo.training.hardware.is_faster_in_bfloat16", lambda: True)
     module, settings = RUNS[name]
     own = {"texts": ["--tsv", str(sentences_part)], "text": ["--text", str(sentences_part)]}
     arguments = [*settings.split(), *own.get(name, ()), "--precision", "auto"]
@@ -106,7 +107,7 @@ def test_the_run_folder_has_everything(digits_run):
 def test_the_metrics_are_those_of_the_saved_model(digits_run):
     folder = digits_run[1]
     metrics = json.loads((folder / "metrics.json").read_text())
-    test = vit_cifar10.DIGITS.load_data().test
+    test = load_images(vit_cifar10.DIGITS).test
     classifier = zoo.load(folder)
     found = [int(name) for [(name, _)] in classifier(list(test.pixels))]
     assert metrics["test_accuracy"] == np.mean(found == test.labels)
@@ -129,7 +130,7 @@ def test_the_convolutional_model_has_the_same_files_except_attention_maps(digits
     assert isinstance(classifier.model, zoo.models.ResNet)
     assert classifier.model.attention == "cbam" and classifier.model.blocks_per_stage == 1
     metrics = json.loads((folder / "metrics.json").read_text())
-    test = vit_cifar10.DIGITS.load_data().test
+    test = load_images(vit_cifar10.DIGITS).test
     found = [int(name) for [(name, _)] in classifier(list(test.pixels))]
     assert metrics["test_accuracy"] == np.mean(found == test.labels)
 
@@ -277,7 +278,7 @@ def test_a_config_checks_itself(settings, message):
 
 def test_digits_of_another_size():
     settings = dataclasses.replace(CONFIG, dataset="digits", image_size=16)
-    assert settings.load_data().input_shape == (16, 16, 1)
+    assert load_images(settings).input_shape == (16, 16, 1)
 
 
 def test_an_image_folder_needs_a_size(tmp_path):

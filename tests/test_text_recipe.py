@@ -127,7 +127,7 @@ class Stop(Exception):
 @pytest.mark.parametrize("moment", ["in an epoch", "after training"])
 def test_a_resumed_run_ends_as_an_uninterrupted_one(sentences_part, tmp_path, monkeypatch, moment):
     """Also if early stopping has ended the training, and the report was interrupted."""
-    from zoo.training import checkpoint, text_report
+    from zoo.training import checkpoint, report
 
     config = dataclasses.replace(
         CONFIG, tsv=str(sentences_part), epochs=9, patience=1, checkpoint_steps=1,
@@ -143,7 +143,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(sentences_part, tmp_path, mo
 
     with monkeypatch.context() as patch:
         if moment == "after training":
-            patch.setattr(text_report, "finish_text_classifier", stop)
+            patch.setattr(report, "finish_text_classifier", stop)
         else:
             save = checkpoint.Checkpoint._save
 

@@ -21,8 +21,9 @@ from zoo.errors import UserError
 from zoo.tasks.translator import Translator
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training.command import parse
+from zoo.training.report import _draw_alignment, translation_scores
 from zoo.training.run import Run
-from zoo.training.translation_report import _draw_attention, scores
+from zoo.training.sentence_pairs import text_source
 
 ROOT = pathlib.Path(__file__).parents[1]
 translate = recipe("translate")
@@ -104,7 +105,7 @@ def test_the_metrics_are_those_of_the_saved_model(phrasebook_run):
     sources, references, translations = (
         [row[name] for row in rows] for name in ("source", "reference", "translation")
     )
-    found = scores(translations, references)
+    found = translation_scores(translations, references)
     assert {name: metrics[name] for name in found} == found
     assert zoo.load(folder)(sources[:8]) == translations[:8]
     # two epochs of a tiny model: it has learned something
@@ -112,9 +113,11 @@ def test_the_metrics_are_those_of_the_saved_model(phrasebook_run):
 
 
 def test_scores():
-    report = scores(["a b c d e", "x"], ["a b c d e", "y"])
+    report = translation_scores(["a b c d e", "x"], ["a b c d e", "y"])
     assert report["exact_match"] == 0.5 and 50 < report["bleu"] < 100
-    assert scores(["la casa roja de Ana"], ["la casa roja de Ana"])["bleu"] == pytest.approx(100)
+    assert translation_scores(["la casa roja de Ana"], ["la casa roja de Ana"])[
+        "bleu"
+    ] == pytest.approx(100)
 
 
 @pytest.mark.slow
@@ -221,7 +224,7 @@ def test_the_seed_counts_only_where_it_divides_the_pairs(corpus):
 
     def identities(**settings):
         configs = [dataclasses.replace(CONFIG, **settings, seed=seed) for seed in (0, 1)]
-        return [config._text()[0] for config in configs]
+        return [text_source(config)[0] for config in configs]
 
     first, second = identities(**files)
     assert first != second
@@ -355,7 +358,7 @@ def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_pat
     settings = {"weights": str(folder), "tsv": str(corpus), "out": str(tmp_path / "run")}
     config = dataclasses.replace(translate.FINE_TUNING, **settings, resume=True)
 
-    def reached(*arguments):
+    def reached(*_, **__):
         raise InterruptedError
 
     monkeypatch.setattr("zoo.training.run.Run._fit", reached)
@@ -395,7 +398,7 @@ def test_a_run_is_not_resumed_with_other_pairs(corpus, tmp_path, monkeypatch):
     settings = {"tsv": str(pairs), "out": str(tmp_path / "run"), "resume": True}
     config = dataclasses.replace(CONFIG, **settings)
 
-    def reached(*arguments):
+    def reached(*_, **__):
         raise InterruptedError
 
     monkeypatch.setattr("zoo.training.run.Run._fit", reached)
@@ -419,7 +422,7 @@ def test_the_picture_of_attention_is_of_a_sentence_that_the_model_takes(max_leng
     sizes = {"embed_dim": 8, "num_heads": 2, "num_layers": 1, "max_length": max_length}
     model = zoo.transformer(source_vocab_size=size, target_vocab_size=size, **sizes)
     path = tmp_path / "attention.png"
-    _draw_attention(Short(model, tokenizer, tokenizer), ["a b c d e f g", "a b c d"], path)
+    _draw_alignment(Short(model, tokenizer, tokenizer), ["a b c d e f g", "a b c d"], path)
     assert path.exists() == (max_length > 4)
 
 

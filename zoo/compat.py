@@ -23,6 +23,7 @@ __all__ = [
     "all_layers",
     "call_context",
     "call_training",
+    "compile_arguments",
     "cpu_workers_strategy",
     "expand_slurm_nodes",
     "get_keras_mask",
@@ -133,6 +134,23 @@ class TrainingModel(keras.Model):
         # The model is built. Keras would average the first batch over the replicas, which fails
         # with several workers or if replicas have different numbers of rows.
         pass
+
+
+def compile_arguments(model):
+    """The arguments with which a model was compiled, as a dict.
+
+    `Model.get_compile_config` has them as JSON, for saving: own losses and metrics must be
+    registered, and the optimizer has lost its state.
+    """
+    losses, metrics = model._compile_loss, model._compile_metrics
+    return {
+        "optimizer": model.optimizer,
+        "loss": model.loss,
+        "loss_weights": losses and losses._user_loss_weights,
+        "metrics": (metrics and metrics._user_metrics) or (),
+        "weighted_metrics": (metrics and metrics._user_weighted_metrics) or (),
+        "steps_per_execution": model.steps_per_execution,
+    }
 
 
 def reduce_per_replica(values, strategy, reduction):

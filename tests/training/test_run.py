@@ -565,7 +565,7 @@ def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
 )
 def test_the_precision_suits_the_processor(bfloat16, gpus, expected, tmp_path, monkeypatch, capsys):
     seconds = {"float32": 1.0, "bfloat16": bfloat16}
-    monkeypatch.setattr("zoo.training.run._seconds_of_product", seconds.__getitem__)
+    monkeypatch.setattr("zoo.training.hardware.seconds_of_product", seconds.__getitem__)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
     run = zoo.training.Run(out=str(tmp_path / "run"), precision="auto")
     assert run.settings.precision == keras.config.dtype_policy().name == expected
@@ -575,7 +575,7 @@ def test_the_precision_suits_the_processor(bfloat16, gpus, expected, tmp_path, m
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["config"]["precision"] == expected
     if expected == "mixed_bfloat16":  # it is not resumed in another one
-        monkeypatch.setattr("zoo.training.run._is_faster_in_bfloat16", lambda: False)
+        monkeypatch.setattr("zoo.training.hardware.is_faster_in_bfloat16", lambda: False)
         resumed = zoo.training.Run(out=str(tmp_path / "run"), resume=True, precision="auto")
         assert resumed.settings.precision == "mixed_bfloat16"  # on another processor
         other = zoo.training.Run(out=str(tmp_path / "run"), overwrite=True, precision="auto")

@@ -19,9 +19,10 @@ from zoo.errors import UserError
 from zoo.layers import PatchDropout
 from zoo.training import pictures
 from zoo.training.callbacks import EpochFigures, HistoryFiles, PatchDropoutRates
+from zoo.training.hardware import peak_memory
 from zoo.training.optimizers import adamw, muon
-from zoo.training.run import _peak_memory
-from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume, median
+from zoo.training.report import _median
+from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
 from zoo.training.settings import Settings
 from zoo.training.trainer import Trainer
 
@@ -232,7 +233,7 @@ def test_a_run_where_the_system_has_no_locks(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
     for _ in range(2):
         RunFolder(tmp_path / "run", {}, overwrite=True).close()
-    assert _peak_memory() == ""
+    assert peak_memory() == ""
 
 
 def test_a_run_folder_guards_what_it_holds(tmp_path):
@@ -278,13 +279,13 @@ def test_the_median_of_a_metric_is_over_the_epochs_in_which_it_was_measured(tmp_
     for speeds, expected in (("5 nan 3 4", 4.0), ("5 3", 4.0), ("nan", None)):
         rows = [f"{epoch},{speed}" for epoch, speed in enumerate(speeds.split())]
         (run / "history.csv").write_text("\n".join(["epoch,images_per_second", *rows]))
-        assert median(run.history()["images_per_second"]) == expected
+        assert _median(run.history()["images_per_second"]) == expected
 
 
 @pytest.mark.filterwarnings("error")
 def test_class_names_are_drawn_as_they_are(tmp_path):
     names = ["pos, very", r"$\frac$", "5 $ or 10 $", "良い", "x" * 200, "a\x07b", ""]
-    pictures.confusion_matrix(np.eye(7, dtype=int), names, tmp_path / "matrix.png", "texts")
+    pictures.confusion_matrix(range(7), range(7), names, tmp_path / "matrix.png", "texts")
     pixels, answers = np.zeros((7, 8, 8, 3), np.uint8), [(name, 0.5) for name in names]
     pictures.attention(pixels, np.ones((7, 2, 2)), answers, names[::-1], tmp_path / "maps.png")
     for path in tmp_path.iterdir():

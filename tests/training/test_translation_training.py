@@ -482,7 +482,7 @@ def test_token_curves(tmp_path, epochs):
     history = {name: RANDOM.uniform(size=epochs).tolist() for name in names}
     history["val_loss"][:-1] = [np.nan] * (epochs - 1)  # epochs without validation
     path = tmp_path / "curves.png"
-    pictures.token_curves({"epoch": list(range(epochs)), **history}, path)
+    pictures.learning_curves({"epoch": list(range(epochs)), **history}, path, "token accuracy")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

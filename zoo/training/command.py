@@ -7,10 +7,6 @@ from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 from zoo.training.interruption import exit_on_sigterm
 
-_RUN_OPTIONS = (  # settings that may differ when a run is resumed
-    *("out", "overwrite", "resume", "strategy", "devices", "cache_dir", "steps_per_execution"),
-    *("checkpoint_minutes", "checkpoint_steps", "checkpoints_kept", "validation_freq"),
-)
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 
 
@@ -51,16 +47,6 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
         sys.exit(2)
 
 
-def flags(*names):
-    """The flags of settings, such as "--seed, --batch-size"."""
-    return ", ".join("--" + name.replace("_", "-") for name in names)
-
-
-def settings_of(config):
-    """Returns the settings that affect the results of a run, as a dict."""
-    return {name: value for name, value in vars(config).items() if name not in _RUN_OPTIONS}
-
-
 def parse(arguments, config_class, presets, description, selector="dataset"):
     """Parses the command line; one flag selects the defaults of the others, see `run_recipe`."""
     import tyro  # recipes only
@@ -78,6 +64,7 @@ def parse(arguments, config_class, presets, description, selector="dataset"):
         name: config_class.__dataclass_fields__[name]
         for owner in config_class.__mro__
         for name in getattr(owner, "__annotations__", ())
+        if name in config_class.__dataclass_fields__
     }
     config_class.__dataclass_fields__ = fields
     return tyro.cli(config_class, args=arguments, default=default, description=description)

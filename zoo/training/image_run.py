@@ -1,8 +1,64 @@
-"""The training run of an image classifier."""
+"""The training run of an image classifier: its images, their augmentation, and the training."""
 
 import contextlib
+import dataclasses
 
-from zoo.training.command import settings_of
+from zoo.data import images
+from zoo.data.image_folder import folder_classes, image_folder
+from zoo.data.tfds_images import tfds_classes, tfds_images
+from zoo.errors import UserError
+from zoo.training.augmentation import Augmentation
+
+
+def load_images(settings, preprocessing=None, train_examples=None, streamed=False):
+    """Finds the images that settings select: `zoo.data.images.ImageDataset`.
+
+    Args:
+        settings: `zoo.training.settings.ImageSettings`.
+        preprocessing: `zoo.data.preprocessing.ImagePreprocessing` that resizes and crops them; by
+            default they are resized to `image_size`.
+        train_examples: number of training images to draw; all by default.
+        streamed: whether the training images keep their sizes until they are needed, for random
+            crops.
+    """
+    size = settings.image_size and (settings.image_size, settings.image_size)
+    options = {"preprocessing": preprocessing, "train_examples": train_examples}
+    if settings.is_folder:
+        if not size and not preprocessing:
+            folder = settings.data_dir
+            raise UserError(f"Pass --image-size, such as 64, for the image folder {folder}.")
+        data = image_folder(settings.data_dir, size, settings.seed, streamed=streamed, **options)
+    elif settings.dataset == "digits":
+        options["preprocessing"] = preprocessing or (size and images.resizing(size, 1))
+        data = images.digits(settings.seed, **options)
+    else:
+        data = tfds_images(
+            settings.dataset,
+            settings.data_dir,
+            size,
+            settings.seed,
+            streamed=streamed,
+            **options,
+        )
+    return data.held_out(settings.validation_split, settings.seed)
+
+
+def class_names(settings):
+    """The class names of the images that settings select, without reading any image."""
+    if settings.is_folder:
+        return folder_classes(settings.data_dir)
+    if settings.dataset == "digits":
+        return images.DIGITS
+    return tfds_classes(settings.dataset, settings.data_dir)
+
+
+def augmentation(settings, **others):
+    """`Augmentation` with the settings that have the names of its arguments, and `others`."""
+    names = {field.name for field in dataclasses.fields(Augmentation)} & vars(settings).keys()
+    try:
+        return Augmentation(**{**{name: getattr(settings, name) for name in names}, **others})
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def train_classifier(
@@ -37,8 +93,8 @@ def train_classifier(
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
     for line in data.skipped if run.is_chief else ():
         print(f"skipped: {line}")
-    config = {**settings_of(settings), "preprocessing": preprocessing.to_dict()}
-    if "weights" in config:
+    config = {"preprocessing": preprocessing.to_dict()}
+    if hasattr(settings, "weights"):
         config["model of weights"] = fingerprint(classifier.model, classifier.description())
 
     def from_step(first_step):

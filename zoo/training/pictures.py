@@ -21,47 +21,35 @@ _MORE_FONTS = (
 _LONGEST_LABEL = 24  # characters
 
 
-def learning_curves(history, path):
+def learning_curves(
+    history,
+    path,
+    accuracy="accuracy",
+    training="training (with dropout)",
+    held_out="validation",
+):
     """Plots loss, accuracy and learning rate over the epochs.
 
     Args:
         history: {name: [value of each epoch]} with "epoch", "loss", "accuracy", "val_loss",
             "val_accuracy" and "learning_rate".
         path: path of the PNG file.
+        accuracy: title of the accuracy.
+        training, held_out: labels of the two curves.
     """
-    _draw_curves(history, path, "accuracy", "training (augmented)", "test")
-
-
-def token_curves(history, path):
-    """Plots loss, token accuracy and learning rate over the epochs.
-
-    Args:
-        history: see `learning_curves`; "accuracy" is the share of tokens that the model ranks
-            first, given those before.
-        path: path of the PNG file.
-    """
-    _draw_curves(history, path, "token accuracy", "training (with dropout)", "validation")
-
-
-def text_curves(history, path):
-    """Plots loss, accuracy and learning rate over the epochs; see `learning_curves`."""
-    _draw_curves(history, path, "accuracy", "training (with dropout)", "validation")
-
-
-def _draw_curves(history, path, accuracy_title, training, held_out):
     figure = Figure(figsize=(12, 3.6), layout="constrained")
-    loss, accuracy, rate = figure.subplots(1, 3)
+    panels = figure.subplots(1, 3)
     epochs = np.asarray(history["epoch"]) + 1
-    for axes, name in ((loss, "loss"), (accuracy, "accuracy")):
+    for axes, name in zip(panels, ("loss", "accuracy")):
         _draw_line(axes, epochs, history[name], label=training)
         _draw_line(axes, epochs, history[f"val_{name}"], label=held_out)
         axes.set(title=name, xlabel="epoch")
         axes.legend()
     last = next(filter(np.isfinite, reversed(history["val_accuracy"])), np.nan)
-    accuracy.set_title(f"{accuracy_title} ({held_out}, last: {last:.2%})")
-    _draw_line(rate, epochs, history["learning_rate"])
-    rate.set(title="learning rate at the end of the epoch", xlabel="epoch")
-    for axes in (loss, accuracy, rate):
+    panels[1].set_title(f"{accuracy} ({held_out}, last: {last:.2%})")
+    _draw_line(panels[2], epochs, history["learning_rate"])
+    panels[2].set(title="learning rate at the end of the epoch", xlabel="epoch")
+    for axes in panels:
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.savefig(path, dpi=120)
@@ -84,24 +72,26 @@ def _any_script():
 
 
 @_any_script()
-def confusion_matrix(counts, class_names, path, items="images"):
+def confusion_matrix(labels, predicted, class_names, path, items="images"):
     """Plots how often items of each class were classified as each class.
 
     Args:
-        counts: int [classes, classes]; rows are the true classes.
+        labels, predicted: int [items], the true classes and those of the classifier.
         class_names: list of str.
         path: path of the PNG file.
         items: what is classified, for the title.
     """
-    classes, labels = len(class_names), _labels(class_names)
+    classes, names = len(class_names), _labels(class_names)
+    counts = np.zeros((classes, classes), int)
+    np.add.at(counts, (labels, predicted), 1)
     side = min(30.0, 2.5 + 0.55 * classes)
     figure = Figure(figsize=(side + 1, side), layout="constrained")
     axes = figure.subplots()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
-    axes.set_xticks(range(classes), labels, rotation=45, ha="right", parse_math=False)
-    axes.set_yticks(range(classes), labels, parse_math=False)
+    axes.set_xticks(range(classes), names, rotation=45, ha="right", parse_math=False)
+    axes.set_yticks(range(classes), names, parse_math=False)
     axes.set(xlabel="predicted", ylabel="true", title=f"Confusion matrix (test {items})")
     if classes <= 30:
         for row, column in np.argwhere(counts):

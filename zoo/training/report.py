@@ -1,52 +1,128 @@
-"""The end of an image run: tests the model, writes the files and prints a summary."""
+"""The end of a run: tests the model, saves it, draws plots, writes ``metrics.json`` and a summary.
+
+Each task has a function that adds its scores and pictures; `_begin` and `_end` are what all share.
+"""
+
+import math
+import statistics
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.data.pipeline import test_batches
+from zoo.errors import TextError
 from zoo.tasks.attention_rollout import attention_rollout
 from zoo.training import pictures
-from zoo.training.run_folder import median
 
+_NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8
+_ATTENTION_LENGTHS = (5, 20)  # fewest and most tokens of the sentence in attention.png
+_PROMPT_CHARACTERS = 60
+_SMALLEST = 1e-30  # probability that counts in a loss
 
 
-def finish_classifier(run, classifier, data):
-    """Tests a trained classifier and writes the model, metrics and plots to the run directory.
+class _Report(NamedTuple):
+    """What the report of a task adds to those of all tasks.
+
+    Fields:
+        items: what the training speed counts: images, texts or tokens.
+        scores, sizes: the metrics of this task; first and last in ``metrics.json``.
+        summary: {name: printed text} of the scores; "{epochs}" stands for the number of epochs.
+        samples: printed texts, one above the other.
+        example: Python code of the inputs for the loaded model.
+    """
+
+    items: str
+    scores: dict
+    sizes: dict
+    summary: dict
+    samples: list
+    example: str
+
+
+def _begin(folder, task, **labels):
+    """Saves the model and draws the learning curves; returns the history of the training."""
+    print("Testing the model, saving it and drawing plots ...")
+    task.save(folder.path)
+    history = folder.history()
+    pictures.learning_curves(history, folder / "learning_curves.png", **labels)
+    return history
+
+
+def _end(folder, task, history, report):
+    """Writes ``metrics.json``, the last file of a run, and prints the summary."""
+    epochs, parameters = len(history["epoch"]), task.model.count_params()
+    speed = _median(history[f"{report.items}_per_second"])
+    metrics = {"epochs": epochs, f"{report.items}_per_second": speed, "parameters": parameters}
+    folder.write_json("metrics.json", {**report.scores, **metrics, **report.sizes})
+    files = sorted(path.name for path in folder.path.iterdir())
+    tables = [name for name in files if name.endswith((".csv", ".tsv", ".txt"))]
+    lines = {
+        **{name: text.format(epochs=epochs) for name, text in report.summary.items()},
+        f"{report.items}/s": f"{speed or 0:,.0f} in training",
+        "parameters": f"{parameters:,}",
+        "model": f"zoo.load({str(folder.path)!r})({report.example})",
+        "plots": ", ".join(name for name in files if name.endswith(".png")),
+        "metrics": ", ".join(["metrics.json", *tables]) + f"; tensorboard --logdir {folder.path}",
+    }
+    print("", *report.samples, "", sep="\n")
+    print(*(f"{name:<18} {text}" for name, text in lines.items()), "run directory:", sep="\n")
+    print(folder.path)
+
+
+def _median(values):
+    """The median of a metric over the epochs in which it was measured; None if in none."""
+    values = [value for value in values if math.isfinite(value)]
+    return statistics.median(values) if values else None
+
+
+def _validation(history):
+    return {name: history[name][-1] for name in ("val_loss", "val_accuracy")}
+
+
+# --- images --------------------------------------------------------------------------------------
+
+
+def finish_classifier(folder, classifier, data):
+    """Tests an image classifier, and writes model, metrics and plots to the run directory.
 
     Args:
-        run: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
+        folder: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
         classifier: `zoo.tasks.classifier.ImageClassifier`.
         data: `zoo.data.images.ImageDataset`.
     """
-    print("Testing the model, saving it and drawing plots ...")
-    classifier.save(run.path)
-    logits, labels = _tested(classifier, data)
+    history = _begin(folder, classifier, training="training (augmented)", held_out="test")
+    logits, labels = _logits(classifier, data)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
-    history = run.history()
-    metrics = {
-        "test_accuracy": float(np.mean(logits.argmax(axis=1) == labels)),
-        "test_loss": float(np.mean(losses)),
-        "train_loss": history["loss"][-1],
-        "epochs": len(history["epoch"]),
-        "images_per_second": median(history["images_per_second"]),
-        "parameters": classifier.model.count_params(),
-        "train_images": len(data.train),
-        "test_images": len(labels),
-        "skipped_images": [*data.skipped, *_skipped(data.train), *_skipped(data.test)],
-    }
-    pictures.learning_curves(history, run / "learning_curves.png")
-    counts = np.zeros((len(data.class_names),) * 2, int)
-    np.add.at(counts, (labels, logits.argmax(axis=1)), 1)
-    pictures.confusion_matrix(counts, data.class_names, run / "confusion_matrix.png")
+    predicted = logits.argmax(axis=1)
+    skipped = [getattr(images, "skipped", {}).values() for images in (data.train, data.test)]
+    path = folder / "confusion_matrix.png"
+    pictures.confusion_matrix(labels, predicted, data.class_names, path)
     if hasattr(classifier.model, "attention_maps"):
-        _draw_attention(classifier, data.test, run / "attention.png")
-    run.write_json("metrics.json", metrics)
-    _print_summary(run, metrics)
+        _draw_attention_maps(classifier, data.test, folder / "attention.png")
+    accuracy = float(np.mean(predicted == labels))
+    report = _Report(
+        items="images",
+        scores={
+            "test_accuracy": accuracy,
+            "test_loss": float(np.mean(losses)),
+            "train_loss": history["loss"][-1],
+        },
+        sizes={
+            "train_images": len(data.train),
+            "test_images": len(labels),
+            "skipped_images": [*data.skipped, *skipped[0], *skipped[1]],
+        },
+        summary={"test accuracy": f"{accuracy:.2%}, after the last of {{epochs}} epochs"},
+        samples=[],
+        example="['image.png']",
+    )
+    _end(folder, classifier, history, report)
 
 
-def _tested(classifier, data):
+def _logits(classifier, data):
     """The logits [n, K] and labels int [n] of all test images that can be read."""
     logits, labels = [], []
     batches = test_batches(data.test, len(data.class_names), 256)
@@ -59,11 +135,7 @@ def _tested(classifier, data):
     return np.concatenate(logits), np.concatenate(labels)
 
 
-def _skipped(images):
-    return getattr(images, "skipped", {}).values()
-
-
-def _draw_attention(classifier, images, path):
+def _draw_attention_maps(classifier, images, path):
     pixels, labels = images.sample(_NUM_ATTENTION_IMAGES)
     shares = attention_rollout(classifier.model, classifier.preprocess(list(pixels)))
     answers = [answer for [answer] in classifier(list(pixels))]
@@ -71,16 +143,188 @@ def _draw_attention(classifier, images, path):
     pictures.attention(pixels, shares, answers, truth, path)
 
 
-def _print_summary(run, metrics):
-    plots = ", ".join(sorted(path.name for path in run.path.glob("*.png")))
-    print(
-        f"\ntest accuracy      {metrics['test_accuracy']:.2%}, "
-        f"after the last of {metrics['epochs']} epochs\n"
-        f"images/s           {metrics['images_per_second'] or 0:.0f} in training\n"
-        f"parameters         {metrics['parameters']:,}\n"
-        f"model              zoo.load({str(run.path)!r})(['image.png'])\n"
-        f"plots              {plots}\n"
-        f"metrics            metrics.json, history.csv; tensorboard --logdir {run.path}\n"
-        "run directory:"
+# --- texts ---------------------------------------------------------------------------------------
+
+
+def finish_text_classifier(folder, classifier, data, train):
+    """Classifies the test texts, and writes model, metrics and plots to the run directory.
+
+    Args:
+        folder: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
+        classifier: `zoo.tasks.classifier.TextClassifier`.
+        data: `zoo.data.labeled_text.TextDataset`.
+        train: `zoo.data.encoded_texts.EncodedTexts`.
+    """
+    history, test, names = _begin(folder, classifier), data.test, data.class_names
+    probabilities = classifier.probabilities(test.texts, too_long="truncate")
+    predicted, of_labels = probabilities.argmax(1), probabilities[range(len(test)), test.labels]
+    path = folder / "confusion_matrix.png"
+    pictures.confusion_matrix(test.labels, predicted, names, path, "texts")
+    answers = zip(test.labels, predicted, probabilities.max(axis=1), test.texts)
+    rows = [(names[i], names[k], f"{share:.4f}", text) for i, k, share, text in answers]
+    _write_table(folder / "predictions.tsv", ("label", "prediction", "probability", "text"), rows)
+    samples = [
+        f"  {text[:80]}\n    {prediction}, {float(share):.1%} "
+        + ("(correct)" if prediction == label else f"(label: {label})")
+        for label, prediction, share, text in rows[:_NUM_SAMPLES]
+    ]
+    accuracy = float(np.mean(predicted == test.labels))
+    report = _Report(
+        items="texts",
+        scores={
+            "test_accuracy": accuracy,
+            "test_loss": float(-np.log(np.maximum(of_labels, _SMALLEST)).mean()),
+            **_validation(history),
+        },
+        sizes={
+            "vocab_size": classifier.tokenizer.vocab_size,
+            "train_texts": len(data.train),
+            "train_texts_truncated": train.truncated,
+            "valid_texts": len(data.valid),
+            "test_texts": len(test),
+        },
+        summary={
+            "test accuracy": f"{accuracy:.2%} of {len(test):,} texts, averaged weights after the "
+            "last of {epochs} epochs"
+        },
+        samples=samples,
+        example="['A text.']",
     )
-    print(run.path)
+    _end(folder, classifier, history, report)
+
+
+def _write_table(path, names, rows):
+    """Writes a row of names and rows of texts, tab-separated."""
+    with open(path, "w", encoding="utf-8") as file:
+        for row in (names, *rows):
+            file.write("\t".join(" ".join(text.split()) for text in row) + "\n")
+
+
+# --- translations --------------------------------------------------------------------------------
+
+
+def finish_translator(folder, translator, data):
+    """Translates the test pairs, and writes model, metrics and plots to the run directory.
+
+    Args:
+        folder: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
+        translator: `zoo.tasks.translator.Translator`.
+        data: `zoo.data.tokenized_corpus.TokenizedCorpus`.
+    """
+    history = _begin(folder, translator, accuracy="token accuracy")
+    sources, references = map(list, zip(*data.test))
+    translations = translator(sources, too_long="split")
+    rows = list(zip(sources, references, translations))
+    _write_table(folder / "translations.tsv", ("source", "reference", "translation"), rows)
+    _draw_alignment(translator, sources, folder / "attention.png")
+    samples = [
+        f"  {source}\n    {translation}\n    "
+        + ("(same as the reference)" if translation == reference else f"(reference: {reference})")
+        for source, reference, translation in rows[:_NUM_SAMPLES]
+    ]
+    scores = translation_scores(translations, references)
+    report = _Report(
+        items="tokens",
+        scores={**scores, "test_sentences": len(sources), **_validation(history)},
+        sizes={
+            "source_vocab_size": translator.source_tokenizer.vocab_size,
+            "target_vocab_size": translator.target_tokenizer.vocab_size,
+            "train_pairs": len(data.train),
+            "train_pairs_too_long": data.train.skipped,
+            "valid_pairs": len(data.valid),
+        },
+        summary={
+            "BLEU": f"{scores['bleu']:.2f}  {scores['bleu_signature']}",
+            "chrF": f"{scores['chrf']:.2f}  {scores['chrf_signature']}",
+            "exact matches": f"{scores['exact_match']:.2%} of {len(sources):,}",
+        },
+        samples=samples,
+        example="['A sentence.']",
+    )
+    _end(folder, translator, history, report)
+
+
+def translation_scores(translations, references):
+    """Computes BLEU and chrF with sacrebleu on the raw text, and the share of exact matches.
+
+    Sources: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018, "A Call for Clarity in
+    Reporting BLEU Scores" (signatures).
+
+    Args:
+        translations, references: lists of str of the same length.
+
+    Returns:
+        dict with "bleu" and "chrf", 0 to 100, "bleu_signature", "chrf_signature", and
+        "exact_match", the share of translations equal to their reference, 0 to 1.
+    """
+    from sacrebleu.metrics import BLEU, CHRF
+
+    scores = {}
+    for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
+        scores[name] = metric.corpus_score(translations, [references]).score
+        scores[f"{name}_signature"] = str(metric.get_signature())
+    same = sum(map(str.__eq__, translations, references))
+    return {**scores, "exact_match": same / len(references)}
+
+
+def _draw_alignment(translator, sources, path):
+    """Draws the alignment of a source of a few tokens, if there is one."""
+    lengths = map(len, translator.source_tokenizer.encode(sources))
+    low, high = _ATTENTION_LENGTHS
+    high = min(high, translator.max_source_length - 1)
+    fitting = [source for source, length in zip(sources, lengths) if low <= length <= high]
+    try:
+        alignment = translator.alignment((fitting or sorted(sources, key=len))[0])
+    except TextError:  # it is too long for the model, or the result is NaN
+        return
+    pictures.cross_attention(alignment.weights, alignment.source, alignment.target, path)
+
+
+# --- language models -----------------------------------------------------------------------------
+
+
+def finish_generator(folder, generator, train, valid_texts):
+    """Continues held-out texts, and writes model, metrics and plots to the run directory.
+
+    Args:
+        folder: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
+        generator: `zoo.tasks.generator.TextGenerator`.
+        train: the training tokens.
+        valid_texts: list of held-out texts.
+    """
+    history = _begin(folder, generator, accuracy="token accuracy")
+    loss, accuracy = _validation(history).values()
+    perplexity = math.exp(min(loss, 700.0))
+    tokens = sum(len(ids) + 1 for ids in generator.tokenizer.encode(valid_texts))
+    size = sum(len(text.encode()) for text in valid_texts)
+    bits_per_byte = loss / math.log(2.0) * tokens / size
+    samples = _continuations(generator, valid_texts)
+    text = "".join(f"--- {prompt!r}\n{sample}\n\n" for prompt, sample in samples)
+    (folder / "samples.txt").write_text(text, "utf-8")
+    report = _Report(
+        items="tokens",
+        scores={**_validation(history), "perplexity": perplexity, "bits_per_byte": bits_per_byte},
+        sizes={
+            "vocab_size": generator.tokenizer.vocab_size,
+            "train_tokens": len(train),
+            "valid_tokens": tokens,
+        },
+        summary={
+            "perplexity": f"{perplexity:,.4g} of held-out tokens",
+            "bits per byte": f"{bits_per_byte:.3f}",
+            "next token": f"{accuracy:.2%} correct",
+        },
+        samples=[f"  {start!r} ...\n    {text.removeprefix(start)!r}" for start, text in samples],
+        example="['The model']",
+    )
+    _end(folder, generator, history, report)
+
+
+def _continuations(generator, texts):
+    """(prompt, continued prompt) of the beginnings of some texts."""
+    longest = sorted(texts, key=len)[-3:]
+    limit = generator.model.max_length // 2
+    prompts = [text.strip()[:_PROMPT_CHARACTERS] for text in longest]
+    prompts = [prompt for prompt in prompts if len(generator.tokenizer.encode([prompt])[0]) < limit]
+    answers = generator.sample(prompts, top_p=0.9, max_new_tokens=min(64, limit))
+    return [(prompt, sample.text) for prompt, [sample] in zip(prompts, answers)]

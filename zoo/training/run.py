@@ -2,16 +2,13 @@
 
 import contextlib
 import dataclasses
-import json
+import functools
 import pathlib
 import sys
-import timeit
 from numbers import Integral
-from typing import get_args
 
 from zoo.errors import UserError
-from zoo.files import atomic
-from zoo.training.run_settings import Precision, RunSettings
+from zoo.training.settings import RunSettings
 
 
 class Run:
@@ -30,9 +27,9 @@ class Run:
     anything, and sets the seed and the precision.
 
     Args:
-        settings: `zoo.training.run_settings.RunSettings`, such as the config of a recipe; by
-            default one with these fields: `out`, `resume`, `overwrite`, `seed`, `strategy`,
-            `devices`, `precision`, ...
+        settings: `zoo.training.settings.RunSettings`, such as the config of a recipe; by default
+            one with these fields: `out`, `resume`, `overwrite`, `seed`, `strategy`, `devices`,
+            `precision`, ...
         name: name of the run directory in ``runs``, if the settings have no `out`.
         **fields: fields of `RunSettings`.
 
@@ -48,19 +45,16 @@ class Run:
         import keras
 
         from zoo.training import distribution
+        from zoo.training.hardware import resolve_precision
 
         settings = settings or RunSettings(**fields)
         self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)
         self.path = pathlib.Path(settings.out or f"runs/{name}")
-        if settings.precision == "auto":
-            precision = self._chosen_precision(settings.overwrite)
-            settings = dataclasses.replace(settings, precision=precision)
-            if self.is_chief:
-                print(f"Precision: {precision}")
-        self.settings = settings
+        precision = resolve_precision(settings, self.path, self.strategy)
+        self.settings = dataclasses.replace(settings, precision=precision)
         keras.utils.set_random_seed(self.settings.seed)
-        keras.config.set_dtype_policy(self.settings.precision)
+        keras.config.set_dtype_policy(precision)
 
     @contextlib.contextmanager
     def scope(self):
@@ -87,7 +81,6 @@ class Run:
         compiled_with=None,
         preprocess=None,
         config=None,
-        may_change=(),
         finish=None,
         **per_epoch,
     ):
@@ -111,10 +104,8 @@ class Run:
             callbacks: list of Keras callbacks, or a function of the run directory that returns it.
             compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
             preprocess: see `zoo.training.trainer.Trainer`.
-            config: dict of the settings that affect the result, which must be the same when the run
-                is resumed, in addition to the precision; by default the seed.
-            may_change: names of settings in `config` that may change nevertheless, such as the
-                number of epochs if the learning rate does not depend on it.
+            config: dict of what affects the result besides the settings, such as a checksum of the
+                data. It must be the same when the run is resumed.
             finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
                 default it writes ``model.keras`` and, in ``metrics.json``, the last value of each
                 metric.
@@ -128,178 +119,136 @@ class Run:
             UserError: if a setting or the data cannot be used, or the run diverges.
         """
         from zoo.training import distribution, run_batches
-        from zoo.training.interruption import exit_on_sigterm
-        from zoo.training.run_folder import RunFolder
+        from zoo.training.hardware import peak_memory
 
-        unknown = [name for name in per_epoch if not name.endswith("_per_epoch")]
-        if unknown:
-            raise TypeError(f"Run.train has no argument {', '.join(unknown)}.")
-        if not isinstance(validation_freq, Integral) or not 1 <= validation_freq <= epochs:
-            raise UserError(
-                "validation_freq must be a number of epochs from 1 to the epochs of the run, "
-                f"{epochs}. Received: {validation_freq!r}."
-            )
-        settings, steps = self.settings, run_batches.steps_per_epoch(batches, steps_per_epoch)
+        _check_arguments(per_epoch, validation_freq, epochs)
+        counts_rows = compiled_with is None  # as Keras's losses do
+        steps = run_batches.steps_per_epoch(batches, steps_per_epoch)
+        validation_data = run_batches.validation_batches(validation_data, counts_rows)
         with distribution.tell_failure():
-            trainer, weigh = self._trainer(model, preprocess, compiled_with, steps)
+            trainer = self._trainer(model, compiled_with, preprocess, steps)
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
-            folder = RunFolder(
-                self.path,
-                {"precision": settings.precision, **(config or {"seed": settings.seed})},
-                settings.overwrite,
-                settings.resume,
-                self.is_chief,
-                may_change,
-            )
-            with contextlib.closing(folder):
-                exit_on_sigterm(folder.enable_auto_resume)
+            with contextlib.closing(self._open_folder(config or {})) as folder:
                 if distribution.from_chief(self.strategy, folder.is_finished):
                     print(f"This run is already finished: {folder.path}")
                     return None
-                if validation_data is not None:
-                    validation_data = run_batches.with_an_end(validation_data)
-                    validation_data = weigh(validation_data, "validation_data")
-                callbacks = callbacks(folder.path) if callable(callbacks) else callbacks
-                fit = {
-                    "epochs": epochs,
-                    "validation_data": validation_data,
-                    "validation_freq": validation_freq,
-                    "callbacks": callbacks,
-                }
-                checkpoint = self._fit(trainer, folder, batches, weigh, steps, fit, per_epoch)
+                checkpoint = self._fit(
+                    trainer,
+                    folder,
+                    functools.partial(run_batches.training_batches, batches, counts_rows),
+                    list(callbacks(folder.path) if callable(callbacks) else callbacks),
+                    per_epoch,
+                    epochs=epochs,
+                    steps_per_epoch=steps,
+                    validation_data=validation_data,
+                    validation_freq=validation_freq,
+                    is_pure=callable(batches),  # a data set may shuffle
+                )
                 if not self.is_chief:
                     return None
-                print(f"Peak memory: {_peak_memory() or 'unknown'}")
+                print(f"Peak memory: {peak_memory() or 'unknown'}")
                 trained = trainer.trained_model()
                 (finish or _save)(folder, trained)
                 checkpoint.remove()
                 return trained
 
-    def _chosen_precision(self, overwrite):
-        """The precision for "auto": that of the run to resume, or else the faster one."""
-        from zoo.training import distribution
-
-        chosen = 0
-        if self.is_chief:
-            stored = None if overwrite else _stored_precision(self.path)
-            faster = "mixed_bfloat16" if not stored and _is_faster_in_bfloat16() else "float32"
-            chosen = _PRECISIONS.index(stored or faster)
-        return _PRECISIONS[distribution.from_chief(self.strategy, chosen)]
-
-    def _trainer(self, model, preprocess, compiled_with, steps):
-        """A compiled `Trainer`, and a function that gives batches the weights that it needs."""
-        from zoo.training import run_batches
+    def _trainer(self, model, compiled_with, preprocess, steps_per_epoch):
+        """A compiled `Trainer` of the model."""
         from zoo.training.trainer import Trainer
 
-        own = compiled_with is None
+        counts_rows = compiled_with is None
         compiled_with = {"steps_per_execution": 1, **(compiled_with or _compiled_with(model))}
         several = max(compiled_with["steps_per_execution"], self.settings.steps_per_execution)
-        if steps % several:
+        if steps_per_epoch % several:
             raise UserError(
-                f"--steps-per-execution must divide the {steps:,} steps of an epoch. Received: "
-                f"{several}."
+                f"--steps-per-execution must divide the {steps_per_epoch:,} steps of an epoch. "
+                f"Received: {several}."
             )
         compiled_with["steps_per_execution"] = several
         with self.scope():
-            trainer = Trainer(model, preprocess, counts_rows=own)
+            trainer = Trainer(model, preprocess, counts_rows)
             trainer.compile(**compiled_with)
-        return trainer, run_batches.counted_rows if own else lambda batches, name: batches
+        return trainer
 
-    def _fit(self, trainer, folder, batches, weigh, steps, settings, per_epoch):
+    def _open_folder(self, config):
+        """The run directory of this run: a new one, or that of the run to resume."""
+        from zoo.training.interruption import exit_on_sigterm
+        from zoo.training.run_folder import RunFolder
+
+        settings = self.settings
+        folder = RunFolder(
+            self.path,
+            {**settings.stored(), **config},
+            settings.overwrite,
+            settings.resume,
+            self.is_chief,
+            settings.may_change(),
+        )
+        exit_on_sigterm(folder.enable_auto_resume)
+        return folder
+
+    def _fit(self, trainer, folder, from_step, callbacks, per_epoch, **settings):
+        """Resumes from the newest checkpoint, if there is one, and trains; returns `Checkpoint`."""
         from zoo.training import distribution
-        from zoo.training.callbacks import EarlyStopping, SwapEMAWeights, standard_callbacks
+        from zoo.training.callbacks import SwapEMAWeights, standard_callbacks
+        from zoo.training.checkpoint import Checkpoint
         from zoo.training.optimizers import without_loss_scale
 
-        checkpoint = self.settings.checkpoint(folder.path, steps)
-        callbacks = list(settings["callbacks"])
+        own, steps = self.settings, settings["steps_per_epoch"]
+        times = own.checkpoint_minutes, own.checkpoint_steps
+        checkpoint = Checkpoint(folder.path, steps, *times, own.checkpoints_kept)
         done = checkpoint.restore(trainer, callbacks)
+        if _has_stopped(checkpoint, callbacks):
+            # no epoch: `fit` only replaces the weights by their average
+            settings["epochs"] = checkpoint.epoch
         standard = standard_callbacks(folder.path, steps, done, self.is_chief, **per_epoch)
         if without_loss_scale(trainer.optimizer).use_ema:
-            # validation uses the averaged weights
-            standard.insert(0, SwapEMAWeights())
-        early = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
-        stopped = checkpoint.stopped
-        if early:  # with a patience that may have changed
-            stopped = any(callback.has_stopped(checkpoint.epoch) for callback in early)
-        is_pure = callable(batches)  # a data set may shuffle
-        batches = batches(done) if is_pure else batches.repeat().skip(done)
+            standard.insert(0, SwapEMAWeights())  # validation uses the averaged weights
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
             try:
                 trainer.fit(
-                    weigh(batches, "batches"),
-                    # no epoch, if it has stopped: `fit` only replaces the weights by their average
-                    epochs=checkpoint.epoch if stopped else settings["epochs"],
+                    from_step(done),
                     initial_epoch=checkpoint.epoch,
-                    steps_per_epoch=steps,
-                    validation_data=settings["validation_data"],
-                    validation_freq=settings["validation_freq"],
                     callbacks=[*standard, *callbacks, checkpoint],
-                    is_pure=is_pure,
                     verbose=1 if sys.stdout.isatty() else 2,
+                    **settings,
                 )
             finally:
                 checkpoint.unwatch()
         return checkpoint
 
 
-_PRECISIONS = [name for name in get_args(Precision) if name != "auto"]
+def _check_arguments(per_epoch, validation_freq, epochs):
+    unknown = [name for name in per_epoch if not name.endswith("_per_epoch")]
+    if unknown:
+        raise TypeError(f"Run.train has no argument {', '.join(unknown)}.")
+    if not isinstance(validation_freq, Integral) or not 1 <= validation_freq <= epochs:
+        raise UserError(
+            "validation_freq must be a number of epochs from 1 to the epochs of the run, "
+            f"{epochs}. Received: {validation_freq!r}."
+        )
 
 
-def _stored_precision(path):
-    """The precision of the run in a run directory; None if there is none."""
-    try:
-        stored = json.loads((path / "config.json").read_text())["config"]["precision"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return stored if stored in _PRECISIONS else None
-
-
-def _is_faster_in_bfloat16():
-    """Whether training is on a CPU that multiplies matrices much faster in bfloat16 than in
-    float32: in less than 0.8 of the time.
-    """
-    import tensorflow as tf
-
-    if tf.config.get_visible_devices("GPU"):
-        return False
-    # what is not a product takes about as long in both: a small gain would not pay for the casts
-    return _seconds_of_product("float32") > 1.25 * _seconds_of_product("bfloat16")
-
-
-def _seconds_of_product(dtype):
-    """The time of a matrix product on this CPU."""
-    import tensorflow as tf
-
-    matrix = tf.ones([1024, 1024], dtype)  # of 512, oneDNN computes bfloat16 in one thread only
-    return min(timeit.repeat(lambda: tf.matmul(matrix, matrix), number=1, repeat=8))
-
-
-_OWN = ("train_step", "test_step", "compute_loss", "compute_metrics")  # not used by `Trainer`
+_NOT_USED = ("train_step", "test_step", "compute_loss", "compute_metrics")  # by `Trainer`
 
 
 def _compiled_with(model):
     """What a model is compiled with, as arguments of `Trainer.compile`."""
     import keras
 
+    from zoo.compat import compile_arguments
+
     if not model.compiled:
         raise ValueError(f"The model {model.name} must be compiled: call model.compile(...).")
-    own = [name for name in _OWN if getattr(type(model), name) is not getattr(keras.Model, name)]
+    own = [n for n in _NOT_USED if getattr(type(model), n) is not getattr(keras.Model, n)]
     if own:
         raise UserError(
             f"{type(model).__name__} has its own {', '.join(own)}, which would not be used: "
             "zoo.training.trainer.Trainer has its own steps. Pass a loss to compile, or call "
             "add_loss in the model."
         )
-    metrics = model._compile_metrics
-    return {
-        "optimizer": model.optimizer,
-        "loss": model.loss,
-        "loss_weights": model._compile_loss and model._compile_loss._user_loss_weights,
-        "metrics": (metrics and metrics._user_metrics) or (),
-        "weighted_metrics": (metrics and metrics._user_weighted_metrics) or (),
-        "steps_per_execution": model.steps_per_execution,
-    }
+    return compile_arguments(model)
 
 
 def _check_saveable(model):
@@ -315,23 +264,19 @@ def _check_saveable(model):
         ) from None
 
 
-def _peak_memory():
-    """The most memory that this process has used so far, on the host and on each GPU."""
-    import tensorflow as tf
+def _has_stopped(checkpoint, callbacks):
+    """Whether training had stopped, by early stopping with a patience that may have changed."""
+    from zoo.training.callbacks import EarlyStopping
 
-    used = {}
-    with contextlib.suppress(ImportError):  # on Windows
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        used["host"] = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for gpu in tf.config.list_logical_devices("GPU"):
-        used[gpu.name] = tf.config.experimental.get_memory_info(gpu.name)["peak"]
-    return ", ".join(f"{count / 1e9:.2f} GB ({name})" for name, count in used.items())
+    early = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
+    if not early:
+        return checkpoint.stopped
+    return any(callback.has_stopped(checkpoint.epoch) for callback in early)
 
 
 def _save(folder, model):
     """Writes the model and the last value of each metric."""
+    from zoo.files import atomic
     from zoo.training.callbacks import history_rows
 
     with atomic(folder / "model.keras") as path:

@@ -22,9 +22,21 @@ def steps_per_epoch(batches, steps):
     return steps
 
 
-def with_an_end(batches):
-    """Checks validation data."""
-    if isinstance(batches, WorkerBatches):
+def training_batches(batches, counts_rows, first_step):
+    """The batches without end, from a step on.
+
+    Args:
+        batches: data set, or function of the first step.
+        counts_rows: see `zoo.training.trainer.Trainer`.
+        first_step: number of steps that were done.
+    """
+    batches = batches(first_step) if callable(batches) else batches.repeat().skip(first_step)
+    return _with_row_counts(batches, "batches") if counts_rows else batches
+
+
+def validation_batches(batches, counts_rows):
+    """Checked validation data; None for None."""
+    if batches is None or isinstance(batches, WorkerBatches):
         return batches
     _check_data_set(batches, "validation_data")
     if batches.cardinality() < 1:
@@ -32,7 +44,7 @@ def with_an_end(batches):
             "validation_data must have a known number of batches, at least one: see take and "
             "tf.data.experimental.assert_cardinality."
         )
-    return batches
+    return _with_row_counts(batches, "validation_data") if counts_rows else batches
 
 
 def _check_data_set(batches, name):
@@ -43,8 +55,7 @@ def _check_data_set(batches, name):
         )
 
 
-def counted_rows(batches, name):
-    """Batches with what the losses and metrics of Keras need on several devices."""
+def _with_row_counts(batches, name):
     if isinstance(batches, WorkerBatches):
         return batches
     _check_data_set(batches, name)

@@ -2,12 +2,10 @@
 
 import csv
 import json
-import math
 import os
 import pathlib
 import platform
 import shutil
-import statistics
 import sys
 import weakref
 import zlib
@@ -157,12 +155,6 @@ def fingerprint(model, *metadata):
     # Keras counts the names of layers up.
     model = json.loads(model.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"})
     return checksum(model, *metadata)
-
-
-def median(values):
-    """The median of a metric over the epochs in which it was measured; None if in none."""
-    values = [value for value in values if math.isfinite(value)]
-    return statistics.median(values) if values else None
 
 
 def checksum(*values):

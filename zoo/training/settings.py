@@ -1,97 +1,144 @@
-"""What the settings of the recipes mean: one word for one thing, with its limits."""
+"""The settings of recipes: each in one place, with its limits, its help and what resuming allows.
 
+A recipe's `Config` is a frozen dataclass that inherits the settings of a run and of its data, and
+declares those of its model and training with their default values. What several recipes declare is
+described once, in `Settings`, where ``--help`` finds it.
+"""
+
+import dataclasses
+import functools
+import inspect
 import math
+import pathlib
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from zoo.errors import UserError
-from zoo.training.command import flags
 
-_AT_LEAST_1 = (
-    "patch_size embed_dim num_heads num_layers ff_dim epochs patience batch_size tokens_per_batch "
-    "repeats accumulation average_last beam_size blocks_per_stage image_size validation_freq steps "
-    "eval_steps train_examples lora_rank steps_per_execution checkpoints_kept"
-)
-_AT_LEAST_0 = (
-    "learning_rate learning_rate_scale warmup_steps weight_decay clip_norm crop_padding "
-    "checkpoint_minutes checkpoint_steps"
-)
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"]
+
+
+class Limits(NamedTuple):
+    """The smallest and the largest value of a setting."""
+
+    low: float
+    high: float = math.inf
+
+
+NO_EFFECT = "does not affect the result: it is not stored, and may change when a run is resumed"
+MAY_CHANGE = "is stored, and may change when a run is resumed"
+Count = Annotated[int, Limits(1)]
+Amount = Annotated[float, Limits(0)]
+Fraction = Annotated[float, Limits(0, 1)]
 
 
 class Settings:
-    """Base of the settings of all recipes, with the help texts and limits of those they share.
+    """Base of the settings of all recipes; a recipe has those that its dataclass declares.
 
-    A recipe declares the ones it has, as fields of a dataclass with its default values.
-
-    Attributes:
-        patch_size: Side of a patch in pixels.
-        embed_dim: Width of the model.
-        num_heads: Attention heads; must divide the width.
-        num_layers: Number of blocks; with an encoder and a decoder, those of the encoder.
-        num_decoder_layers: Blocks of the decoder; as many as in the encoder by default.
-        ff_dim: Hidden width of the feed-forward networks.
-        dropout: Dropout rate of embeddings and blocks.
-        attention_dropout: Dropout rate of attention weights.
-        stochastic_depth: Drop rate of the last block; it increases linearly from 0 at the first
-            block.
-        patch_dropout: Share of the patches that training leaves out of each image, to take less
-            time.
-        norm: Position of layer normalization; post, as in the first Transformers, needs a longer
-            warmup.
-        activation: Activation of the feed-forward networks.
-        positions: Kind of positions.
-        pool: Input of the head: the class token, or the mean of the tokens.
-        num_registers: Number of learned tokens without an image patch, besides the class token.
-        tokenizer: Kind of tokens, learned from the training text; text outside the vocabulary is
-            encoded as bytes.
-        vocab_size: Maximum vocabulary size.
-        vocabulary: One shared vocabulary and embedding for source and target, or one for each.
-        epochs: Number of epochs; training may stop earlier if there is a patience.
-        patience: Stop after this many epochs without a lower validation loss.
-        batch_size: Examples per step.
-        tokens_per_batch: Tokens per batch, padding included; of sentence pairs for source and
-            target each.
-        learning_rate: Peak learning rate, after the warmup; then cosine decay to zero.
-        learning_rate_scale: Factor of the learning rate; the peak is this / √(width · warmup
-            steps).
-        warmup_steps: Steps of linear warmup of the learning rate.
-        warmup_fraction: Share of the steps used for linear warmup of the learning rate.
-        weight_decay: Decoupled weight decay of kernels, times the learning rate.
-        clip_norm: Maximum global norm of the gradients; None for no clipping.
-        ema_momentum: Momentum of the moving average of the weights, which is tested and saved.
-        average_last: Number of epochs whose weights are averaged at the end, up to the best one.
-        beam_size: Beam size of the search; 1 is greedy search.
-        length_penalty: Exponent of the length penalty; higher values favor longer translations, 0
-            disables it.
-        label_smoothing: Share of a label spread over all classes.
-        repeats: Number of times an image occurs in its batch, each with a different augmentation;
-            an epoch then has that many times the steps.
-        crop_padding: Pixels by which a crop may be shifted.
-        min_crop_area: Smallest share of an image that a random crop, later resized, may cover; None
-            disables these crops.
-        flip_probability: Probability that an image is flipped left to right.
-        randaugment_num_ops: RandAugment operations per image; 0 to disable.
-        randaugment_magnitude: Strength of the RandAugment operations, 0 to 1.
-        randaugment_probability: Probability that such an operation is applied.
-        erase_probability: Probability that a box of an image is erased.
-        mixup_alpha: Mixup draws its mixing share from Beta(alpha, alpha); 0 to disable.
-        cutmix_alpha: CutMix draws its mixing share from Beta(alpha, alpha); 0 to disable.
-        mix_probability: Probability that an image is mixed with another by Mixup or CutMix.
+    Limits, `MAY_CHANGE` and `NO_EFFECT` are annotated here, or in the recipe, which comes first.
     """
 
-    LIMITS = {
-        **dict.fromkeys(_AT_LEAST_1.split(), (1, math.inf)),
-        **dict.fromkeys(_AT_LEAST_0.split(), (0, math.inf)),
-        **dict.fromkeys(("warmup_fraction", "ema_momentum", "layer_decay"), (0, 1)),
-        "seed": (0, 2**32 - 1),
-        "label_smoothing": (0, 0.99),
-        "min_crop_area": (0.01, 1),
-        "validation_split": (0, 0.9),
-        "max_length": (2, math.inf),
-    }
+    patch_size: Count
+    """Side of a patch in pixels."""
+    embed_dim: Count
+    """Width of the model."""
+    num_heads: Count
+    """Attention heads; must divide the width."""
+    num_layers: Count
+    """Number of blocks; with an encoder and a decoder, those of the encoder."""
+    num_decoder_layers: int
+    """Blocks of the decoder; as many as in the encoder by default."""
+    ff_dim: Count
+    """Hidden width of the feed-forward networks."""
+    dropout: float
+    """Dropout rate of embeddings and blocks."""
+    attention_dropout: float
+    """Dropout rate of attention weights."""
+    stochastic_depth: float
+    """Drop rate of the last block; it increases linearly from 0 at the first block."""
+    patch_dropout: float
+    """Share of the patches that training leaves out of each image, to take less time."""
+    norm: str
+    """Position of layer normalization; post, as in the first Transformers, needs a longer
+    warmup."""
+    activation: str
+    """Activation of the feed-forward networks."""
+    positions: str
+    """Kind of positions."""
+    pool: str
+    """Input of the head: the class token, or the mean of the tokens."""
+    num_registers: int
+    """Number of learned tokens without an image patch, besides the class token."""
+    tokenizer: str
+    """Kind of tokens, learned from the training text; text outside the vocabulary is encoded as
+    bytes."""
+    vocab_size: int
+    """Maximum vocabulary size."""
+    vocabulary: str
+    """One shared vocabulary and embedding for source and target, or one for each."""
+    max_length: Annotated[int, Limits(2)]
+
+    epochs: Count
+    """Number of epochs; training may stop earlier if there is a patience."""
+    patience: Annotated[Count, MAY_CHANGE]
+    """Stop after this many epochs without a lower validation loss."""
+    batch_size: Count
+    """Examples per step."""
+    accumulation: Count
+    tokens_per_batch: Count
+    """Tokens per batch, padding included; of sentence pairs for source and target each."""
+    learning_rate: Amount
+    """Peak learning rate, after the warmup; then cosine decay to zero."""
+    learning_rate_scale: Amount
+    """Factor of the learning rate; the peak is this / √(width · warmup steps)."""
+    warmup_steps: Annotated[int, Limits(0)]
+    """Steps of linear warmup of the learning rate."""
+    warmup_fraction: Fraction
+    """Share of the steps used for linear warmup of the learning rate."""
+    weight_decay: Amount
+    """Decoupled weight decay of kernels, times the learning rate."""
+    clip_norm: Amount
+    """Maximum global norm of the gradients; None for no clipping."""
+    ema_momentum: Fraction
+    """Momentum of the moving average of the weights, which is tested and saved."""
+    average_last: Count
+    """Number of epochs whose weights are averaged at the end, up to the best one."""
+    beam_size: Annotated[Count, MAY_CHANGE]
+    """Beam size of the search; 1 is greedy search."""
+    length_penalty: Annotated[float, MAY_CHANGE]
+    """Exponent of the length penalty; higher values favor longer translations, 0 disables it."""
+
+    label_smoothing: Annotated[float, Limits(0, 0.99)]
+    """Share of a label spread over all classes."""
+    repeats: Count
+    """Number of times an image occurs in its batch, each with a different augmentation; an epoch
+    then has that many times the steps."""
+    crop_padding: Annotated[int, Limits(0)]
+    """Pixels by which a crop may be shifted."""
+    min_crop_area: Annotated[float, Limits(0.01, 1)]
+    """Smallest share of an image that a random crop, later resized, may cover; None disables these
+    crops."""
+    flip_probability: float
+    """Probability that an image is flipped left to right."""
+    randaugment_num_ops: int
+    """RandAugment operations per image; 0 to disable."""
+    randaugment_magnitude: float
+    """Strength of the RandAugment operations, 0 to 1."""
+    randaugment_probability: float
+    """Probability that such an operation is applied."""
+    erase_probability: float
+    """Probability that a box of an image is erased."""
+    mixup_alpha: float
+    """Mixup draws its mixing share from Beta(alpha, alpha); 0 to disable."""
+    cutmix_alpha: float
+    """CutMix draws its mixing share from Beta(alpha, alpha); 0 to disable."""
+    mix_probability: float
+    """Probability that an image is mixed with another by Mixup or CutMix."""
 
     def __post_init__(self):
-        for name, limits in self.LIMITS.items():
-            if hasattr(self, name):
-                self.check(name, *limits)
+        for name, facts in _facts_of(type(self)).items():
+            limits = [fact for fact in facts if isinstance(fact, Limits)]
+            if limits and hasattr(self, name):
+                self.check(name, *limits[-1])
 
     def check(self, name, low, high=math.inf):
         """Checks a setting that is not None.
@@ -116,6 +163,191 @@ class Settings:
                 f"{flags(part)} must divide {flags(whole)}. Received: {values[0]} and {values[1]}."
             )
 
-    def chosen(self, names):
+    def select(self, names):
         """The settings of these names, separated by spaces, as a dict."""
         return {name: getattr(self, name) for name in names.split()}
+
+    def stored(self):
+        """The settings that affect the result, as a dict: ``config.json`` in the run directory."""
+        facts = _facts_of(type(self))
+        return {name: value for name, value in vars(self).items() if NO_EFFECT not in facts[name]}
+
+    def may_change(self):
+        """The names of stored settings that may change when a run is resumed."""
+        return [name for name, facts in _facts_of(type(self)).items() if MAY_CHANGE in facts]
+
+
+@functools.cache
+def _facts_of(config_class):
+    """{name: what is annotated of a setting}, those of derived classes last."""
+    facts = {}
+    for owner in reversed(config_class.__mro__):
+        for name, annotation in inspect.get_annotations(owner).items():
+            facts[name] = [*facts.get(name, ()), *_metadata(annotation)]
+    return facts
+
+
+def _metadata(annotation):
+    """The metadata of `Annotated`, also within a union such as ``Count | None``."""
+    inner = [fact for part in get_args(annotation) for fact in _metadata(part)]
+    return [*getattr(annotation, "__metadata__", ()), *inner]
+
+
+def flags(*names):
+    """The flags of settings, such as "--seed, --batch-size"."""
+    return ", ".join("--" + name.replace("_", "-") for name in names)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings(Settings):
+    """Settings of a run that do not concern its data or its model."""
+
+    out: Annotated[str | None, NO_EFFECT] = None
+    """Run directory; by default runs/, the recipe or the model, and the name of the data."""
+    overwrite: Annotated[bool, NO_EFFECT] = False
+    """Delete an existing run in the run directory."""
+    resume: Annotated[bool, NO_EFFECT] = False
+    """Resume the run in the run directory, started with the same settings."""
+    seed: Annotated[int, Limits(0, 2**32 - 1)] = 0
+    """Seed of all random numbers: weights, order, dropout, augmentation and held-out data."""
+    strategy: Annotated[Literal["auto", "one", "mirrored", "multiworker"], NO_EFFECT] = "auto"
+    """Train on one device, all devices of this machine, or several workers; auto uses all."""
+    devices: Annotated[int | None, NO_EFFECT] = None
+    """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
+    precision: Precision = "float32"
+    """Mixed precision computes in 16 bits and keeps the weights in float32; auto is mixed_bfloat16
+    on a CPU that multiplies matrices more than 1.25 times as fast in bfloat16, otherwise float32,
+    or that of the run to resume."""
+    steps_per_execution: Annotated[Count, NO_EFFECT] = 1
+    """Steps that run without returning to Python; must divide the steps of an epoch."""
+    checkpoint_minutes: Annotated[Amount, NO_EFFECT] = 10.0
+    """Minutes between checkpoints (0: one after every step); one is also written at the end of each
+    epoch."""
+    checkpoint_steps: Annotated[int, Limits(0), NO_EFFECT] = 0
+    """Steps between additional checkpoints; 0 to disable."""
+    checkpoints_kept: Annotated[Count, NO_EFFECT] = 3
+    """Number of checkpoints to keep; the best one is also kept."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSettings(RunSettings):
+    """Settings of a run and its images."""
+
+    dataset: str = "cifar10"
+    """digits (built in), or an image classification data set by its TensorFlow Datasets name."""
+    data_dir: str | None = None
+    """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg."""
+    image_size: Count | None = None
+    """Side in pixels to resize images to; required if they differ in size."""
+    validation_split: Annotated[float, Limits(0, 0.9)] = 0.0
+    """Share of the training images to hold out and test on in place of the test images, to choose
+    settings."""
+
+    @property
+    def is_folder(self):
+        """Whether the data are a folder of images."""
+        return self.data_dir is not None and pathlib.Path(self.data_dir, "train").is_dir()
+
+    @property
+    def data_name(self):
+        """The name of the data set or folder."""
+        return pathlib.Path(self.data_dir).name if self.is_folder else self.dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class LabeledTextSettings(RunSettings):
+    """Settings of a run and its labeled texts."""
+
+    dataset: str | None = None
+    """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
+    data_dir: str | None = None
+    """Folder of prepared TFDS data."""
+    tsv: str | None = None
+    """File with one text per line, without a header: label, tab, text."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_data_dir(self)
+
+    @property
+    def data_name(self):
+        """The name of the data set or file."""
+        if (self.dataset is None) == (self.tsv is None):
+            raise UserError(
+                "Select the training data with exactly one of:\n"
+                "  --dataset phrasebook    English sentences and their kinds, built in\n"
+                "  --tsv FILE              one text per line: label, tab, text\n"
+                "  --dataset NAME          a data set of TensorFlow Datasets, such as imdb_reviews"
+            )
+        return pathlib.Path(self.tsv).stem if self.tsv else self.dataset.replace("/", "_")
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslationSettings(RunSettings):
+    """Settings of a run and its sentence pairs."""
+
+    dataset: str | None = None
+    """phrasebook (built in), or a translation data set by its TensorFlow Datasets name."""
+    data_dir: str | None = None
+    """Folder of prepared TFDS data."""
+    tsv: str | None = None
+    """File with one pair per line: source, tab, target."""
+    source: str | None = None
+    """Training file with one source sentence per line."""
+    target: str | None = None
+    """Training file with the translations, line by line."""
+    valid_source: str | None = None
+    """Validation sources; held out from the training pairs by default."""
+    valid_target: str | None = None
+    """Validation translations."""
+    test_source: str | None = None
+    """Test sources; held out from the training pairs by default."""
+    test_target: str | None = None
+    """Test translations."""
+    cache_dir: Annotated[str | None, NO_EFFECT] = None
+    """Folder of tokenized sentence pairs, which runs and workers share; by default .cache/translate
+    beside the run directory."""
+    weights: str | None = None
+    """Translation model to fine-tune: published weights, see docs/checkpoints.md, or a run."""
+    src_lang: str | None = None
+    """Source language, for published weights of several languages."""
+    tgt_lang: str | None = None
+    """Target language, for published weights of several languages."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        given = [name for name in ("src_lang", "tgt_lang") if getattr(self, name)]
+        if given and not self.weights:
+            raise UserError(f"{flags(*given)}: only a model of --weights has languages.")
+        given = [name for name in _FILES_BESIDE_SOURCE if getattr(self, name)]
+        if given and not self.source:
+            raise UserError(
+                f"{flags(*given)}: the file of the source sentences, --source, is missing."
+            )
+        _check_data_dir(self)
+
+    @property
+    def data_name(self):
+        """The name of the data set or file."""
+        given = [name for name in ("dataset", "tsv", "source") if getattr(self, name)]
+        if len(given) != 1:
+            raise UserError(
+                "Select the training data with exactly one of:\n"
+                "  --dataset phrasebook              English-Spanish sentences, built in\n"
+                "  --tsv FILE                        one pair per line: source, tab, target\n"
+                "  --source FILE --target FILE       one sentence per line\n"
+                "  --dataset NAME                    a translation data set of TensorFlow Datasets"
+            )
+        if self.dataset:
+            return self.dataset.replace("/", "_")
+        return pathlib.Path(self.tsv or self.source).stem
+
+
+_FILES_BESIDE_SOURCE = ("target", "valid_source", "valid_target", "test_source", "test_target")
+
+
+def _check_data_dir(settings):
+    if settings.data_dir and settings.dataset in (None, "phrasebook"):
+        raise UserError(
+            "--data-dir is a folder of TensorFlow Datasets. Name a data set in it: --dataset NAME."
+        )

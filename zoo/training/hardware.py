@@ -1,0 +1,72 @@
+"""The processor of a run: the precision that is faster on it, and the memory that was used."""
+
+import contextlib
+import json
+import sys
+import timeit
+from typing import get_args
+
+import tensorflow as tf
+
+from zoo.training import distribution
+from zoo.training.settings import Precision
+
+_PRECISIONS = [name for name in get_args(Precision) if name != "auto"]
+
+
+def resolve_precision(settings, folder, strategy):
+    """The precision of a run, the same on all workers.
+
+    Args:
+        settings: `zoo.training.settings.RunSettings`. With the precision "auto", it is that of the
+            run in `folder`, unless that is overwritten, or else the faster one.
+        folder: `pathlib.Path` of the run directory.
+        strategy: `tf.distribute.Strategy`.
+    """
+    if settings.precision != "auto":
+        return settings.precision
+    index = 0
+    if distribution.is_chief(strategy):
+        stored = None if settings.overwrite else _stored_precision(folder)
+        faster = "mixed_bfloat16" if not stored and is_faster_in_bfloat16() else "float32"
+        index = _PRECISIONS.index(stored or faster)
+        print(f"Precision: {_PRECISIONS[index]}")
+    return _PRECISIONS[distribution.from_chief(strategy, index)]
+
+
+def _stored_precision(folder):
+    """The precision of the run in a run directory; None if there is none."""
+    try:
+        stored = json.loads((folder / "config.json").read_text())["config"]["precision"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return stored if stored in _PRECISIONS else None
+
+
+def is_faster_in_bfloat16():
+    """Whether training is on a CPU that multiplies matrices much faster in bfloat16 than in
+    float32: in less than 0.8 of the time.
+    """
+    if tf.config.get_visible_devices("GPU"):
+        return False
+    # All else takes about as long in both: a small gain would not pay for the casts.
+    return seconds_of_product("float32") > 1.25 * seconds_of_product("bfloat16")
+
+
+def seconds_of_product(dtype):
+    """The time of a matrix product on this CPU."""
+    matrix = tf.ones([1024, 1024], dtype)  # of 512, oneDNN computes bfloat16 in one thread only
+    return min(timeit.repeat(lambda: tf.matmul(matrix, matrix), number=1, repeat=8))
+
+
+def peak_memory():
+    """The most memory that this process has used so far, on the host and on each GPU, as text."""
+    used = {}
+    with contextlib.suppress(ImportError):  # on Windows
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        used["host"] = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for gpu in tf.config.list_logical_devices("GPU"):
+        used[gpu.name] = tf.config.experimental.get_memory_info(gpu.name)["peak"]
+    return ", ".join(f"{count / 1e9:.2f} GB ({name})" for name, count in used.items())

@@ -1,0 +1,78 @@
+"""The sentence pairs that the settings of a translation run select, tokenized once for all runs."""
+
+import functools
+import pathlib
+
+from zoo.data import parallel_text
+from zoo.data import tokenized_corpus as corpus
+from zoo.data.shared_cache import cached_folder, file_identity, folder_of_number
+from zoo.text.special_tokens import SPECIAL_TOKENS
+from zoo.training import distribution
+
+
+def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
+    """Opens the tokenized sentence pairs; the chief tokenizes them if the cache has none.
+
+    Args:
+        run: `zoo.training.run.Run` with `zoo.training.settings.TranslationSettings`; all its
+            workers must call this.
+        tokenizers: (source, target); or the settings to train them with, a dict of the arguments of
+            `zoo.data.tokenized_corpus.train_tokenizers`.
+        max_length, special_tokens: see `zoo.data.encoded_pairs.encode_pairs`.
+
+    Returns:
+        `zoo.data.tokenized_corpus.TokenizedCorpus`.
+    """
+    root = pathlib.Path(run.settings.cache_dir or run.path.parent / ".cache" / "translate")
+    number = 0
+    if run.is_chief:
+        identity, read = text_source(run.settings)
+        key = {
+            "version": corpus.VERSION,
+            "data": identity,
+            "tokenizers": corpus.identity_of(tokenizers),
+            "special tokens": special_tokens,
+            "max length": max_length,
+        }
+        folder, was_there = cached_folder(
+            root,
+            key,
+            lambda path: corpus.write_corpus(path, read(), tokenizers, max_length, special_tokens),
+        )
+        number = int(folder.name, 16)
+        when = "by an earlier run" if was_there else "now"
+        print(f"Sentence pairs, tokenized {when}: {folder}")
+    number = distribution.from_chief(run.strategy, number)  # others wait here for the chief
+    data = corpus.open_corpus(folder_of_number(root, number), special_tokens)
+    for line in data.skipped if run.is_chief else ():
+        print(f"skipped: {line}")
+    return data
+
+
+def text_source(settings):
+    """The identity of the sentence pairs, a part of the key of the cache, and how to read them.
+
+    Args:
+        settings: `zoo.training.settings.TranslationSettings`.
+
+    Returns:
+        (identity, as JSON can hold it; function that returns `zoo.data.parallel_text.ParallelText`)
+    """
+    seed = settings.seed
+    if settings.tsv:
+        read = functools.partial(parallel_text.tsv, settings.tsv, seed)
+        return [file_identity(settings.tsv), seed], read
+    if settings.source:
+        files = [
+            (settings.source, settings.target),
+            (settings.valid_source, settings.valid_target),
+            (settings.test_source, settings.test_target),
+        ]
+        identity = [path and file_identity(path) for pair in files for path in pair]
+        held_out = [pair if any(pair) else None for pair in files[1:]]
+        read = functools.partial(parallel_text.parallel_files, *files[0], *held_out, seed)
+        return [identity, None if all(held_out) else seed], read
+    if settings.dataset == "phrasebook":
+        return ["phrasebook", seed], functools.partial(parallel_text.phrasebook, seed)
+    data = (settings.dataset, settings.data_dir, seed)
+    return parallel_text.tfds_identity(*data), functools.partial(parallel_text.tfds_pairs, *data)
