@@ -72,14 +72,8 @@ def main(config):
     steps = plain_text.steps_per_epoch(train, *sizes)
     with run.scope():
         model = build(config, tokenizer.vocab_size)
-        optimizer = adamw(
-            model,
-            config.learning_rate,
-            config.weight_decay,
-            config.epochs * steps,
-            config.warmup_steps,
-            config.clip_norm,
-        )
+        settings = config.select("learning_rate weight_decay warmup_steps clip_norm")
+        optimizer = adamw(model, total_steps=config.epochs * steps, **settings)
     run.train(
         model,
         lambda first_step: plain_text.training_windows(train, *sizes, config.seed, first_step),

@@ -77,7 +77,6 @@ def main(config):
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy
-    from zoo.training.optimizers import adamw
     from zoo.training.report import finish_text_classifier
     from zoo.training.run_folder import checksum
 
@@ -90,15 +89,7 @@ def main(config):
     steps = batches.steps_per_epoch(train, config.tokens_per_batch)
     with run.scope():
         model = build(config, tokenizer.vocab_size, len(data.class_names))
-        optimizer = adamw(
-            model,
-            config.learning_rate,
-            config.weight_decay,
-            total_steps=config.epochs * steps,
-            warmup_steps=round(config.warmup_fraction * config.epochs * steps),
-            clip_norm=config.clip_norm,
-            ema_momentum=config.ema_momentum,
-        )
+        optimizer = build_optimizer(config, model, config.epochs * steps)
     run.train(
         model,
         lambda step: batches.training_batches(train, config.tokens_per_batch, config.seed, step),
@@ -149,6 +140,18 @@ def build(config, vocab_size, num_classes):
         )
     except ValueError as error:
         raise UserError(str(error)) from None
+
+
+def build_optimizer(config, model, total_steps):
+    """Builds the optimizer."""
+    from zoo.training.optimizers import adamw
+
+    return adamw(
+        model,
+        total_steps=total_steps,
+        warmup_steps=round(config.warmup_fraction * total_steps),
+        **config.select("learning_rate weight_decay clip_norm ema_momentum"),
+    )
 
 
 if __name__ == "__main__":

@@ -106,18 +106,13 @@ def main(config):
     from zoo.training.averaging import AverageCheckpoints
     from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
-    from zoo.training.optimizers import transformer_adam, transformer_muon
     from zoo.training.report import finish_translator
     from zoo.training.run_folder import checksum, fingerprint
 
     run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
         translator, data = (fine_tuned if config.weights else untrained)(config, run)
-        schedule = (config.warmup_steps, config.learning_rate_scale, config.clip_norm)
-        if config.optimizer == "adam":
-            optimizer = transformer_adam(translator.model.embed_dim, *schedule)
-        else:
-            optimizer = transformer_muon(translator.model, *schedule)
+        optimizer = build_optimizer(config, translator.model)
     identity = {"checksum of the tokenizers": checksum(*(t.to_dict() for t in data.tokenizers))}
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
@@ -150,6 +145,16 @@ def main(config):
         finish=finish,
         tokens_per_epoch=data.train.num_tokens,
     )
+
+
+def build_optimizer(config, model):
+    """Builds the optimizer."""
+    from zoo.training.optimizers import transformer_adam, transformer_muon
+
+    schedule = (config.warmup_steps, config.learning_rate_scale, config.clip_norm)
+    if config.optimizer == "adam":
+        return transformer_adam(model.embed_dim, *schedule)
+    return transformer_muon(model, *schedule)
 
 
 def untrained(config, run):

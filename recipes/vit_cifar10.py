@@ -124,16 +124,14 @@ def main(config):
     data = load_images(config, streamed=config.min_crop_area is not None)
     augment = augmentation(config)
     steps = steps_per_epoch(data.train, config.batch_size, config.repeats)
+    total = config.epochs * steps
     with run.scope():
         model = build(config, data)
         optimizer = getattr(optimizers, config.optimizer)(
             model,
-            config.learning_rate,
-            config.weight_decay,
-            total_steps=config.epochs * steps,
-            warmup_steps=round(config.warmup_fraction * config.epochs * steps),
-            clip_norm=config.clip_norm,
-            ema_momentum=config.ema_momentum,
+            total_steps=total,
+            warmup_steps=round(config.warmup_fraction * total),
+            **config.select("learning_rate weight_decay clip_norm ema_momentum"),
         )
     train_classifier(
         run,

@@ -114,50 +114,22 @@ PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE
 
 def main(config):
     from zoo.data.pipeline import steps_per_epoch
-    from zoo.training import fine_tuning
-    from zoo.training.image_run import (
-        augmentation,
-        class_names,
-        load_images,
-        train_classifier,
-    )
-    from zoo.training.optimizers import adamw, sgd
-    from zoo.training.pretrained import pretrained_classifier
+    from zoo.training.image_run import augmentation, class_names, load_images, train_classifier
 
     run = Run(config, name=f"finetune_{config.data_name}")
-    names = class_names(config)
     with run.scope():
-        classifier = pretrained_classifier(
-            config.weights,
-            len(names),
-            config.image_size,
-            config.from_scratch,
-            **config.select("dropout stochastic_depth patch_dropout"),
-        )
-        model, preprocessing = classifier.model, classifier.preprocessing
-        if config.freeze:
-            fine_tuning.freeze(model)
-        if config.lora_rank:
-            fine_tuning.enable_lora(model, config.lora_rank)
-    data = load_images(config, preprocessing, config.train_examples)
+        classifier = build(config, len(class_names(config)))
+    size = classifier.preprocessing.image_size
+    data = load_images(config, classifier.preprocessing, config.train_examples)
     steps_per_epoch(data.train, config.batch_size)  # checks the batch size
     padding, flip = config.crop_padding, config.flip_probability
     augment = augmentation(
         config,
-        crop_padding=preprocessing.image_size[0] // 8 if padding is None else padding,
+        crop_padding=size[0] // 8 if padding is None else padding,
         flip_probability=(0.5 if config.data_name != "digits" else 0.0) if flip is None else flip,
     )
-    schedule = {
-        "total_steps": config.steps,
-        "warmup_steps": config.warmup_steps,
-        "clip_norm": config.clip_norm,
-        "rate_factors": fine_tuning.layer_rates(model, config.layer_decay),
-    }
     with run.scope():
-        if config.optimizer == "sgd":
-            optimizer = sgd(config.learning_rate, **schedule)
-        else:
-            optimizer = adamw(model, config.learning_rate, config.weight_decay, **schedule)
+        optimizer = build_optimizer(config, classifier.model)
     train_classifier(
         run,
         classifier,
@@ -168,6 +140,40 @@ def main(config):
         augment=augment,
         **config.select("label_smoothing accumulation"),
     )
+
+
+def build(config, num_classes):
+    """Loads the model of `--weights` with a new head, and selects the weights to train."""
+    from zoo.training import fine_tuning
+    from zoo.training.pretrained import pretrained_classifier
+
+    classifier = pretrained_classifier(
+        config.weights,
+        num_classes,
+        config.image_size,
+        config.from_scratch,
+        **config.select("dropout stochastic_depth patch_dropout"),
+    )
+    if config.freeze:
+        fine_tuning.freeze(classifier.model)
+    if config.lora_rank:
+        fine_tuning.enable_lora(classifier.model, config.lora_rank)
+    return classifier
+
+
+def build_optimizer(config, model):
+    """Builds the optimizer."""
+    from zoo.training.fine_tuning import layer_rates
+    from zoo.training.optimizers import adamw, sgd
+
+    schedule = {
+        "total_steps": config.steps,
+        "rate_factors": layer_rates(model, config.layer_decay),
+        **config.select("learning_rate warmup_steps clip_norm"),
+    }
+    if config.optimizer == "sgd":
+        return sgd(**schedule)
+    return adamw(model, weight_decay=config.weight_decay, **schedule)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,7 @@ def main(config):
     preprocessing = ImagePreprocessing(side, 3, half, half, resize=config.eval_resize)
     data = load_images(config, preprocessing, streamed=True)
     steps = steps_per_epoch(data.train, config.batch_size)
+    total = config.epochs * steps
     with run.scope():
         try:
             model = zoo.vit(
@@ -93,11 +94,9 @@ def main(config):
             raise UserError(str(error)) from None
         optimizer = adamw(
             model,
-            config.learning_rate,
-            config.weight_decay,
-            total_steps=config.epochs * steps,
-            warmup_steps=min(config.warmup_steps, config.epochs * steps // 10),
-            clip_norm=config.clip_norm,
+            total_steps=total,
+            warmup_steps=min(config.warmup_steps, total // 10),
+            **config.select("learning_rate weight_decay clip_norm"),
         )
     train_classifier(
         run,

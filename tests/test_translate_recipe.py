@@ -433,7 +433,7 @@ def test_other_weights_than_those_of_a_translator(corpus, tmp_path, digits_run):
         tsv=str(corpus),
         out=str(tmp_path / "run"),
     )
-    with pytest.raises(UserError, match="is no translation model"):
+    with pytest.raises(UserError, match="is not a translation model"):
         translate.main(config)
 
 

@@ -68,7 +68,7 @@ def pretrained_translator(path, languages, rates, search):
     except FileNotFoundError as error:
         raise UserError(f"--weights: {error}") from None
     if not isinstance(found, Translator):
-        raise UserError(f"--weights {path} is no translation model.")
+        raise UserError(f"--weights {path} is not a translation model.")
     settings = {**found.model.get_config(), **rates, "dtype": keras.config.dtype_policy()}
     try:
         model = type(found.model).from_config(settings)
