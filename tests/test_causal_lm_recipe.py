@@ -86,20 +86,3 @@ def test_a_run_is_not_resumed_with_another_text(run, text, tmp_path):
 def test_bad_input(flags, message, tmp_path):
     with pytest.raises(UserError, match=message):
         causal_lm.main(parse([*flags, "--out", str(tmp_path)], causal_lm.Config, {}, ""))
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [{"batch_size": 0}, {"max_length": 1}, {"seed": -1}, {"learning_rate": -1.0}]
-    + [{"clip_norm": math.nan}],
-)
-def test_bad_settings(setting):
-    [name] = setting
-    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} must be (at least|from)"):
-        causal_lm.Config(**setting)
-
-
-def test_an_unknown_dataset(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        parse(["--dataset", "imdb_reviews"], causal_lm.Config, {}, "")
-    assert "imdb_reviews" in capsys.readouterr().err

@@ -23,7 +23,6 @@ from tests.interrupted import (
 from tests.test_recipes import recipe, rows_of
 from zoo.__main__ import main
 from zoo.errors import UserError
-from zoo.training.command import parse
 from zoo.training.image_run import load_images
 from zoo.training.pretrained import pretrained_classifier
 from zoo.training.run import Run
@@ -203,29 +202,3 @@ def test_bad_input_leaves_nothing_behind(weights, marian, resnet, tmp_path, sett
     with pytest.raises(UserError, match=message):
         vit_finetune.main(dataclasses.replace(CONFIG, **settings))
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"freeze": True, "lora_rank": 8}, "either --freeze or --lora-rank"),
-        ({"freeze": True, "from_scratch": True}, "--from-scratch trains all weights"),
-        ({"weight_decay": 0.1}, "--weight-decay needs --optimizer adamw"),
-        ({"steps": 7}, "--eval-steps must divide --steps. Received: 3 and 7"),
-        ({"accumulation": 3}, "--accumulation must divide --batch-size. Received: 3 and 64"),
-        ({"layer_decay": 1.5}, "--layer-decay must be from 0 to 1"),
-        ({"lora_rank": 0}, "--lora-rank must be at least 1"),
-    ],
-)
-def test_a_config_checks_itself(settings, message):
-    with pytest.raises(UserError, match=message):
-        dataclasses.replace(CONFIG, **settings)
-
-
-def test_a_preset_gives_defaults_that_flags_override():
-    def parsed(*flags):
-        return parse(flags, vit_finetune.Config, vit_finetune.PRESETS, "", "preset")
-
-    assert parsed() == vit_finetune.PETS
-    assert parsed("--preset", "vtab", "--steps", "500").learning_rate == 0.01
-    assert parsed("--preset", "mae").optimizer == "adamw"

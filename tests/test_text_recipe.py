@@ -175,18 +175,3 @@ def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
     with pytest.raises(UserError, match=message):
         text_classifier.main(config)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"epochs": 0}, "--epochs must be at least 1"),
-        ({"label_smoothing": 1.0}, "--label-smoothing must be from 0 to 0.99"),
-        ({"ema_momentum": 1.5}, "--ema-momentum must be from 0 to 1"),
-        ({"tsv": "a.tsv", "data_dir": "tfds"}, "--data-dir .* --dataset NAME"),
-        ({"tokens_per_batch": 100}, "--tokens-per-batch must be at least 256"),
-    ],
-)
-def test_a_config_checks_itself(settings, message):
-    with pytest.raises(UserError, match=message):
-        dataclasses.replace(CONFIG, **settings)

@@ -1,12 +1,8 @@
 """Optimizer, run folder, figures and history."""
 
-import contextlib
-import dataclasses
 import json
 import math
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -14,16 +10,9 @@ import pytest
 import tensorflow as tf
 
 import zoo
-from tests.test_recipes import recipe
-from zoo.errors import UserError
 from zoo.layers import PatchDropout
-from zoo.training import pictures
 from zoo.training.callbacks import EpochFigures, HistoryFiles, PatchDropoutRates
-from zoo.training.hardware import peak_memory
 from zoo.training.optimizers import adamw, muon
-from zoo.training.report import _median
-from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
-from zoo.training.settings import Settings
 from zoo.training.trainer import Trainer
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -207,125 +196,3 @@ def test_the_history_is_written_whole_and_once(tmp_path):
         "0,3.0,nan",
         "1,2.0,4.0",
     ]
-
-
-def test_an_interrupted_run_resumes_automatically(tmp_path):
-    run = RunFolder(tmp_path / "run", {"epochs": 3})
-    run.enable_auto_resume()
-    run.close()
-    RunFolder(tmp_path / "run", {"epochs": 3}).close()
-    with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
-        RunFolder(tmp_path / "run", {"epochs": 4})
-    disable_auto_resume(run.path)
-    with pytest.raises(RunFolderError, match="--resume"):
-        RunFolder(tmp_path / "run", {"epochs": 3})
-
-
-def test_a_run_killed_while_its_folder_was_made_can_begin(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "partial.config.json").write_text('{"conf')
-    RunFolder(tmp_path / "run", {})
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"] == {}
-
-
-def test_a_run_where_the_system_has_no_locks(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
-    monkeypatch.setitem(sys.modules, "resource", None)
-    for _ in range(2):
-        RunFolder(tmp_path / "run", {}, overwrite=True).close()
-    assert peak_memory() == ""
-
-
-def test_a_run_folder_guards_what_it_holds(tmp_path):
-    run = RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
-    assert not run.is_finished
-    with pytest.raises(RunFolderError, match="Another process is training in"):
-        RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True)
-    run.close()
-    with pytest.raises(RunFolderError, match="--resume.*--overwrite"):
-        RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
-    RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True).close()
-    with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
-        RunFolder(tmp_path / "run", {"epochs": 4, "size": (8, 8)}, resume=True)
-    (tmp_path / "run" / "old").write_text("old")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "run" / "link").symlink_to(tmp_path / "elsewhere")
-    RunFolder(tmp_path / "run", {"epochs": 4}, overwrite=True)
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
-    assert (tmp_path / "elsewhere").is_dir()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.txt").write_text("precious")
-    for options in ({}, {"overwrite": True}, {"resume": True}):
-        with pytest.raises(RunFolderError, match="contains no run"):
-            RunFolder(tmp_path / "other", {}, **options)
-    assert (tmp_path / "other" / "thesis.txt").read_text() == "precious"
-    with pytest.raises(RunFolderError, match="is a file"):
-        RunFolder(tmp_path / "other" / "thesis.txt", {})
-
-
-@pytest.mark.parametrize("content", ['{"model_type": "vit"}', "[1]", '{"config": {}}', '{"conf'])
-def test_a_config_that_is_not_of_a_run(content, tmp_path):
-    """Folders of published weights have a config.json, too."""
-    (tmp_path / "config.json").write_text(content)
-    (tmp_path / "model.safetensors").write_text("precious")
-    for options in ({}, {"overwrite": True}, {"resume": True}):
-        with pytest.raises(RunFolderError, match="contains no run"):
-            RunFolder(tmp_path, {}, **options)
-    assert (tmp_path / "model.safetensors").read_text() == "precious"
-
-
-def test_the_median_of_a_metric_is_over_the_epochs_in_which_it_was_measured(tmp_path):
-    run = RunFolder(tmp_path / "run", {})
-    for speeds, expected in (("5 nan 3 4", 4.0), ("5 3", 4.0), ("nan", None)):
-        rows = [f"{epoch},{speed}" for epoch, speed in enumerate(speeds.split())]
-        (run / "history.csv").write_text("\n".join(["epoch,images_per_second", *rows]))
-        assert _median(run.history()["images_per_second"]) == expected
-
-
-@pytest.mark.filterwarnings("error")
-def test_class_names_are_drawn_as_they_are(tmp_path):
-    names = ["pos, very", r"$\frac$", "5 $ or 10 $", "良い", "x" * 200, "a\x07b", ""]
-    pictures.confusion_matrix(range(7), range(7), names, tmp_path / "matrix.png", "texts")
-    pixels, answers = np.zeros((7, 8, 8, 3), np.uint8), [(name, 0.5) for name in names]
-    pictures.attention(pixels, np.ones((7, 2, 2)), answers, names[::-1], tmp_path / "maps.png")
-    for path in tmp_path.iterdir():
-        assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"clip_norm": None, "ema_momentum": 1.0}, None),
-        ({"clip_norm": 1e9, "ema_momentum": 0}, None),
-        ({"clip_norm": -1.0}, "--clip-norm must be at least 0. Received: -1.0"),
-        ({"clip_norm": math.nan}, "--clip-norm must be at least 0. Received: nan"),
-        ({"ema_momentum": 1.1}, "--ema-momentum must be from 0 to 1. Received: 1.1"),
-        ({"seed": -1}, "--seed must be from 0 to 4294967295. Received: -1"),
-    ],
-)
-def test_limits_of_settings(settings, message):
-    @dataclasses.dataclass
-    class Some(Settings):
-        clip_norm: float | None = 1.0
-        ema_momentum: float = 0.5
-        seed: int = 0
-
-    with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        Some(**settings)
-
-
-@pytest.mark.parametrize("name", [path.stem for path in (ROOT / "recipes").glob("*.py")])
-def test_every_setting_has_a_help_text(name):
-    """And the hyperparameters of the recipe come before the settings of all recipes."""
-    help_text = subprocess.run(
-        [sys.executable, ROOT / "recipes" / f"{name}.py", "--help"], capture_output=True, text=True
-    ).stdout
-    text = " ".join(help_text.replace("│", " ").split())
-    config = recipe(name).Config
-    places = {}
-    for field in dataclasses.fields(config):
-        flag = "--" + field.name.replace("_", "-")
-        places[field.name] = max(text.rfind(f" {flag} "), text.rfind(f" {flag}, "))
-        described = text[places[field.name] :].partition(" (default")[0]
-        assert described.endswith("."), described
-    assert max(map(places.get, config.__annotations__)) < places["out"]

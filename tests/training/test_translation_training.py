@@ -7,7 +7,6 @@ import csv
 import json
 import math
 import os
-import warnings
 
 import keras
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 import tensorflow as tf
 
 from zoo.models import Transformer
-from zoo.training import pictures
 from zoo.training.averaging import AverageCheckpoints
 from zoo.training.callbacks import (
     EarlyStopping,
@@ -471,36 +469,3 @@ def test_epochs_without_validation_do_not_count(tmp_path):
     assert stopping.has_stopped(5) and not stopping.has_stopped(4)
     history_of(tmp_path, (0, "none"))
     assert not stopping.has_stopped(1)
-
-
-# --- pictures ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("epochs", [1, 40])
-def test_token_curves(tmp_path, epochs):
-    names = ("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate")
-    history = {name: RANDOM.uniform(size=epochs).tolist() for name in names}
-    history["val_loss"][:-1] = [np.nan] * (epochs - 1)  # epochs without validation
-    path = tmp_path / "curves.png"
-    pictures.learning_curves({"epoch": list(range(epochs)), **history}, path, "token accuracy")
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "source,target",
-    [
-        (["▁hello", "▁world"], ["▁hola", "▁mundo", "</s>"]),
-        (list("我喜欢吃苹果"), ["अच्छा", "שלום", "$x^2$", "$\\frac{$", "\n\x00\udc80", ""]),
-        ([str(n) for n in range(60)], ["Donaudampfschifffahrtsgesellschaft"] * 60),
-        (["a"], ["b"]),
-    ],
-)
-def test_cross_attention_of_any_script(tmp_path, source, target):
-    weights = RANDOM.uniform(size=(len(target), len(source)))
-    path = tmp_path / "attention.png"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        pictures.cross_attention(weights, source, target, path, title="$a 我 \\")
-    assert path.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="target pieces"):
-        pictures.cross_attention(weights[:, :0], source, target, path)

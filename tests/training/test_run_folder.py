@@ -1,0 +1,74 @@
+"""The run directory: what it holds, and who may write to it."""
+
+import json
+import sys
+
+import pytest
+
+from zoo.training.hardware import peak_memory
+from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
+
+
+def test_an_interrupted_run_resumes_automatically(tmp_path):
+    run = RunFolder(tmp_path / "run", {"epochs": 3})
+    run.enable_auto_resume()
+    run.close()
+    RunFolder(tmp_path / "run", {"epochs": 3}).close()
+    with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
+        RunFolder(tmp_path / "run", {"epochs": 4})
+    disable_auto_resume(run.path)
+    with pytest.raises(RunFolderError, match="--resume"):
+        RunFolder(tmp_path / "run", {"epochs": 3})
+
+
+def test_a_run_killed_while_its_folder_was_made_can_begin(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "partial.config.json").write_text('{"conf')
+    RunFolder(tmp_path / "run", {})
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"] == {}
+
+
+def test_a_run_where_the_system_has_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    monkeypatch.setitem(sys.modules, "resource", None)
+    for _ in range(2):
+        RunFolder(tmp_path / "run", {}, overwrite=True).close()
+    assert peak_memory() == ""
+
+
+def test_a_run_folder_guards_what_it_holds(tmp_path):
+    run = RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
+    assert not run.is_finished
+    with pytest.raises(RunFolderError, match="Another process is training in"):
+        RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True)
+    run.close()
+    with pytest.raises(RunFolderError, match="--resume.*--overwrite"):
+        RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
+    RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True).close()
+    with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
+        RunFolder(tmp_path / "run", {"epochs": 4, "size": (8, 8)}, resume=True)
+    (tmp_path / "run" / "old").write_text("old")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "elsewhere")
+    RunFolder(tmp_path / "run", {"epochs": 4}, overwrite=True)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+    assert (tmp_path / "elsewhere").is_dir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("precious")
+    for options in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(RunFolderError, match="contains no run"):
+            RunFolder(tmp_path / "other", {}, **options)
+    assert (tmp_path / "other" / "thesis.txt").read_text() == "precious"
+    with pytest.raises(RunFolderError, match="is a file"):
+        RunFolder(tmp_path / "other" / "thesis.txt", {})
+
+
+@pytest.mark.parametrize("content", ['{"model_type": "vit"}', "[1]", '{"config": {}}', '{"conf'])
+def test_a_config_that_is_not_of_a_run(content, tmp_path):
+    """Folders of published weights have a config.json, too."""
+    (tmp_path / "config.json").write_text(content)
+    (tmp_path / "model.safetensors").write_text("precious")
+    for options in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(RunFolderError, match="contains no run"):
+            RunFolder(tmp_path, {}, **options)
+    assert (tmp_path / "model.safetensors").read_text() == "precious"

@@ -1,0 +1,142 @@
+"""Settings of recipes: limits, help, what resuming allows, and what a command line says of them."""
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import signal
+from typing import Annotated
+
+import pytest
+
+from tests.test_recipes import recipe
+from zoo.errors import UserError
+from zoo.training.command import parse, run_recipe
+from zoo.training.settings import MAY_CHANGE, NO_EFFECT, Count, Limits, Settings
+
+RECIPES = [path.stem for path in (pathlib.Path(__file__).parents[2] / "recipes").glob("*.py")]
+
+
+@dataclasses.dataclass
+class Some(Settings):
+    clip_norm: float | None = 1.0
+    ema_momentum: float = 0.5
+    max_length: Annotated[int, Limits(3)] = 9
+    parts: Annotated[Count | None, MAY_CHANGE] = None
+    out: Annotated[str | None, NO_EFFECT] = None
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"clip_norm": None, "ema_momentum": 1.0}, None),
+        ({"clip_norm": 1e9, "ema_momentum": 0, "parts": 1}, None),
+        ({"clip_norm": -1.0}, "--clip-norm must be at least 0. Received: -1.0"),
+        ({"clip_norm": math.nan}, "--clip-norm must be at least 0. Received: nan"),
+        ({"ema_momentum": 1.1}, "--ema-momentum must be from 0 to 1. Received: 1.1"),
+        ({"max_length": 2}, "--max-length must be at least 3"),  # of the recipe, before the shared
+        ({"parts": 0}, "--parts must be at least 1"),
+    ],
+)
+def test_limits(settings, message):
+    with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
+        Some(**settings)
+
+
+def test_what_resuming_allows():
+    """Those without an effect are not stored, so they are never compared."""
+    assert list(Some().stored()) == ["clip_norm", "ema_momentum", "max_length", "parts"]
+    assert set(Some().may_change()) >= {"parts", "patience"}
+    config = recipe("translate").Config(out="a")
+    assert set(config.stored()) & set(config.may_change()) == {
+        *("epochs", "patience", "beam_size", "length_penalty")
+    }
+    assert not set(config.stored()) & {"out", "resume", "devices", "cache_dir", "checkpoint_steps"}
+
+
+@pytest.mark.parametrize(
+    "name, settings, message",
+    [
+        ("vit_cifar10", {"blocks_per_stage": 0}, "--blocks-per-stage must be at least 1"),
+        ("vit_cifar10", {"validation_freq": 3}, "--validation-freq must divide --epochs. Rec.*100"),
+        ("vit_cifar10", {"patch_dropout": (0.5, 1.0)}, "--patch-dropout must be .* less than 1"),
+        ("vit_cifar10", {"patch_dropout": ()}, "--patch-dropout must be one or more numbers"),
+        ("vit_cifar10", {"positions": "rotary"}, "--positions rotary needs --patch-dropout 0"),
+        ("vit_imagenet", {"eval_resize": 200}, "--eval-resize must be at least 224"),
+        ("vit_imagenet", {"accumulation": 3}, "--accumulation must divide --batch-size"),
+        ("vit_finetune", {"freeze": True, "lora_rank": 8}, "either --freeze or --lora-rank"),
+        ("vit_finetune", {"freeze": True, "from_scratch": True}, "--from-scratch trains all"),
+        ("vit_finetune", {"weight_decay": 0.1}, "--weight-decay needs --optimizer adamw"),
+        ("vit_finetune", {"steps": 7}, "--eval-steps must divide --steps. Received: 100 and 7"),
+        ("vit_finetune", {"accumulation": 3}, "--accumulation must divide --batch-size. .* 512"),
+        ("vit_finetune", {"lora_rank": 0}, "--lora-rank must be at least 1"),
+        ("translate", {"warmup_steps": 0}, "--warmup-steps must be at least 1"),
+        ("translate", {"test_source": "b", "target": "c"}, "--target, --test-source: .* --source"),
+        ("translate", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
+        ("translate", {"src_lang": "en"}, "--src-lang: only a model of --weights"),
+        ("translate", {"seed": 2**32}, "--seed must be from 0 to 4294967295"),
+        ("text_classifier", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
+        ("text_classifier", {"max_length": 2}, "--max-length must be at least 3"),
+        ("text_classifier", {"tokens_per_batch": 99}, "--tokens-per-batch must be at least 256"),
+    ],
+)
+def test_a_recipe_checks_its_config(name, settings, message):
+    with pytest.raises(UserError, match=message):
+        recipe(name).Config(**settings)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_setting_has_a_help_text(name, capsys):
+    """And the hyperparameters of the recipe come before the settings of all recipes."""
+    config, places = recipe(name).Config, {}
+    with pytest.raises(SystemExit, match="0"):
+        parse(["--help"], config, {}, "")
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for field in dataclasses.fields(config):
+        flag = "--" + field.name.replace("_", "-")
+        places[field.name] = max(text.rfind(f" {flag} "), text.rfind(f" {flag}, "))
+        described = text[places[field.name] :].partition(" (default")[0]
+        assert described.endswith("."), described
+    assert max(map(places.get, config.__annotations__)) < places["out"]
+
+
+@pytest.mark.parametrize(
+    "arguments, status, texts",
+    [
+        (["--data-set", "digits"], 2, ["--data-set"]),
+        (["--epochs", "many"], 2, ["many"]),
+        (["--dataset", "digits", "--epochs", "0"], 2, ["error: --epochs must be at least 1"]),
+        (["--dataset", "digits", "--help"], 0, ["(default: 2)", "RandAugment", "Trains well."]),
+    ],
+)
+def test_a_command_line(arguments, status, texts, monkeypatch, capsys):
+    """Help teaches the defaults of the data set."""
+    module = recipe("vit_cifar10")
+    monkeypatch.setattr("sys.argv", ["vit_cifar10.py", *arguments])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match=str(status)):
+            run_recipe(pytest.fail, module.Config, {"digits": module.DIGITS}, "Trains well.")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    output = "".join(capsys.readouterr())
+    assert all(text in output for text in texts), output
+
+
+def test_a_value_outside_of_a_literal(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        parse(["--dataset", "imdb_reviews"], recipe("causal_lm").Config, {}, "")
+    assert "imdb_reviews" in capsys.readouterr().err
+
+
+def test_a_flag_selects_the_defaults():
+    module = recipe("translate")
+    presets = {"phrasebook": module.PHRASEBOOK, "--weights": module.FINE_TUNING}
+    flags = ["--dataset", "phrasebook", "--weights", "folder", "--epochs", "3"]
+    config = parse(flags, module.Config, presets, "")
+    assert (config.dataset, config.weights, config.epochs) == ("phrasebook", "folder", 3)
+    assert config.embed_dim is None and config.warmup_steps == module.FINE_TUNING.warmup_steps
+    assert parse(flags[:2], module.Config, presets, "") == module.PHRASEBOOK
+    module = recipe("vit_finetune")
+    config = parse(["--preset", "vtab"], module.Config, module.PRESETS, "", "preset")
+    assert config == module.VTAB
