@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 from keras import ops
 
+from zoo import compat
+from zoo.models.base import TransformerModel
+
 # Two ways of computing the same float32 numbers differ by a few units in the last place.
 TOLERANCE = 1e-5
 # To build a graph takes longer than some small steps; JAX compiles every operation by itself.
@@ -78,7 +81,9 @@ def own_arguments(cls):
     """The constructor's arguments beside those of every Keras layer: {name: inspect.Parameter}."""
     if cls.__init__ is keras.layers.Layer.__init__:
         return {}  # as in a layer without arguments
-    parameters = inspect.signature(cls.__init__).parameters
+    parameters = {**inspect.signature(cls.__init__).parameters}
+    if issubclass(cls, TransformerModel):
+        parameters.update(inspect.signature(cls.block_settings).parameters)
     return {
         name: parameter
         for name, parameter in parameters.items()
@@ -291,7 +296,7 @@ def check_sublayer_configs(case):
     """Each layer within a layer can be made from its config, as in a functional model."""
     layer = case.make()
     run(case, layer)
-    for sublayer in layer._flatten_layers(include_self=False):
+    for sublayer in compat.all_layers(layer)[1:]:
         config = keras.saving.serialize_keras_object(sublayer)
         assert keras.saving.deserialize_keras_object(config).get_config() == sublayer.get_config()
 
@@ -300,7 +305,7 @@ def check_all_is_built(case):
     """No layer within a layer is left unbuilt: `keras.Model.quantize` refuses such a model."""
     layer = case.make()
     run(case, layer)
-    assert [part.path for part in layer._flatten_layers() if not part.built] == []
+    assert [part.path for part in compat.all_layers(layer) if not part.built] == []
 
 
 def check_channels_stay_last(case):

@@ -175,8 +175,9 @@ def test_a_folder_of_images_in_place_of_another_run(tmp_path, capsys):
 
 def test_the_imagenet_recipe_on_a_few_images(tmp_path, monkeypatch, capsys):
     """Of different sizes; a damaged one is met in training, and one in the test."""
-    sizes = importlib.import_module("zoo.models.vit")
-    monkeypatch.setitem(sizes.SIZES, "Ti", sizes.Size(16, 1, 2, 32))
+    vit = importlib.import_module("zoo.models.vit")
+    size = {"embed_dim": 16, "num_layers": 1, "num_heads": 2, "ff_dim": 32}
+    monkeypatch.setitem(vit.SIZES, "Ti", size)
     for name, color in (("red", 0), ("green", 1)):
         for index in range(24):
             pixels = np.random.default_rng(index).integers(

@@ -60,21 +60,22 @@ def call_training():
 
 @contextlib.contextmanager
 def call_context(training):
-    """Layers called within get `training`, unless they are part of a call already.
+    """Layers called within get `training`, also if a call runs with another; None changes nothing.
 
     `Layer.__call__` opens such a context, but `Layer.stateless_call`, with which `fit` runs models
-    on JAX, does not.
+    on JAX, does not, and no other method of a layer does.
     """
-    if global_state.get_global_attribute("current_call_ctx") is not None:
+    if training is None:
         yield
         return
+    outer = global_state.get_global_attribute("current_call_ctx")
     context = CallContext(entry_layer=None)
     context.set_value("training", training)
     global_state.set_global_attribute("current_call_ctx", context)
     try:
         yield
     finally:
-        global_state.set_global_attribute("current_call_ctx", None)
+        global_state.set_global_attribute("current_call_ctx", outer)
 
 
 def in_xla_context():

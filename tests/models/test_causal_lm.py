@@ -56,7 +56,7 @@ def ids(*shape, seed=0):
 def test_parameter_counts_are_the_published_ones(size, parameters):
     """Counted in models of one block and few tokens: the whole ones would take gigabytes."""
     model = zoo.causal_lm(size, vocab_size=100, num_layers=1)
-    blocks = (PUBLISHED[size].num_layers - 1) * model.decoder_blocks[0].count_params()
+    blocks = (PUBLISHED[size]["num_layers"] - 1) * model.decoder_blocks[0].count_params()
     assert model.count_params() + blocks + (50257 - 100) * model.embed_dim == parameters
 
 

@@ -55,8 +55,11 @@ def test_an_image_does_not_depend_on_the_others_of_its_batch():
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"blocks_per_stage": 0}, "blocks_per_stage must be at least 1. Received: 0"),
-        ({"num_classes": 0}, "num_classes must be at least 1"),
+        (
+            {"blocks_per_stage": 0},
+            "at least 1. Received: num_classes=10, blocks_per_stage=0",
+        ),
+        ({"num_classes": 0}, "num_classes=0"),
         ({"width": 12}, "groups=8, width=12"),
         ({"input_shape": (None, 8, 3)}, "input_shape must be"),
         ({"attention": "se"}, "cbam"),

@@ -60,7 +60,7 @@ def texts(*lengths):
 def test_parameter_counts_are_the_published_ones(size, parameters):
     """Counted in models of one block and few tokens: the whole ones would take gigabytes."""
     model = zoo.text_classifier(size, vocab_size=522, num_classes=1, num_layers=1)
-    others = (SIZES[size].num_layers - 1) * model.encoder_blocks[0].count_params()
+    others = (SIZES[size]["num_layers"] - 1) * model.encoder_blocks[0].count_params()
     others += 30_000 * model.embed_dim
     assert model.count_params() - model.head.count_params() + others == parameters
 

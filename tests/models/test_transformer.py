@@ -256,7 +256,7 @@ def test_sizes_are_those_of_the_paper(size, shared, count):
     assert model.dropout == {"base": 0.1, "big": 0.3}[size]
     layer = model.encoder_blocks[0].count_params() + model.decoder_blocks[0].count_params()
     embeddings = 9 * 3_700 * model.embed_dim * (1 if shared == "all" else 2)
-    assert model.count_params() + (PUBLISHED[size].num_layers - 1) * layer + embeddings == count
+    assert model.count_params() + (PUBLISHED[size]["num_layers"] - 1) * layer + embeddings == count
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -300,7 +300,7 @@ def test_it_learns_to_copy(settings):
     "size, settings, message",
     [
         ("huge", {}, "Unknown size 'huge'.*base, big"),
-        (None, {"embed_dim": 16}, "needs num_heads, num_layers"),
+        (None, {"embed_dim": 16}, "needs num_layers, num_heads"),
         ("base", {"positions": "rotating"}, "positions must be one of"),
         ("base", {"shared": "both"}, "shared must be one of"),
         ("base", {"norm": "middle"}, "norm must be"),

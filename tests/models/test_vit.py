@@ -1,11 +1,14 @@
 """The Vision Transformer: published sizes, every setting, saving, and what it sees."""
 
+from unittest import mock
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 import zoo
+from zoo import compat
 from zoo.layers import LayerNormalization
 from zoo.models.vit import SIZES
 from zoo.tasks.attention_rollout import attention_rollout, rollout
@@ -63,6 +66,13 @@ def shaken(model):
     return model
 
 
+def embedded(model):
+    """The input of the first block."""
+    with mock.patch.object(model.encoder_blocks[0], "call", side_effect=lambda x, **_: x) as call:
+        model(IMAGES)
+    return call.call_args.args[0]
+
+
 @pytest.mark.parametrize(
     "size, side, parameters",
     [
@@ -79,7 +89,7 @@ def shaken(model):
 def test_parameter_counts_are_the_published_ones(size, side, parameters):
     """Counted in models of one block: the whole ones would take gigabytes."""
     model = zoo.vit(size, input_shape=(side, side, 3), num_layers=1)
-    blocks = SIZES[size.split("/")[0]].num_layers
+    blocks = SIZES[size.split("/")[0]]["num_layers"]
     block = model.encoder_blocks[0].count_params()
     assert model.count_params() + (blocks - 1) * block == parameters
 
@@ -140,7 +150,7 @@ def test_what_options_add_to_the_weights(settings, difference):
 
 def test_registers_come_after_the_class_token_without_positions():
     model = shaken(zoo.vit(**SMALL, num_registers=2))
-    tokens = numpy(model.embed(IMAGES))
+    tokens = numpy(embedded(model))
     np.testing.assert_allclose(tokens[:, 1:3], [numpy(model.registers.tokens)] * 4, atol=1e-6)
     first = numpy(model.class_token.tokens + model.patch_positions.embeddings[:1])
     np.testing.assert_allclose(tokens[:, :1], [first] * 4, atol=1e-6)
@@ -148,7 +158,7 @@ def test_registers_come_after_the_class_token_without_positions():
 
 def test_prefix_positions_are_left_out():
     model = shaken(zoo.vit(**SMALL, num_class_tokens=2, prefix_positions=False))
-    tokens = numpy(model.embed(IMAGES))
+    tokens = numpy(embedded(model))
     np.testing.assert_allclose(tokens[:, :2], [numpy(model.class_token.tokens)] * 4, atol=1e-6)
     patches = numpy(model.patch_embed(IMAGES) + model.patch_positions.embeddings)
     np.testing.assert_allclose(tokens[:, 2:], patches, atol=1e-6)
@@ -156,7 +166,7 @@ def test_prefix_positions_are_left_out():
 
 def test_epsilon_reaches_every_norm():
     model = zoo.vit(**SMALL, epsilon=0.5, normalize_embeddings=True)
-    norms = [layer for layer in model._flatten_layers() if isinstance(layer, LayerNormalization)]
+    norms = [layer for layer in compat.all_layers(model) if isinstance(layer, LayerNormalization)]
     assert len(norms) == 2 * 3 + 2
     assert all(norm.epsilon == 0.5 for norm in norms)
 
@@ -275,7 +285,7 @@ def test_a_transposed_image():
 def test_positions_reach_every_block(positions):
     """The attention maps, and the first tokens, which the last block computes alone."""
     model = shaken(zoo.vit(**SMALL, positions=positions))
-    x, arguments = model.embed(IMAGES), model.position_arguments((2, 3))
+    x, arguments = embedded(model), model.position_arguments((2, 3))
     for block in model.encoder_blocks:
         maps = block.attention_weights(x, **arguments)
         assert np.abs(numpy(maps) - numpy(block.attention_weights(x))).max() > 1e-3

@@ -40,6 +40,11 @@ class ConfigMixin:
         return config
 
     @classmethod
+    def keyword_arguments(cls):
+        """Names of arguments that the constructor takes, but only its `**kwargs` stand for."""
+        return ()
+
+    @classmethod
     def from_config(cls, config, custom_objects=None):
         """Builds the object that `config` describes."""
         return cls(
@@ -72,4 +77,6 @@ def _constructor_arguments(cls):
             names.update({p.name: None for p in parameters if p.kind in named})
             if all(p.kind != inspect.Parameter.VAR_KEYWORD for p in parameters):
                 break  # arguments of the bases cannot be passed to it
+    else:
+        names.update(dict.fromkeys(cls.keyword_arguments()))
     return names.keys()

@@ -1,20 +1,23 @@
-"""What the models share."""
+"""What the models share: settings of their blocks, sizes, export, and copies without LoRA."""
+
+import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
 
+from zoo import compat
 from zoo.errors import UserError
 from zoo.layers.config import ConfigMixin
 from zoo.layers.normalization import LayerNormalization
 
-_BLOCK_ARGUMENTS = (
-    "embed_dim num_heads ff_dim dropout attention_dropout norm activation layer_scale key_dim "
-    "qkv_bias epsilon kernel_initializer"
-).split()
-
 
 class ZooModel(ConfigMixin, keras.Model):
-    """Base class of the models; it makes `export` independent of a previous call."""
+    """Base class of the models; it makes `export` independent of a previous call.
+
+    Keras passes `training` of a call on to all layers, so that ``call(inputs, training=None)`` has
+    nothing to do with it. On JAX, `fit` looks for it in the signature of `call`.
+    """
 
     def input_signature(self):
         """The shape and dtype of the inputs: `keras.layers.InputSpec`, or a dict of them."""
@@ -33,6 +36,10 @@ class ZooModel(ConfigMixin, keras.Model):
         _check_not_quantized(self)
         super().save(filepath, overwrite, zipped, **kwargs)
 
+    def stateless_call(self, *args, **kwargs):
+        with compat.call_context(kwargs.get("training")):
+            return super().stateless_call(*args, **kwargs)
+
     def compute_output_spec(self, *args, **kwargs):
         spec = super().compute_output_spec(*args, **kwargs)
         return keras.KerasTensor(spec.shape, self.variable_dtype)  # logits are in full precision
@@ -41,9 +48,59 @@ class ZooModel(ConfigMixin, keras.Model):
         """A layer with the dtype policy of the model."""
         return kind(*arguments, **settings, dtype=self.dtype_policy, name=name)
 
+    def head_layer(self, name):
+        """The layer from features to the logits of classes, which are in full precision."""
+        return keras.layers.Dense(
+            self.num_classes,
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            dtype=self.variable_dtype,
+            name=name,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BlockSettings:
+    """Arguments that a model passes on to its blocks: see `zoo.layers.TransformerEncoder`.
+
+    A model has a subclass of it with its own defaults, and with more of the block's arguments.
+    """
+
+    embed_dim: int
+    num_heads: int
+    ff_dim: int | None = None
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    norm: str = "pre"
+    activation: Any = "gelu"
+    key_dim: int | None = None
+    qkv_bias: bool = True
+    epsilon: float = 1e-6
+    kernel_initializer: Any = "glorot_uniform"
+
+
+class TransformerModel(ZooModel):
+    """Base class of models made of Transformer blocks.
+
+    Its constructor takes the fields of `block_settings` as arguments. Each is an attribute of the
+    model, and an entry of its config.
+    """
+
+    block_settings = BlockSettings  # or a subclass of it
+
+    def __init__(self, **kwargs):
+        given = {name: kwargs.pop(name) for name in self.keyword_arguments() if name in kwargs}
+        settings = self.block_settings(**given)
+        super().__init__(**kwargs)
+        self.store(vars(settings))
+
+    @classmethod
+    def keyword_arguments(cls):
+        return [field.name for field in dataclasses.fields(cls.block_settings)]
+
     def block(self, kind, name, **settings):
-        """A block with the model's arguments of the same names; `settings` override them."""
-        shared = {name: getattr(self, name) for name in _BLOCK_ARGUMENTS if hasattr(self, name)}
+        """A block with the model's settings of blocks; `settings` override them."""
+        shared = {name: getattr(self, name) for name in self.keyword_arguments()}
+        shared.pop("attention", None)
         return self.layer(kind, name, **{**shared, **settings})
 
     def norm_layer(self, name, exists):
@@ -51,9 +108,60 @@ class ZooModel(ConfigMixin, keras.Model):
         return self.layer(LayerNormalization, name, epsilon=self.epsilon) if exists else None
 
 
+def build_layers(shape, *layers):
+    """Builds those of the layers that a model has; the others are None."""
+    for layer in layers:
+        if layer is not None:
+            layer.build(shape)
+
+
+def apply(layer, x):
+    """``layer(x)``, or `x` in a model without this layer."""
+    return x if layer is None else layer(x)
+
+
+def check_choice(name, value, choices):
+    """Raises ValueError if an argument is not one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}. Received: {name}={value!r}.")
+
+
+def check_at_least_1(**numbers):
+    """Raises ValueError if one of the numbers is smaller."""
+    if min(numbers.values()) < 1:
+        received = ", ".join(f"{name}={number}" for name, number in numbers.items())
+        raise ValueError(f"{', '.join(numbers)} must be at least 1. Received: {received}.")
+
+
+def with_size(function, size, sizes, settings, required=("embed_dim", "num_layers", "num_heads")):
+    """The settings of a published size, overridden by those that are given.
+
+    Args:
+        function: name of the function that builds the model, for messages.
+        size: a name in `sizes`, or None.
+        sizes: {name: dict of settings}.
+        settings: dict.
+        required: names of settings that must be given without a size.
+
+    Raises:
+        ValueError: if the size is unknown or incomplete.
+    """
+    if size is not None:
+        if size not in sizes:
+            raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(sizes)}.")
+        settings = {**sizes[size], **settings}
+    missing = [name for name in required if name not in settings]
+    if missing:
+        raise ValueError(
+            f"Without a size such as {next(iter(sizes))!r}, zoo.{function} also needs "
+            f"{', '.join(missing)}."
+        )
+    return settings
+
+
 def dtype_name(model):
     """The name of the model's dtype policy; of quantized weight matrices, such as "int8"."""
-    modes = {getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()}
+    modes = {getattr(layer, "quantization_mode", None) for layer in compat.all_layers(model)}
     return min(modes - {None}, default=model.dtype_policy.name)
 
 
@@ -87,15 +195,11 @@ def merged_weights(model):
     Keras's own merge, when it saves a model, rounds the sums to the compute dtype, such as
     bfloat16.
     """
-    changes = {}
-    for layer in model._flatten_layers():
+    merged = {}
+    for layer in compat.all_layers(model):
         if getattr(layer, "lora_enabled", False):
-            name = "kernel" if hasattr(layer, "lora_kernel_a") else "embeddings"
-            a, b = (np.asarray(getattr(layer, f"lora_{name}_{side}")) for side in "ab")
-            matrix = getattr(layer, f"_{name}")
-            changes[id(matrix)] = layer.lora_alpha / layer.lora_rank * (a @ b)
-    return [
-        np.asarray(v) + changes[id(v)] if id(v) in changes else np.asarray(v)
-        for v in model.weights
-        if not v.name.startswith("lora_")
-    ]
+            name = "kernel" if hasattr(layer, "kernel") else "embeddings"
+            [matrix] = [weight for weight in layer.weights if weight.name == name]
+            merged[id(matrix)] = getattr(layer, name)  # with the update
+    weights = [weight for weight in model.weights if not weight.name.startswith("lora_")]
+    return [np.asarray(merged.get(id(weight), weight)) for weight in weights]

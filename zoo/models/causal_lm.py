@@ -6,29 +6,23 @@ Sources: Radford et al. 2018, "Improving Language Understanding by Generative Pr
 Axes: B sequences, T tokens, K hypotheses of a sequence, E model width, V vocabulary.
 """
 
+import dataclasses
 from numbers import Integral
-from typing import NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
 
 from zoo.layers import Cache, Dropout
 from zoo.layers.long_sequences import DECODERS, check_attention
-from zoo.layers.training import training_argument
-from zoo.models.tokens import Decoder, with_size
-
-
-class Size(NamedTuple):
-    embed_dim: int
-    num_layers: int
-    num_heads: int
-
+from zoo.models.base import BlockSettings, check_at_least_1, with_size
+from zoo.models.tokens import Decoder
 
 SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
-    "gpt2": Size(768, 12, 12),
-    "gpt2_medium": Size(1024, 24, 16),
-    "gpt2_large": Size(1280, 36, 20),
-    "gpt2_xl": Size(1600, 48, 25),
+    "gpt2": {"embed_dim": 768, "num_layers": 12, "num_heads": 12},
+    "gpt2_medium": {"embed_dim": 1024, "num_layers": 24, "num_heads": 16},
+    "gpt2_large": {"embed_dim": 1280, "num_layers": 36, "num_heads": 20},
+    "gpt2_xl": {"embed_dim": 1600, "num_layers": 48, "num_heads": 25},
 }
 
 
@@ -48,10 +42,20 @@ def causal_lm(size=None, *, vocab_size, **settings):
     Raises:
         ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
     """
-    settings = with_size("causal_lm", size, SIZES, settings, Size._fields)
-    model = CausalLM(vocab_size, **{"name": "causal_lm", **settings})
+    settings = {"name": "causal_lm", **with_size("causal_lm", size, SIZES, settings)}
+    model = CausalLM(vocab_size, **settings)
     model.build()
     return model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GPT2Blocks(BlockSettings):
+    """The blocks of Radford et al. 2019: see `zoo.layers.TransformerEncoder`."""
+
+    dropout: float = 0.1
+    activation: Any = "gelu_tanh"
+    epsilon: float = 1e-5
+    attention: str = "softmax"
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -63,11 +67,6 @@ class CausalLM(Decoder):
     Args:
         vocab_size: V.
         num_layers: number of decoder blocks.
-        embed_dim, num_heads, ff_dim, attention_dropout, activation, key_dim, qkv_bias, epsilon,
-            kernel_initializer: see `zoo.layers.TransformerEncoder`.
-        dropout: rate in [0, 1) on embeddings with positions and in the blocks.
-        norm: "pre" or "post", where the blocks normalize; a pre-norm model also normalizes the
-            last block's output.
         positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions`; "relative", a
             learned bias on the scores (Raffel et al. 2019, section 2.1); or "rotary" (Su et al.
             2021).
@@ -76,9 +75,9 @@ class CausalLM(Decoder):
         scale_embeddings: whether embeddings are multiplied by √E.
         normalize_embeddings: whether to normalize before the first block.
         logits_bias: whether the logits have a learned bias.
-        attention: "softmax"; "blockwise", which computes the same in less memory; or "linear",
-            which excludes relative positions: see `zoo.layers.CausalBlockwiseSelfAttention` and
-            `zoo.layers.CausalLinearSelfAttention`.
+        **kwargs: `embed_dim`, `num_heads` and the other arguments of
+            `zoo.layers.TransformerDecoder`. `dropout` is applied to embeddings with positions as
+            well. A model with ``norm="pre"`` also normalizes the last block's output.
 
     Input: token ids, int [B, T].
 
@@ -92,60 +91,46 @@ class CausalLM(Decoder):
 
     decoder_side = "token"
 
+    block_settings = GPT2Blocks
+
     def __init__(
         self,
         vocab_size,
-        embed_dim,
-        num_heads,
         num_layers,
-        ff_dim=None,
-        dropout=0.1,
-        attention_dropout=0.0,
-        norm="pre",
-        activation="gelu_tanh",
         positions="learned",
         max_length=1024,
         tie_weights=True,
-        key_dim=None,
-        qkv_bias=True,
         scale_embeddings=False,
         normalize_embeddings=False,
         logits_bias=False,
-        epsilon=1e-5,
-        kernel_initializer="glorot_uniform",
-        attention="softmax",
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=2)
         self.check_positions()
-        check_attention(attention, positions)
-        if vocab_size < 1 or num_layers < 1:
-            raise ValueError(
-                "vocab_size and num_layers must be at least 1. "
-                f"Received: vocab_size={vocab_size}, num_layers={num_layers}."
-            )
+        check_attention(self.attention, positions)
+        check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
         self.token_embedding = self.embedding_layer("token_embedding", vocab_size)
         self.token_positions = self.positions_layer("token_positions", bidirectional=False)
         self.token_norm = self.norm_layer("token_norm", normalize_embeddings)
-        self._dropout = self.layer(Dropout, "dropout", dropout)
+        self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.decoder_blocks = [
-            self.block(DECODERS[attention], f"decoder_{index}") for index in range(num_layers)
+            self.block(DECODERS[self.attention], f"decoder_{index}") for index in range(num_layers)
         ]
-        self.decoder_norm = self.norm_layer("decoder_norm", norm == "pre")
-        self.output_projection = (
-            None if tie_weights else self.output_layer("output_projection", vocab_size)
-        )
+        self.decoder_norm = self.norm_layer("decoder_norm", self.norm == "pre")
+        self.output_projection = None
+        if not tie_weights:
+            self.output_projection = self.output_layer("output_projection", vocab_size)
 
     def build(self, input_shape=None):
         self.build_decoder(self.vocab_size)
 
     def call(self, tokens, training=None):
-        x = self.embed("token", tokens, training=training)
+        x = self.embed("token", tokens)
         settings = self.position_arguments("token", ops.shape(tokens)[1])
         for block in self.decoder_blocks:
-            x = block(x, **settings, **training_argument(training))
+            x = block(x, **settings)
         return self.logits(x)
 
     def start(self, tokens, length, num_hypotheses=1):

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from zoo.layers.residual_block import ResidualBlock
-from zoo.models.base import ZooModel
+from zoo.models.base import ZooModel, check_at_least_1
 
 _STAGES = 3
 
@@ -126,9 +126,12 @@ class ResNet(ZooModel):
             raise ValueError(
                 f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
             )
-        for name in ("num_classes", "blocks_per_stage", "width", "groups"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
+        check_at_least_1(
+            num_classes=self.num_classes,
+            blocks_per_stage=self.blocks_per_stage,
+            width=self.width,
+            groups=self.groups,
+        )
         if self.width % self.groups:
             raise ValueError(
                 f"groups must divide width. Received: groups={self.groups}, width={self.width}."

@@ -4,32 +4,33 @@ Deep Bidirectional Transformers for Language Understanding".
 Axes: B texts, T tokens, E model width.
 """
 
-from typing import NamedTuple
+import dataclasses
 
 import keras
 from keras import ops
 
+from zoo import compat
 from zoo.layers import Dropout, TransformerEncoder, padding_mask
 from zoo.layers.compiled import wide
-from zoo.layers.training import training_argument
-from zoo.models.tokens import TokenModel, with_size
-
-
-class Size(NamedTuple):
-    embed_dim: int
-    num_layers: int
-    num_heads: int
-
+from zoo.models.base import (
+    BlockSettings,
+    apply,
+    build_layers,
+    check_at_least_1,
+    check_choice,
+    with_size,
+)
+from zoo.models.tokens import TokenModel
 
 SIZES = {
     # Devlin et al. 2018, section 3
-    "bert_base": Size(768, 12, 12),
-    "bert_large": Size(1024, 24, 16),
+    "bert_base": {"embed_dim": 768, "num_layers": 12, "num_heads": 12},
+    "bert_large": {"embed_dim": 1024, "num_layers": 24, "num_heads": 16},
     # Turc et al. 2019, "Well-Read Students Learn Better", table 1; heads as in the published models
-    "bert_tiny": Size(128, 2, 2),
-    "bert_mini": Size(256, 4, 4),
-    "bert_small": Size(512, 4, 8),
-    "bert_medium": Size(512, 8, 8),
+    "bert_tiny": {"embed_dim": 128, "num_layers": 2, "num_heads": 2},
+    "bert_mini": {"embed_dim": 256, "num_layers": 4, "num_heads": 4},
+    "bert_small": {"embed_dim": 512, "num_layers": 4, "num_heads": 8},
+    "bert_medium": {"embed_dim": 512, "num_layers": 8, "num_heads": 8},
 }
 POOLS = ("cls", "mean")
 
@@ -51,11 +52,20 @@ def text_classifier(size=None, *, vocab_size, num_classes, **settings):
     Raises:
         ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
     """
-    settings = with_size("text_classifier", size, SIZES, settings, Size._fields)
-    settings = {"name": "text_classifier", **settings}
+    settings = {"name": "text_classifier", **with_size("text_classifier", size, SIZES, settings)}
     model = EncoderClassifier(vocab_size, num_classes, **settings)
     model.build()
     return model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BertBlocks(BlockSettings):
+    """The blocks of Devlin et al. 2018: see `zoo.layers.TransformerEncoder`."""
+
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    norm: str = "post"
+    epsilon: float = 1e-12
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -68,11 +78,6 @@ class EncoderClassifier(TokenModel):
         vocab_size: number of tokens.
         num_classes: number of classes.
         num_layers: number of encoder blocks.
-        embed_dim, num_heads, ff_dim, attention_dropout, activation, key_dim, qkv_bias, epsilon,
-            kernel_initializer: see `zoo.layers.TransformerEncoder`.
-        dropout: rate in [0, 1) on the embeddings, in the blocks and on the input of the head.
-        norm: "post" or "pre", where the blocks normalize; a pre-norm model also normalizes the last
-            block's output.
         positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions`; "relative", a
             learned bias on the scores (Raffel et al. 2019, section 2.1); or "rotary" (Su et al.
             2021).
@@ -84,6 +89,10 @@ class EncoderClassifier(TokenModel):
         pad_id: padding token.
         scale_embeddings: whether embeddings are multiplied by √E.
         normalize_embeddings: whether to normalize before the first block.
+        **kwargs: `embed_dim`, `num_heads` and the other arguments of
+            `zoo.layers.TransformerEncoder`. `dropout` is applied to the embeddings and to the input
+            of the head as well. A model with ``norm="pre"`` also normalizes the last block's
+            output.
 
     Input: token ids, int [B, T], the first of each text being the start token.
 
@@ -94,36 +103,29 @@ class EncoderClassifier(TokenModel):
             more tokens than learned positions.
     """
 
+    block_settings = BertBlocks
+
     def __init__(
         self,
         vocab_size,
         num_classes,
-        embed_dim,
-        num_heads,
         num_layers,
-        ff_dim=None,
-        dropout=0.1,
-        attention_dropout=0.1,
-        norm="post",
-        activation="gelu",
         positions="learned",
         max_length=512,
         num_token_types=2,
         pool="cls",
         pooler=True,
         pad_id=0,
-        key_dim=None,
-        qkv_bias=True,
         scale_embeddings=False,
         normalize_embeddings=True,
-        epsilon=1e-12,
-        kernel_initializer="glorot_uniform",
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=2)
-        self._check()
+        self.check_positions()
+        check_choice("pool", pool, POOLS)
+        check_at_least_1(vocab_size=vocab_size, num_classes=num_classes, num_layers=num_layers)
         self._create_layers()
 
     def _create_layers(self):
@@ -132,10 +134,12 @@ class EncoderClassifier(TokenModel):
         self.token_norm = self.norm_layer("token_norm", self.normalize_embeddings)
         self.type_embedding = None
         if self.num_token_types:
-            settings = (keras.layers.Embedding, "type_embedding", self.num_token_types)
-            initializer = keras.initializers.TruncatedNormal(stddev=0.02)
             self.type_embedding = self.layer(
-                *settings, self.embed_dim, embeddings_initializer=initializer
+                keras.layers.Embedding,
+                "type_embedding",
+                self.num_token_types,
+                self.embed_dim,
+                embeddings_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
             )
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.encoder_blocks = [
@@ -144,41 +148,37 @@ class EncoderClassifier(TokenModel):
         self.encoder_norm = self.norm_layer("encoder_norm", self.norm == "pre")
         self.pooler_layer = None
         if self.pooler:
-            settings = {"activation": "tanh", "kernel_initializer": self.kernel_initializer}
             self.pooler_layer = self.layer(
-                keras.layers.Dense, "pooler_layer", self.embed_dim, **settings
+                keras.layers.Dense,
+                "pooler_layer",
+                self.embed_dim,
+                activation="tanh",
+                kernel_initializer=self.kernel_initializer,
             )
-        self.head = keras.layers.Dense(
-            self.num_classes,
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
-            dtype=self.variable_dtype,  # logits are in full precision
-            name="head",
-        )
+        self.head = self.head_layer("head")
 
     def build(self, input_shape=None):
         self.build_side("token")
-        if self.type_embedding is not None:
-            self.type_embedding.build((None, None))
-        for layer in filter(None, (*self.encoder_blocks, self.encoder_norm)):
-            layer.build((None, None, self.embed_dim))
-        for layer in filter(None, (self.pooler_layer, self.head)):
-            layer.build((None, self.embed_dim))
+        build_layers((None, None), self.type_embedding)
+        build_layers((None, None, self.embed_dim), *self.encoder_blocks, self.encoder_norm)
+        build_layers((None, self.embed_dim), self.pooler_layer, self.head)
 
     def call(self, tokens, training=None):
-        pooled = self.pooled_features(tokens, training)
-        return self.head(self._dropout(pooled, **training_argument(training)))
+        return self.head(self._dropout(self.pooled_features(tokens)))
 
     def pooled_features(self, tokens, training=None):
         """The input of the head: [B, E]."""
-        if self.pool == "cls":
-            pooled = self._encode(tokens, training, count=1)[:, 0]
-        else:
-            pooled = _mean(self._encode(tokens, training), tokens != self.pad_id)
-        return pooled if self.pooler_layer is None else self.pooler_layer(pooled)
+        with compat.call_context(training):
+            if self.pool == "cls":
+                pooled = self._encode(tokens, count=1)[:, 0]
+            else:
+                pooled = _mean(self._encode(tokens), tokens != self.pad_id)
+            return apply(self.pooler_layer, pooled)
 
     def features(self, tokens, training=None):
         """The last block's output, normalized if the model is pre-norm: [B, T, E]."""
-        return self._encode(tokens, training)
+        with compat.call_context(training):
+            return self._encode(tokens)
 
     def input_signature(self):
         return keras.layers.InputSpec(dtype="int32", shape=(None, None))
@@ -186,31 +186,19 @@ class EncoderClassifier(TokenModel):
     def compute_output_shape(self, input_shape):
         return (input_shape[0], self.num_classes)
 
-    def _encode(self, tokens, training, count=None):
+    def _encode(self, tokens, count=None):
         """The encoder's output at the first `count` tokens; at all by default."""
         types = None
         if self.type_embedding is not None:
             types = self.type_embedding(ops.zeros((1, 1), "int32"))
-        x = self.embed("token", tokens, training=training, types=types)
+        x = self.embed("token", tokens, types=types)
         settings = self.position_arguments("token", ops.shape(tokens)[1])
         settings["mask"] = padding_mask(tokens != self.pad_id)
         *blocks, last = self.encoder_blocks
         for block in blocks:
-            x = block(x, **settings, **training_argument(training))
-        if count is None:
-            x = last(x, **settings, **training_argument(training))
-        else:
-            x = last.first_tokens(x, count, training=training, **settings)
-        return x if self.encoder_norm is None else self.encoder_norm(x)
-
-    def _check(self):
-        self.check_positions()
-        if self.pool not in POOLS:
-            raise ValueError(f"pool must be one of {POOLS}. Received: pool={self.pool!r}.")
-        sizes = {n: getattr(self, n) for n in ("vocab_size", "num_classes", "num_layers")}
-        if min(sizes.values()) < 1:
-            received = ", ".join(f"{name}={value}" for name, value in sizes.items())
-            raise ValueError(f"{', '.join(sizes)} must be at least 1. Received: {received}.")
+            x = block(x, **settings)
+        x = last(x, **settings) if count is None else last.first_tokens(x, count, **settings)
+        return apply(self.encoder_norm, x)
 
 
 def _mean(x, is_real):

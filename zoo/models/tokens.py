@@ -17,14 +17,13 @@ from zoo.layers import (
 )
 from zoo.layers.attention import head_width
 from zoo.layers.linear import Dense, ReversibleEmbedding, linear, multiply_blocks
-from zoo.layers.training import training_argument
-from zoo.models.base import ZooModel
+from zoo.models.base import TransformerModel, apply, build_layers
 
 INSIDE_ATTENTION = ("relative", "rotary")
 POSITIONS = ("sinusoidal", "learned", *INSIDE_ATTENTION)
 
 
-class TokenModel(ZooModel):
+class TokenModel(TransformerModel):
     """Base class of models whose inputs are token ids.
 
     A model has one or two sides, such as "source" and "target", with layers of their own: the
@@ -62,28 +61,26 @@ class TokenModel(ZooModel):
     def build_side(self, side):
         """Builds the layers that embed the tokens of a side."""
         sequence, ids = (None, None, self.embed_dim), (None, None)
-        embedding, positions, norm = self._of_side(side)
+        embedding, positions, norm = self._side(side)
         if not embedding.built:  # two sides may share it
             embedding.build(ids)
         shapes = {"relative": [ids, ids], "rotary": [ids]}.get(str(self.positions), [sequence])
         positions.build(*shapes)
-        if norm is not None:
-            norm.build(sequence)
+        build_layers(sequence, norm)
 
-    def embed(self, side, ids, start=0, training=None, types=None):
+    def embed(self, side, ids, start=0, types=None):
         """The embedded tokens [B, T], the first of them at position `start`: [B, T, E].
 
         `types`, if given, is added to the embeddings, such as those of token types.
         """
-        embedding, positions, norm = self._of_side(side)
+        embedding, positions, norm = self._side(side)
         x = embedding(ids)
         if self.scale_embeddings:
             x = x * self.embed_dim**0.5
         if self.positions not in INSIDE_ATTENTION:
             x = positions(x, start=start)
         x = x if types is None else x + types
-        x = x if norm is None else norm(x)
-        return self._dropout(x, **training_argument(training))
+        return self._dropout(apply(norm, x))
 
     def position_arguments(self, side, length, queries=None):
         """How positions enter attention: keyword arguments of every block.
@@ -102,7 +99,7 @@ class TokenModel(ZooModel):
             return {"bias": positions(queries[None], keys[None])}
         return {"angles": positions(queries[None])}
 
-    def _of_side(self, side):
+    def _side(self, side):
         return (getattr(self, f"{side}_{part}") for part in ("embedding", "positions", "norm"))
 
     def check_positions(self):
@@ -139,9 +136,7 @@ class Decoder(TokenModel):
         self.build_side(self.decoder_side)
         for block in self.decoder_blocks:
             block.build(sequence, *memory_shape)
-        for layer in (self.decoder_norm, self.output_projection):
-            if layer is not None:
-                layer.build(sequence)
+        build_layers(sequence, self.decoder_norm, self.output_projection)
         if self.logits_bias:
             self.output_bias = self.add_weight(
                 (vocab_size,), "zeros", autocast=False, name="output_bias"
@@ -174,7 +169,7 @@ class Decoder(TokenModel):
 
     def logits(self, x, blocks=()):
         """[B, T, V] of the last block's output [B, T, E]; `blocks` are those of `output_blocks`."""
-        x = x if self.decoder_norm is None else self.decoder_norm(x)
+        x = apply(self.decoder_norm, x)
         layer, is_tied = self._output_layer()
         if not isinstance(blocks, tuple):
             columns = layer.input_dim if is_tied else layer.units
@@ -207,29 +202,3 @@ class Decoder(TokenModel):
                 f"There are learned positions for {self.max_length} tokens (max_length). "
                 f"Received: length={length}."
             )
-
-
-def with_size(function, size, sizes, settings, required):
-    """The settings of a published size, overridden by those that are given.
-
-    Args:
-        function: name of the function that builds the model, for messages.
-        size: a name in `sizes`, or None.
-        sizes: {name: NamedTuple of settings}.
-        settings: dict.
-        required: names of settings that must be given without a size.
-
-    Raises:
-        ValueError: if the size is unknown or incomplete.
-    """
-    if size is not None:
-        if size not in sizes:
-            raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(sizes)}.")
-        settings = {**sizes[size]._asdict(), **settings}
-    missing = [name for name in required if name not in settings]
-    if missing:
-        raise ValueError(
-            f"Without a size such as {next(iter(sizes))!r}, zoo.{function} also needs "
-            f"{', '.join(missing)}."
-        )
-    return settings

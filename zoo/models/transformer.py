@@ -4,27 +4,20 @@ Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence,
 V target vocabulary.
 """
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any
 
 import keras
 from keras import ops
 
+from zoo import compat
 from zoo.layers import Cache, Dropout, TransformerDecoder, TransformerEncoder, padding_mask
-from zoo.layers.training import training_argument
-from zoo.models.tokens import INSIDE_ATTENTION, Decoder, with_size
-
-
-class Size(NamedTuple):
-    embed_dim: int
-    num_layers: int
-    num_heads: int
-    ff_dim: int
-    dropout: float
-
+from zoo.models.base import BlockSettings, apply, build_layers, check_choice, with_size
+from zoo.models.tokens import INSIDE_ATTENTION, Decoder
 
 SIZES = {  # Vaswani et al. 2017, table 3
-    "base": Size(512, 6, 8, 2048, 0.1),
-    "big": Size(1024, 6, 16, 4096, 0.3),
+    "base": {"embed_dim": 512, "num_layers": 6, "num_heads": 8, "ff_dim": 2048, "dropout": 0.1},
+    "big": {"embed_dim": 1024, "num_layers": 6, "num_heads": 16, "ff_dim": 4096, "dropout": 0.3},
 }
 SHARED = ("none", "target", "all")
 
@@ -45,12 +38,19 @@ def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
     Raises:
         ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
     """
-    required = ("embed_dim", "num_heads", "num_layers")
-    settings = with_size("transformer", size, SIZES, settings, required)
-    settings = {"name": "transformer", **settings}
+    settings = {"name": "transformer", **with_size("transformer", size, SIZES, settings)}
     model = Transformer(source_vocab_size, target_vocab_size, **settings)
     model.build()
     return model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PaperBlocks(BlockSettings):
+    """The blocks of Vaswani et al. 2017: see `zoo.layers.TransformerEncoder`."""
+
+    dropout: float = 0.1
+    norm: str = "post"
+    activation: Any = "relu"
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -66,11 +66,6 @@ class Transformer(Decoder):
         num_decoder_layers: number of decoder blocks; `num_layers` by default.
         decoder_num_heads, decoder_ff_dim: those of decoder blocks, if they differ from `num_heads`
             and `ff_dim`.
-        embed_dim, num_heads, ff_dim, attention_dropout, activation, key_dim, qkv_bias, epsilon,
-            kernel_initializer: see `zoo.layers.TransformerEncoder`.
-        dropout: rate in [0, 1) on embeddings with positions and in the blocks (section 5.4).
-        norm: "post", the paper's, or "pre", where the blocks normalize; a pre-norm model also
-            normalizes the output of its last blocks (Xiong et al. 2020).
         positions: "sinusoidal" (section 3.5); a `zoo.layers.SinusoidalPositions` of another layout
             or offset; "learned"; "relative", a learned bias on the scores of self-attention
             (Raffel et al. 2019, section 2.1); or "rotary" (Su et al. 2021).
@@ -82,6 +77,10 @@ class Transformer(Decoder):
         scale_embeddings: whether embeddings are multiplied by √E (section 3.4).
         normalize_embeddings: whether to normalize before the first blocks (Liu et al. 2020, mBART).
         logits_bias: whether the logits have a learned bias.
+        **kwargs: `embed_dim`, `num_heads` and the other arguments of
+            `zoo.layers.TransformerEncoder`. `dropout` is applied to embeddings with positions as
+            well (section 5.4). With ``norm="pre"`` in place of the paper's "post", the output of
+            the last blocks is normalized, too (Xiong et al. 2020).
 
     Inputs: a dict of token ids: "source" int [B, S], "target" int [B, T], the target beginning with
     the start token.
@@ -94,30 +93,21 @@ class Transformer(Decoder):
             more tokens than learned positions.
     """
 
+    block_settings = PaperBlocks
+
     def __init__(
         self,
         source_vocab_size,
         target_vocab_size,
-        embed_dim,
-        num_heads,
         num_layers,
         num_decoder_layers=None,
-        ff_dim=None,
-        dropout=0.1,
-        attention_dropout=0.0,
-        norm="post",
-        activation="relu",
         positions="sinusoidal",
         max_length=512,
         shared="target",
         pad_id=0,
-        key_dim=None,
-        qkv_bias=True,
         scale_embeddings=True,
         normalize_embeddings=False,
         logits_bias=False,
-        epsilon=1e-6,
-        kernel_initializer="glorot_uniform",
         decoder_num_heads=None,
         decoder_ff_dim=None,
         **kwargs,
@@ -141,10 +131,9 @@ class Transformer(Decoder):
         self.encoder_blocks = [
             self.block(TransformerEncoder, f"encoder_{index}") for index in range(self.num_layers)
         ]
-        of_decoder = {"num_heads": self.decoder_num_heads or self.num_heads}
-        of_decoder["ff_dim"] = self.decoder_ff_dim or self.ff_dim
+        heads, ff_dim = self.decoder_num_heads or self.num_heads, self.decoder_ff_dim or self.ff_dim
         self.decoder_blocks = [
-            self.block(TransformerDecoder, f"decoder_{index}", **of_decoder)
+            self.block(TransformerDecoder, f"decoder_{index}", num_heads=heads, ff_dim=ff_dim)
             for index in range(self.num_decoder_layers or self.num_layers)
         ]
         pre, embeddings = self.norm == "pre", self.normalize_embeddings
@@ -156,25 +145,25 @@ class Transformer(Decoder):
     def build(self, input_shape=None):
         sequence = (None, None, self.embed_dim)
         self.build_side("source")
-        for layer in filter(None, (*self.encoder_blocks, self.encoder_norm)):
-            layer.build(sequence)
+        build_layers(sequence, *self.encoder_blocks, self.encoder_norm)
         self.build_decoder(self.target_vocab_size, sequence)
 
     def call(self, inputs, training=None):
-        memory = self.encode(inputs["source"], training)
-        x, settings = self._decoder_inputs(inputs, training)
+        memory = self.encode(inputs["source"])
+        x, settings = self._decoder_inputs(inputs)
         for block in self.decoder_blocks:
-            x = block(x, memory, **settings, **training_argument(training))
+            x = block(x, memory, **settings)
         return self.logits(x)
 
     def encode(self, source, training=None):
         """The encoder's output for token ids [B, S]: [B, S, E]."""
-        x = self.embed("source", source, training=training)
-        settings = self.position_arguments("source", ops.shape(source)[1])
-        settings["mask"] = padding_mask(source != self.pad_id)
-        for block in self.encoder_blocks:
-            x = block(x, **settings, **training_argument(training))
-        return x if self.encoder_norm is None else self.encoder_norm(x)
+        with compat.call_context(training):
+            x = self.embed("source", source)
+            settings = self.position_arguments("source", ops.shape(source)[1])
+            settings["mask"] = padding_mask(source != self.pad_id)
+            for block in self.encoder_blocks:
+                x = block(x, **settings)
+            return apply(self.encoder_norm, x)
 
     def start(self, source, length, num_hypotheses=1):
         """Encodes the source and allocates the cache: a `Cache` to be passed to `step`.
@@ -213,9 +202,9 @@ class Transformer(Decoder):
     def compute_output_shape(self, input_shape):
         return (*input_shape["target"], self.target_vocab_size)
 
-    def _decoder_inputs(self, inputs, training=None):
+    def _decoder_inputs(self, inputs):
         """The embedded target [B, T, E], and the keyword arguments of every decoder block."""
-        x = self.embed("target", inputs["target"], training=training)
+        x = self.embed("target", inputs["target"])
         settings = self.position_arguments("target", ops.shape(inputs["target"])[1])
         return x, {"memory_mask": padding_mask(inputs["source"] != self.pad_id), **settings}
 
@@ -224,8 +213,7 @@ class Transformer(Decoder):
         received = f"source_vocab_size={sizes[0]}, target_vocab_size={sizes[1]}."
         if min(sizes) < 1:
             raise ValueError(f"Vocabularies must have at least one token. Received: {received}")
-        if self.shared not in SHARED:
-            raise ValueError(f"shared must be one of {SHARED}. Received: shared={self.shared!r}.")
+        check_choice("shared", self.shared, SHARED)
         if self.shared == "all" and sizes[0] != sizes[1]:
             raise ValueError(f'shared="all" needs equal vocabulary sizes. Received: {received}')
         self.check_positions()

@@ -1,33 +1,54 @@
 """The Vision Transformer. Source: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words".
 
-Axes: B batch, H image height, W image width, C channels, N patches, E model width, L layers.
+Axes: B batch, H image height, W image width, C channels, N patches, T tokens, E model width, L
+layers.
 """
 
-from typing import NamedTuple
+import dataclasses
 
 import keras
 from keras import ops
 
+from zoo import compat
+from zoo.layers import (
+    ClassToken,
+    Dropout,
+    LearnedPositions,
+    PatchDropout,
+    PatchEmbed,
+    RegisterTokens,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalGridPositions,
+    patch_grid,
+)
+from zoo.layers.attention import head_width
 from zoo.layers.long_sequences import ENCODERS, check_attention
-from zoo.layers.training import training_argument
-from zoo.models.patches import ADDED, POSITIONS, PatchModel, apply
-
-
-class Size(NamedTuple):
-    embed_dim: int
-    num_layers: int
-    num_heads: int
-    ff_dim: int
-
+from zoo.models.base import (
+    BlockSettings,
+    TransformerModel,
+    apply,
+    build_layers,
+    check_at_least_1,
+    check_choice,
+    with_size,
+)
 
 SIZES = {
-    "Ti": Size(192, 12, 3, 768),  # Touvron et al. 2020 (DeiT), table 1
-    "S": Size(384, 12, 6, 1536),  # Touvron et al. 2020 (DeiT), table 1
-    "B": Size(768, 12, 12, 3072),  # Dosovitskiy et al. 2020, table 1, as are L and H
-    "L": Size(1024, 24, 16, 4096),
-    "H": Size(1280, 32, 16, 5120),
+    # Touvron et al. 2020 (DeiT), table 1
+    "Ti": {"embed_dim": 192, "num_layers": 12, "num_heads": 3, "ff_dim": 768},
+    "S": {"embed_dim": 384, "num_layers": 12, "num_heads": 6, "ff_dim": 1536},
+    # Dosovitskiy et al. 2020, table 1
+    "B": {"embed_dim": 768, "num_layers": 12, "num_heads": 12, "ff_dim": 3072},
+    "L": {"embed_dim": 1024, "num_layers": 24, "num_heads": 16, "ff_dim": 4096},
+    "H": {"embed_dim": 1280, "num_layers": 32, "num_heads": 16, "ff_dim": 5120},
 }
 POOLS = ("cls", "mean", "cls+mean")
+POSITIONS = ("learned", "sinusoidal", "relative", "rotary")
+ADDED = ("learned", "sinusoidal")  # to the tokens, not in attention
+# Heo et al. 2024, "Rotary Position Embedding for Vision Transformer", section 3.2: the square root
+# of that of texts, because an axis has √N positions for N patches
+ROTARY_MAX_WAVELENGTH = 100.0
 
 
 def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=None, **settings):
@@ -47,33 +68,31 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
     Raises:
         ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
     """
+    pixels = str(size).rpartition("/")[2]
+    pixels = int(pixels) if pixels.isdecimal() else 16
+    sizes = {f"{name}/{pixels}": {**row, "patch_size": pixels} for name, row in SIZES.items()}
+    if size in sizes and patch_size not in (None, pixels):
+        raise ValueError(f"The size {size!r} conflicts with patch_size={patch_size}.")
     if patch_size is not None:
         settings["patch_size"] = patch_size
-    if size is not None:
-        settings = {**_published(size, **settings), **settings}
-    missing = [name for name in ("patch_size", *Size._fields[:3]) if name not in settings]
-    if missing:
-        raise ValueError(f"Without a size such as 'B/16', zoo.vit also needs {', '.join(missing)}.")
-    model = ViT(input_shape, num_classes, **{"name": "vit", **settings})
+    required = ("patch_size", "embed_dim", "num_layers", "num_heads")
+    settings = {"name": "vit", **with_size("vit", size, sizes, settings, required)}
+    model = ViT(input_shape, num_classes, **settings)
     model.build((None, *input_shape))
     return model
 
 
-def _published(size, patch_size=None, **_):
-    """The settings of a size such as "B/16"."""
-    name, _, pixels = str(size).partition("/")
-    if name not in SIZES or not pixels.isdecimal():
-        raise ValueError(
-            f"Unknown size {size!r}. A size is one of {', '.join(SIZES)}, a slash and the patch "
-            "size in pixels, as in 'B/16'."
-        )
-    if patch_size not in (None, int(pixels)):
-        raise ValueError(f"The size {size!r} conflicts with patch_size={patch_size}.")
-    return {"patch_size": int(pixels), **SIZES[name]._asdict()}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ViTBlocks(BlockSettings):
+    """See `zoo.layers.TransformerEncoder`."""
+
+    stochastic_depth: float = 0.0
+    layer_scale: float | None = None
+    attention: str = "softmax"
 
 
 @keras.saving.register_keras_serializable("zoo")
-class ViT(PatchModel):
+class ViT(TransformerModel):
     """A Vision Transformer that classifies images: patches, positions, encoder blocks, head.
 
     docs/published_models.md lists which published models set which of the options.
@@ -84,20 +103,8 @@ class ViT(PatchModel):
         num_classes: number of logits.
         patch_size: in pixels; divides H and W.
         num_layers: L, the number of encoder blocks.
-        embed_dim, num_heads, ff_dim, attention_dropout, layer_scale, activation, key_dim, qkv_bias,
-            epsilon: see `zoo.layers.TransformerEncoder`.
-        kernel_initializer: initializer of the matrices of blocks and of the patch projection.
-        dropout: rate in [0, 1) after the positions and in the blocks (Dosovitskiy et al. 2020,
-            appendix B.1).
-        patch_dropout: share of the patches, in [0, 1), that training leaves out of each image after
-            adding the positions (Liu et al. 2022), to take less time; with learned or sinusoidal
-            positions.
         pool: input of the head: "cls", the class token; "mean", the mean of the patches (Beyer et
             al. 2022); or "cls+mean", both side by side (Oquab et al. 2023, DINOv2).
-        norm: "pre" or "post", where the blocks normalize; a pre-norm model also normalizes the last
-            block's output, unless `normalize_pooled`.
-        stochastic_depth: rate in [0, 1) of the last block; it grows linearly from 0 at the first
-            (Huang et al. 2016, section 3).
         num_class_tokens: 1 by default, 0 with ``pool="mean"``. The second is a distillation token,
             which has a head of its own: with ``pool="cls"`` the logits are the mean of both heads
             (Touvron et al. 2020, DeiT, section 4).
@@ -112,11 +119,16 @@ class ViT(PatchModel):
         normalize_embeddings: whether to normalize before the first block (Radford et al. 2021).
         normalize_pooled: whether a pre-norm model normalizes the input of its head in place of the
             last block's output (He et al. 2021, MAE, fine-tuned).
-        attention: "softmax"; "blockwise", which computes the same in less memory; or "linear",
-            which excludes relative positions: see `zoo.layers.BlockwiseSelfAttention` and
-            `zoo.layers.LinearSelfAttention`.
         representation_dim: if given, the width of a layer with tanh before the head, as in
             pre-training (Dosovitskiy et al. 2020, section 3.1).
+        patch_dropout: share of the patches, in [0, 1), that training leaves out of each image after
+            adding the positions (Liu et al. 2022), to take less time; with learned or sinusoidal
+            positions.
+        **kwargs: `embed_dim`, `num_heads` and the other arguments of
+            `zoo.layers.TransformerEncoder`. `dropout` is applied to the embedded patches as well
+            (Dosovitskiy et al. 2020, appendix B.1). `kernel_initializer` is also that of the patch
+            projection. `stochastic_depth` is the rate of the last block; it grows linearly from 0
+            at the first (Huang et al. 2016, section 3).
 
     Input: images [B, H, W, C], floating point, already normalized.
 
@@ -126,34 +138,22 @@ class ViT(PatchModel):
         ValueError: if the numbers do not fit together, or a name is unknown.
     """
 
+    block_settings = ViTBlocks
+
     def __init__(
         self,
         input_shape,
         num_classes,
         patch_size,
-        embed_dim,
-        num_heads,
         num_layers,
-        ff_dim=None,
-        dropout=0.0,
-        attention_dropout=0.0,
         pool="cls",
-        norm="pre",
-        stochastic_depth=0.0,
-        layer_scale=None,
         num_class_tokens=None,
         num_registers=0,
         positions="learned",
         prefix_positions=True,
         interpolation="bicubic",
-        activation="gelu",
-        key_dim=None,
-        qkv_bias=True,
         normalize_embeddings=False,
         normalize_pooled=False,
-        epsilon=1e-6,
-        kernel_initializer="glorot_uniform",
-        attention="softmax",
         representation_dim=None,
         patch_dropout=0.0,
         **kwargs,
@@ -164,10 +164,174 @@ class ViT(PatchModel):
         default = int(pool != "mean")
         self.num_prefix_tokens = default if num_class_tokens is None else num_class_tokens
         self._check()
-        self._create_layers()
+        self._has_prefix_positions = positions == "learned" and prefix_positions
+        self._create_embedding()
+        self._create_encoder()
+        self._create_head()
 
-    def _create_layers(self):
-        self.create_embedding()
+    def call(self, images, training=None):
+        return self._forward(images)[-1]
+
+    def _forward(self, images, all_tokens=False, maps=None):
+        """From images to logits: sections 3.1 and 3.2 of the paper.
+
+        Args:
+            all_tokens: whether the last block computes all tokens, or only those that are read.
+            maps: a list to which the attention weights of each block are added.
+
+        Returns:
+            (tokens [B, T, E], input of the heads [B, 1 or 2, its width], logits [B, num_classes]).
+        """
+        x = self.patch_embed(images)
+        grid, with_prefix = self.grid(images.shape), self._has_prefix_positions
+        if self.positions in ADDED and not with_prefix:
+            x = self.patch_positions(x, grid=grid)
+        x = apply(self.class_token, x)
+        if with_prefix:
+            x = self.patch_positions(x, grid=grid)
+        x = self._dropout(x)
+        x = apply(self.registers, x)
+        x = apply(self.embedding_norm, x)
+        x = self._patch_dropout(x)
+
+        in_attention, last = self.position_arguments(grid), self.encoder_blocks[-1]
+        for block in self.encoder_blocks:
+            if maps is not None:
+                maps.append(block.attention_weights(x, **in_attention))
+            if block is last and self.pool == "cls" and not all_tokens:
+                x = block.first_tokens(x, self.num_prefix_tokens, **in_attention)
+            else:
+                x = block(x, **in_attention)
+        tokens = apply(self.encoder_norm, x)
+
+        prefix = self.num_prefix_tokens
+        if self.pool == "cls":
+            x = tokens[:, :prefix]
+        else:
+            x = ops.mean(tokens[:, prefix + self.num_registers :], axis=1, keepdims=True)
+        if self.pool == "cls+mean":
+            x = ops.concatenate([tokens[:, :1], x], axis=-1)
+        x = apply(self.head_norm, x)
+        pooled = apply(self.representation, x)
+        logits = self.head(pooled[:, 0])
+        if self.distillation_head is not None:
+            logits = (logits + self.distillation_head(pooled[:, 1])) / 2
+        return tokens, pooled, logits
+
+    def features(self, images, training=None):
+        """The last block's output (see `norm`) without registers: [B, class tokens + N, E]."""
+        with compat.call_context(training):
+            x, _, _ = self._forward(images, all_tokens=True)
+        prefix, registers = self.num_prefix_tokens, self.num_registers
+        parts = [x[:, :prefix], x[:, prefix + registers :]]
+        return ops.concatenate(parts, axis=1) if registers else x
+
+    def pooled_features(self, images, training=None):
+        """The input of the head: [B, E]; with ``pool="cls+mean"``, [B, 2E]; with a
+        `representation_dim`, [B, `representation_dim`].
+        """
+        with compat.call_context(training):
+            return self._forward(images)[1][:, 0]
+
+    def attention_maps(self, images):
+        """The attention weights of each token over all: [B, L, heads, T, T].
+
+        T = class tokens + registers + N, in this order.
+        """
+        maps = []
+        self._forward(images, maps=maps)
+        return ops.stack(maps, axis=1)
+
+    def position_arguments(self, grid):
+        """How positions enter attention: keyword arguments of every block.
+
+        Args:
+            grid: (rows, columns) of patches.
+        """
+        before = (self.num_prefix_tokens + self.num_registers, 0)  # tokens without a position
+        rows, columns = (ops.arange(length) for length in grid)
+        if self.positions == "relative":
+            rows = self.row_positions(rows[None], rows[None])[:, :, :, None, :, None]
+            columns = self.column_positions(columns[None], columns[None])[:, :, None, :, None]
+            patches = grid[0] * grid[1]
+            bias = ops.reshape(rows + columns, (1, self.num_heads, patches, patches))
+            return {"bias": ops.pad(bias, [(0, 0), (0, 0), before, before])}
+        if self.positions == "rotary":
+            places = ops.stack(ops.meshgrid(rows, columns, indexing="ij"), axis=-1)
+            places = ops.pad(ops.reshape(places, (1, -1, 2)), [(0, 0), before, (0, 0)])
+            return {"angles": self.patch_positions(places)}
+        return {}
+
+    def grid(self, shape):
+        """Rows and columns of patches in images of this shape."""
+        if None in shape[1:3]:
+            raise ValueError(
+                "The height and width of the images must be known when the model is traced, "
+                f"for instance {self.input_shape}. Received: images of {tuple(shape)}."
+            )
+        return patch_grid(shape[1:3], self.patch_size)
+
+    def input_signature(self):
+        return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
+
+    def compute_output_shape(self, input_shape):
+        self.grid(input_shape)
+        return (input_shape[0], self.num_classes)
+
+    def build(self, input_shape):
+        tokens, ids = (None, None, self.embed_dim), (None, None)
+        pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
+        self.patch_embed.build(input_shape)
+        if self.positions == "relative":
+            self.row_positions.build(ids, ids)
+            self.column_positions.build(ids, ids)
+        else:
+            self.patch_positions.build((None, None, 2) if self.positions == "rotary" else tokens)
+        build_layers(tokens, self.class_token, self.registers, self.embedding_norm)
+        build_layers(tokens, *self.encoder_blocks, self.encoder_norm)
+        build_layers(pooled, self.head_norm, self.representation)
+        if self.representation is not None:
+            pooled = (None, self.representation_dim)
+        build_layers(pooled, self.head, self.distillation_head)
+
+    def _create_embedding(self):
+        prefix, registers = self.num_prefix_tokens, self.num_registers
+        sizes, initializer = (self.embed_dim, self.patch_size), self.kernel_initializer
+        self.patch_embed = self.layer(
+            PatchEmbed, "patch_embed", *sizes, kernel_initializer=initializer
+        )
+        self.class_token = self.layer(ClassToken, "class_token", prefix) if prefix else None
+        self._create_positions()
+        self._dropout = self.layer(Dropout, "dropout", self.dropout)
+        self.registers = None
+        if registers:
+            self.registers = self.layer(RegisterTokens, "registers", registers, prefix)
+        self.embedding_norm = self.norm_layer("embedding_norm", self.normalize_embeddings)
+        self._patch_dropout = self.layer(
+            PatchDropout, "patch_dropout", self.patch_dropout, prefix + registers
+        )
+
+    def _create_positions(self):
+        """`patch_positions`, added or rotary; or `row_positions` and `column_positions`."""
+        name, grid = "patch_positions", patch_grid(self.input_shape[:2], self.patch_size)
+        if self.positions == "learned":
+            prefix = self.num_prefix_tokens if self.prefix_positions else 0
+            self.patch_positions = self.layer(
+                LearnedPositions, name, grid, prefix, self.interpolation
+            )
+        elif self.positions == "sinusoidal":
+            self.patch_positions = self.layer(SinusoidalGridPositions, name, grid)
+        elif self.positions == "rotary":
+            key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
+            self.patch_positions = self.layer(
+                RotaryPositions, name, key_dim, ROTARY_MAX_WAVELENGTH, num_axes=2
+            )
+        else:
+            heads = self.num_heads
+            self.row_positions = self.layer(RelativePositions, "row_positions", heads)
+            self.column_positions = self.layer(RelativePositions, "column_positions", heads)
+
+    def _create_encoder(self):
         rate, last = self.stochastic_depth, self.num_layers - 1
         rates = [rate * index / last for index in range(last)] + [rate]
         self.encoder_blocks = [
@@ -177,110 +341,26 @@ class ViT(PatchModel):
         pre = self.norm == "pre"
         self.encoder_norm = self.norm_layer("encoder_norm", pre and not self.normalize_pooled)
         self.head_norm = self.norm_layer("head_norm", pre and self.normalize_pooled)
+
+    def _create_head(self):
         self.representation = None
         if self.representation_dim:
-            settings = {"kernel_initializer": self.kernel_initializer}
-            arguments = (self.representation_dim, "tanh")
             self.representation = self.layer(
-                keras.layers.Dense, "representation", *arguments, **settings
+                keras.layers.Dense,
+                "representation",
+                self.representation_dim,
+                "tanh",
+                kernel_initializer=self.kernel_initializer,
             )
-        self.head = self._head("head")
+        self.head = self.head_layer("head")
         distilled = self.pool == "cls" and self.num_prefix_tokens == 2
-        self.distillation_head = self._head("distillation_head") if distilled else None
-
-    def build(self, input_shape):
-        tokens = (None, None, self.embed_dim)
-        pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
-        if self.head_norm is not None:
-            self.head_norm.build(pooled)
-        self.build_embedding(input_shape)
-        for layer in filter(None, (*self.encoder_blocks, self.encoder_norm)):
-            layer.build(tokens)
-        if self.representation is not None:
-            self.representation.build(pooled)
-            pooled = (None, self.representation_dim)
-        for layer in filter(None, (self.head, self.distillation_head)):
-            layer.build(pooled)
-
-    def call(self, images, training=None):
-        pooled = self._pooled(images, training)
-        logits = self.head(pooled[:, 0])
-        if self.distillation_head is not None:
-            logits = (logits + self.distillation_head(pooled[:, 1])) / 2
-        return logits
-
-    def pooled_features(self, images, training=None):
-        """The input of the head: [B, E]; with ``pool="cls+mean"``, [B, 2E]; with a
-        `representation_dim`, [B, `representation_dim`].
-        """
-        return self._pooled(images, training)[:, 0]
-
-    def features(self, images, training=None):
-        """The last block's output (see `norm`) without registers: [B, class tokens + N, E]."""
-        x, prefix = self._tokens(images, training), self.num_prefix_tokens
-        parts = [x[:, :prefix], x[:, prefix + self.num_registers :]]
-        return ops.concatenate(parts, axis=1) if self.num_registers else x
-
-    def attention_maps(self, images):
-        """The attention weights of each token over all: [B, L, heads, T, T].
-
-        T = class tokens + registers + N, in this order.
-        """
-        x, maps = self.embed(images), []
-        settings = self.position_arguments(self.grid(images.shape))
-        for block in self.encoder_blocks:
-            maps.append(block.attention_weights(x, **settings))
-            x = block(x, **settings)
-        return ops.stack(maps, axis=1)
-
-    def input_signature(self):
-        return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
-
-    def compute_output_shape(self, input_shape):
-        self.grid(input_shape)
-        return (input_shape[0], self.num_classes)
-
-    def _tokens(self, images, training, count=None):
-        """The last block's output (see `norm`) for the first `count` tokens; for all by default."""
-        x = self.embed(images, training)
-        settings = self.position_arguments(self.grid(images.shape))
-        *blocks, last = self.encoder_blocks
-        for block in blocks:
-            x = block(x, **settings, **training_argument(training))
-        if count is None:
-            x = last(x, **settings, **training_argument(training))
-        else:
-            x = last.first_tokens(x, count, **settings, training=training)
-        return apply(self.encoder_norm, x)
-
-    def _pooled(self, images, training):
-        """The input of each head: [B, 1 or 2, width of the heads]."""
-        if self.pool == "cls":
-            pooled = self._tokens(images, training, self.num_prefix_tokens)
-        else:
-            x = self._tokens(images, training)
-            patches = x[:, self.num_prefix_tokens + self.num_registers :]
-            pooled = ops.mean(patches, axis=1, keepdims=True)
-            if self.pool == "cls+mean":
-                pooled = ops.concatenate([x[:, :1], pooled], axis=-1)
-        return apply(self.representation, apply(self.head_norm, pooled))
-
-    def _head(self, name):
-        return keras.layers.Dense(
-            self.num_classes,
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
-            dtype=self.variable_dtype,  # logits of a mixed precision model are in full precision
-            name=name,
-        )
+        self.distillation_head = self.head_layer("distillation_head") if distilled else None
 
     def _check(self):
-        if self.pool not in POOLS:
-            raise ValueError(f"pool must be one of {POOLS}. Received: pool={self.pool!r}.")
-        if self.positions not in POSITIONS:
-            raise ValueError(
-                f"positions must be one of {POSITIONS}. Received: positions={self.positions!r}."
-            )
+        check_choice("pool", self.pool, POOLS)
+        check_choice("positions", self.positions, POSITIONS)
         check_attention(self.attention, self.positions)
+        check_at_least_1(num_layers=self.num_layers, num_classes=self.num_classes)
         if self.patch_dropout and self.positions not in ADDED:
             raise ValueError(
                 f"patch_dropout needs positions to be one of {ADDED}. Received: "
@@ -288,11 +368,6 @@ class ViT(PatchModel):
             )
         if len(self.input_shape) != 3 or None in self.input_shape:
             raise ValueError(f"Images must be (H, W, C). Received: input_shape={self.input_shape}.")
-        if self.num_layers < 1 or self.num_classes < 1:
-            raise ValueError(
-                "num_layers and num_classes must be at least 1. "
-                f"Received: num_layers={self.num_layers}, num_classes={self.num_classes}."
-            )
         if self.num_prefix_tokens not in ((0, 1, 2) if self.pool == "mean" else (1, 2)):
             raise ValueError(
                 "num_class_tokens must be 1 or 2, or 0 with pool='mean'. "
