@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import socket
 import threading
 import time
 
@@ -18,23 +17,6 @@ from zoo.server.limits import Limits
 from zoo.server.loading import load_all
 
 CLIENTS = 64
-FLOATS = tf.TensorSpec([None], tf.float32)
-
-
-class Gate:
-    """A model that answers 10 x, and none until it is let; it counts its calls."""
-
-    def __init__(self, outputs=None):
-        self.calls = []  # the inputs of each
-        self.open = threading.Event()
-        self.model = toys.python_model("toy", self._call, {"x": FLOATS}, outputs or {"y": FLOATS})
-
-    def _call(self, x):
-        self.calls.append(x.numpy().tolist())
-        assert self.open.wait(30)
-        if (x.numpy() < 0).any():
-            raise tf.errors.InvalidArgumentError(None, None, "x is negative")
-        return {"y": 10 * x}
 
 
 def together(model, requests, signature="serving_default", **limits):
@@ -61,7 +43,7 @@ def values(results):
 
 
 def test_requests_that_wait_are_run_as_one_call():
-    gate = Gate()
+    gate = toys.Gate()
     gate.open.set()
     results = together(gate.model, [[1], [2, 3], [], [4]], batch_wait_ms=50)
     assert values(results) == [[10], [20, 30], [], [40]]
@@ -69,7 +51,7 @@ def test_requests_that_wait_are_run_as_one_call():
 
 
 def test_a_batch_has_at_most_so_many_rows():
-    gate = Gate()
+    gate = toys.Gate()
     gate.open.set()
     requests = [[1, 2], [3, 4], [5, 6], [7] * 9, [8]]
     results = together(gate.model, requests, max_batch=4, batch_wait_ms=50)
@@ -78,7 +60,7 @@ def test_a_batch_has_at_most_so_many_rows():
 
 
 def test_a_bad_request_harms_no_other():
-    gate = Gate()
+    gate = toys.Gate()
     gate.open.set()
     results = together(gate.model, [[1], [-1], [2]], batch_wait_ms=50)
     assert values(results) == [[10], "The model raised an error: x is negative", [20]]
@@ -90,7 +72,7 @@ def test_a_model_that_raises_keeps_serving():
     def fail(x):
         raise ZeroDivisionError("by zero")
 
-    model = toys.python_model("toy", fail, {"x": FLOATS}, {"y": FLOATS})
+    model = toys.python_model(fail)
     first, second = together(model, [[1], [2]])
     assert (first.status_code, second.status_code) == (500, 500)
     assert "ZeroDivisionError: by zero" in first.detail
@@ -104,7 +86,7 @@ def test_what_has_no_rows_is_not_run_together():
         calls.append(len(x))
         return {"y": tf.reduce_sum(x)[None]}
 
-    model = toys.python_model("toy", total, {"x": FLOATS}, {"y": FLOATS})
+    model = toys.python_model(total)
     assert values(together(model, [[1, 2], [3], [4]], batch_wait_ms=50)) == [[3], [3], [4]]
     assert calls == [4, 2, 1, 1]
     calls.clear()
@@ -120,7 +102,7 @@ def test_inner_axes_must_agree():
         return {"y": tf.reduce_sum(x, axis=1)}
 
     specs = {"x": tf.TensorSpec([None, None], tf.float32)}
-    model = toys.python_model("toy", widths, specs, {"y": FLOATS})
+    model = toys.python_model(widths, specs)
     results = together(model, [[[1, 2]], [[1, 2, 3]], [[3, 4]]], batch_wait_ms=50)
     assert values(results) == [[3], [6], [7]]
     assert calls == [[2, 2], [1, 3]]
@@ -189,7 +171,7 @@ def test_a_translation_does_not_depend_on_who_came_beside_it(phrasebook_export):
 
 
 def test_a_full_queue():
-    gate = Gate()
+    gate = toys.Gate()
     with (
         toys.running([gate.model], max_queue=2, max_batch=1) as (url, service, _),
         concurrent.futures.ThreadPoolExecutor(3) as clients,
@@ -207,15 +189,12 @@ def test_a_full_queue():
 
 
 def test_a_client_that_went_away_is_not_worked_for():
-    gate = Gate()
+    gate = toys.Gate()
     with toys.running([gate.model], max_batch=1) as (url, service, _):
-        host, port = url.removeprefix("http://").split(":")
-        body = b'{"instances": [%d]}'
-        head = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 18\r\n\r\n"
         clients = []
         for x in (1, 2, 3):
-            clients.append(socket.create_connection((host, int(port)), timeout=30))
-            clients[-1].sendall(head + body % x)
+            clients.append(toys.connected(url))
+            clients[-1].sendall(toys.head(18) + b'{"instances": [%d]}' % x)
             toys.wait_until(lambda count=x: service.in_flight == count and service.is_calling)
         toys.wait_until(lambda: len(service.batchers["toy"]._queue) == 2)
         clients[1].close()
@@ -239,7 +218,7 @@ def test_slow_calls_do_not_hold_up_others():
         running.pop()
         return {"y": x}
 
-    model = toys.python_model("toy", slow, {"x": FLOATS}, {"y": FLOATS})
+    model = toys.python_model(slow)
     requests = [[number] for number in range(6)]
     for limits, expected in (
         ({"slow_call": 30.0}, 1),
@@ -267,7 +246,7 @@ def test_after_a_slow_call_there_is_one_at_a_time():
         running.pop()
         return {"y": x}
 
-    model = toys.python_model("toy", call, {"x": FLOATS}, {"y": FLOATS})
+    model = toys.python_model(call)
     requests = [[number] for number in range(9)]
     assert values(together(model, requests, max_batch=1, slow_call=2.0)) == requests
     assert max(most) == 1

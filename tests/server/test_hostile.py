@@ -18,20 +18,14 @@ import pytest
 import tensorflow as tf
 
 from tests.server import toys
-from tests.server.toys import post
+from tests.server.toys import HEAD, connected, head, post
+from tests.server.toys import python_model as toy
 from zoo.server import inputs
 from zoo.server.batching import Batcher
 from zoo.server.bodies import Memory
 from zoo.server.errors import RequestError
 from zoo.server.limits import Limits
 from zoo.server.origins import trusted_hosts
-
-FLOATS = {"x": tf.TensorSpec([None], tf.float32)}
-HEAD = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: localhost\r\n"
-
-
-def toy(function=lambda x: {"y": 10 * x}):
-    return toys.python_model("toy", function, FLOATS, {"y": tf.TensorSpec([None], tf.float32)})
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +34,6 @@ def url():
     settings = {"hosts": hosts, "origins": ("https://good.example",)}
     with toys.running([toy()], settings=settings, max_values=10_000, max_rows=100) as (url, *_):
         yield url
-
-
-def connected(url):
-    host, port = url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=30)
 
 
 # --- many rows -----------------------------------------------------------------------------------
@@ -109,12 +98,8 @@ def test_rows_and_values_are_counted(url, rows, status):
 
 def test_the_values_of_an_answer_are_counted():
     """A few rows can ask for more than the server could write as JSON."""
-    model = toys.python_model(
-        "toy",
-        lambda x: {"y": tf.ones([len(x), 100])},
-        {"x": tf.TensorSpec([None], tf.float32)},
-        {"y": tf.TensorSpec([None, 100], tf.float32)},
-    )
+    outputs = {"y": tf.TensorSpec([None, 100], tf.float32)}
+    model = toy(lambda x: {"y": tf.ones([len(x), 100])}, outputs=outputs)
     with toys.running([model], max_values=1000) as (url, _, _):
         assert post(url, {"instances": [1.0] * 10}).status_code == 200
         answer = post(url, {"instances": [1.0] * 11})
@@ -131,15 +116,10 @@ def test_values_are_counted_before_they_are_parsed(url, value):
 
 def test_bodies_are_counted_unpacked():
     """Of forty packed bodies of a few bytes, as many are in memory as there is room for."""
-    release = threading.Event()
-
-    def wait(x):
-        assert release.wait(30)
-        return {"y": x}
-
+    gate = toys.Gate()
     body = gzip.compress(json.dumps({"instances": [1.0]}).encode().ljust(100_000))
     headers = {"content-encoding": "gzip"}
-    with toys.running([toy(wait)], max_body=200_000, max_bodies=450_000) as (url, service, _):
+    with toys.running([gate.model], max_body=200_000, max_bodies=450_000) as (url, service, _):
         found, clients = [], []
         for _ in range(10):
             clients.append(
@@ -152,7 +132,7 @@ def test_bodies_are_counted_unpacked():
             clients[-1].start()
         toys.wait_until(lambda: len(found) == 6)
         assert set(found) == {503} and service._memory.used <= 450_000
-        release.set()
+        gate.open.set()
         for client in clients:
             client.join()
         assert sorted(found) == [200] * 4 + [503] * 6
@@ -263,9 +243,7 @@ def memory_traced():
 # --- connections ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "sent", [b"", b"POST /v1/mod", HEAD, HEAD + b"Content-Length: 99\r\n\r\n{"]
-)
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/mod", HEAD, head(99) + b"{"])
 def test_connections_that_send_nothing_more_shut_nobody_out(sent):
     with toys.running([toy()], max_connections=20) as (url, _, server):
         with contextlib.ExitStack() as stack:
@@ -306,13 +284,8 @@ def test_more_connections_than_the_system_allows(tmp_path):
 
 
 def test_a_request_that_is_worked_on_is_not_closed_for_others():
-    release = threading.Event()
-
-    def wait(x):
-        assert release.wait(30)
-        return {"y": x}
-
-    with toys.running([toy(wait)], max_connections=5) as (url, service, _):
+    gate = toys.Gate()
+    with toys.running([gate.model], max_connections=5) as (url, service, _):
         found = []
         client = threading.Thread(target=lambda: found.append(post(url, {"instances": [1.0]})))
         client.start()
@@ -320,7 +293,7 @@ def test_a_request_that_is_worked_on_is_not_closed_for_others():
         with contextlib.ExitStack() as stack:
             for _ in range(20):
                 stack.enter_context(connected(url))
-            release.set()
+            gate.open.set()
             client.join()
     assert found[0].status_code == 200
 
@@ -328,9 +301,7 @@ def test_a_request_that_is_worked_on_is_not_closed_for_others():
 def test_clients_that_do_not_read_are_counted():
     """The server has answered them and has closed its side, but still holds the rest."""
     outputs = {"y": tf.TensorSpec([None], tf.string)}
-    model = toys.python_model(
-        "toy", lambda x: {"y": tf.fill(tf.shape(x), "y" * 10**7)}, FLOATS, outputs
-    )
+    model = toy(lambda x: {"y": tf.fill(tf.shape(x), "y" * 10**7)}, outputs=outputs)
     body = b'{"instances": [1.0]}'
     with (
         toys.running([model], max_connections=4) as (url, _, server),
@@ -358,7 +329,7 @@ def test_clients_that_do_not_read_do_not_keep_their_answers(limits):
                 host, port = url.removeprefix("http://").split(":")
                 client.connect((host, int(port)))
                 body = b'{"inputs": [1.0]}'
-                client.sendall(HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+                client.sendall(head(len(body)) + body)
                 client.recv(9)  # the answer has begun
             most = limits.get("max_connections", 0)
             toys.wait_until(lambda: len(server.server_state.connections) <= most)
@@ -368,9 +339,8 @@ def test_clients_that_do_not_read_do_not_keep_their_answers(limits):
 @pytest.mark.parametrize("host, status", [(b"localhost", 400), (b"evil.example", 403)])
 @pytest.mark.parametrize("pause", [0.0, 0.2])
 def test_a_body_that_is_wrong_after_the_answer(url, capfd, host, status, pause):
-    head = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: " + host
     with connected(url) as client:
-        client.sendall(head + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+        client.sendall(HEAD.replace(b"localhost", host) + b"Transfer-Encoding: chunked\r\n\r\n")
         time.sleep(pause)
         client.sendall(b"zz\r\nzz\r\n")
         found = toys.answer_on(client)[0]

@@ -2,9 +2,9 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import json
 import shutil
-import socket
 import threading
 
 import grpc
@@ -47,12 +47,25 @@ def status(url, name):
 # --- versions ------------------------------------------------------------------------------------
 
 
-def test_a_new_version_is_served_and_no_request_is_lost(tmp_path):
+@pytest.fixture
+def folder(tmp_path):
+    """Of one version, which answers what it gets."""
+    toys.save(Times(1), tmp_path / "times" / "1")
+    return tmp_path / "times"
+
+
+@contextlib.contextmanager
+def watching(folder, models=None, poll_seconds=0.05):
+    """A server of the newest version of a folder: yields (URL, `Service`, what it has reported)."""
+    lines = []
+    settings = {"folders": [folder], "poll_seconds": poll_seconds, "report": lines.append}
+    with toys.running(models or load_all([folder]), settings=settings) as (url, service, _):
+        yield url, service, lines
+
+
+def test_a_new_version_is_served_and_no_request_is_lost(folder, tmp_path):
     """Under load from eight clients; each answer is that of one of the versions."""
-    folder = tmp_path / "times"
-    toys.save(Times(1), folder / "1")
-    lines, stop = [], threading.Event()
-    settings = {"folders": [folder], "poll_seconds": 0.05, "report": lines.append}
+    stop = threading.Event()
 
     def client(url):
         answers = []
@@ -60,7 +73,7 @@ def test_a_new_version_is_served_and_no_request_is_lost(tmp_path):
             answers.append(post(url, {"instances": [3.0]}, "times"))
         return answers
 
-    with toys.running(load_all([folder]), settings=settings) as (url, service, _):
+    with watching(folder) as (url, service, lines):
         with concurrent.futures.ThreadPoolExecutor(8) as clients:
             begun = [clients.submit(client, url) for _ in range(8)]
             for version in (2, 10):
@@ -80,17 +93,9 @@ def test_a_new_version_is_served_and_no_request_is_lost(tmp_path):
 
 
 def test_requests_of_the_old_version_are_finished(tmp_path):
-    release = threading.Event()
-
-    def wait(x):
-        assert release.wait(120)
-        return {"y": x}
-
-    spec = {"x": tf.TensorSpec([None], tf.float32)}
-    old = toys.python_model("toy", wait, spec, {"y": tf.TensorSpec([None], tf.float32)})
+    gate = toys.Gate()
     toys.save(Times(2), tmp_path / "other" / "2")
-    settings = {"folders": [tmp_path / "toy"], "poll_seconds": 0.05}
-    with toys.running([old], settings=settings) as (url, service, _):
+    with watching(tmp_path / "toy", [gate.model]) as (url, service, _):
         found = []
         client = threading.Thread(target=lambda: found.append(post(url, {"instances": [3.0]})))
         client.start()
@@ -99,38 +104,26 @@ def test_requests_of_the_old_version_are_finished(tmp_path):
         toys.wait_until(lambda: status(url, "toy") == "2")
         assert post(url, {"instances": [3.0]}).json() == {"predictions": [6.0]}
         assert not found and len(service._all) == 2
-        release.set()
+        gate.open.set()
         client.join()
         toys.wait_until(lambda: len(service._all) == 1)
-    assert found[0].json() == {"predictions": [3.0]}
+    assert found[0].json() == {"predictions": [30.0]}
 
 
-def test_a_request_whose_body_comes_after_the_change_is_answered(tmp_path):
-    folder = tmp_path / "times"
-    toys.save(Times(1), folder / "1")
-    settings = {"folders": [folder], "poll_seconds": 0.05}
+def test_a_request_whose_body_comes_after_the_change_is_answered(folder):
     body = b'{"instances": [3.0]}'
-    with toys.running(load_all([folder]), settings=settings) as (url, service, _):
-        host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as client:
-            client.sendall(
-                b"POST /v1/models/times:predict HTTP/1.1\r\nHost: x\r\n"
-                b"Content-Length: %d\r\n\r\n" % len(body)
-            )
-            toys.wait_until(lambda: service.in_flight == 1)
-            toys.save(Times(2), folder / "2")
-            toys.wait_until(lambda: status(url, "times") == "2")
-            client.sendall(body)
-            code, answer = toys.answer_on(client)
+    with watching(folder) as (url, service, _), toys.connected(url) as client:
+        client.sendall(toys.head(len(body)).replace(b"toy", b"times"))
+        toys.wait_until(lambda: service.in_flight == 1)
+        toys.save(Times(2), folder / "2")
+        toys.wait_until(lambda: status(url, "times") == "2")
+        client.sendall(body)
+        code, answer = toys.answer_on(client)
     assert (code, json.loads(answer)) == (200, {"predictions": [3.0]})
 
 
-def test_a_folder_that_cannot_be_read_stops_nothing(tmp_path, monkeypatch):
-    folder = tmp_path / "times"
-    toys.save(Times(1), folder / "1")
-    lines = []
-    settings = {"folders": [folder], "poll_seconds": 0.05, "report": lines.append}
-    with toys.running(load_all([folder]), settings=settings) as (url, *_):
+def test_a_folder_that_cannot_be_read_stops_nothing(folder, monkeypatch):
+    with watching(folder) as (url, _, lines):
 
         def broken(given):
             raise PermissionError(13, "Permission denied", str(given))
@@ -143,13 +136,9 @@ def test_a_folder_that_cannot_be_read_stops_nothing(tmp_path, monkeypatch):
         toys.wait_until(lambda: status(url, "times") == "2")
 
 
-def test_a_version_that_cannot_be_loaded_yet_is_told_once(tmp_path):
-    folder = tmp_path / "times"
-    toys.save(Times(1), folder / "1")
+def test_a_version_that_cannot_be_loaded_yet_is_told_once(folder, tmp_path):
     whole = toys.save(Times(2), tmp_path / "whole")
-    lines = []
-    settings = {"folders": [folder], "poll_seconds": 0.05, "report": lines.append}
-    with toys.running(load_all([folder]), settings=settings) as (url, *_):
+    with watching(folder) as (url, _, lines):
         (folder / "2").mkdir()
         shutil.copy(whole / "saved_model.pb", folder / "2")  # the variables are still missing
         toys.wait_until(lambda: any("not served yet" in line for line in lines))
@@ -159,11 +148,8 @@ def test_a_version_that_cannot_be_loaded_yet_is_told_once(tmp_path):
     assert sum("not served yet" in line for line in lines) == 1
 
 
-def test_a_broken_version_is_loaded_again_only_when_it_changes(tmp_path, monkeypatch):
-    folder = tmp_path / "times"
-    toys.save(Times(1), folder / "1")
+def test_a_broken_version_is_loaded_again_only_when_it_changes(folder, monkeypatch):
     looks, loads = [], []
-    settings = {"folders": [folder], "poll_seconds": 0.02, "report": lambda line: None}
 
     def counted_find(given):
         looks.append(given)
@@ -179,7 +165,7 @@ def test_a_broken_version_is_loaded_again_only_when_it_changes(tmp_path, monkeyp
 
     monkeypatch.setattr("zoo.server.versions.find", counted_find)
     monkeypatch.setattr("zoo.server.versions.load", counted_load)
-    with toys.running(load_all([folder]), settings=settings) as (url, *_):
+    with watching(folder, poll_seconds=0.02) as (url, *_):
         (folder / "2").mkdir()
         (folder / "2" / "saved_model.pb").write_bytes(b"damaged")
         wait_for_looks()
@@ -217,8 +203,7 @@ def test_a_model_is_called_before_the_server_is_ready(tmp_path):
         calls.append(x.numpy().tolist())
         return {"y": x}
 
-    spec = {"x": tf.TensorSpec([None], tf.float32)}
-    model = toys.python_model("toy", call, spec, {"y": tf.TensorSpec([None], tf.float32)})
+    model = toys.python_model(call)
     requests = [{"x": np.array(rows, "float32")} for rows in ([1], [2, 3], [4, 5, 6])]
     write_warm_up_requests(tmp_path, requests)
     records = [*tf.data.TFRecordDataset(str(tmp_path / FILE)).as_numpy_iterator()]

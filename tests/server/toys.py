@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,8 @@ START = (
     "import sys; from zoo.server import serve; sys.exit(serve(sys.argv[2:], **eval(sys.argv[1])))"
 )
 COLORS = ("red", "green", "blue")
+X, Y = ({name: tf.TensorSpec([None], tf.float32)} for name in "xy")
+HEAD = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def _function(method, *specs):
@@ -191,10 +194,26 @@ def save(module, folder):
     return folder
 
 
-def python_model(name, function, specs, outputs):
-    """A `Model` whose serving_default is a Python function of tensors."""
+def python_model(function=lambda x: {"y": 10 * x}, specs=X, outputs=Y):
+    """A `Model` "toy" whose serving_default is a Python function of tensors."""
     signature = Signature(specs, outputs, function)
-    return Model(name, 1, "model", None, {"serving_default": signature}, {}, 0.0, None)
+    return Model("toy", 1, "model", None, {"serving_default": signature}, {}, 0.0, None)
+
+
+class Gate:
+    """A model that answers 10 x, and none until it is let; it counts its calls."""
+
+    def __init__(self):
+        self.calls = []  # the inputs of each
+        self.open = threading.Event()
+        self.model = python_model(self._call)
+
+    def _call(self, x):
+        self.calls.append(x.numpy().tolist())
+        assert self.open.wait(120)
+        if (x.numpy() < 0).any():
+            raise tf.errors.InvalidArgumentError(None, None, "x is negative")
+        return {"y": 10 * x}
 
 
 @contextlib.contextmanager
@@ -234,6 +253,17 @@ def post(url, request, name="toy", **options):
     if request is not None:
         options["json"] = request
     return httpx.post(f"{url}/v1/models/{name}:predict", **options)
+
+
+def connected(url):
+    """A socket that is connected with a server."""
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def head(body_size):
+    """What begins a predict request of a body of so many bytes."""
+    return HEAD + b"Content-Length: %d\r\n\r\n" % body_size
 
 
 def answer_on(client):
