@@ -15,6 +15,8 @@ from zoo.deploy.export import DTYPES
 from zoo.errors import UserError
 from zoo.text import EOS_ID
 
+pytestmark = pytest.mark.ci
+
 TEXTS = ["dog", "", *LINES, "The cat. " * 4, "ñandú\u0301 你好"]
 SETTINGS = [
     {},

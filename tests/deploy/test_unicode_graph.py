@@ -15,6 +15,8 @@ from zoo.deploy.unicode_graph import (
     character_ranges,
 )
 
+pytestmark = pytest.mark.ci
+
 
 def characters():
     return map(chr, (*range(0xD800), *range(0xE000, 0x110000)))

@@ -7,6 +7,7 @@ import time
 
 import httpx
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.server import toys
@@ -154,6 +155,7 @@ def test_every_client_gets_its_own_answer(tmp_path):
     assert max(calls) <= 32
 
 
+@pytest.mark.ci  # which needs an export of a trained run
 def test_a_translation_does_not_depend_on_who_came_beside_it(phrasebook_export):
     [model] = load_all([phrasebook_export])
     long = b"the dog sees a house and the cat sees a red car. " * 2

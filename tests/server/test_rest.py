@@ -230,7 +230,7 @@ def test_gzip(url):
         assert answer.status_code == 400 and "more data" in answer.json()["error"]
     assert send(packed, "br").status_code == 415
     packer = zlib.compressobj(wbits=31)  # gzip
-    bomb = b"".join([*(packer.compress(b" " * LIMIT) for _ in range(1000)), packer.flush()])
+    bomb = b"".join([*(packer.compress(b" " * LIMIT) for _ in range(100)), packer.flush()])
     assert len(bomb) < LIMIT
     assert send(bomb).status_code == 413
 

@@ -67,7 +67,6 @@ class Shapes(tf.Module):
                 lambda x: {"y": tf.math.log(x)}, tf.TensorSpec([None], "float32", "x")
             ),
             "checked": _function(self.checked, tf.TensorSpec([None], tf.float32, "x")),
-            "padded": _function(lambda texts: {"words": _words(texts)}, _strings("texts")),
             "summed": _function(self.summed, tf.TensorSpec([None], tf.float32, "x")),
             "complex": _function(lambda x: {"y": x}, tf.TensorSpec([None], tf.complex64, "x")),
         }
