@@ -23,6 +23,8 @@ from zoo.errors import TextError, UserError
 from zoo.tasks.translator import Translator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
+pytestmark = pytest.mark.ci
+
 IMAGES = [*np.random.default_rng(0).integers(0, 256, (70, 8, 12, 3), dtype=np.uint8)]
 TEXTS = ["dog", "", *LINES, "The cat. " * 4, "ñandú\u0301 你好"]
 SPECIAL = {

@@ -4,6 +4,7 @@ TensorFlow never releases a graph with a custom gradient, nor the variables that
 has such gradients in quantized layers, which are avoided in compiled searches only.
 """
 
+import functools
 import gc
 import weakref
 
@@ -39,17 +40,20 @@ def is_freed(load, use):
     return weight() is None
 
 
+ci = functools.partial(pytest.param, marks=pytest.mark.ci)
+
+
 @pytest.mark.xla
 @pytest.mark.parametrize(
     "kind, use, dtype, compiled",
     [
         ("classifier", classify, None, None),
-        ("classifier", classify, "bfloat16", None),
-        ("translator", translate, None, False),
-        ("translator", translate, None, True),
-        ("translator", translate, "bfloat16", True),
+        ci("classifier", classify, "bfloat16", None),
+        ci("translator", translate, None, False),
+        ci("translator", translate, None, True),
+        ci("translator", translate, "bfloat16", True),
         ("translator", translate, "int8", True),
-        ("generator", generate, None, True),
+        ci("generator", generate, None, True),
     ],
 )
 def test_a_model_is_freed(kind, use, dtype, compiled, tmp_path):
