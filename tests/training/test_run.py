@@ -195,6 +195,12 @@ def train(
     return model
 
 
+def assert_same_weights(model, other):
+    """To the bit."""
+    for mine, theirs in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
 def history(folder):
     return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
@@ -209,12 +215,12 @@ MARKS = {
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS[kind]) for kind in KINDS])
 def test_on_one_device_it_is_fit_of_keras(kind, tmp_path):
     make, data = KINDS[kind]
-    found = train(make, data, tmp_path / "run")
+    trained = train(make, data, tmp_path / "run")
     keras.backend.clear_session()
     keras.utils.set_random_seed(3)
     expected = make()
     logs = expected.fit(data, validation_data=data, epochs=2, verbose=0).history
-    for mine, other in zip(found.get_weights(), expected.get_weights(), strict=True):
+    for mine, other in zip(trained.get_weights(), expected.get_weights(), strict=True):
         # float32 sums in another order
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
     rows = history(tmp_path / "run")
@@ -227,8 +233,7 @@ def test_on_one_device_it_is_fit_of_keras(kind, tmp_path):
         safe_mode=False,
         custom_objects={"Unused": Unused, "distance": distance},
     )
-    for mine, other in zip(found.get_weights(), loaded.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, other)
+    assert_same_weights(trained, loaded)
 
 
 DIFFERENT = {"classifier", "weights of examples", "tokens", "weights of tokens", "an added loss"}
@@ -259,9 +264,13 @@ def test_on_several_devices_all_figures_are_those_of_one(devices, tmp_path):
             assert found == pytest.approx(expected, rel=1e-4), kind
 
 
-class Stop(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 11:
+class StopAt(keras.callbacks.Callback):
+    def __init__(self, *steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) in self.steps:
             raise InterruptedError
 
 
@@ -292,10 +301,9 @@ def test_metrics_of_all_kinds_and_noise_in_inference_are_resumed(tmp_path):
     data = dataset(X, {"a": labels, "b": labels})
     whole = train(noisy, data, tmp_path / "whole", validation=False)
     with pytest.raises(InterruptedError):
-        train(noisy, data, tmp_path / "part", callbacks=[Stop()], validation=False)
+        train(noisy, data, tmp_path / "part", callbacks=[StopAt(11)], validation=False)
     part = train(noisy, data, tmp_path / "part", validation=False)
-    for mine, other in zip(part.get_weights(), whole.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, other)
+    assert_same_weights(part, whole)
     assert history(tmp_path / "part") == history(tmp_path / "whole")
 
 
@@ -314,12 +322,9 @@ def test_resumed_is_uninterrupted(tmp_path, make, before, after):
 
     whole = three_epochs(tmp_path / "whole", before)
     with pytest.raises(InterruptedError):
-        three_epochs(tmp_path / "part", before, Stop() if before == 1 else StopInTheEnd())
-    part = three_epochs(tmp_path / "part", after)
-    for mine, other in zip(part.get_weights(), whole.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, other)
-    ended = [history(tmp_path / name) for name in ("part", "whole")]
-    assert ended[0] == ended[1]
+        three_epochs(tmp_path / "part", before, StopAt(11 if before == 1 else 14))
+    assert_same_weights(three_epochs(tmp_path / "part", after), whole)
+    assert history(tmp_path / "part") == history(tmp_path / "whole")
 
 
 class Decay(keras.callbacks.Callback):
@@ -332,45 +337,35 @@ class Decay(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.count += 1
         rate = float(self.model.optimizer.learning_rate)
-        self.model.optimizer.learning_rate = 0.98 * rate + 1e-5 * self.count
+        self.model.optimizer.learning_rate = 0.98 * rate + 1e-7 * self.count
 
 
-CALLBACKS = {
-    "decay": Decay,
-    "a schedule": lambda: keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.9 * rate),
-    "plateau": lambda: keras.callbacks.ReduceLROnPlateau(patience=2, factor=0.5, min_delta=0.5),
-    "early stopping": lambda: keras.callbacks.EarlyStopping(patience=3, min_delta=0.5),
-}
+def all_callbacks():
+    """What each of them counts changes the learning rate or the number of epochs."""
+    return [
+        Decay(),
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.9 * rate),
+        keras.callbacks.ReduceLROnPlateau(patience=2, factor=0.5, min_delta=0.5),
+        keras.callbacks.EarlyStopping(patience=3, min_delta=0.5),
+    ]
 
 
-class StopAt(keras.callbacks.Callback):
-    def __init__(self, *steps):
-        super().__init__()
-        self.steps = steps
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) in self.steps:
-            raise InterruptedError
-
-
-@pytest.mark.parametrize("name", CALLBACKS)
-def test_callbacks_are_resumed(name, tmp_path):
+def test_callbacks_are_resumed(tmp_path):
     """Between epochs and within one: what they count goes on."""
 
     def five_epochs(folder, *stops):
-        callbacks = [CALLBACKS[name](), *stops]
+        callbacks = [*all_callbacks(), *stops]
         return train(classifier, dataset(X, Y), folder, epochs=5, callbacks=callbacks)
 
     whole = five_epochs(tmp_path / "whole")
     for step in (12, 21):
         with pytest.raises(InterruptedError):
             five_epochs(tmp_path / "part", StopAt(step))
-    part = five_epochs(tmp_path / "part")
-    for mine, other in zip(part.get_weights(), whole.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, other)
-    ended = [history(tmp_path / name) for name in ("part", "whole")]
-    assert ended[0] == ended[1]
-    assert len(ended[0]) == (4 if name == "early stopping" else 5)
+    assert_same_weights(five_epochs(tmp_path / "part"), whole)
+    rows = history(tmp_path / "whole")
+    assert history(tmp_path / "part") == rows and len(rows) == 4, "it stops early"
+    rates = [row["learning_rate"] for row in rows]
+    assert rates[3] < 0.6 * rates[2], "it is on a plateau"
 
 
 def test_signals_are_handled_as_before_however_training_ends(tmp_path):
@@ -398,19 +393,12 @@ def test_a_run_that_a_callback_has_stopped_stays_stopped(tmp_path, monkeypatch):
     assert len(history(tmp_path / "run")) == 2
 
 
-class StopInTheEnd(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch, logs=None):
-        if epoch == 2:
-            raise InterruptedError
-
-
 def test_several_steps_per_execution_change_nothing(tmp_path):
-    found = [
+    one, seven = (
         train(classifier, dataset(X, Y), tmp_path / str(steps), steps_per_execution=steps)
         for steps in (1, 7)
-    ]
-    for mine, other in zip(*(model.get_weights() for model in found), strict=True):
-        np.testing.assert_array_equal(mine, other)
+    )
+    assert_same_weights(seven, one)
     with pytest.raises(UserError, match="must divide the 7 steps of an epoch. Received: 2"):
         train(classifier, dataset(X, Y), tmp_path / "2", steps_per_execution=2)
     assert not (tmp_path / "2").exists()
@@ -430,8 +418,7 @@ def test_epochs_without_validation(tmp_path):
     second = train(
         classifier_with_ema, dataset(X, Y), tmp_path / "second", epochs=5, validation_freq=2
     )
-    for mine, other in zip(second.get_weights(), each.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, other)
+    assert_same_weights(second, each)
     rows = history(tmp_path / "second")
     assert ["val_loss" in row for row in rows] == [False, True, False, True, False]
     metrics = json.loads((tmp_path / "second" / "metrics.json").read_text())
@@ -451,8 +438,7 @@ def test_a_function_of_the_steps_done(tmp_path):
     with run.scope():
         model = classifier()
     run.train(model, from_step, epochs=2, steps_per_epoch=7)
-    for mine, other in zip(model.get_weights(), expected.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, other)
+    assert_same_weights(model, expected)
 
 
 @pytest.mark.parametrize("number", [0, 3, (1, 2)])
@@ -552,10 +538,9 @@ def test_a_model_with_lora_is_saved_without_it(tmp_path):
 def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
     whole = train(classifier, dataset(X, Y), tmp_path / "whole", epochs=4)
     with pytest.raises(InterruptedError):
-        train(classifier, dataset(X, Y), tmp_path / "part", callbacks=[Stop()])
+        train(classifier, dataset(X, Y), tmp_path / "part", callbacks=[StopAt(11)])
     part = train(classifier, dataset(X, Y), tmp_path / "part", epochs=4)
-    for mine, other in zip(part.get_weights(), whole.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, other)
+    assert_same_weights(part, whole)
 
 
 @pytest.mark.usefixtures("same_policy")
