@@ -1,7 +1,6 @@
 """The processor of a run: the precision that is faster on it, and the memory that was used."""
 
 import contextlib
-import json
 import sys
 import timeit
 from typing import get_args
@@ -9,6 +8,7 @@ from typing import get_args
 import tensorflow as tf
 
 from zoo.training import distribution
+from zoo.training.run_folder import stored_config
 from zoo.training.settings import Precision
 
 _PRECISIONS = [name for name in get_args(Precision) if name != "auto"]
@@ -27,20 +27,13 @@ def resolve_precision(settings, folder, strategy):
         return settings.precision
     index = 0
     if distribution.is_chief(strategy):
-        stored = None if settings.overwrite else _stored_precision(folder)
-        faster = "mixed_bfloat16" if not stored and is_faster_in_bfloat16() else "float32"
-        index = _PRECISIONS.index(stored or faster)
+        stored = None if settings.overwrite else stored_config(folder)
+        precision = (stored or {}).get("precision")
+        if precision not in _PRECISIONS:
+            precision = "mixed_bfloat16" if is_faster_in_bfloat16() else "float32"
+        index = _PRECISIONS.index(precision)
         print(f"Precision: {_PRECISIONS[index]}")
     return _PRECISIONS[distribution.from_chief(strategy, index)]
-
-
-def _stored_precision(folder):
-    """The precision of the run in a run directory; None if there is none."""
-    try:
-        stored = json.loads((folder / "config.json").read_text())["config"]["precision"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return stored if stored in _PRECISIONS else None
 
 
 def is_faster_in_bfloat16():

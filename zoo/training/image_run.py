@@ -3,11 +3,18 @@
 import contextlib
 import dataclasses
 
+import keras
+import tensorflow as tf
+
 from zoo.data import images
 from zoo.data.image_folder import folder_classes, image_folder
+from zoo.data.pipeline import test_batches, training_batches
 from zoo.data.tfds_images import tfds_classes, tfds_images
 from zoo.errors import UserError
+from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
+from zoo.training.report import finish_classifier
+from zoo.training.run_folder import fingerprint
 
 
 def load_images(settings, preprocessing=None, train_examples=None, streamed=False):
@@ -23,23 +30,16 @@ def load_images(settings, preprocessing=None, train_examples=None, streamed=Fals
     """
     size = settings.image_size and (settings.image_size, settings.image_size)
     options = {"preprocessing": preprocessing, "train_examples": train_examples}
-    if settings.is_folder:
-        if not size and not preprocessing:
-            folder = settings.data_dir
-            raise UserError(f"Pass --image-size, such as 64, for the image folder {folder}.")
-        data = image_folder(settings.data_dir, size, settings.seed, streamed=streamed, **options)
-    elif settings.dataset == "digits":
+    if settings.dataset == "digits" and not settings.is_folder:
         options["preprocessing"] = preprocessing or (size and images.resizing(size, 1))
         data = images.digits(settings.seed, **options)
+    elif not settings.is_folder:
+        source = settings.dataset, settings.data_dir
+        data = tfds_images(*source, size, settings.seed, streamed=streamed, **options)
+    elif size or preprocessing:
+        data = image_folder(settings.data_dir, size, settings.seed, streamed=streamed, **options)
     else:
-        data = tfds_images(
-            settings.dataset,
-            settings.data_dir,
-            size,
-            settings.seed,
-            streamed=streamed,
-            **options,
-        )
+        raise UserError(f"Pass --image-size, such as 64, for the image folder {settings.data_dir}.")
     return data.held_out(settings.validation_split, settings.seed)
 
 
@@ -83,13 +83,6 @@ def train_classifier(
         **batches: `augment`, `label_smoothing`, `repeats`, `accumulation` and `min_crop_area` of
             `zoo.data.pipeline.training_batches`.
     """
-    import keras
-
-    from zoo.data.pipeline import test_batches, training_batches
-    from zoo.tasks.classifier import ImageClassifier
-    from zoo.training.report import finish_classifier
-    from zoo.training.run_folder import fingerprint
-
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
     for line in data.skipped if run.is_chief else ():
         print(f"skipped: {line}")
@@ -129,14 +122,10 @@ def train_classifier(
 @contextlib.contextmanager
 def _unreadable_images_named(data):
     """In place of TensorFlow's error about the input, raises ours if too many images are broken."""
-    import tensorflow as tf
-
-    from zoo.data.images import StreamedImages
-
     try:
         yield
     except tf.errors.OpError:
         for part in (data.train, data.test):
-            if isinstance(part, StreamedImages):
+            if isinstance(part, images.StreamedImages):
                 part.check()
         raise

@@ -6,6 +6,7 @@ import keras
 
 from zoo.errors import UserError
 from zoo.loading import load
+from zoo.models.base import copy_model
 from zoo.tasks.translator import Translator
 from zoo.training.fine_tuning import reset_heads
 
@@ -64,26 +65,16 @@ def pretrained_translator(path, languages, rates, search):
         UserError: if there is no such path, or its model cannot be used.
     """
     try:
-        found = load(path, **_given(languages))
+        translator = load(path, **{k: v for k, v in languages.items() if v is not None})
     except FileNotFoundError as error:
         raise UserError(f"--weights: {error}") from None
-    if not isinstance(found, Translator):
+    if not isinstance(translator, Translator):
         raise UserError(f"--weights {path} is not a translation model.")
-    settings = {**found.model.get_config(), **rates, "dtype": keras.config.dtype_policy()}
     try:
-        model = type(found.model).from_config(settings)
+        translator.model = copy_model(translator.model, dtype=keras.config.dtype_policy(), **rates)
     except ValueError as error:
         raise UserError(str(error)) from None
-    model.build()
-    model.set_weights(found.model.get_weights())
-    return Translator(
-        model,
-        found.source_tokenizer,
-        found.target_tokenizer,
-        **{**found.description()["search"], **_given(search)},
-        special_tokens=found.special_tokens,
-    )
-
-
-def _given(settings):
-    return {name: value for name, value in settings.items() if value is not None}
+    for name, value in search.items():
+        if value is not None:
+            setattr(translator, name, value)
+    return translator

@@ -5,7 +5,6 @@ Each task has a function that adds its scores and pictures; `_begin` and `_end` 
 
 import math
 import statistics
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,25 +22,6 @@ _PROMPT_CHARACTERS = 60
 _SMALLEST = 1e-30  # probability that counts in a loss
 
 
-class _Report(NamedTuple):
-    """What the report of a task adds to those of all tasks.
-
-    Fields:
-        items: what the training speed counts: images, texts or tokens.
-        scores, sizes: the metrics of this task; first and last in ``metrics.json``.
-        summary: {name: printed text} of the scores; "{epochs}" stands for the number of epochs.
-        samples: printed texts, one above the other.
-        example: Python code of the inputs for the loaded model.
-    """
-
-    items: str
-    scores: dict
-    sizes: dict
-    summary: dict
-    samples: list
-    example: str
-
-
 def _begin(folder, task, **labels):
     """Saves the model and draws the learning curves; returns the history of the training."""
     print("Testing the model, saving it and drawing plots ...")
@@ -51,23 +31,31 @@ def _begin(folder, task, **labels):
     return history
 
 
-def _end(folder, task, history, report):
-    """Writes ``metrics.json``, the last file of a run, and prints the summary."""
+def _end(folder, task, history, items, *, scores, sizes, summary, samples, example):
+    """Writes ``metrics.json``, the last file of a run, and prints the summary.
+
+    Args:
+        items: what the training speed counts: images, texts or tokens.
+        scores, sizes: the metrics of this task; first and last in ``metrics.json``.
+        summary: {name: printed text} of the scores.
+        samples: printed texts, one above the other.
+        example: Python code of the inputs for the loaded model.
+    """
     epochs, parameters = len(history["epoch"]), task.model.count_params()
-    speed = _median(history[f"{report.items}_per_second"])
-    metrics = {"epochs": epochs, f"{report.items}_per_second": speed, "parameters": parameters}
-    folder.write_json("metrics.json", {**report.scores, **metrics, **report.sizes})
+    speed = _median(history[f"{items}_per_second"])
+    metrics = {"epochs": epochs, f"{items}_per_second": speed, "parameters": parameters}
+    folder.write_json("metrics.json", {**scores, **metrics, **sizes})
     files = sorted(path.name for path in folder.path.iterdir())
     tables = [name for name in files if name.endswith((".csv", ".tsv", ".txt"))]
     lines = {
-        **{name: text.format(epochs=epochs) for name, text in report.summary.items()},
-        f"{report.items}/s": f"{speed or 0:,.0f} in training",
+        **summary,
+        f"{items}/s": f"{speed or 0:,.0f} in training",
         "parameters": f"{parameters:,}",
-        "model": f"zoo.load({str(folder.path)!r})({report.example})",
+        "model": f"zoo.load({str(folder.path)!r})({example})",
         "plots": ", ".join(name for name in files if name.endswith(".png")),
         "metrics": ", ".join(["metrics.json", *tables]) + f"; tensorboard --logdir {folder.path}",
     }
-    print("", *report.samples, "", sep="\n")
+    print("", *samples, "", sep="\n")
     print(*(f"{name:<18} {text}" for name, text in lines.items()), "run directory:", sep="\n")
     print(folder.path)
 
@@ -102,9 +90,12 @@ def finish_classifier(folder, classifier, data):
     pictures.confusion_matrix(labels, predicted, data.class_names, path)
     if hasattr(classifier.model, "attention_maps"):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")
-    accuracy = float(np.mean(predicted == labels))
-    report = _Report(
-        items="images",
+    accuracy, epochs = float(np.mean(predicted == labels)), len(history["epoch"])
+    _end(
+        folder,
+        classifier,
+        history,
+        "images",
         scores={
             "test_accuracy": accuracy,
             "test_loss": float(np.mean(losses)),
@@ -115,11 +106,10 @@ def finish_classifier(folder, classifier, data):
             "test_images": len(labels),
             "skipped_images": [*data.skipped, *skipped[0], *skipped[1]],
         },
-        summary={"test accuracy": f"{accuracy:.2%}, after the last of {{epochs}} epochs"},
+        summary={"test accuracy": f"{accuracy:.2%}, after the last of {epochs} epochs"},
         samples=[],
         example="['image.png']",
     )
-    _end(folder, classifier, history, report)
 
 
 def _logits(classifier, data):
@@ -168,9 +158,12 @@ def finish_text_classifier(folder, classifier, data, train):
         + ("(correct)" if prediction == label else f"(label: {label})")
         for label, prediction, share, text in rows[:_NUM_SAMPLES]
     ]
-    accuracy = float(np.mean(predicted == test.labels))
-    report = _Report(
-        items="texts",
+    accuracy, epochs = float(np.mean(predicted == test.labels)), len(history["epoch"])
+    _end(
+        folder,
+        classifier,
+        history,
+        "texts",
         scores={
             "test_accuracy": accuracy,
             "test_loss": float(-np.log(np.maximum(of_labels, _SMALLEST)).mean()),
@@ -185,12 +178,11 @@ def finish_text_classifier(folder, classifier, data, train):
         },
         summary={
             "test accuracy": f"{accuracy:.2%} of {len(test):,} texts, averaged weights after the "
-            "last of {epochs} epochs"
+            f"last of {epochs} epochs"
         },
         samples=samples,
         example="['A text.']",
     )
-    _end(folder, classifier, history, report)
 
 
 def _write_table(path, names, rows):
@@ -223,8 +215,11 @@ def finish_translator(folder, translator, data):
         for source, reference, translation in rows[:_NUM_SAMPLES]
     ]
     scores = translation_scores(translations, references)
-    report = _Report(
-        items="tokens",
+    _end(
+        folder,
+        translator,
+        history,
+        "tokens",
         scores={**scores, "test_sentences": len(sources), **_validation(history)},
         sizes={
             "source_vocab_size": translator.source_tokenizer.vocab_size,
@@ -241,7 +236,6 @@ def finish_translator(folder, translator, data):
         samples=samples,
         example="['A sentence.']",
     )
-    _end(folder, translator, history, report)
 
 
 def translation_scores(translations, references):
@@ -301,8 +295,11 @@ def finish_generator(folder, generator, train, valid_texts):
     samples = _continuations(generator, valid_texts)
     text = "".join(f"--- {prompt!r}\n{sample}\n\n" for prompt, sample in samples)
     (folder / "samples.txt").write_text(text, "utf-8")
-    report = _Report(
-        items="tokens",
+    _end(
+        folder,
+        generator,
+        history,
+        "tokens",
         scores={**_validation(history), "perplexity": perplexity, "bits_per_byte": bits_per_byte},
         sizes={
             "vocab_size": generator.tokenizer.vocab_size,
@@ -317,7 +314,6 @@ def finish_generator(folder, generator, train, valid_texts):
         samples=[f"  {start!r} ...\n    {text.removeprefix(start)!r}" for start, text in samples],
         example="['The model']",
     )
-    _end(folder, generator, history, report)
 
 
 def _continuations(generator, texts):

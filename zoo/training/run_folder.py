@@ -92,9 +92,6 @@ class RunFolder:
         """Writes a JSON file atomically."""
         write_text(self.path / name, json.dumps(values, indent=2) + "\n")
 
-    def read_json(self, name):
-        return json.loads((self.path / name).read_text())
-
     def history(self):
         """The metrics of each epoch, from ``history.csv``: {name: [value of each epoch]}."""
         with open(self.path / "history.csv", newline="") as file:
@@ -107,7 +104,7 @@ class RunFolder:
             enable_auto_resume(self.path)
 
     def _open_existing(self, config, overwrite, resume, may_change):
-        stored = self._stored()
+        stored = stored_config(self.path)
         if stored is None:
             raise RunFolderError(
                 f"{self.path} is not empty and contains no run. Choose another --out directory."
@@ -122,28 +119,30 @@ class RunFolder:
                 "delete it, or choose another --out directory."
             )
         else:
-            self._check_same(stored["config"], config, may_change)
-
-    def _stored(self):
-        """The content of config.json; None if no run wrote it: published models have one too."""
-        try:
-            stored = self.read_json("config.json")
-        except (OSError, ValueError, RecursionError):
-            return None
-        is_run = isinstance(stored, dict) and "environment" in stored
-        return stored if is_run and isinstance(stored.get("config"), dict) else None
+            self._check_same(stored, config, may_change)
 
     def _check_same(self, saved, config, may_change):
         config = json.loads(json.dumps(config))
-        names = [name for name in {**saved, **config} if name not in may_change]
-        differing = [k for k in names if saved.get(k) != config.get(k)]
-        if differing:
-            lines = [f"  {k}: {saved.get(k)!r}, now {config.get(k)!r}" for k in differing]
+        lines = [
+            f"  {name}: {saved.get(name)!r}, now {config.get(name)!r}\n"
+            for name in {**saved, **config}
+            if name not in may_change and saved.get(name) != config.get(name)
+        ]
+        if lines:
             raise RunFolderError(
-                f"The run in {self.path} was started with other settings:\n"
-                + "\n".join(lines)
-                + "\nUse these settings, or choose another --out directory."
+                f"The run in {self.path} was started with other settings:\n{''.join(lines)}"
+                "Use these settings, or choose another --out directory."
             )
+
+
+def stored_config(folder):
+    """The settings in ``config.json``; None if no run wrote it: published models have one too."""
+    try:
+        content = json.loads((folder / "config.json").read_text())
+        config, _ = content["config"], content["environment"]
+        return dict(config)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def fingerprint(model, *metadata):
