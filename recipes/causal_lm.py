@@ -7,6 +7,8 @@ and cosine decay, weight decay 0.1, gradients clipped to a norm of 1.
     python recipes/causal_lm.py                     # the documentation and code of this project
     python recipes/causal_lm.py --text book.txt     # your own text, UTF-8
     python -m zoo generate runs/causal_lm_zoo "The model"     # continues a text
+
+On two CPU cores: a perplexity of about 15 on the text of this project, in a quarter of an hour.
 """
 
 import dataclasses
