@@ -85,13 +85,39 @@ def wait_until(condition, process, seconds=120):
         time.sleep(0.001)
 
 
-def killed_while_writing(run, folder, *flags):
-    """Starts a run and kills it while it writes a checkpoint, after one is complete."""
+def killed(run, folder, moment, *flags):
+    """Starts a run and kills it; returns whether a checkpoint was being written.
+
+    Args:
+        moment: "writing" for one in which a checkpoint is being written, after the first step of
+            this process, or a number of seconds after that step; negative ones count from the start
+            of the process.
+    """
     before = newest_step(folder)
     with ended(start(run, folder, *flags)) as process:
-        wait_until(lambda: newest_step(folder) > before and is_writing(folder), process)
+        if moment == "writing":
+            wait_until(lambda: newest_step(folder) > before and is_writing(folder), process)
+        elif moment >= 0:
+            wait_until(lambda: newest_step(folder) > before, process)
+            process.join(moment)
+        else:
+            process.join(-moment)
         process.kill()
         process.join()
+    return is_writing(folder)
+
+
+def completed(run, folder, *flags):
+    """Runs a recipe to its end; returns its outcome."""
+    assert finish(start(run, folder, *flags)) == 0, log_of(folder)
+    return outcome(folder)
+
+
+def resumed(run, folder, *flags):
+    """Resumes a run to its end; returns its outcome."""
+    found = completed(run, folder, "--resume", *flags)
+    assert "Resuming after" in log_of(folder)
+    return found
 
 
 def newest_step(folder):

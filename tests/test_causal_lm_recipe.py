@@ -9,7 +9,7 @@ import pytest
 
 import zoo
 from tests.conftest import run_recipe
-from tests.interrupted import assert_same, finish, killed_while_writing, log_of, outcome, start
+from tests.interrupted import assert_same, killed, outcome, resumed
 from tests.test_recipes import recipe
 from zoo.errors import UserError
 from zoo.training.command import parse
@@ -51,11 +51,9 @@ def test_a_run_ends_well_and_leaves_a_model(run):
 
 
 def test_killed_while_it_writes_a_checkpoint_it_resumes_bit_for_bit(tmp_path, run, text):
-    folder, flags = tmp_path / "run", ("--text", str(text), "--resume")
-    killed_while_writing("text", folder, *flags)
-    assert finish(start("text", folder, *flags)) == 0, log_of(folder)
-    assert "Resuming after" in log_of(folder)
-    assert_same(outcome(folder), outcome(run[1]))
+    folder = tmp_path / "run"
+    killed("text", folder, "writing", "--text", str(text))
+    assert_same(resumed("text", folder, "--text", str(text)), outcome(run[1]))
 
 
 def test_a_run_is_not_resumed_with_another_text(run, text, tmp_path):

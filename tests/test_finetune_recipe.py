@@ -11,15 +11,7 @@ from safetensors.numpy import load_file, save_file
 import zoo
 from tests.checkpoints.translation_folders import write_marian
 from tests.deploy.small_models import small_classifier
-from tests.interrupted import (
-    assert_same,
-    finish,
-    killed_while_writing,
-    log_of,
-    newest_step,
-    outcome,
-    start,
-)
+from tests.interrupted import assert_same, completed, killed, resumed
 from tests.test_recipes import recipe, rows_of
 from zoo.__main__ import main
 from zoo.errors import UserError
@@ -88,8 +80,7 @@ def test_lora_trains_saves_and_exports_on_two_devices(weights, tmp_path):
     """What is saved is a plain model, whose backbone has changed."""
     out = tmp_path / "run"
     flags = ["--weights", str(weights), "--lora-rank", "2", "--accumulation", "2"]
-    process = start("finetune", out, *flags, "--strategy", "mirrored", "--devices", "2")
-    assert finish(process) == 0, log_of(out)
+    completed("finetune", out, *flags, "--strategy", "mirrored", "--devices", "2")
     before, after = (zoo.load(path).model for path in (weights, out))
     for old, new in zip(before.weights, after.weights, strict=True):
         is_new = old.path.startswith("vit/head") or old.path.endswith(
@@ -108,14 +99,10 @@ def test_lora_trains_saves_and_exports_on_two_devices(weights, tmp_path):
 @pytest.mark.parametrize("flags", [[], ["--lora-rank", "2", "--optimizer", "adamw"]])
 def test_a_killed_run_is_resumed_bit_for_bit(weights, tmp_path, flags):
     """Killed while it writes a checkpoint."""
-    whole, part = tmp_path / "whole", tmp_path / "part"
-    flags = ["--weights", str(weights), *flags]
-    assert finish(start("finetune", whole, *flags)) == 0, log_of(whole)
-    killed_while_writing("finetune", part, *flags)
-    assert newest_step(part) > 0
-    assert finish(start("finetune", part, *flags, "--resume")) == 0, log_of(part)
-    assert "Resuming after" in log_of(part)
-    assert_same(outcome(part), outcome(whole))
+    part, flags = tmp_path / "part", ["--weights", str(weights), *flags]
+    expected = completed("finetune", tmp_path / "whole", *flags)
+    killed("finetune", part, "writing", *flags)
+    assert_same(resumed("finetune", part, *flags), expected)
 
 
 def test_a_run_is_not_resumed_with_other_metadata_of_the_weights(weights, tmp_path, monkeypatch):

@@ -15,12 +15,14 @@ from tests.interrupted import (
     ROOT,
     RUNS,
     assert_same,
+    completed,
     ended,
     finish,
-    is_writing,
+    killed,
     log_of,
     newest_step,
     outcome,
+    resumed,
     start,
     wait_until,
 )
@@ -30,42 +32,18 @@ from tests.interrupted import (
 def uninterrupted(made_once):
     """Function of a run's name that returns the outcome of an uninterrupted run."""
 
-    def found(run):
+    def run_once(run):
         name = f"uninterrupted_{run}"
         status, folder = made_once(name, lambda folder: finish(start(run, folder)))
         assert status == 0, log_of(folder)
         return outcome(folder)
 
-    return found
-
-
-def killed(run, folder, moment, *flags):
-    """Resumes a run and kills it; returns whether a checkpoint was being written.
-
-    Args:
-        moment: "writing" for one in which a checkpoint is being written, after the first step of
-            this part, or a number of seconds after that step; negative ones count from the start
-            of the process.
-    """
-    before = newest_step(folder)
-    with ended(start(run, folder, *flags)) as process:
-        if moment == "writing":
-            wait_until(lambda: newest_step(folder) > before and is_writing(folder), process)
-        elif moment >= 0:
-            wait_until(lambda: newest_step(folder) > before, process)
-            process.join(moment)
-        else:
-            process.join(-moment)
-        process.kill()
-        process.join()
-    return is_writing(folder)
+    return run_once
 
 
 def check_kills(run, folder, moments, expected):
     written = [killed(run, folder, moment, "--resume") for moment in moments]
-    process = start(run, folder, "--resume")
-    assert finish(process) == 0, log_of(folder)
-    assert_same(outcome(folder), expected)
+    assert_same(completed(run, folder, "--resume"), expected)
     return written
 
 
@@ -73,9 +51,7 @@ def test_a_killed_run_is_resumed_bit_for_bit(tmp_path, digits_run):
     """Killed while it writes a checkpoint."""
     folder = tmp_path / "run"
     killed("digits", folder, "writing")
-    assert finish(start("digits", folder, "--resume")) == 0, log_of(folder)
-    assert "Resuming after" in log_of(folder)
-    assert_same(outcome(folder), outcome(digits_run[1]))
+    assert_same(resumed("digits", folder), outcome(digits_run[1]))
 
 
 @pytest.mark.slow
@@ -98,9 +74,8 @@ def test_sigterm_saves_and_the_same_command_resumes_bit_for_bit(
     assert "is saved. Run the same command to resume" in log_of(folder)
     assert "Traceback" not in log_of(folder)
     assert newest_step(folder) >= 1
-    assert finish(start("pairs", folder, *flags)) == 0, log_of(folder)
+    assert_same(completed("pairs", folder, *flags), outcome(phrasebook_run[1]))
     assert "Resuming after" in log_of(folder)
-    assert_same(outcome(folder), outcome(phrasebook_run[1]))
 
 
 @pytest.mark.slow
@@ -112,13 +87,11 @@ def test_fine_tuning_resumes_bit_for_bit(tmp_path, phrasebook_part):
     (tmp_path / "model").mkdir()
     write_marian(tmp_path / "model")
     flags = ("--weights", str(tmp_path / "model"), "--tsv", str(phrasebook_part))
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert finish(start("marian", whole, *flags)) == 0, log_of(whole)
+    parts = tmp_path / "parts"
+    expected = completed("marian", tmp_path / "whole", *flags)
     for moment in ("writing", 0.1):
         killed("marian", parts, moment, "--resume", *flags)
-    assert finish(start("marian", parts, "--resume", *flags)) == 0, log_of(parts)
-    assert "Resuming after" in log_of(parts)
-    assert_same(outcome(parts), outcome(whole))
+    assert_same(resumed("marian", parts, *flags), expected)
 
 
 @pytest.mark.slow
@@ -131,12 +104,9 @@ def test_replicas_resume_bit_for_bit(tmp_path, uninterrupted):
 @pytest.mark.parametrize("first, then", [("mirrored", "digits"), ("digits", "mirrored")])
 def test_another_number_of_devices_resumes(first, then, tmp_path):
     flags = "--dropout 0 --stochastic-depth 0".split()
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert finish(start("digits", whole, *flags)) == 0, log_of(whole)
+    parts, expected = tmp_path / "parts", completed("digits", tmp_path / "whole", *flags)
     killed(first, parts, 0.1, *flags)
-    assert finish(start(then, parts, "--resume", *flags)) == 0, log_of(parts)
-    assert "Resuming after" in log_of(parts)
-    assert_close(outcome(parts), outcome(whole))
+    assert_close(resumed(then, parts, *flags), expected)
 
 
 def assert_close(found, expected):
