@@ -17,7 +17,6 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import run_recipe
-from zoo.training.run import Run
 from zoo.training.settings import RunSettings
 
 
@@ -64,6 +63,8 @@ def main(config):
     from zoo.training.run_folder import checksum
 
     name = pathlib.Path(config.text[0]).stem if config.text else config.dataset
+    from zoo.training.run import Run
+
     run = Run(config, name=f"causal_lm_{name}")
     texts = plain_text.read_texts(config.text) if config.text else plain_text.project_texts()
     train_texts, valid_texts = plain_text.hold_out(texts)

@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.command import run_recipe
-from zoo.training.run import Run
 from zoo.training.settings import LabeledTextSettings, Limits
 
 
@@ -80,6 +79,7 @@ def main(config):
     from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.report import finish_text_classifier
+    from zoo.training.run import Run
     from zoo.training.run_folder import checksum
 
     run = Run(config, name=f"text_{config.data_name}")

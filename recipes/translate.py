@@ -22,7 +22,6 @@ from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.command import run_recipe
-from zoo.training.run import Run
 from zoo.training.settings import MAY_CHANGE, Count, TranslationSettings, flags
 
 
@@ -110,6 +109,7 @@ def main(config):
     from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.report import finish_translator
+    from zoo.training.run import Run
     from zoo.training.run_folder import checksum, fingerprint
 
     run = Run(config, name=f"translate_{config.data_name}")

@@ -18,7 +18,6 @@ from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.command import run_recipe
-from zoo.training.run import Run
 from zoo.training.settings import NO_EFFECT, Count, ImageSettings, Precision
 
 
@@ -121,6 +120,7 @@ def main(config):
     from zoo.training import optimizers
     from zoo.training.callbacks import PatchDropoutRates
     from zoo.training.image_run import augmentation, load_images, train_classifier
+    from zoo.training.run import Run
 
     run = Run(config, name=f"{config.model}_{config.data_name}")
     data = load_images(config, streamed=config.min_crop_area is not None)

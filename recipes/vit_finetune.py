@@ -18,7 +18,6 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import run_recipe
-from zoo.training.run import Run
 from zoo.training.settings import Count, Fraction, ImageSettings
 
 
@@ -117,6 +116,7 @@ PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE
 def main(config):
     from zoo.data.pipeline import steps_per_epoch
     from zoo.training.image_run import augmentation, class_names, load_images, train_classifier
+    from zoo.training.run import Run
 
     run = Run(config, name=f"finetune_{config.data_name}")
     with run.scope():

@@ -16,7 +16,6 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.command import run_recipe
-from zoo.training.run import Run
 from zoo.training.settings import Count, ImageSettings
 
 
@@ -75,6 +74,7 @@ def main(config):
     from zoo.tasks.classifier import ImageClassifier
     from zoo.training.image_run import augmentation, load_images, train_classifier
     from zoo.training.optimizers import adamw
+    from zoo.training.run import Run
 
     run = Run(config, name=f"vit_{config.data_name}")
     side, half = (config.image_size,) * 2, (0.5,) * 3

@@ -7,8 +7,25 @@ import pathlib
 import sys
 from numbers import Integral
 
+import keras
+
+from zoo.compat import compile_arguments
 from zoo.errors import UserError
+from zoo.files import atomic
+from zoo.training import distribution, run_batches
+from zoo.training.callbacks import (
+    EarlyStopping,
+    SwapEMAWeights,
+    history_rows,
+    standard_callbacks,
+)
+from zoo.training.checkpoint import Checkpoint
+from zoo.training.hardware import peak_memory, resolve_precision
+from zoo.training.interruption import exit_on_sigterm
+from zoo.training.optimizers import without_loss_scale
+from zoo.training.run_folder import RunFolder
 from zoo.training.settings import RunSettings
+from zoo.training.trainer import Trainer
 
 
 class Run:
@@ -42,11 +59,6 @@ class Run:
     """
 
     def __init__(self, settings=None, name="model", **fields):
-        import keras
-
-        from zoo.training import distribution
-        from zoo.training.hardware import resolve_precision
-
         settings = settings or RunSettings(**fields)
         self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)
@@ -59,8 +71,6 @@ class Run:
     @contextlib.contextmanager
     def scope(self):
         """The context in which the model is created and compiled."""
-        from zoo.training import distribution
-
         with (
             distribution.tell_failure(),
             distribution.exit_if_a_worker_is_lost(self.strategy),
@@ -118,9 +128,6 @@ class Run:
         Raises:
             UserError: if a setting or the data cannot be used, or the run diverges.
         """
-        from zoo.training import distribution, run_batches
-        from zoo.training.hardware import peak_memory
-
         _check_arguments(per_epoch, validation_freq, epochs)
         counts_rows = compiled_with is None  # as Keras's losses do
         steps = run_batches.steps_per_epoch(batches, steps_per_epoch)
@@ -155,8 +162,6 @@ class Run:
 
     def _trainer(self, model, compiled_with, preprocess, steps_per_epoch):
         """A compiled `Trainer` of the model."""
-        from zoo.training.trainer import Trainer
-
         counts_rows = compiled_with is None
         compiled_with = {"steps_per_execution": 1, **(compiled_with or _compiled_with(model))}
         several = max(compiled_with["steps_per_execution"], self.settings.steps_per_execution)
@@ -173,9 +178,6 @@ class Run:
 
     def _open_folder(self, config):
         """The run directory of this run: a new one, or that of the run to resume."""
-        from zoo.training.interruption import exit_on_sigterm
-        from zoo.training.run_folder import RunFolder
-
         settings = self.settings
         folder = RunFolder(
             self.path,
@@ -190,11 +192,6 @@ class Run:
 
     def _fit(self, trainer, folder, from_step, callbacks, per_epoch, **settings):
         """Resumes from the newest checkpoint, if there is one, and trains; returns `Checkpoint`."""
-        from zoo.training import distribution
-        from zoo.training.callbacks import SwapEMAWeights, standard_callbacks
-        from zoo.training.checkpoint import Checkpoint
-        from zoo.training.optimizers import without_loss_scale
-
         own, steps = self.settings, settings["steps_per_epoch"]
         times = own.checkpoint_minutes, own.checkpoint_steps
         checkpoint = Checkpoint(folder.path, steps, *times, own.checkpoints_kept)
@@ -235,10 +232,6 @@ _NOT_USED = ("train_step", "test_step", "compute_loss", "compute_metrics")  # by
 
 def _compiled_with(model):
     """What a model is compiled with, as arguments of `Trainer.compile`."""
-    import keras
-
-    from zoo.compat import compile_arguments
-
     if not model.compiled:
         raise ValueError(f"The model {model.name} must be compiled: call model.compile(...).")
     own = [n for n in _NOT_USED if getattr(type(model), n) is not getattr(keras.Model, n)]
@@ -253,8 +246,6 @@ def _compiled_with(model):
 
 def _check_saveable(model):
     """Checks before training what else would fail at its end."""
-    import keras
-
     try:
         keras.saving.serialize_keras_object(model)
     except NotImplementedError:
@@ -266,8 +257,6 @@ def _check_saveable(model):
 
 def _has_stopped(checkpoint, callbacks):
     """Whether training had stopped, by early stopping with a patience that may have changed."""
-    from zoo.training.callbacks import EarlyStopping
-
     early = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
     if not early:
         return checkpoint.stopped
@@ -276,9 +265,6 @@ def _has_stopped(checkpoint, callbacks):
 
 def _save(folder, model):
     """Writes the model and the last value of each metric."""
-    from zoo.files import atomic
-    from zoo.training.callbacks import history_rows
-
     with atomic(folder / "model.keras") as path:
         model.save(path)
     last = {}
