@@ -106,7 +106,7 @@ def distance(labels, outputs):
     return keras.ops.mean(keras.ops.square(labels - outputs), axis=-1)
 
 
-def of_a_number(loss):
+def one_number(loss):
     def make(**settings):
         model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1, "sigmoid")])
         model.compile("sgd", loss, metrics=["mae"], **settings)
@@ -145,11 +145,11 @@ def added_loss(**settings):
 TOKENS = np.random.default_rng(1).integers(1, 4, (ROWS, 5))
 TOKENS[::3, 3:] = 0
 PIXELS = np.random.default_rng(2).random((ROWS, 5))
-KINDS = {
-    "a function": (of_a_number(distance), dataset(X, X[:, 0])),
-    "a loss by name": (of_a_number("binary_crossentropy"), dataset(X, Y > 1)),
+CASES = {
+    "a function": (one_number(distance), dataset(X, X[:, 0])),
+    "a loss by name": (one_number("binary_crossentropy"), dataset(X, Y > 1)),
     "a sum": (
-        of_a_number(keras.losses.BinaryCrossentropy(reduction="sum")),
+        one_number(keras.losses.BinaryCrossentropy(reduction="sum")),
         dataset(X, Y > 1),
     ),
     "tokens": (tokens, dataset(TOKENS, TOKENS)),
@@ -206,15 +206,15 @@ def history(folder):
 
 
 MARKS = {
-    **dict.fromkeys(KINDS, [pytest.mark.slow]),
+    **dict.fromkeys(CASES, [pytest.mark.slow]),
     **dict.fromkeys(("a function", "a sum", "sequences", "weights of items"), [pytest.mark.ci]),
     **dict.fromkeys(("classifier", "two outputs", "tokens"), []),
 }
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS[kind]) for kind in KINDS])
-def test_on_one_device_it_is_fit_of_keras(kind, tmp_path):
-    make, data = KINDS[kind]
+@pytest.mark.parametrize("case", [pytest.param(case, marks=MARKS[case]) for case in CASES])
+def test_on_one_device_it_is_fit_of_keras(case, tmp_path):
+    make, data = CASES[case]
     trained = train(make, data, tmp_path / "run")
     keras.backend.clear_session()
     keras.utils.set_random_seed(3)
@@ -237,13 +237,13 @@ def test_on_one_device_it_is_fit_of_keras(kind, tmp_path):
 
 
 DIFFERENT = {"classifier", "weights of examples", "tokens", "weights of tokens", "an added loss"}
-SAME_ON_SEVERAL = set(KINDS) - DIFFERENT
+SAME_ON_SEVERAL = set(CASES) - DIFFERENT
 
 
-def train_kinds(folder, **devices):
+def train_cases(folder, **devices):
     """Those in which no layer looks at a whole batch, has a mask or draws random numbers."""
-    for kind in sorted(SAME_ON_SEVERAL):
-        train(*KINDS[kind], pathlib.Path(folder) / kind, run_settings=devices)
+    for case in sorted(SAME_ON_SEVERAL):
+        train(*CASES[case], pathlib.Path(folder) / case, run_settings=devices)
 
 
 @pytest.mark.slow
@@ -253,15 +253,15 @@ def test_on_several_devices_all_figures_are_those_of_one(devices, tmp_path):
     code = (
         "from zoo.training import distribution\n"
         f"distribution.choose('mirrored', {devices})  # before the data sets of the module\n"
-        "from tests.training.test_run import train_kinds\n"
-        f"train_kinds({str(tmp_path)!r}, strategy='mirrored', devices={devices})"
+        "from tests.training.test_run import train_cases\n"
+        f"train_cases({str(tmp_path)!r}, strategy='mirrored', devices={devices})"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    for kind in SAME_ON_SEVERAL:
-        train(*KINDS[kind], tmp_path / "one" / kind)
-        rows = history(tmp_path / kind), history(tmp_path / "one" / kind)
+    for case in SAME_ON_SEVERAL:
+        train(*CASES[case], tmp_path / "one" / case)
+        rows = history(tmp_path / case), history(tmp_path / "one" / case)
         for found, expected in zip(*rows, strict=True):
-            assert found == pytest.approx(expected, rel=1e-4), kind
+            assert found == pytest.approx(expected, rel=1e-4), case
 
 
 class StopAt(keras.callbacks.Callback):
@@ -317,7 +317,7 @@ def test_resumed_is_uninterrupted(tmp_path, make, before, after):
     def three_epochs(folder, steps_per_execution, *callbacks):
         settings = {"epochs": 3, "callbacks": callbacks}
         settings["steps_per_execution"] = steps_per_execution
-        data = KINDS["classifier" if make is classifier else "two outputs"][1]
+        data = CASES["classifier" if make is classifier else "two outputs"][1]
         return train(make, lambda: data.shuffle(7), folder, validation=False, **settings)
 
     whole = three_epochs(tmp_path / "whole", before)
@@ -441,24 +441,7 @@ def test_a_function_of_the_steps_done(tmp_path):
     assert_same_weights(model, expected)
 
 
-@pytest.mark.parametrize("number", [0, 3, (1, 2)])
-def test_invalid_validation_freq(tmp_path, number):
-    with pytest.raises(
-        UserError, match=re.escape(f"1 to the epochs of the run, 2. Received: {number}")
-    ):
-        train(classifier, dataset(X, Y), tmp_path / "run", validation_freq=number)
-    assert not (tmp_path / "run").exists()
-
-
-def test_what_cannot_be_trained(tmp_path):
-    run = zoo.training.Run(out=str(tmp_path / "run"))
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
-    with pytest.raises(ValueError, match="must be compiled"):
-        run.train(model, dataset(X, Y), epochs=1)
-    unknown = dataset(X, Y).filter(lambda x, y: True)
-    with pytest.raises(DataError, match="Pass steps_per_epoch"):
-        run.train(classifier(), unknown, epochs=1)
-    assert not (tmp_path / "run").exists()
+def test_a_run_is_not_resumed_with_another_seed(tmp_path):
     train(classifier, dataset(X, Y), tmp_path / "run", epochs=1)
     with pytest.raises(RunFolderError, match="seed: 3, now 4"):
         train(classifier, dataset(X, Y), tmp_path / "run", seed=4)
@@ -485,7 +468,7 @@ def compiled(model, loss="mse"):
     return model
 
 
-MEAN, SUM, NONE = (keras.losses.MeanSquaredError(reduction=kind) for kind in ("mean", "sum", None))
+MEAN, SUM, NONE = (keras.losses.MeanSquaredError(reduction=name) for name in ("mean", "sum", None))
 TWO = {"kind": MEAN, "size": SUM}
 
 
@@ -494,6 +477,8 @@ TWO = {"kind": MEAN, "size": SUM}
     [
         (classifier, (X, Y), "batches must be a tf.data.Dataset, .* Received: tuple"),
         (classifier, dataset(X, Y).take(0), "empty"),
+        (classifier, dataset(X, Y).filter(lambda x, y: True), "Pass steps_per_epoch"),
+        (Unused, dataset(X, Y), "The model unused.* must be compiled"),
         (classifier, dataset(X), "must give .inputs, labels. or .inputs, labels, weights"),
         (two_outputs, dataset(X, Y, {"kind": Y, "size": Y}), "must be one tensor, for all outputs"),
         (lambda: compiled(OwnLoss()), dataset(X, Y), "OwnLoss has its own compute_loss, which"),
@@ -508,7 +493,7 @@ TWO = {"kind": MEAN, "size": SUM}
 )
 def test_data_and_models_that_cannot_be_used(make, data, message, tmp_path):
     """They are named before the first step."""
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(ValueError, match=message):
         train(make, data, tmp_path / "run", validation=False)
     assert not list((tmp_path / "run").glob("checkpoints/epoch_*"))
 
@@ -518,9 +503,13 @@ def test_validation_data_and_arguments_that_cannot_be_used(tmp_path):
     for data in ((X, Y), dataset(X, Y).repeat(), dataset(X, Y).filter(lambda x, y: True)):
         with pytest.raises(DataError, match="validation_data must"):
             run.train(classifier(), dataset(X, Y), epochs=1, validation_data=data)
-        run.settings = run.settings.__class__(out=run.settings.out, overwrite=True)
+    for number in (0, 3, (1, 2)):
+        message = re.escape(f"1 to the epochs of the run, 2. Received: {number}")
+        with pytest.raises(UserError, match=message):
+            run.train(classifier(), dataset(X, Y), epochs=2, validation_freq=number)
     with pytest.raises(TypeError, match="no argument class_weight"):
         run.train(classifier(), dataset(X, Y), epochs=1, class_weight={0: 1.0})
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_model_with_lora_is_saved_without_it(tmp_path):
@@ -551,7 +540,7 @@ def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
 def test_the_precision_suits_the_processor(bfloat16, gpus, expected, tmp_path, monkeypatch, capsys):
     seconds = {"float32": 1.0, "bfloat16": bfloat16}
     monkeypatch.setattr("zoo.training.hardware.seconds_of_product", seconds.__getitem__)
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: gpus)
     run = zoo.training.Run(out=str(tmp_path / "run"), precision="auto")
     assert run.settings.precision == keras.config.dtype_policy().name == expected
     assert f"Precision: {expected}\n" in capsys.readouterr().out
