@@ -16,7 +16,7 @@ import pathlib
 from typing import Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe
+from zoo.training.recipe import run_recipe
 from zoo.training.settings import RunSettings
 
 

@@ -17,7 +17,7 @@ import dataclasses
 from typing import Annotated, Literal
 
 from zoo.errors import UserError
-from zoo.training.command import run_recipe
+from zoo.training.recipe import run_recipe
 from zoo.training.settings import NO_EFFECT, Count, ImageSettings, Precision
 
 

@@ -12,7 +12,7 @@ from tests.conftest import run_recipe
 from tests.interrupted import assert_same, killed, outcome, resumed
 from tests.test_recipes import recipe
 from zoo.errors import UserError
-from zoo.training.command import parse
+from zoo.training.recipe import parse
 
 pytestmark = pytest.mark.ci
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.test_recipes import recipe
 from zoo.__main__ import main
-from zoo.training.command import parse
+from zoo.training.recipe import parse
 
 pytestmark = pytest.mark.ci
 

@@ -15,8 +15,8 @@ from PIL import Image
 import zoo
 from tests.interrupted import RUNS
 from zoo.errors import UserError
-from zoo.training.command import parse
 from zoo.training.image_run import load_images
+from zoo.training.recipe import parse
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.test_recipes import recipe
 from zoo.errors import UserError
-from zoo.training.command import parse, run_recipe
+from zoo.training.recipe import parse, run_recipe
 from zoo.training.settings import MAY_CHANGE, NO_EFFECT, Count, Limits, Settings
 
 RECIPES = [path.stem for path in (pathlib.Path(__file__).parents[2] / "recipes").glob("*.py")]

@@ -1,6 +1,7 @@
 """The end of a run: tests the model, saves it, draws plots, writes ``metrics.json`` and a summary.
 
 Each task has a function that adds its scores and pictures; `_begin` and `_end` are what all share.
+Their `folder` is the `zoo.training.run_folder.RunFolder` of the run, which has ``history.csv``.
 """
 
 import math
@@ -74,13 +75,7 @@ def _validation(history):
 
 
 def finish_classifier(folder, classifier, data):
-    """Tests an image classifier, and writes model, metrics and plots to the run directory.
-
-    Args:
-        folder: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
-        classifier: `zoo.tasks.classifier.ImageClassifier`.
-        data: `zoo.data.images.ImageDataset`.
-    """
+    """Tests an `ImageClassifier` on the test images of an `ImageDataset`."""
     history = _begin(folder, classifier, training="training (augmented)", held_out="test")
     logits, labels = _logits(classifier, data)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
@@ -137,14 +132,7 @@ def _draw_attention_maps(classifier, images, path):
 
 
 def finish_text_classifier(folder, classifier, data, train):
-    """Classifies the test texts, and writes model, metrics and plots to the run directory.
-
-    Args:
-        folder: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
-        classifier: `zoo.tasks.classifier.TextClassifier`.
-        data: `zoo.data.labeled_text.TextDataset`.
-        train: `zoo.data.encoded_texts.EncodedTexts`.
-    """
+    """Tests a `TextClassifier` on the test texts of a `TextDataset`; `train` are `EncodedTexts`."""
     history, test, names = _begin(folder, classifier), data.test, data.class_names
     probabilities = classifier.probabilities(test.texts, too_long="truncate")
     predicted, of_labels = probabilities.argmax(1), probabilities[range(len(test)), test.labels]
@@ -196,13 +184,7 @@ def _write_table(path, names, rows):
 
 
 def finish_translator(folder, translator, data):
-    """Translates the test pairs, and writes model, metrics and plots to the run directory.
-
-    Args:
-        folder: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
-        translator: `zoo.tasks.translator.Translator`.
-        data: `zoo.data.tokenized_corpus.TokenizedCorpus`.
-    """
+    """Tests a `Translator` on the test pairs of a `TokenizedCorpus`."""
     history = _begin(folder, translator, accuracy="token accuracy")
     sources, references = map(list, zip(*data.test))
     translations = translator(sources, too_long="split")
@@ -278,14 +260,7 @@ def _draw_alignment(translator, sources, path):
 
 
 def finish_generator(folder, generator, train, valid_texts):
-    """Continues held-out texts, and writes model, metrics and plots to the run directory.
-
-    Args:
-        folder: `zoo.training.run_folder.RunFolder` that contains ``history.csv``.
-        generator: `zoo.tasks.generator.TextGenerator`.
-        train: the training tokens.
-        valid_texts: list of held-out texts.
-    """
+    """Measures a `TextGenerator`; `train` are the training tokens, `valid_texts` held-out texts."""
     history = _begin(folder, generator, accuracy="token accuracy")
     loss, accuracy = _validation(history).values()
     perplexity = math.exp(min(loss, 700.0))

@@ -50,14 +50,8 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
 
 
 def text_source(settings):
-    """The identity of the sentence pairs, a part of the key of the cache, and how to read them.
-
-    Args:
-        settings: `zoo.training.settings.TranslationSettings`.
-
-    Returns:
-        (identity, as JSON can hold it; function that returns `zoo.data.parallel_text.ParallelText`)
-    """
+    """Returns (identity of the sentence pairs, for the key of the cache; function that reads them:
+    `zoo.data.parallel_text.ParallelText`)."""
     seed = settings.seed
     if settings.tsv:
         read = functools.partial(parallel_text.tsv, settings.tsv, seed)

@@ -1,4 +1,4 @@
-"""What all recipes share: command-line flags, exit statuses and error messages."""
+"""How a recipe is started: its command line, exit statuses and error messages."""
 
 import argparse
 import sys
