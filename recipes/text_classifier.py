@@ -12,15 +12,16 @@ On two CPU cores: 98.1 % of the phrasebook's sentences in half a minute.
 """
 
 import dataclasses
+import pathlib
 from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import LabeledTextSettings, Limits
+from zoo.training.settings import Limits, RunSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(LabeledTextSettings):
+class Config(RunSettings):
     """Hyperparameters and their default values, which --help describes."""
 
     tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] = "subword"
@@ -49,9 +50,29 @@ class Config(LabeledTextSettings):
     label_smoothing: float = 0.0
     ema_momentum: float = 0.99
 
+    dataset: str | None = None
+    """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
+    data_dir: str | None = None
+    """Folder of prepared TFDS data."""
+    tsv: str | None = None
+    """File with one text per line, without a header: label, tab, text."""
+
     def __post_init__(self):
         super().__post_init__()
+        self.check_data_dir()
         self.check("tokens_per_batch", self.max_length)
+
+    @property
+    def data_name(self):
+        """The name of the data set or file."""
+        if (self.dataset is None) == (self.tsv is None):
+            raise UserError(
+                "Select the training data with exactly one of:\n"
+                "  --dataset phrasebook    English sentences and their kinds, built in\n"
+                "  --tsv FILE              one text per line: label, tab, text\n"
+                "  --dataset NAME          a data set of TensorFlow Datasets, such as imdb_reviews"
+            )
+        return pathlib.Path(self.tsv).stem if self.tsv else self.dataset.replace("/", "_")
 
 
 PHRASEBOOK = Config(
@@ -113,7 +134,7 @@ def main(config):
 
 
 def load_texts(config):
-    """The labeled texts that the settings select: `zoo.data.labeled_text.TextDataset`."""
+    """The texts that the settings select: `zoo.data.labeled_text.TextDataset`."""
     from zoo.data import labeled_text
 
     if config.tsv:

@@ -163,6 +163,18 @@ class Settings:
                 f"{flags(part)} must divide {flags(whole)}. Received: {values[0]} and {values[1]}."
             )
 
+    def check_data_dir(self):
+        """Checks that the folder of TensorFlow Datasets is not given without one of its data sets.
+
+        Raises:
+            UserError: if it is.
+        """
+        if self.data_dir and self.dataset in (None, "phrasebook"):
+            raise UserError(
+                "--data-dir is a folder of TensorFlow Datasets. Name a data set in it: "
+                "--dataset NAME."
+            )
+
     def select(self, names):
         """The settings of these names, separated by spaces, as a dict."""
         return {name: getattr(self, name) for name in names.split()}
@@ -255,34 +267,6 @@ class ImageSettings(RunSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class LabeledTextSettings(RunSettings):
-    """Settings of a run and its labeled texts."""
-
-    dataset: str | None = None
-    """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
-    data_dir: str | None = None
-    """Folder of prepared TFDS data."""
-    tsv: str | None = None
-    """File with one text per line, without a header: label, tab, text."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        _check_data_dir(self)
-
-    @property
-    def data_name(self):
-        """The name of the data set or file."""
-        if (self.dataset is None) == (self.tsv is None):
-            raise UserError(
-                "Select the training data with exactly one of:\n"
-                "  --dataset phrasebook    English sentences and their kinds, built in\n"
-                "  --tsv FILE              one text per line: label, tab, text\n"
-                "  --dataset NAME          a data set of TensorFlow Datasets, such as imdb_reviews"
-            )
-        return pathlib.Path(self.tsv).stem if self.tsv else self.dataset.replace("/", "_")
-
-
-@dataclasses.dataclass(frozen=True)
 class TranslationSettings(RunSettings):
     """Settings of a run and its sentence pairs."""
 
@@ -324,7 +308,7 @@ class TranslationSettings(RunSettings):
             raise UserError(
                 f"{flags(*given)}: the file of the source sentences, --source, is missing."
             )
-        _check_data_dir(self)
+        self.check_data_dir()
 
     @property
     def data_name(self):
@@ -344,10 +328,3 @@ class TranslationSettings(RunSettings):
 
 
 _FILES_BESIDE_SOURCE = ("target", "valid_source", "valid_target", "test_source", "test_target")
-
-
-def _check_data_dir(settings):
-    if settings.data_dir and settings.dataset in (None, "phrasebook"):
-        raise UserError(
-            "--data-dir is a folder of TensorFlow Datasets. Name a data set in it: --dataset NAME."
-        )
