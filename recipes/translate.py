@@ -64,7 +64,7 @@ class Config(TranslationSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        given = [name for name in OF_THE_MODEL if getattr(self, name) is not None]
+        given = [name for name in MODEL_SETTINGS if getattr(self, name) is not None]
         if self.weights and given:
             raise UserError(
                 f"The model in {self.weights} has its own tokenizers and architecture. "
@@ -72,7 +72,7 @@ class Config(TranslationSettings):
             )
 
 
-OF_THE_MODEL = (
+MODEL_SETTINGS = (
     *("tokenizer", "vocab_size", "vocabulary", "embed_dim", "num_heads", "num_layers"),
     *("num_decoder_layers", "ff_dim", "norm", "activation", "positions"),
 )
@@ -89,7 +89,7 @@ PHRASEBOOK = Config(
     average_last=3,
 )
 FINE_TUNING = Config(
-    **dict.fromkeys((*OF_THE_MODEL, "beam_size", "length_penalty")),  # those of the weights
+    **dict.fromkeys((*MODEL_SETTINGS, "beam_size", "length_penalty")),  # those of the weights
     dropout=0.1,
     epochs=10,
     patience=2,
@@ -166,7 +166,7 @@ def untrained(config, run):
     from zoo.tasks.translator import Translator
     from zoo.training.sentence_pairs import load_pairs
 
-    missing = {name for name in OF_THE_MODEL if getattr(config, name) is None}
+    missing = {name for name in MODEL_SETTINGS if getattr(config, name) is None}
     missing -= {"num_decoder_layers"}
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")

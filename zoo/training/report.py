@@ -135,7 +135,8 @@ def finish_text_classifier(folder, classifier, data, train):
     """Tests a `TextClassifier` on the test texts of a `TextDataset`; `train` are `EncodedTexts`."""
     history, test, names = _begin(folder, classifier), data.test, data.class_names
     probabilities = classifier.probabilities(test.texts, too_long="truncate")
-    predicted, of_labels = probabilities.argmax(1), probabilities[range(len(test)), test.labels]
+    predicted = probabilities.argmax(axis=1)
+    label_probabilities = probabilities[range(len(test)), test.labels]
     path = folder / "confusion_matrix.png"
     pictures.confusion_matrix(test.labels, predicted, names, path, "texts")
     answers = zip(test.labels, predicted, probabilities.max(axis=1), test.texts)
@@ -154,7 +155,7 @@ def finish_text_classifier(folder, classifier, data, train):
         "texts",
         scores={
             "test_accuracy": accuracy,
-            "test_loss": float(-np.log(np.maximum(of_labels, _SMALLEST)).mean()),
+            "test_loss": float(-np.log(np.maximum(label_probabilities, _SMALLEST)).mean()),
             **_validation(history),
         },
         sizes={
