@@ -162,9 +162,8 @@ def cross_attention(weights, source_pieces, target_pieces, path, title=None):
     sources, targets = _labels(source_pieces), _labels(target_pieces)
     most = max(rows, columns)
     cell, fontsize = (0.7, 11) if most <= 8 else (0.42, 11) if most <= 20 else (0.24, 9)  # inches
-    horizontal = (
-        0.1 * max(map(len, sources), default=0) <= cell
-    )  # a character is a tenth of an inch
+    # a character is a tenth of an inch
+    horizontal = 0.1 * max(map(len, sources), default=0) <= cell
     size = (2.6 + cell * max(columns, 6), 1.8 + cell * max(rows, 4))
     with _any_script():
         figure = Figure(figsize=size, layout="compressed")
