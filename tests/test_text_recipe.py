@@ -131,12 +131,14 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(sentences_part, tmp_path, mo
         ({}, "--dataset phrasebook"),
         ({"dataset": "phrasebook", "tsv": "a.tsv"}, "exactly one of"),
         ({"tsv": "nowhere.tsv"}, "nowhere.tsv"),
-        ({"dataset": "phrasebook", "num_heads": 3}, "embed_dim=16, num_heads=3"),
-        ({"dataset": "phrasebook", "vocab_size": 10}, "vocab_size"),
+        ({"tsv": "{sentences}", "num_heads": 3}, "embed_dim=16, num_heads=3"),
+        ({"tsv": "{sentences}", "vocab_size": 10}, "vocab_size"),
         ({"dataset": "imdb_reviews", "data_dir": "nowhere"}, "no folder nowhere"),
     ],
 )
-def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
+def test_bad_settings_leave_nothing_behind(sentences_part, tmp_path, settings, message):
+    if "tsv" in settings:
+        settings = {**settings, "tsv": settings["tsv"].format(sentences=sentences_part)}
     config = dataclasses.replace(CONFIG, out=str(tmp_path / "run"), **settings)
     with pytest.raises(UserError, match=message):
         text_classifier.main(config)

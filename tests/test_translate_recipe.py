@@ -221,11 +221,13 @@ def test_two_workers_share_what_the_chief_has_tokenized(corpus, tmp_path):
         ({"dataset": "phrasebook", "tsv": "a.tsv"}, "exactly one of"),
         ({"tsv": "nowhere.tsv"}, "nowhere.tsv"),
         ({"source": "only.en"}, "target"),
-        ({"dataset": "phrasebook", "num_heads": 3}, "embed_dim=16, num_heads=3"),
-        ({"dataset": "phrasebook", "vocab_size": 10}, "vocab_size"),
+        ({"tsv": "{corpus}", "num_heads": 3}, "embed_dim=16, num_heads=3"),
+        ({"tsv": "{corpus}", "vocab_size": 10}, "vocab_size"),
     ],
 )
-def test_bad_settings_leave_nothing_behind(tmp_path, settings, message):
+def test_bad_settings_leave_nothing_behind(corpus, tmp_path, settings, message):
+    if "tsv" in settings:
+        settings = {**settings, "tsv": settings["tsv"].format(corpus=corpus)}
     config = dataclasses.replace(CONFIG, out=str(tmp_path / "run"), **settings)
     with pytest.raises(UserError, match=message):
         translate.main(config)
