@@ -74,7 +74,8 @@ def check_config_is_complete(case):
     assert set(layer.get_config()) == {*arguments, "name", "trainable", "dtype"}
     for name, parameter in arguments.items():
         if parameter.default is not inspect.Parameter.empty:
-            assert getattr(layer, name) != parameter.default, f"{name} has its default in the case"
+            value = layer.get_config()[name]
+            assert value != parameter.default, f"{name} has its default in the case"
 
 
 def own_arguments(cls):

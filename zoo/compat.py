@@ -14,10 +14,12 @@ from keras.src.backend import (
     set_keras_mask,
 )
 from keras.src.backend.common import global_state
+from keras.src.initializers.random_initializers import RandomInitializer
 from keras.src.layers.layer import CallContext
 
 __all__ = [
     "DecayInUpdate",
+    "RandomInitializer",
     "TrainingModel",
     "abort_other_workers",
     "all_layers",
@@ -33,9 +35,12 @@ __all__ = [
     "num_coordinated_workers",
     "reduce_per_replica",
     "set_keras_mask",
+    "stored_matrix",
     "swap_averaged_weights",
     "without_autocast",
 ]
+
+# `RandomInitializer` is the base class of initializers that draw random numbers.
 
 # `get_keras_mask(tensor)` is the mask that a layer attached to its output, or None: Keras passes it
 # to the argument `mask` of a layer, but tells nobody the mask of one of several inputs.
@@ -260,3 +265,11 @@ def abort_other_workers(message):
     from tensorflow.python.eager import context
 
     context.context().report_error_to_cluster(tf.errors.ABORTED, message)
+
+
+def stored_matrix(layer):
+    """The variable of a dense or embedding layer, without the update of LoRA.
+
+    The public attributes `kernel` and `embeddings` are with it, and refuse quantized weights.
+    """
+    return layer._kernel if hasattr(layer, "_kernel") else layer._embeddings

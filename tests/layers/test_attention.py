@@ -17,7 +17,6 @@ from zoo.layers import (
     padding_mask,
     scaled_dot_product_attention,
 )
-from zoo.layers.attention import _with_explicit_gradient
 
 # float32 sums of a few dozen terms in another order
 TOLERANCE = 2e-6
@@ -142,37 +141,6 @@ def test_project_and_attend_is_the_call():
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("mask_shape", [None, (3, 1, 5, 5), (3, 5, 5), (3, 5)])
-@pytest.mark.parametrize("value_dim", [None, 7])
-def test_a_bias_of_zero_changes_nothing(mask_shape, value_dim, dtype):
-    """Neither results nor gradients, which TensorFlow computes in another way with a bias."""
-    layer = MultiHeadSelfAttention(8, 2, value_dim=value_dim, dtype=dtype)
-    x, mask = normal(3, 5, 8), None
-    layer.build(x.shape)
-    weights = [normal(*w.shape, seed=seed) for seed, w in enumerate(layer.weights)]
-    if mask_shape is not None:
-        mask = np.random.default_rng(3).random(mask_shape) < 0.5
-        mask[1] = False  # queries that may attend to nothing
-
-    def attend(bias):
-        def call(x, *weights):
-            attended, _ = layer.stateless_call(weights, [], x, mask=mask, bias=bias)
-            return ops.cast(attended, "float64" if dtype == "float64" else "float32")
-
-        return [
-            numpy(call(*map(ops.convert_to_tensor, (x, *weights)))),
-            *gradients(call, [x, *weights]),
-        ]
-
-    # half precision rounds each product of some ten terms
-    unit = {"mixed_bfloat16": 2**-8, "mixed_float16": 2**-11}.get(dtype, TOLERANCE / 8)
-    for found, expected in zip(
-        attend(None), attend(np.zeros((1, 2, 5, 5), "float32")), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, atol=8 * unit * max(1, np.abs(expected).max()))
-
-
 def test_a_batch_of_one_is_broadcast():
     """Also if its size is not known, and for gradients."""
     layer = MultiHeadAttention(8, 2)
@@ -181,25 +149,6 @@ def test_a_batch_of_one_is_broadcast():
     for query, other in zip((x, memory[:1]), expected):
         np.testing.assert_allclose(numpy(layer(query, memory)), numpy(other), atol=TOLERANCE)
         assert [g.shape for g in gradients(layer, [query, memory])] == [query.shape, memory.shape]
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="others derive the gradient")
-def test_what_values_have_in_common_costs_no_precision():
-    """The gradient of the scores is a difference, whose terms bfloat16 would round too much."""
-    inputs = [normal(1, 2, 1024, 16, seed=seed) + shift for seed, shift in enumerate((0, 0, 1))]
-    inputs = [numpy(ops.cast(ops.cast(x, "bfloat16"), "float32")) for x in inputs]
-
-    def attend(dtype):
-        def call(*inputs):
-            attended = _with_explicit_gradient(*(ops.cast(x, dtype) for x in inputs), None)
-            return ops.cast(attended, "float32")
-
-        return call
-
-    found, expected = (gradients(attend(dtype), inputs) for dtype in ("bfloat16", "float32"))
-    for one, other in zip(found, expected, strict=True):
-        # 2^-8 is the unit of bfloat16; each gradient is the result of several products
-        assert np.linalg.norm(one - other) < 3 * 2**-8 * np.linalg.norm(other)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -8,9 +8,6 @@ from keras import ops
 import zoo
 from tests.layers.test_attention import gradients, normal, numpy
 from zoo.layers import (
-    BlockwiseSelfAttention,
-    BlockwiseTransformerDecoder,
-    CausalBlockwiseSelfAttention,
     MultiHeadSelfAttention,
     TransformerDecoder,
     attention_mask,
@@ -18,6 +15,8 @@ from zoo.layers import (
     causal_mask,
     scaled_dot_product_attention,
 )
+
+BLOCK_SIZE = 128  # of the layers
 
 # float32 sums of a few dozen terms in another order
 TOLERANCE = 1e-5
@@ -38,6 +37,7 @@ def random_mask(*shape):
         ((B, 1, 1, S), (1, H, T, S), 4),
         ((1, 1, T, 1), (B, 1, 1, S), 4),
         (None, (1, H, T, 1), 4),
+        ((B, 1, T, S), (1, H, 1, S), 4),
         ((B, 1, T, S), (1, H, T, 1), 9),
         ((B, 1, 1, S), None, 1),
     ],
@@ -48,7 +48,7 @@ def test_equals_attention_at_once(mask_shape, bias_shape, size):
     mask = None if mask_shape is None else random_mask(*mask_shape)
 
     def in_blocks(query, key, value, bias=None):
-        return blockwise_attention(query, key, value, mask, bias, block_size=size)
+        return blockwise_attention(query, key, value, mask, bias=bias, block_size=size)
 
     def at_once(query, key, value, bias=None):
         return scaled_dot_product_attention(query, key, value, mask, bias=bias)
@@ -116,46 +116,35 @@ def test_large_scores_do_not_overflow():
     )
 
 
-class SmallBlocks(BlockwiseSelfAttention):
-    block_size = 2
+LONG = BLOCK_SIZE + 5  # tokens of a sequence in two blocks
 
 
-class SmallCausalBlocks(CausalBlockwiseSelfAttention):
-    block_size = 2
-
-
-class SmallDecoder(BlockwiseTransformerDecoder):
-    attention_layers = {
-        **BlockwiseTransformerDecoder.attention_layers,
-        "self_attention": SmallCausalBlocks,
-    }
-
-
-def test_the_layer_has_the_weights_and_results_of_self_attention():
-    x, valid = normal(B, 7, 8), np.arange(7) < np.array([[7], [4]])
-    plain = MultiHeadSelfAttention(8, 2, name="attention")
-    plain(x)
-    for kind, mask in ((SmallBlocks, None), (SmallCausalBlocks, causal_mask(7))):
-        layer = kind(8, 2, name="attention")
-        layer(x)
-        assert [w.path for w in layer.weights] == [w.path for w in plain.weights]
-        layer.set_weights(plain.get_weights())
-        expected = plain(x, mask=attention_mask(mask, valid))
-        np.testing.assert_allclose(numpy(layer(x, mask=valid)), numpy(expected), atol=TOLERANCE)
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_layer_has_the_weights_and_results_of_self_attention(causal):
+    x, valid = normal(B, LONG, 8), np.arange(LONG) < np.array([[LONG], [40]])
+    plain = MultiHeadSelfAttention(8, 2, causal=causal, name="attention")
+    layer = MultiHeadSelfAttention(8, 2, attention="blockwise", causal=causal, name="attention")
+    expected = plain(x, mask=valid)
+    layer(x)
+    assert [w.path for w in layer.weights] == [w.path for w in plain.weights]
+    layer.set_weights(plain.get_weights())
+    np.testing.assert_allclose(numpy(layer(x, mask=valid)), numpy(expected), atol=TOLERANCE)
+    first = layer.first_queries(x, 3, mask=valid)
+    np.testing.assert_allclose(numpy(first), numpy(expected)[:, :3], atol=TOLERANCE)
 
 
 def test_a_decoder_in_blocks_equals_one_at_once_also_step_by_step():
-    x = normal(B, 7, 8)
-    plain, blockwise = TransformerDecoder(8, 2), SmallDecoder(8, 2)
+    x = normal(B, LONG, 8)
+    plain, blockwise = TransformerDecoder(8, 2), TransformerDecoder(8, 2, attention="blockwise")
     expected = numpy(plain(x))
     blockwise(x)
     blockwise.set_weights(plain.get_weights())
     np.testing.assert_allclose(numpy(blockwise(x)), expected, atol=TOLERANCE)
-    cache = blockwise.start(7, batch_size=B)
-    for position in range(7):
-        mask = (np.arange(7) <= position)[None, None, None]
-        output, cache = blockwise.step(x[:, position : position + 1], cache, position, mask)
-        np.testing.assert_allclose(numpy(output)[:, 0], expected[:, position], atol=TOLERANCE)
+    cache = blockwise.start(LONG, batch_size=B)
+    mask = np.tri(LONG - 1, LONG, dtype=bool)[None, None]
+    _, cache = blockwise.step(x[:, :-1], cache, 0, mask)
+    output, _ = blockwise.step(x[:, -1:], cache, LONG - 1, np.ones((1, 1, 1, LONG), bool))
+    np.testing.assert_allclose(numpy(output)[:, 0], expected[:, -1], atol=TOLERANCE)
 
 
 def test_models_with_blockwise_attention_compute_the_same():
@@ -171,9 +160,9 @@ def test_models_with_blockwise_attention_compute_the_same():
 
 def test_fit_with_a_dynamic_length():
     inputs = keras.Input((None, 8))
-    model = keras.Model(inputs, SmallDecoder(8, 2)(inputs))
+    model = keras.Model(inputs, TransformerDecoder(8, 2, attention="blockwise")(inputs))
     model.compile(keras.optimizers.SGD(0.1), "mse")
-    for length in (5, 7):
+    for length in (LONG, LONG + 2):
         before = [numpy(w) for w in model.trainable_variables]
         x = normal(4, length, 8)
         model.fit(x, -x, verbose=0)

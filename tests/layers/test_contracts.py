@@ -34,9 +34,25 @@ _ATTENTION = {
     "qkv_bias": False,
     "output_bias": False,
     "kernel_initializer": "he_uniform",
+    "attention": "blockwise",
+    "causal": True,
 }
-# dropout, attention_dropout, norm, activation, stochastic_depth, layer_scale, key_dim, ...
-_BLOCK = (_E, 2, 12, 0.1, 0.2, "post", "silu", 0.1, 0.5, 4, False, 1e-3, "he_uniform")
+_BLOCK = {
+    "embed_dim": _E,
+    "num_heads": 2,
+    "ff_dim": 12,
+    "dropout": 0.1,
+    "attention_dropout": 0.2,
+    "norm": "post",
+    "activation": "silu",
+    "stochastic_depth": 0.1,
+    "layer_scale": 0.5,
+    "key_dim": 4,
+    "qkv_bias": False,
+    "epsilon": 1e-3,
+    "kernel_initializer": "he_uniform",
+    "attention": "blockwise",
+}
 _BLOCK_RATES = ("dropout", "attention_dropout", "stochastic_depth")
 _SEQUENCE = _array(_B, _T, _E)
 _POSITIONS = np.arange(_B * 6, dtype="int32").reshape(_B, 6) % 10
@@ -54,9 +70,9 @@ CASES = {
     ),
     "MultiHeadAttention": Case(
         lambda **k: L.MultiHeadAttention(_E, **_ATTENTION, **k),
-        [_SEQUENCE, _array(_B, _S, 6)],
+        [_SEQUENCE, _array(_B, _T, 6)],
         [(1,), (1,)],
-        _hiding_a_row(_T, _S),
+        _hiding_a_row(_T, _T),
         {"mask": 1},
         ("dropout",),
     ),
@@ -67,7 +83,7 @@ CASES = {
         rates=("dropout",),
     ),
     "TransformerEncoder": Case(
-        lambda **k: L.TransformerEncoder(*_BLOCK, **k),
+        lambda **k: L.TransformerEncoder(**_BLOCK, **k),
         [_SEQUENCE],
         [(1,)],
         _hiding_a_row(_T, _T),
@@ -75,7 +91,7 @@ CASES = {
         _BLOCK_RATES,
     ),
     "TransformerDecoder": Case(
-        lambda **k: L.TransformerDecoder(*_BLOCK, **k),
+        lambda **k: L.TransformerDecoder(**_BLOCK, **k),
         [_SEQUENCE, _array(_B, _S, 6)],
         [(1,), (1,)],
         _hiding_a_row(_T, _T),
@@ -83,7 +99,7 @@ CASES = {
         _BLOCK_RATES,
     ),
     "TransformerDecoder, no memory": Case(
-        lambda **k: L.TransformerDecoder(*_BLOCK, **k),
+        lambda **k: L.TransformerDecoder(**_BLOCK, **k),
         [_SEQUENCE],
         [(1,)],
         _hiding_a_row(_T, _T),
@@ -129,23 +145,15 @@ CASES = {
     "ClassToken": Case(lambda **k: L.ClassToken(2, "ones", **k), [_SEQUENCE], [(1,)]),
     "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, 1, "ones", **k), [_SEQUENCE], [(1,)]),
 }
-# Other kinds of attention, and their blocks, are made and called as those of softmax attention.
-for _kind, _softmax, _for_each_query in (
-    ("BlockwiseSelfAttention", "MultiHeadSelfAttention", True),
-    ("CausalBlockwiseSelfAttention", "MultiHeadSelfAttention", True),
-    ("LinearSelfAttention", "MultiHeadSelfAttention", False),
-    ("CausalLinearSelfAttention", "MultiHeadSelfAttention", False),
-    ("BlockwiseTransformerEncoder", "TransformerEncoder", True),
-    ("BlockwiseTransformerDecoder", "TransformerDecoder", True),
-    ("LinearTransformerEncoder", "TransformerEncoder", False),
-    ("LinearTransformerDecoder", "TransformerDecoder", False),
+# The others are made with blockwise attention, which is softmax attention for short inputs.
+for _class, _arguments in (
+    ("MultiHeadSelfAttention", {"embed_dim": _E, **_ATTENTION}),
+    ("TransformerEncoder", _BLOCK),
+    ("TransformerDecoder", _BLOCK),
 ):
-    _settings = _ATTENTION if _softmax == "MultiHeadSelfAttention" else {}
-    _arguments = (_E,) if _settings else _BLOCK
-    CASES[_kind] = CASES[_softmax]._replace(
-        make=functools.partial(getattr(L, _kind), *_arguments, **_settings),
-        mask=_hiding_a_row(_T, _T) if _for_each_query else _PADDING,
-        for_each_query=_for_each_query,
+    _linear = functools.partial(getattr(L, _class), **{**_arguments, "attention": "linear"})
+    CASES[f"{_class}, linear"] = CASES[_class]._replace(
+        make=_linear, mask=_PADDING, for_each_query=False
     )
 each_layer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 masked = {name: case for name, case in CASES.items() if case.keys}

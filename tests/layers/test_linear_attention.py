@@ -8,12 +8,9 @@ from keras import ops
 import zoo
 from tests.layers.test_attention import gradients, normal, numpy
 from zoo.layers import (
-    CausalBlockwiseSelfAttention,
-    CausalLinearSelfAttention,
-    LinearSelfAttention,
-    LinearTransformerDecoder,
     MultiHeadSelfAttention,
     RotaryPositions,
+    TransformerDecoder,
     blockwise_attention,
     causal_mask,
     linear_attention,
@@ -79,7 +76,7 @@ def test_gradients_equal_those_of_the_weights_one_by_one(causal):
     def one_by_one(query, key, value):
         return ops.matmul(linear_attention_weights(query, key, both), value)
 
-    found = gradients(lambda *x: linear_attention(*x, mask, causal, 4), inputs)
+    found = gradients(lambda *x: linear_attention(*x, mask, causal=causal, chunk_size=4), inputs)
     for ours, expected in zip(found, gradients(one_by_one, inputs)):
         assert np.isfinite(ours).all()
         np.testing.assert_allclose(ours, expected, atol=TOLERANCE)
@@ -119,8 +116,8 @@ def test_half_precision_sums_in_float32(dtype, unit, causal):
 
 def test_masks_of_queries_and_biases_are_refused():
     x = normal(B, T, 8)
-    for kind in (LinearSelfAttention, CausalLinearSelfAttention):
-        layer = kind(8, 2)
+    for causal in (False, True):
+        layer = MultiHeadSelfAttention(8, 2, attention="linear", causal=causal)
         with pytest.raises(ValueError, match="may not depend on the query"):
             layer(x, mask=causal_mask(T))
         with pytest.raises(ValueError, match=r"bias of shape \(1, 2, 11, 11\)"):
@@ -130,14 +127,14 @@ def test_masks_of_queries_and_biases_are_refused():
 def test_the_layers_have_the_weights_of_self_attention():
     x, valid = normal(B, T, 8), np.arange(T) < np.array([[T], [4]])
     layers = [
-        kind(8, 2, name="attention")
-        for kind in (MultiHeadSelfAttention, LinearSelfAttention, CausalLinearSelfAttention)
+        MultiHeadSelfAttention(8, 2, **settings, name="attention")
+        for settings in ({}, {"attention": "linear"}, {"attention": "linear", "causal": True})
     ]
     for layer in layers:
         layer(x)
         assert [w.path for w in layer.weights] == [w.path for w in layers[0].weights]
     bidirectional = layers[1]
-    query, key, value = bidirectional._project(x)
+    query, key, value = bidirectional.project(x)
     weights = bidirectional.attention_weights(x, mask=valid)
     expected = bidirectional._output(ops.matmul(weights, value))
     np.testing.assert_allclose(numpy(bidirectional(x, mask=valid)), numpy(expected), atol=TOLERANCE)
@@ -145,15 +142,14 @@ def test_the_layers_have_the_weights_of_self_attention():
     np.testing.assert_allclose(numpy(first), numpy(expected)[:, :2], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", [CausalLinearSelfAttention, CausalBlockwiseSelfAttention])
-def test_weights_and_first_queries_are_those_of_a_causal_call(kind):
+@pytest.mark.parametrize("attention", ["softmax", "blockwise", "linear"])
+def test_weights_are_those_of_a_causal_call(attention):
     x, valid = normal(B, T, 8), np.arange(T) < np.array([[T], [4]])
-    layer, angles = kind(8, 2), RotaryPositions(4)(np.arange(T)[None])
+    layer = MultiHeadSelfAttention(8, 2, attention=attention, causal=True)
+    angles = RotaryPositions(4)(np.arange(T)[None])
     expected = layer(x, mask=valid, angles=angles)
-    first = layer.first_queries(x, 3, mask=valid, angles=angles)
-    np.testing.assert_allclose(numpy(first), numpy(expected)[:, :3], atol=TOLERANCE)
     weights = layer.attention_weights(x, mask=valid, angles=angles)
-    _, _, value = layer._project(x)
+    _, _, value = layer.project(x)
     attended = layer._output(ops.matmul(weights, value))
     np.testing.assert_allclose(numpy(attended), numpy(expected), atol=TOLERANCE)
 
@@ -166,7 +162,7 @@ def test_causal_attention_needs_as_many_queries_as_keys(function):
 
 def test_a_decoder_step_by_step_equals_the_call():
     x = normal(B, 7, 8)
-    decoder = LinearTransformerDecoder(8, 2)
+    decoder = TransformerDecoder(8, 2, attention="linear")
     expected = numpy(decoder(x))
     _, cache = decoder.step(
         x[:, :3], decoder.start(7, batch_size=B), 0, np.tri(3, 7, dtype=bool)[None, None]

@@ -320,7 +320,7 @@ def test_bad_settings(size, settings, message):
 def test_compiled_steps_with_blocks_of_the_output_matrix(settings, monkeypatch):
     import tensorflow as tf
 
-    monkeypatch.setattr("zoo.layers.linear.MAX_BLOCK_COLUMNS", 8)
+    monkeypatch.setattr("zoo.kernels.products.MAX_BLOCK_COLUMNS", 8)
     model, source, target = model_of(**settings), ids(2, 7), ids(2, 3, seed=1)
 
     @tf.function(jit_compile=True, autograph=False)
@@ -343,7 +343,7 @@ def test_compiled_steps_call_an_output_layer_that_is_more_than_a_product(kind):
 
     class Own(zoo.models.Transformer):
         def output_layer(self, name, vocab_size):
-            layers = keras.layers if kind == "of Keras" else zoo.layers.linear
+            layers = keras.layers if kind == "of Keras" else zoo.layers.dense
             return layers.Dense(vocab_size, bias_initializer="ones", activation="relu", name=name)
 
     model = Own(**SIZES, shared="none" if kind in ("bias", "of Keras") else "target")

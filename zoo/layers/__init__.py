@@ -1,36 +1,16 @@
 """Layers and functions in `keras.ops` only: they run on TensorFlow, JAX and PyTorch."""
 
-from zoo.layers.attention import (
-    MultiHeadAttention,
-    MultiHeadSelfAttention,
-    attention_weights,
-    scaled_dot_product_attention,
-)
-from zoo.layers.blockwise_attention import (
-    BlockwiseSelfAttention,
-    CausalBlockwiseSelfAttention,
-    blockwise_attention,
-)
+from zoo.layers.attention import attention_weights, scaled_dot_product_attention
+from zoo.layers.blocks import LayerScale, TransformerBlock, TransformerDecoder, TransformerEncoder
+from zoo.layers.blockwise_attention import blockwise_attention
 from zoo.layers.cache import Cache, DecoderCache, KeyValue
 from zoo.layers.channel_attention import ConvBlockAttention, SqueezeExcite
 from zoo.layers.class_token import ClassToken, RegisterTokens
-from zoo.layers.decoder import TransformerDecoder
 from zoo.layers.dropout import Dropout
-from zoo.layers.encoder import TransformerEncoder
 from zoo.layers.feed_forward import FeedForward, gelu, gelu_tanh, quick_gelu, swiglu
-from zoo.layers.linear_attention import (
-    CausalLinearSelfAttention,
-    LinearSelfAttention,
-    linear_attention,
-    linear_attention_weights,
-)
-from zoo.layers.long_sequences import (
-    BlockwiseTransformerDecoder,
-    BlockwiseTransformerEncoder,
-    LinearTransformerDecoder,
-    LinearTransformerEncoder,
-)
+from zoo.layers.linear_attention import linear_attention, linear_attention_weights
 from zoo.layers.masks import attention_mask, causal_mask, padding_mask
+from zoo.layers.multi_head_attention import MultiHeadAttention, MultiHeadSelfAttention
 from zoo.layers.normalization import LayerNormalization
 from zoo.layers.patches import PatchDropout, PatchEmbed, PatchExtract, patch_grid
 from zoo.layers.positions import (
@@ -40,6 +20,5 @@ from zoo.layers.positions import (
     SinusoidalPositions,
     sinusoidal_positions,
 )
-from zoo.layers.residual import LayerScale, TransformerBlock
 from zoo.layers.residual_block import ResidualBlock
 from zoo.layers.rotary import RotaryPositions, rotate

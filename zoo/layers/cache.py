@@ -56,7 +56,7 @@ class Cache(NamedTuple):
             it was written to.
         blocks: `DecoderCache` of each decoder block, with T·K slots.
         memory_mask: bool [B, 1, 1, S], or () without a memory.
-        output_blocks: the matrix of the logits as `zoo.layers.linear.column_blocks`, or ().
+        output_blocks: the matrix of the logits as `zoo.kernels.prepare_logits`, or ().
     """
 
     position: Any

@@ -4,6 +4,8 @@ import inspect
 
 import keras
 
+from zoo import compat
+
 
 class ConfigMixin:
     """Gives a Keras layer or model ``get_config`` and ``from_config``.
@@ -39,6 +41,17 @@ class ConfigMixin:
                 )
         return config
 
+    def stateless_call(self, *args, training=None, **kwargs):
+        """As `keras.layers.Layer.stateless_call`, with `training` for nested layers as well.
+
+        With it, `fit` runs models on JAX. Keras opens no context of a call there, from which nested
+        layers learn whether they are in training.
+        """
+        if "training" in inspect.signature(self.call).parameters:
+            kwargs["training"] = training
+        with compat.call_context(training):
+            return super().stateless_call(*args, **kwargs)
+
     @classmethod
     def keyword_arguments(cls):
         """Names of arguments that the constructor takes, but only its `**kwargs` stand for."""
@@ -63,8 +76,8 @@ def own_initializer(initializer):
     Such an object draws the same numbers at every call; its copies draw others, unless an integer
     was given as its seed. One with a `keras.random.SeedGenerator` draws others at every call.
     """
-    is_fixed = hasattr(initializer, "_init_seed") and isinstance(initializer.seed, int)
-    return initializer.clone() if is_fixed else initializer
+    is_random = isinstance(initializer, compat.RandomInitializer)
+    return initializer.clone() if is_random and isinstance(initializer.seed, int) else initializer
 
 
 def _constructor_arguments(cls):

@@ -5,11 +5,11 @@ import functools
 import keras
 from keras import ops
 
-from zoo.layers.compiled import compiled, trains_on_cpus, wide
+from zoo import kernels
+from zoo.kernels import accelerated_by
 from zoo.layers.config import ConfigMixin
+from zoo.layers.dense import Dense
 from zoo.layers.dropout import Dropout
-from zoo.layers.linear import Dense, linear
-from zoo.layers.training import training_argument
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -43,21 +43,10 @@ def swiglu(x):
     return ops.silu(gate) * value
 
 
-@functools.cache
-def _compiled(activation):
-    """`activation`, computed in float32 or wider, with a gradient that computes it again."""
-    import tensorflow as tf
-
-    def in_float32(x):
-        return ops.cast(activation(wide(x)), x.dtype)
-
-    def gradient(upstream, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = in_float32(x)
-        return tape.gradient(y, x, upstream)
-
-    return compiled(in_float32, gradient)
+@accelerated_by(kernels.activation)
+def activate(function, x):
+    """``function(x)``, for one of `ACTIVATIONS`."""
+    return function(x)
 
 
 ACTIVATIONS = {function.__name__: function for function in (gelu, gelu_tanh, quick_gelu, swiglu)}
@@ -96,7 +85,11 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         self.supports_masking = True
         if isinstance(activation, str):
             activation = ACTIVATIONS.get(activation, activation)
-        self._activation = keras.activations.get(activation)
+        activation = keras.activations.get(activation)
+        if activation in ACTIVATIONS.values():
+            self._activation = functools.partial(activate, activation)
+        else:
+            self._activation = activation
         self._width = ff_dim or 4 * embed_dim
         halves = 2 if activation is swiglu else 1
         settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
@@ -108,18 +101,9 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         self.hidden.build((None, input_shape[-1]))
         self.output_projection.build((None, self._width))
 
-    def call(self, x, training=None):
-        activation = self._activation
-        # Not the caller's functions, which XLA may be unable to compile. Keras's ReLU is one pass.
-        if activation in ACTIVATIONS.values() and trains_on_cpus(training):
-            activation = _compiled(activation)
-
-        def hidden_to_output(rows):
-            hidden = activation(self.hidden(rows))
-            hidden = self._dropout(hidden, **training_argument(training))
-            return self.output_projection(hidden)
-
-        return linear(hidden_to_output, x)
+    def call(self, x):
+        hidden = self._dropout(self._activation(self.hidden(x)))
+        return self.output_projection(hidden)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embed_dim)

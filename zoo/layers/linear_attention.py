@@ -6,17 +6,25 @@ Linear Attention", sections 3.2 (bidirectional) and 3.3 (causal).
 Axes: B batch, T queries, S keys, H heads, D head width, c chunk; n number of chunks.
 """
 
-import keras
 from keras import ops
 
-from zoo.layers.attention import CausalMixin, MultiHeadSelfAttention, check_causal
-from zoo.layers.compiled import wide
+from zoo.dtypes import wide
+from zoo.layers.attention import check_causal
 from zoo.layers.masks import attention_mask
 
 CHUNK_SIZE = 128
 
 
-def linear_attention(query, key, value, mask=None, causal=False, chunk_size=CHUNK_SIZE):
+def linear_attention(
+    query,
+    key,
+    value,
+    mask=None,
+    dropout=None,
+    bias=None,
+    causal=False,
+    chunk_size=CHUNK_SIZE,
+):
     """φ(Q)(φ(K)ᵀV), each row divided by φ(Q)Σφ(K); equations 5 and 6 of the paper.
 
     φ is the `feature_map`. No tensor [B, H, T, S] is computed. Sums are in float32 or wider.
@@ -26,6 +34,8 @@ def linear_attention(query, key, value, mask=None, causal=False, chunk_size=CHUN
         key: [B, H, S, D].
         value: [B, H, S, value_dim].
         mask: bool, True = attend, broadcastable to [B, H, 1, S]: it may not depend on the query.
+        dropout: function applied to the values: it drops whole keys.
+        bias: None: there are no scores that it could be added to.
         causal: whether a query attends to keys at its own position and before only (equations 8
             and 9); T = S. It is computed in chunks: by masked products within a chunk, and from the
             sum of φ(K)ᵀV over the chunks before.
@@ -36,8 +46,10 @@ def linear_attention(query, key, value, mask=None, causal=False, chunk_size=CHUN
         zeros.
 
     Raises:
-        ValueError: if the mask depends on the query, or if `causal` and T != S.
+        ValueError: if the mask depends on the query, if there is a bias, or if `causal` and T != S.
     """
+    _check_bias(bias)
+    value = value if dropout is None else dropout(value)
     features, keys = feature_map(query), _visible(feature_map(key), mask)
     # A value of one sums the weights, which the output is divided by.
     values = ops.cast(value, features.dtype)
@@ -50,12 +62,13 @@ def linear_attention(query, key, value, mask=None, causal=False, chunk_size=CHUN
     return ops.cast(_divide(sums[..., :-1], sums[..., -1:]), value.dtype)
 
 
-def linear_attention_weights(query, key, mask=None):
+def linear_attention_weights(query, key, mask=None, bias=None):
     """The weights of `linear_attention`, of each query over the keys, one by one: [B, H, T, S].
 
     Time and memory are quadratic in the length, and any mask of `zoo.layers.attention_weights` is
     allowed. They are in the dtype of `query`.
     """
+    _check_bias(bias)
     weights = ops.matmul(feature_map(query), _transposed(feature_map(key)))
     if mask is not None:
         weights = ops.where(mask, weights, 0.0)
@@ -77,7 +90,7 @@ def _visible(keys, mask):
         raise ValueError(
             "The mask of linear attention may not depend on the query: it has shape [B, S], True "
             f"where a key is real, or [B, 1, 1, S]. Received: shape {tuple(mask.shape)}. For "
-            "causal attention, use `causal=True` or zoo.layers.CausalLinearSelfAttention."
+            "causal attention, use `causal=True`."
         )
     return ops.where(_transposed(mask), keys, 0.0)
 
@@ -108,54 +121,6 @@ def _divide(sums, totals):
 
 def _transposed(x):
     return ops.swapaxes(x, -1, -2)
-
-
-@keras.saving.register_keras_serializable("zoo")
-class LinearSelfAttention(MultiHeadSelfAttention):
-    """Self-attention in several heads by `zoo.layers.linear_attention`.
-
-    The weights are those of `zoo.layers.MultiHeadSelfAttention`. The matrix of all attention
-    weights is never computed, so in training `dropout` drops whole keys, each for all queries of a
-    head (Zehui et al. 2019, "DropAttention", section 3).
-
-    Args, Output: see `zoo.layers.MultiHeadSelfAttention`.
-
-    Inputs: `x` [B, T, any width]; `mask` bool, True = attend, [B, T] or broadcastable to
-    [B, H, 1, T]; `angles` of `zoo.layers.RotaryPositions`, by which queries and keys are rotated
-    before the feature map; `bias` has to be None.
-
-    Raises:
-        ValueError: as `zoo.layers.MultiHeadSelfAttention`; on a call, if the mask depends on the
-            query or there is a bias.
-    """
-
-    _dropout_shape = (None, None, None, 1)
-
-    def _attention(self, query, key, value, mask, dropout, bias, causal=False):
-        _check_bias(bias)
-        value = dropout(value)  # the product with weights whose columns are dropped
-        return linear_attention(query, key, value, mask, causal)
-
-    def step(self, x, cache, position, mask, bias=None, angles=None):
-        _check_bias(bias)
-        query, key, value = self._project(x, angles)
-        cache = cache.write(key, value, position)
-        weights = linear_attention_weights(query, cache.key, attention_mask(mask))
-        return self._output(ops.matmul(weights, cache.value)), cache
-
-    def attention_weights(self, x, mask=None, bias=None, angles=None):
-        _check_bias(bias)
-        query, key, _ = self._project(x, angles)
-        return linear_attention_weights(query, key, attention_mask(mask, keys=x))
-
-
-@keras.saving.register_keras_serializable("zoo")
-class CausalLinearSelfAttention(CausalMixin, LinearSelfAttention):
-    """Causal `zoo.layers.LinearSelfAttention`: positions attend to themselves and those before.
-
-    Do not pass a causal mask: it depends on the query. `step` attends to a cache of keys and
-    values, as it allows any mask, and takes time that is linear in the length of the cache.
-    """
 
 
 def _check_bias(bias):

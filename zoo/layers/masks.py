@@ -16,7 +16,8 @@ import functools
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask as carried_mask  # it has no public name
+
+from zoo.compat import get_keras_mask as carried_mask
 
 
 def padding_mask(valid):

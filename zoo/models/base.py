@@ -8,6 +8,7 @@ import numpy as np
 
 from zoo import compat
 from zoo.errors import UserError
+from zoo.layers import multi_head_attention
 from zoo.layers.config import ConfigMixin
 from zoo.layers.normalization import LayerNormalization
 
@@ -35,10 +36,6 @@ class ZooModel(ConfigMixin, keras.Model):
         """As `keras.Model.save`."""
         _check_not_quantized(self)
         super().save(filepath, overwrite, zipped, **kwargs)
-
-    def stateless_call(self, *args, **kwargs):
-        with compat.call_context(kwargs.get("training")):
-            return super().stateless_call(*args, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):
         spec = super().compute_output_spec(*args, **kwargs)
@@ -100,7 +97,6 @@ class TransformerModel(ZooModel):
     def block(self, kind, name, **settings):
         """A block with the model's settings of blocks; `settings` override them."""
         shared = {name: getattr(self, name) for name in self.keyword_arguments()}
-        shared.pop("attention", None)
         return self.layer(kind, name, **{**shared, **settings})
 
     def norm_layer(self, name, exists):
@@ -118,6 +114,17 @@ def build_layers(shape, *layers):
 def apply(layer, x):
     """``layer(x)``, or `x` in a model without this layer."""
     return x if layer is None else layer(x)
+
+
+def check_attention(attention, positions):
+    """Raises ValueError if there are no blocks with this attention, or not for these positions."""
+    multi_head_attention.check_attention(attention)
+    if attention == "linear" and positions == "relative":
+        raise ValueError(
+            "Linear attention has no scores that relative positions could be added to. Use "
+            "positions='rotary', or another attention. "
+            f"Received: attention={attention!r}, positions={positions!r}."
+        )
 
 
 def check_choice(name, value, choices):

@@ -13,9 +13,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers import Cache, Dropout
-from zoo.layers.long_sequences import DECODERS, check_attention
-from zoo.models.base import BlockSettings, check_at_least_1, with_size
+from zoo.layers import Cache, Dropout, TransformerDecoder
+from zoo.models.base import BlockSettings, check_at_least_1, check_attention, with_size
 from zoo.models.tokens import Decoder
 
 SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
@@ -116,7 +115,7 @@ class CausalLM(Decoder):
         self.token_norm = self.norm_layer("token_norm", normalize_embeddings)
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.decoder_blocks = [
-            self.block(DECODERS[self.attention], f"decoder_{index}") for index in range(num_layers)
+            self.block(TransformerDecoder, f"decoder_{index}") for index in range(num_layers)
         ]
         self.decoder_norm = self.norm_layer("decoder_norm", self.norm == "pre")
         self.output_projection = None

@@ -10,8 +10,8 @@ import keras
 from keras import ops
 
 from zoo import compat
+from zoo.dtypes import wide
 from zoo.layers import Dropout, TransformerEncoder, padding_mask
-from zoo.layers.compiled import wide
 from zoo.models.base import (
     BlockSettings,
     apply,

@@ -9,14 +9,15 @@ from numbers import Integral
 import keras
 from keras import ops
 
+from zoo import kernels
 from zoo.layers import (
     LearnedPositions,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
 )
-from zoo.layers.attention import head_width
-from zoo.layers.linear import Dense, ReversibleEmbedding, linear, multiply_blocks
+from zoo.layers.dense import Dense, ReversibleEmbedding
+from zoo.layers.multi_head_attention import head_width
 from zoo.models.base import TransformerModel, apply, build_layers
 
 INSIDE_ATTENTION = ("relative", "rotary")
@@ -173,20 +174,21 @@ class Decoder(TokenModel):
         layer, is_tied = self._output_layer()
         if not isinstance(blocks, tuple):
             columns = layer.input_dim if is_tied else layer.units
-            layer = functools.partial(multiply_blocks, blocks=blocks, columns=columns)
+            layer = functools.partial(kernels.multiply_blocks, blocks=blocks, columns=columns)
         elif is_tied:
             layer = functools.partial(layer, reverse=True)
-        logits = linear(layer, x)
+        logits = layer(x)
         return logits + self.output_bias if self.logits_bias else logits
 
     def output_blocks(self, rows):
-        """The matrix of the logits as `zoo.layers.linear.column_blocks`, or ().
+        """The matrix of the logits as `zoo.kernels.prepare_logits`, or ().
 
         Args:
             rows: B·K, the number of hypotheses in each step.
         """
         layer, _ = self._output_layer()
-        return layer.column_blocks(rows) if hasattr(layer, "column_blocks") else ()
+        blocks = kernels.prepare_logits(layer, rows)
+        return () if blocks is None else blocks
 
     def _output_layer(self):
         """The layer whose matrix the logits are products with; whether it is the embedding."""

@@ -20,16 +20,17 @@ from zoo.layers import (
     RelativePositions,
     RotaryPositions,
     SinusoidalGridPositions,
+    TransformerEncoder,
     patch_grid,
 )
-from zoo.layers.attention import head_width
-from zoo.layers.long_sequences import ENCODERS, check_attention
+from zoo.layers.multi_head_attention import head_width
 from zoo.models.base import (
     BlockSettings,
     TransformerModel,
     apply,
     build_layers,
     check_at_least_1,
+    check_attention,
     check_choice,
     with_size,
 )
@@ -335,7 +336,7 @@ class ViT(TransformerModel):
         rate, last = self.stochastic_depth, self.num_layers - 1
         rates = [rate * index / last for index in range(last)] + [rate]
         self.encoder_blocks = [
-            self.block(ENCODERS[self.attention], f"encoder_{index}", stochastic_depth=rate)
+            self.block(TransformerEncoder, f"encoder_{index}", stochastic_depth=rate)
             for index, rate in enumerate(rates)
         ]
         pre = self.norm == "pre"

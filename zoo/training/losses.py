@@ -10,7 +10,8 @@ from keras import ops
 
 from zoo import compat
 from zoo.errors import UserError
-from zoo.layers.compiled import compiled, trains_on_cpus
+from zoo.kernels import loss_on_cpus
+from zoo.kernels.xla import compiled
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -72,7 +73,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
         The losses [...].
     """
     labels = ops.expand_dims(labels, -1)
-    gradient_of = _compiled_gradient() if trains_on_cpus(True) else _gradient_of
+    gradient_of = _compiled_gradient() if loss_on_cpus() else _gradient_of
 
     # On a CPU, time is the number of passes over the logits. The automatic gradient has ten.
     @ops.custom_gradient

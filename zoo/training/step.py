@@ -9,7 +9,8 @@ import math
 import keras
 import tensorflow as tf
 
-from zoo.layers.compiled import compiled, trains_on_cpus
+from zoo.kernels import loss_on_cpus
+from zoo.kernels.xla import compiled
 from zoo.training.distribution import sum_over_replicas
 from zoo.training.optimizers import without_loss_scale
 
@@ -61,7 +62,7 @@ def apply_gradients(optimizer, gradients, variables):
 
     is_large = sum(math.prod(variable.shape) for variable in variables) >= LARGE
     one_device = not tf.distribute.has_strategy()
-    if is_large and one_device and trains_on_cpus(True) and _is_elementwise(optimizer):
+    if is_large and one_device and loss_on_cpus() and _is_elementwise(optimizer):
         update = compiled(update)  # one pass over memory
     update(*gradients)
 

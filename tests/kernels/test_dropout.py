@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
+from zoo.kernels.dropout import random_bits
 from zoo.layers import Dropout
-from zoo.layers.dropout import _random_bits
 
 tf = pytest.importorskip("tensorflow")
 on_tensorflow = pytest.mark.skipif(
@@ -136,7 +136,7 @@ def test_random_bits_are_those_of_the_paper(key):
             x = (x >> 32 | x << 32) & mask
         return (x * x + z & mask) >> 32
 
-    found = _random_bits(tf.constant(counters, tf.uint64), tf.constant(key, tf.uint64))
+    found = random_bits(tf.constant(counters, tf.uint64), tf.constant(key, tf.uint64))
     assert found.numpy().tolist() == [squares(counter) for counter in counters]
 
 
@@ -147,7 +147,7 @@ def test_random_bits_are_independent():
     """
     counters = tf.cast(tf.range(2**19, dtype=tf.int64), tf.uint64)
     keys = tf.random.stateless_uniform((2,), (0, 1), None, None, tf.uint64)
-    bits = [_random_bits(counters, key).numpy() for key in tf.unstack(keys)]
+    bits = [random_bits(counters, key).numpy() for key in tf.unstack(keys)]
     first, second = (
         np.unpackbits(b.astype(">u4").view("u1")).reshape(-1, 32) * 2.0 - 1 for b in bits
     )

@@ -1,0 +1,89 @@
+"""Attention with an explicit gradient equals the plain function, forward and backward."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.layers.test_attention import gradients, normal, numpy
+from zoo import kernels
+from zoo.layers import MultiHeadAttention, MultiHeadSelfAttention
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="Others compute the plain function."
+)
+
+
+def plain_and_kernel(layer, inputs, dtype, **arguments):
+    """[results and gradients] of a training step: with kernels off, and on."""
+
+    def call(*tensors):
+        x, weights = tensors[: len(inputs)], tensors[len(inputs) :]
+        attended, _ = layer.stateless_call(weights, [], *x, training=True, **arguments)
+        return ops.cast(attended, "float64" if dtype == "float64" else "float32")
+
+    tensors = [*inputs, *(normal(*w.shape, seed=i) for i, w in enumerate(layer.weights))]
+    results = []
+    for on in (False, True):
+        kernels.enable(on)
+        graph = tf.function(call).get_concrete_function(*map(tf.constant, tensors)).graph
+        results.append([numpy(call(*map(tf.constant, tensors))), *gradients(call, tensors)])
+        custom = "IdentityN" in {op.type for op in graph.get_operations()}
+        assert custom == (on and dtype != "mixed_float16")  # whose gradients would underflow
+    return results
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("mask_shape", [None, (3, 1, 5, 5), (3, 5)])
+@pytest.mark.parametrize("settings", [{}, {"value_dim": 7}, {"causal": True}, {"memory": 5}])
+def test_equals_the_plain_function(mask_shape, settings, dtype):
+    memory = settings.get("memory")
+    kind = MultiHeadAttention if memory else MultiHeadSelfAttention
+    layer = kind(8, 2, **{k: v for k, v in settings.items() if k != "memory"}, dtype=dtype)
+    inputs, mask = [normal(3, 5, 8), *([normal(3, 5, 6, seed=9)] if memory else [])], None
+    layer.build(*(x.shape for x in inputs))
+    if mask_shape is not None:
+        mask = np.random.default_rng(3).random(mask_shape) < 0.5
+        mask[1] = False  # queries that may attend to nothing
+    # half precision rounds each product of some ten terms; others, sums of a few dozen
+    unit = {"mixed_bfloat16": 2**-8, "mixed_float16": 2**-11}.get(dtype, 2**-22)
+    for expected, found in zip(*plain_and_kernel(layer, inputs, dtype, mask=mask), strict=True):
+        np.testing.assert_allclose(found, expected, atol=8 * unit * max(1, np.abs(expected).max()))
+
+
+def test_a_batch_of_one_is_broadcast_in_a_graph_that_does_not_know_it():
+    layer = MultiHeadAttention(8, 2)
+    x, memory = normal(1, 3, 8), normal(2, 5, 8, seed=1)
+    layer(x, memory)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, 8))] * 2)
+    def differentiate(query, memory):
+        with tf.GradientTape() as tape:
+            tape.watch([query, memory])
+            total = tf.reduce_sum(tf.sin(layer(query, memory, training=True)))
+        return tape.gradient(total, [query, memory])
+
+    [of_query, of_memory] = differentiate(x, memory)
+    [each_query, expected] = differentiate(np.repeat(x, 2, 0), memory)
+    # float32 sums of a few dozen terms in another order
+    np.testing.assert_allclose(of_query, tf.reduce_sum(each_query, 0, keepdims=True), atol=2e-6)
+    np.testing.assert_allclose(of_memory, expected, atol=2e-6)
+
+
+def test_what_values_have_in_common_costs_no_precision():
+    """The gradient of the scores is a difference, whose terms bfloat16 would round too much."""
+    inputs = [normal(1, 2, 1024, 16, seed=seed) + shift for seed, shift in enumerate((0, 0, 1))]
+    inputs = [numpy(ops.cast(ops.cast(x, "bfloat16"), "float32")) for x in inputs]
+
+    def attend(dtype):
+        def call(*inputs):
+            attended = kernels.attention(*(ops.cast(x, dtype) for x in inputs))
+            return ops.cast(attended, "float32")
+
+        return call
+
+    found, expected = (gradients(attend(dtype), inputs) for dtype in ("bfloat16", "float32"))
+    for one, other in zip(found, expected, strict=True):
+        # 2^-8 is the unit of bfloat16; each gradient is the result of several products
+        assert np.linalg.norm(one - other) < 3 * 2**-8 * np.linalg.norm(other)

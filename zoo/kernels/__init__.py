@@ -1,0 +1,108 @@
+"""The same results in less time: switch it off, and everything still works.
+
+Layers, losses and searches are written for the reader of the papers. A plain function that takes
+most of the time somewhere has a kernel, which is named above it::
+
+    @accelerated_by(kernels.attention)
+    def scaled_dot_product_attention(query, key, value, ...):
+
+A kernel takes the arguments of its plain function, and returns None for those that it does not
+take less time for. `_RUNS` says where each of them runs; this is the only file that asks for the
+backend, the device and the compiler. All kernels are for TensorFlow on CPUs, where they were
+measured: docs/speed.md. GPUs, JAX and PyTorch run the plain functions.
+
+Set ``ZOO_KERNELS=0`` in the environment, or call `zoo.kernels.enable(False)` before functions are
+traced, to compare with the plain functions.
+"""
+
+import functools
+import os
+
+import keras
+
+from zoo import compat
+from zoo.kernels.attention import attention
+from zoo.kernels.dropout import dropout
+from zoo.kernels.feed_forward import activation
+from zoo.kernels.normalization import layer_normalization
+from zoo.kernels.products import (
+    bfloat16_dense,
+    bfloat16_logits,
+    int8_dense,
+    int8_logits,
+    multiply_blocks,
+)
+from zoo.kernels.products import prepare_logits as _prepare_logits
+
+_enabled = os.environ.get("ZOO_KERNELS", "1") != "0"
+
+
+def enable(on=True):
+    """Switches all kernels on or off, for functions that are traced afterwards."""
+    global _enabled
+    _enabled = on
+
+
+def is_enabled():
+    """Whether kernels are switched on."""
+    return _enabled
+
+
+def training_on_cpus():
+    """Whether TensorFlow traces a training step for CPUs.
+
+    Explicit gradients are for training only: TensorFlow's registry of gradients keeps a graph with
+    a custom gradient alive, and the weights in it.
+    """
+    return _tracing_for_cpus() and bool(compat.call_training())
+
+
+def loss_on_cpus():
+    """Whether TensorFlow traces for CPUs outside of a call: a loss, or the update of a step."""
+    return _tracing_for_cpus()
+
+
+def compiled_for_cpus():
+    """Whether XLA compiles what TensorFlow traces, for CPUs."""
+    return _tracing_for_cpus() and compat.in_xla_context()
+
+
+_RUNS = {
+    attention: training_on_cpus,
+    dropout: training_on_cpus,
+    layer_normalization: training_on_cpus,
+    activation: training_on_cpus,
+    bfloat16_dense: compiled_for_cpus,
+    bfloat16_logits: compiled_for_cpus,
+    int8_dense: compiled_for_cpus,
+    int8_logits: compiled_for_cpus,
+}
+
+
+def accelerated_by(kernel):
+    """Decorator of a plain function: runs the kernel instead where that takes less time."""
+
+    def decorate(plain):
+        @functools.wraps(plain)
+        def call(*args, **kwargs):
+            result = kernel(*args, **kwargs) if _enabled and _RUNS[kernel]() else None
+            return plain(*args, **kwargs) if result is None else result
+
+        return call
+
+    return decorate
+
+
+def prepare_logits(layer, rows):
+    """See `zoo.kernels.products.prepare_logits`; None where it would take no less time."""
+    return _prepare_logits(layer, rows) if _enabled and compiled_for_cpus() else None
+
+
+def _tracing_for_cpus():
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return False
+    return {"CPU"} == {device.device_type for device in tf.config.list_logical_devices()}

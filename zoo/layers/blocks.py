@@ -1,0 +1,332 @@
+"""The blocks of a Transformer.
+
+Sources: Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (post-norm); Dosovitskiy et
+al. 2020, "An Image is Worth 16x16 Words", section 3.1, equations 2 and 3 (pre-norm).
+
+Axes: B batch, T target tokens, S source tokens, H heads, D head width, E model width.
+"""
+
+import keras
+from keras import ops
+
+from zoo.layers.cache import DecoderCache
+from zoo.layers.config import ConfigMixin
+from zoo.layers.dropout import Dropout
+from zoo.layers.feed_forward import FeedForward
+from zoo.layers.masks import carried_mask
+from zoo.layers.multi_head_attention import MultiHeadAttention, MultiHeadSelfAttention
+from zoo.layers.normalization import LayerNormalization
+
+
+@keras.saving.register_keras_serializable("zoo")
+class LayerScale(ConfigMixin, keras.layers.Layer):
+    """Multiplies [B, T, E] by a learned vector [E] that starts at `initial_value`.
+
+    Source: Touvron et al. 2021, "Going deeper with Image Transformers", section 2.
+    """
+
+    def __init__(self, initial_value, **kwargs):
+        super().__init__(**kwargs)
+        self.store(locals())
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        start = keras.initializers.Constant(self.initial_value)
+        self.gamma = self.add_weight((input_shape[-1],), start, name="gamma")
+
+    def call(self, x):
+        return x * ops.cast(self.gamma, x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+class TransformerBlock(ConfigMixin, keras.layers.Layer):
+    """What the blocks share: their arguments, and the residual connection.
+
+    A block computes, for each of its sub-layers, with `pre_norm`, `add` and `post_norm`:
+
+    - ``norm="pre"``: x + dropout(sublayer(norm(x)))
+    - ``norm="post"``: norm(x + dropout(sublayer(x)))
+
+    The arguments are described in `zoo.layers.TransformerEncoder`. A pre-norm stack needs one more
+    layer normalization after its last block, which belongs to the model.
+    """
+
+    def __init__(
+        self,
+        embed_dim,
+        num_heads,
+        ff_dim=None,
+        dropout=0.0,
+        attention_dropout=0.0,
+        norm="pre",
+        activation="gelu",
+        stochastic_depth=0.0,
+        layer_scale=None,
+        key_dim=None,
+        qkv_bias=True,
+        epsilon=1e-6,
+        kernel_initializer="glorot_uniform",
+        attention="softmax",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if norm not in ("pre", "post"):
+            raise ValueError(f'norm must be "pre" or "post". Received: norm={norm!r}.')
+        self.store(locals())
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self._attention = attention  # the attribute `attention` of an encoder block is a layer
+        self.create_sublayers()
+        policy = self.dtype_policy
+        self.feed_forward = FeedForward(
+            embed_dim,
+            ff_dim,
+            activation,
+            dropout,
+            kernel_initializer=kernel_initializer,
+            dtype=policy,
+            name="feed_forward",
+        )
+        self._dropout = Dropout(dropout, dtype=policy)
+        self._stochastic_depth = Dropout(stochastic_depth, noise_shape=(None, 1, 1), dtype=policy)
+
+    def create_sublayers(self):
+        """Creates the normalizations, layer scales and attention of the block."""
+        raise NotImplementedError
+
+    def get_config(self):
+        return {**super().get_config(), "attention": self._attention}
+
+    def pre_norm(self, norm, x):
+        """`x`, normalized in a pre-norm block."""
+        return norm(x) if self.norm == "pre" else x
+
+    def add(self, x, outputs, scale):
+        """The sum of `x` and the outputs of a sub-layer, scaled and dropped out."""
+        outputs = outputs if scale is None else scale(outputs)
+        return ops.add(x, self._stochastic_depth(self._dropout(outputs)))
+
+    def post_norm(self, norm, x):
+        """`x`, normalized in a post-norm block."""
+        return norm(x) if self.norm == "post" else x
+
+    def compute_mask(self, inputs, previous_mask):
+        return carried_mask(inputs)  # not the mask of the call, which may be causal
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def norm_layer(self, name):
+        return LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+
+    def scale_layer(self, name):
+        """A layer scale, or None if the block has none."""
+        if self.layer_scale is None:
+            return None
+        return LayerScale(self.layer_scale, dtype=self.dtype_policy, name=name)
+
+    def attention_layer(self, layer_class, name, **arguments):
+        return layer_class(
+            self.embed_dim,
+            self.num_heads,
+            self.key_dim,
+            dropout=self.attention_dropout,
+            qkv_bias=self.qkv_bias,
+            kernel_initializer=self.kernel_initializer,
+            dtype=self.dtype_policy,
+            name=name,
+            **arguments,
+        )
+
+    def self_attention_layer(self, name, causal=False):
+        arguments = {"attention": self._attention, "causal": causal}
+        return self.attention_layer(MultiHeadSelfAttention, name, **arguments)
+
+
+@keras.saving.register_keras_serializable("zoo")
+class TransformerEncoder(TransformerBlock):
+    """One block: self-attention, then feed-forward, each with a residual connection.
+
+    Source: Vaswani et al. 2017, section 3.1, with ``norm="post", activation="relu"``; Dosovitskiy
+    et al. 2020, section 3.1, equations 2 and 3, with the defaults.
+
+    Args:
+        embed_dim: E, width of the block.
+        num_heads: H.
+        ff_dim: hidden width of the feed-forward network; ``4 * embed_dim`` by default.
+        dropout: rate in [0, 1) on the output of each sub-layer and on the hidden units.
+        attention_dropout: rate in [0, 1) on the attention weights.
+        norm: "pre" or "post": whether layer normalization comes before each sub-layer, or after
+            each residual sum.
+        activation: activation of the feed-forward network; see `zoo.layers.FeedForward`.
+        stochastic_depth: rate in [0, 1) at which, in training, a sub-layer is skipped for a whole
+            example; otherwise its output is divided by 1 - rate. Source: Huang et al. 2016.
+        layer_scale: if given, the output of each sub-layer is multiplied by a learned vector that
+            starts at this value, see `zoo.layers.LayerScale`.
+        key_dim: D, width of a head; ``embed_dim / num_heads`` by default.
+        qkv_bias: whether the projections to queries, keys and values have biases.
+        epsilon: added to the variance in the layer normalizations.
+        kernel_initializer: initializer of the matrices, such as "glorot_uniform" (Xavier) or
+            "he_normal".
+        attention: "softmax", "blockwise" or "linear", see `zoo.layers.MultiHeadSelfAttention`.
+
+    Inputs: `x` [B, T, E]; `mask` bool, True = attend: see `zoo.layers.attention_mask`; `bias`,
+    added to the scores, broadcastable to [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions`,
+    [B, 1, T, D].
+    Output: [B, T, E].
+
+    Raises:
+        ValueError: if `num_heads` does not divide `embed_dim` and there is no `key_dim`, or if
+            `norm` or `attention` is unknown.
+    """
+
+    def create_sublayers(self):
+        self.attention_norm = self.norm_layer("attention_norm")
+        self.attention_scale = self.scale_layer("attention_scale")
+        self.feed_forward_norm = self.norm_layer("feed_forward_norm")
+        self.feed_forward_scale = self.scale_layer("feed_forward_scale")
+        self.attention = self.self_attention_layer("attention")
+
+    def build(self, input_shape):
+        self.attention.build(input_shape)
+        for norm in (self.attention_norm, self.feed_forward_norm):
+            norm.build(input_shape)
+        for scale in filter(None, (self.attention_scale, self.feed_forward_scale)):
+            scale.build(input_shape)
+        self.feed_forward.build(input_shape)
+
+    def call(self, x, mask=None, bias=None, angles=None):
+        y = self.pre_norm(self.attention_norm, x)
+        y = self.attention(y, mask=mask, bias=bias, angles=angles)
+        x = self.post_norm(self.attention_norm, self.add(x, y, self.attention_scale))
+        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
+        return self.post_norm(self.feed_forward_norm, self.add(x, y, self.feed_forward_scale))
+
+    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
+        """The output at the first `count` positions, for less work than all: [B, count, E]."""
+        y = self.pre_norm(self.attention_norm, x)
+        y = self.attention.first_queries(y, count, mask, bias, angles)
+        x = self.post_norm(self.attention_norm, self.add(x[:, :count], y, self.attention_scale))
+        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
+        return self.post_norm(self.feed_forward_norm, self.add(x, y, self.feed_forward_scale))
+
+    def attention_weights(self, x, mask=None, bias=None, angles=None):
+        """The attention weights of each position over all, without dropout: [B, H, T, T]."""
+        x = self.pre_norm(self.attention_norm, x)
+        return self.attention.attention_weights(x, mask, bias, angles)
+
+
+@keras.saving.register_keras_serializable("zoo")
+class TransformerDecoder(TransformerBlock):
+    """One block: causal self-attention, attention to the memory, feed-forward.
+
+    Each has a residual connection. A block that is built without a memory, as in a language model,
+    has no attention to it. To decode step by step, `start` makes a cache, and `step` takes it and
+    returns the next.
+    Source: Vaswani et al. 2017, section 3.1, with ``norm="post", activation="relu"``.
+
+    Args, Output, Raises: see `zoo.layers.TransformerEncoder`; `attention` is that of the
+    self-attention.
+
+    Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output, or None; `mask`
+    (in addition to the causal mask) and `memory_mask`, bool, True = attend: see
+    `zoo.layers.attention_mask`; `bias`, added to the scores of the self-attention, broadcastable to
+    [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions` for it, [B, 1, T, D].
+    """
+
+    def create_sublayers(self):
+        self.self_attention_norm = self.norm_layer("self_attention_norm")
+        self.self_attention_scale = self.scale_layer("self_attention_scale")
+        self.feed_forward_norm = self.norm_layer("feed_forward_norm")
+        self.feed_forward_scale = self.scale_layer("feed_forward_scale")
+        self.self_attention = self.self_attention_layer("self_attention", causal=True)
+        self.cross_attention = None
+
+    def build(self, x_shape, memory_shape=None):
+        self.self_attention.build(x_shape)
+        layers = [self.self_attention_norm, self.self_attention_scale]
+        if memory_shape is not None:
+            self.cross_attention_norm = self.norm_layer("cross_attention_norm")
+            self.cross_attention_scale = self.scale_layer("cross_attention_scale")
+            self.cross_attention = self.attention_layer(MultiHeadAttention, "cross_attention")
+            self.cross_attention.build(x_shape, memory_shape)
+            layers += [self.cross_attention_norm, self.cross_attention_scale]
+        layers += [self.feed_forward_norm, self.feed_forward_scale, self.feed_forward]
+        for layer in filter(None, layers):
+            layer.build(x_shape)
+
+    def call(self, x, memory=None, mask=None, memory_mask=None, bias=None, angles=None):
+        self._check_memory(memory)
+        y = self.pre_norm(self.self_attention_norm, x)
+        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
+        x = self.post_norm(self.self_attention_norm, self.add(x, y, self.self_attention_scale))
+        if memory is not None:
+            y = self.pre_norm(self.cross_attention_norm, x)
+            y = self.cross_attention(y, memory, mask=memory_mask)
+            x = self.add(x, y, self.cross_attention_scale)
+            x = self.post_norm(self.cross_attention_norm, x)
+        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
+        return self.post_norm(self.feed_forward_norm, self.add(x, y, self.feed_forward_scale))
+
+    def compute_output_shape(self, x_shape, memory_shape=None):
+        return x_shape
+
+    def start(self, length, memory=None, batch_size=None):
+        """The cache for up to `length` positions, a `DecoderCache`.
+
+        Args:
+            length: number of positions.
+            memory: [B, S, width], what they attend to, or None. The mask that it carries has to be
+                given to `step`: the cache does not keep it.
+            batch_size: B, needed without a memory.
+        """
+        self._check_memory(memory)
+        batch_size = batch_size if memory is None else ops.shape(memory)[0]
+        projected = () if memory is None else self.cross_attention.project(memory)
+        return DecoderCache(self.self_attention.allocate_cache(batch_size, length), projected)
+
+    def step(self, x, cache, position, mask, memory_mask=None, bias=None, angles=None):
+        """Computes new positions.
+
+        Args:
+            x: [B, T, E], the new positions.
+            position, bias, angles: see `zoo.layers.MultiHeadSelfAttention.step`.
+            cache: `DecoderCache` of `length` positions.
+            mask: bool, broadcastable to [B, H, T, length]: what the new positions may attend to,
+                themselves included.
+            memory_mask: bool, as for a call.
+
+        Returns:
+            ([B, T, E], the cache with `x` written to it).
+        """
+        y = self.pre_norm(self.self_attention_norm, x)
+        y, target = self.self_attention.step(y, cache.target, position, mask, bias, angles)
+        x = self.post_norm(self.self_attention_norm, self.add(x, y, self.self_attention_scale))
+        if cache.memory:
+            y = self.pre_norm(self.cross_attention_norm, x)
+            y = self.cross_attention.attend(y, cache.memory, memory_mask)
+            x = self.add(x, y, self.cross_attention_scale)
+            x = self.post_norm(self.cross_attention_norm, x)
+        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
+        x = self.post_norm(self.feed_forward_norm, self.add(x, y, self.feed_forward_scale))
+        return x, cache._replace(target=target)
+
+    def cross_attention_weights(
+        self, x, memory, mask=None, memory_mask=None, bias=None, angles=None
+    ):
+        """The attention weights of each position over the memory: [B, H, T, S]."""
+        y = self.pre_norm(self.self_attention_norm, x)
+        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
+        x = self.post_norm(self.self_attention_norm, self.add(x, y, self.self_attention_scale))
+        x = self.pre_norm(self.cross_attention_norm, x)
+        return self.cross_attention.attention_weights(x, memory, memory_mask)
+
+    def _check_memory(self, memory):
+        if (memory is None) != (self.cross_attention is None):
+            raise ValueError(
+                "A decoder block has attention to a memory if it was built with one. This one was "
+                f"built {'with' if self.cross_attention else 'without'} a memory, and is called "
+                f"{'without' if memory is None else 'with'}."
+            )

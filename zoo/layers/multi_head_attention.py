@@ -1,0 +1,304 @@
+"""Multi-head attention. Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
+
+Axes: B batch, T queries, S keys, H heads, D head width, E model width.
+"""
+
+import itertools
+
+import keras
+from keras import ops
+
+from zoo.layers.attention import attention_weights, scaled_dot_product_attention
+from zoo.layers.blockwise_attention import blockwise_attention
+from zoo.layers.cache import KeyValue
+from zoo.layers.config import ConfigMixin, own_initializer
+from zoo.layers.dense import Dense
+from zoo.layers.dropout import Dropout
+from zoo.layers.linear_attention import linear_attention, linear_attention_weights
+from zoo.layers.masks import attention_mask, carried_mask, causal_mask
+from zoo.layers.rotary import rotate
+
+ATTENTION = {  # how heads attend, and the weights by which they do
+    "softmax": (scaled_dot_product_attention, attention_weights),
+    "blockwise": (blockwise_attention, attention_weights),
+    "linear": (linear_attention, linear_attention_weights),
+}
+
+
+def head_width(embed_dim, num_heads, key_dim=None):
+    """D, the width of a head's queries and keys: `key_dim` if given.
+
+    Raises:
+        ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`.
+    """
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1. Received: num_heads={num_heads}.")
+    if key_dim is None and embed_dim % num_heads:
+        raise ValueError(
+            f"num_heads must divide embed_dim. Received: embed_dim={embed_dim}, "
+            f"num_heads={num_heads}. Change one of them, or set the width of a head by key_dim."
+        )
+    return key_dim or embed_dim // num_heads
+
+
+def check_attention(attention):
+    """Raises ValueError if there is no attention of this name."""
+    if attention not in ATTENTION:
+        raise ValueError(
+            f"attention must be one of {', '.join(map(repr, ATTENTION))}. "
+            f"Received: attention={attention!r}."
+        )
+
+
+class _MultiHead(ConfigMixin, keras.layers.Layer):
+    """What self-attention and cross-attention share: heads, and the projection to the output."""
+
+    def __init__(
+        self,
+        embed_dim,
+        num_heads,
+        key_dim=None,
+        value_dim=None,
+        dropout=0.0,
+        qkv_bias=True,
+        output_bias=True,
+        kernel_initializer="glorot_uniform",
+        attention="softmax",
+        causal=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_attention(attention)
+        self.store(locals())
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+        # widths of all heads together
+        self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
+        self._value_width = num_heads * value_dim if value_dim else self._key_width
+        whole_keys = None if attention == "softmax" else (None, None, None, 1)
+        self._weights_dropout = Dropout(dropout, whole_keys, dtype=self.dtype_policy)
+        self.output_projection = Dense(
+            embed_dim,
+            use_bias=output_bias,
+            kernel_initializer=kernel_initializer,
+            dtype=self.dtype_policy,
+            name="output_projection",
+        )
+
+    def _attend(self, query, key, value, mask, bias=None, causal=False):
+        """Heads of queries, keys and values -> [B, T, E]."""
+        attention, _ = ATTENTION[self.attention]
+        dropout = self._weights_dropout if self.dropout else None
+        return self._output(attention(query, key, value, mask, dropout, bias, causal))
+
+    def compute_mask(self, inputs, previous_mask):
+        # Keras would pass on the mask of the call, which is not the padding of the output: it may
+        # be the memory's, or causal. The output is padded where the queries are.
+        return carried_mask(inputs)
+
+    def _projection(self, name, *widths):
+        """A dense layer whose output holds several projections side by side."""
+        return Dense(
+            sum(widths),
+            use_bias=self.qkv_bias,
+            kernel_initializer=SideBySide(self.kernel_initializer, widths),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _heads(self, x, *widths):
+        """[B, T, sum of the widths], projections side by side -> [B, H, T, D] of each."""
+        if len(set(widths)) > 1:
+            parts = ops.split(x, list(itertools.accumulate(widths[:-1])), axis=-1)
+            return [self._heads(part, width)[0] for part, width in zip(parts, widths)]
+        heads = len(widths) * self.num_heads  # one transpose is faster than one of each
+        shape = (-1, ops.shape(x)[1], heads, x.shape[-1] // heads)
+        return ops.split(ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3)), len(widths), axis=1)
+
+    def _output(self, x):
+        """Heads [B, H, T, value_dim] -> [B, T, E]."""
+        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._value_width))
+        return self.output_projection(x)
+
+
+@keras.saving.register_keras_serializable("zoo")
+class MultiHeadSelfAttention(_MultiHead):
+    """Self-attention in several heads.
+
+    Queries, keys and values come from one matrix product: the kernel of `qkv` holds the three
+    projections side by side, each H·D wide (values: H·value_dim), with the heads in order.
+    Source: Vaswani et al. 2017, section 3.2.2.
+
+    Args:
+        embed_dim: E, width of the output.
+        num_heads: H.
+        key_dim: D, width of a head's queries and keys; ``embed_dim / num_heads`` by default.
+        value_dim: width of a head's values; that of its keys by default.
+        dropout: rate in [0, 1) at which attention weights are dropped in training. Where the matrix
+            of all weights is never computed, it drops whole keys, each for all queries of a head
+            (Zehui et al. 2019, "DropAttention", section 3).
+        qkv_bias: whether the projections to queries, keys and values have biases.
+        output_bias: whether the projection to the output has a bias.
+        kernel_initializer: initializer of each projection's matrix.
+        attention: "softmax", `zoo.layers.scaled_dot_product_attention`; "blockwise", which computes
+            the same in memory that grows linearly with the length
+            (`zoo.layers.blockwise_attention`); or "linear", `zoo.layers.linear_attention`.
+        causal: whether a position attends to itself and those before only.
+
+    Inputs: `x` [B, T, any width]; `mask` bool, True = attend: see `zoo.layers.attention_mask`;
+    `bias`, added to the scores, broadcastable to [B, H, T, T]; `angles` of
+    `zoo.layers.RotaryPositions`, [B, 1, T, D]. With linear attention the mask may not depend on the
+    query, there is no bias, and queries and keys are rotated before the feature map.
+    Output: [B, T, E].
+
+    Raises:
+        ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`,
+            or if `attention` is unknown; on a call, if the mask has another rank or is floating
+            point.
+    """
+
+    def build(self, input_shape):
+        self.qkv = self._projection("qkv", self._key_width, self._key_width, self._value_width)
+        self.qkv.build((None, input_shape[-1]))
+        self.output_projection.build((None, self._value_width))
+
+    def call(self, x, mask=None, bias=None, angles=None):
+        query, key, value = self.project(x, angles)
+        mask = attention_mask(mask, keys=x)
+        return self._attend(query, key, value, mask, bias, self.causal)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.embed_dim)
+
+    def project(self, x, angles=None):
+        """The heads of the queries, keys and values."""
+        widths = self._key_width, self._key_width, self._value_width
+        query, key, value = self._heads(self.qkv(x), *widths)
+        if angles is not None:
+            query, key = rotate(query, angles), rotate(key, angles)
+        return query, key, value
+
+    def first_queries(self, x, count, mask=None, bias=None, angles=None):
+        """The output at the first `count` positions, which attend to all of `x`: [B, count, E]."""
+        query, key, value = self.project(x, angles)
+        mask, bias = (
+            tensor[..., :count, :] if tensor is not None and len(tensor.shape) > 1 else tensor
+            for tensor in (self._mask(x, mask), bias)
+        )
+        return self._attend(query[:, :, :count], key, value, mask, bias)
+
+    def allocate_cache(self, batch_size, length):
+        """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`."""
+        heads, widths = self.num_heads, (self._key_width, self._value_width)
+        shapes = [(batch_size, heads, length, width // heads) for width in widths]
+        return KeyValue(*(ops.zeros(shape, self.compute_dtype) for shape in shapes))
+
+    def step(self, x, cache, position, mask, bias=None, angles=None):
+        """Computes new positions, which attend to those in the cache as `mask` allows.
+
+        Linear attention, too, attends to a cache of keys and values: that allows any mask, and
+        takes time that is linear in the length of the cache.
+
+        Args:
+            x: [B, T, any width], the new positions.
+            cache: `KeyValue` of S positions, see `allocate_cache`.
+            position: index in the cache of the first of them, an int or a scalar tensor.
+            mask: bool, broadcastable to [B, H, T, S].
+            bias: added to the scores, broadcastable to [B, H, T, S].
+            angles: of the new positions, as for a call.
+
+        Returns:
+            ([B, T, E], the cache with the keys and values of `x` written to it).
+        """
+        _, attention_weights = ATTENTION[self.attention]
+        query, key, value = self.project(x, angles)
+        cache = cache.write(key, value, position)
+        weights = attention_weights(query, cache.key, attention_mask(mask), bias)
+        return self._output(ops.matmul(weights, cache.value)), cache
+
+    def attention_weights(self, x, mask=None, bias=None, angles=None):
+        """The attention weights of each position over all, without dropout: [B, H, T, T]."""
+        _, attention_weights = ATTENTION[self.attention]
+        query, key, _ = self.project(x, angles)
+        return attention_weights(query, key, self._mask(x, mask), bias)
+
+    def _mask(self, x, mask):
+        """The mask, with what keys carry and what is causal."""
+        causal = causal_mask(ops.shape(x)[1]) if self.causal else None
+        return attention_mask(mask, causal, keys=x)
+
+
+@keras.saving.register_keras_serializable("zoo")
+class MultiHeadAttention(_MultiHead):
+    """Attention of one sequence, the queries, to another, the memory, in several heads.
+
+    Keys and values come from one matrix product: the kernel of `key_value` holds the two
+    projections side by side. To attend to the same memory repeatedly, as in decoding, call
+    `project` once and `attend` for each query.
+    Source: Vaswani et al. 2017, sections 3.2.2 and 3.2.3 ("encoder-decoder attention").
+
+    Args, Output, Raises: see `zoo.layers.MultiHeadSelfAttention`.
+
+    Inputs: `query` [B, T, any width]; `memory` [B, S, any width]; `mask` bool, True = attend: see
+    `zoo.layers.attention_mask`.
+    """
+
+    def build(self, query_shape, memory_shape):
+        self.query = self._projection("query", self._key_width)
+        self.query.build((None, query_shape[-1]))
+        self.key_value = self._projection("key_value", self._key_width, self._value_width)
+        self.key_value.build((None, memory_shape[-1]))
+        self.output_projection.build((None, self._value_width))
+
+    def call(self, query, memory, mask=None):
+        return self.attend(query, self.project(memory), attention_mask(mask, keys=memory))
+
+    def compute_output_shape(self, query_shape, memory_shape):
+        return (*query_shape[:-1], self.embed_dim)
+
+    def project(self, memory):
+        """The heads of the memory's keys and values, a `KeyValue`."""
+        widths = self._key_width, self._value_width
+        return KeyValue(*self._heads(self.key_value(memory), *widths))
+
+    def attend(self, query, memory, mask=None):
+        """Attends from `query` [B, T, any width] to the result of `project`: [B, T, E].
+
+        The mask that the memory carries has to be given as `mask`: `project` does not keep it.
+        """
+        [query] = self._heads(self.query(query), self._key_width)
+        return self._attend(query, *memory, attention_mask(mask), causal=self.causal)
+
+    def attention_weights(self, query, memory, mask=None):
+        """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
+        [query] = self._heads(self.query(query), self._key_width)
+        key, _ = self.project(memory)
+        return attention_weights(query, key, attention_mask(mask, keys=memory))
+
+
+@keras.saving.register_keras_serializable("zoo")
+class SideBySide(keras.initializers.Initializer):
+    """Initializes each of several kernels side by side by its own shape.
+
+    Args:
+        initializer: that of each kernel.
+        widths: of the kernels.
+    """
+
+    def __init__(self, initializer, widths):
+        self.initializer = initializer
+        self.widths = widths
+
+    def __call__(self, shape, dtype=None):
+        parts = []
+        for index, width in enumerate(self.widths):
+            draw = own_initializer(keras.initializers.get(self.initializer))
+            seed = draw.get_config().get("seed") if hasattr(draw, "seed") else None
+            if isinstance(seed, int):
+                draw.seed = seed + index
+            parts.append(draw((*shape[:-1], width), dtype=dtype))
+        return ops.concatenate(parts, axis=-1)
+
+    def get_config(self):
+        initializer = keras.saving.serialize_keras_object(self.initializer)
+        return {"initializer": initializer, "widths": self.widths}
