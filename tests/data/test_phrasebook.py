@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from zoo.data.parallel_text import phrasebook
 from zoo.data.phrasebook import invented, phrasebook_pairs, words
 from zoo.data.phrasebook.sentences import Sentences, fixed_phrases
 from zoo.errors import UserError
@@ -130,13 +129,13 @@ class Guided(random.Random):
 def test_what_the_grammar_makes_of_a_witness(source, target):
     sentences = Sentences(Guided(source))
     drawn = (sentences.draw() for _ in range(30_000))
-    assert next((spanish for english, spanish in drawn if english == source), None) == target
+    assert next((spanish for _, english, spanish in drawn if english == source), None) == target
 
 
 def test_one_english_sentence_has_one_translation():
     """In what is drawn, before one of each is kept."""
     sentences = Sentences(random.Random(1))
-    drawn = {sentences.draw() for _ in range(60_000)}
+    drawn = {sentences.draw()[1:] for _ in range(20_000)}
     assert len(drawn) == len({english for english, _ in drawn})
 
 
@@ -148,7 +147,7 @@ def test_count(pairs):
 
 @pytest.mark.parametrize("count", [0, -1, 10**30])
 def test_a_bad_count_is_refused(count):
-    with pytest.raises(UserError, match=f"1 to [0-9,]+ different pairs.*{count}"):
+    with pytest.raises(UserError, match=f"1 to [0-9,]+ different sentences.*{count}"):
         phrasebook_pairs(count)
 
 
@@ -157,17 +156,15 @@ def test_the_seed_alone_decides_and_tensorflow_is_not_needed(pairs):
     code = (
         "import hashlib, sys; from zoo.data.phrasebook import phrasebook_pairs;"
         "assert 'tensorflow' not in sys.modules;"
-        "print(hashlib.sha256(repr(phrasebook_pairs()).encode()).hexdigest());"
+        "print(hashlib.sha256(repr(phrasebook_pairs(3000)).encode()).hexdigest());"
     )
-    digest = hashlib.sha256(repr(pairs).encode()).hexdigest()
+    digest = hashlib.sha256(repr(phrasebook_pairs(3000)).encode()).hexdigest()
     environment = {**os.environ, "PYTHONHASHSEED": "1"}  # this process has another
     output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
     assert output == digest + "\n"
-
-
-def test_what_is_held_out_is_not_trained_on():
-    train, valid, test = ([source for source, _ in part] for part in phrasebook()[:3])
-    assert not {*train} & {*valid, *test} and len(test) > 1500
+    # the sentences whose results docs/results quotes
+    digest = hashlib.sha256(repr(pairs).encode()).hexdigest()
+    assert digest.startswith("9feb66bf767d0a76"), "measure the recipe again"
 
 
 def test_every_listed_word_is_used_often(pairs):
@@ -237,7 +234,7 @@ def test_made_up_words_are_copied_and_seldom_repeated():
 
 def test_sentences_copy_made_up_words():
     sentences = Sentences(random.Random(0))
-    drawn = [sentences.draw() for _ in range(3000)]
+    drawn = [sentences.draw()[1:] for _ in range(3000)]
     known = f"{words.WORDS} {words.NOUNS} {words.VERBS}".lower()
     copied = 0
     for source, target in drawn:
@@ -247,19 +244,17 @@ def test_sentences_copy_made_up_words():
     assert copied > 200
 
 
-@pytest.mark.parametrize(
-    "english, spanish",
-    [
-        ("key keys", "llave llaves"),
-        ("flower flowers", "flor flores"),
-        ("city cities", "ciudad ciudades"),
-        ("box boxes", "caja cajas"),
-        ("pencil pencils", "lápiz lápices"),
-        ("sofa sofas", "sofá sofás"),
-        ("child children", "niño niños"),
-        ("umbrella umbrellas", "paraguas paraguas"),
-    ],
-)
-def test_plurals(english, spanish):
+def test_plurals():
     nouns = {noun.english: noun.spanish for kind in words.NOUNS.values() for noun in kind}
-    assert nouns[tuple(english.split())] == tuple(spanish.split())
+    for forms in (
+        "key keys llave llaves",
+        "flower flowers flor flores",
+        "city cities ciudad ciudades",
+        "box boxes caja cajas",
+        "pencil pencils lápiz lápices",
+        "sofa sofas sofá sofás",
+        "child children niño niños",
+        "umbrella umbrellas paraguas paraguas",
+    ):
+        one, several, *spanish = forms.split()
+        assert nouns[one, several] == tuple(spanish)

@@ -9,16 +9,6 @@ from zoo.data.phrasebook.sentences import Sentences, fixed_phrases
 from zoo.errors import UserError
 
 _MOST = 1_000_000
-_KINDS = {  # methods of `Sentences`, and what their sentences are called
-    "action": "action",  # The dog sleeps on the sofa.
-    "liking": "liking",  # I like coffee.
-    "being": "description",  # The house is big.
-    "what_is_there": "existence",  # There are two dogs in the park.
-    "what_this_is": "identification",  # This is my house.
-    "order": "request",  # Open the door, please.
-    "greeting": "phrase",  # a fixed phrase and a name: Good morning, Maria!
-    "fragment": "fragment",  # the red house
-}
 
 
 def phrasebook_pairs(count=60_000, seed=0):
@@ -38,13 +28,10 @@ def phrasebook_pairs(count=60_000, seed=0):
     Raises:
         UserError: if `count` is not positive or more than a million.
     """
-    if not 1 <= count <= _MOST:
-        raise UserError(f"The phrasebook makes 1 to {_MOST:,} different pairs. Received: {count}.")
-    generator = random.Random(seed)
-    sentences = Sentences(generator)
-    pairs = dict(fixed_phrases()[:count])
+    generator = _generator(count, seed)
+    sentences, pairs = Sentences(generator), dict(fixed_phrases()[:count])
     while len(pairs) < count:
-        english, spanish = sentences.draw()
+        _, english, spanish = sentences.draw()
         pairs.setdefault(english, spanish)
     pairs = list(pairs.items())
     generator.shuffle(pairs)
@@ -56,24 +43,21 @@ def sentence_kinds(count=20_000, seed=0):
 
     The kinds are action, liking, description, existence, identification, request, phrase (a fixed
     phrase and a name) and fragment. Actions, descriptions and others are statements, negations or
-    questions.
-
-    Args:
-        count: number of sentences, up to a million.
-        seed: seed of the draws.
+    questions. For arguments and errors see `phrasebook_pairs`.
 
     Returns:
         list of (English, kind).
-
-    Raises:
-        UserError: if `count` is not positive or more than a million.
     """
+    sentences, kinds = Sentences(_generator(count, seed)), {}
+    while len(kinds) < count:
+        kind, english, _ = sentences.draw()
+        kinds.setdefault(english, kind)
+    return list(kinds.items())
+
+
+def _generator(count, seed):
     if not 1 <= count <= _MOST:
         raise UserError(
             f"The phrasebook makes 1 to {_MOST:,} different sentences. Received: {count}."
         )
-    sentences, found = Sentences(random.Random(seed)), {}
-    while len(found) < count:
-        kind, english, _ = sentences.draw_with_kind()
-        found.setdefault(english, _KINDS[kind])
-    return list(found.items())
+    return random.Random(seed)

@@ -69,30 +69,26 @@ class Sentences(Phrases):
     """Draws sentences, each a pair (English, Spanish), by a `random.Random`."""
 
     def draw(self):
-        """A sentence; the English may lack its capital letter or its full stop."""
-        return self.draw_with_kind()[1:]
-
-    def draw_with_kind(self):
-        """A sentence and the name of the method that made it: (kind, English, Spanish)."""
+        """A sentence: (kind, English, Spanish); a capital letter or full stop may be missing."""
         kinds = {
-            self.action: 46,
-            self.liking: 6,
-            self.being: 22,
-            self.what_is_there: 5,
-            self.what_this_is: 4,
-            self.order: 5,
-            self.greeting: 4,
-            self.fragment: 4,
+            "action": (46, self.action),
+            "liking": (6, self.liking),
+            "description": (22, self.description),
+            "existence": (5, self.existence),
+            "identification": (4, self.identification),
+            "request": (5, self.request),
+            "phrase": (4, self.phrase),
+            "fragment": (4, self.fragment),
         }
-        kind = self.weighted(kinds)
-        english, spanish = kind()
+        kind = self.weighted({kind: weight for kind, (weight, _) in kinds.items()})
+        english, spanish = kinds[kind][1]()
         for pattern, form in _SHORT:
             if self.chance(0.5):
                 english = re.sub(pattern, form, english)
         for pattern, form in _CONTRACTIONS:
             spanish = re.sub(pattern, form, spanish)
-        if kind == self.fragment or english.startswith("hello "):
-            return kind.__name__, english, spanish
+        if kind == "fragment" or english.startswith("hello "):
+            return kind, english, spanish
         if english[-1] not in ".?!":
             english, spanish = f"{english}.", f"{spanish}."
         if not self.chance(0.1):
@@ -101,7 +97,7 @@ class Sentences(Phrases):
             english = english.rstrip(".?!")
         start = spanish[0] in "¿¡"
         spanish = spanish[:start] + spanish[start].upper() + spanish[start + 1 :]
-        return kind.__name__, english, spanish
+        return kind, english, spanish
 
     def sentence(self, subject, predicate, negative=None, asked=None):
         """A statement, negation or question, drawn if not given, at times with a time."""
@@ -198,7 +194,7 @@ class Sentences(Phrases):
         what = draw(kinds, "subject" if verb.preposition else use)
         return join(("", verb.preposition), what.both)
 
-    def being(self):
+    def description(self):
         """The house is big. Are you tired? Where is the cat? It was cold yesterday."""
         subject = self.subject(things=0.6)
         if self.chance(0.05):
@@ -251,7 +247,7 @@ class Sentences(Phrases):
         english, spanish = self.pick(words.pairs("states", kind))
         return (f"very {english}", spanish) if self.chance(0.15) else (english, spanish.split()[1])
 
-    def what_is_there(self):
+    def existence(self):
         """There are two dogs in the park."""
         what = self.noun_phrase(_COMMON, "there")
         tense = self.pick(["present", "past"])
@@ -262,7 +258,7 @@ class Sentences(Phrases):
         some = what.english.startswith("some")
         return self.sentence(Phrase("there", ""), predicate, negative=False if some else None)
 
-    def what_this_is(self):
+    def identification(self):
         """This is my house. Those are your keys."""
         what = self.noun_phrase((*_COMMON, "name"))
         english, forms = self.pick(_THESE if what.person > 2 else _THIS)
@@ -286,7 +282,7 @@ class Sentences(Phrases):
         to_whom = subject._replace(spanish=subject.spanish and f"a {subject.spanish}")
         return self.sentence(to_whom, predicate)
 
-    def order(self):
+    def request(self):
         """Open the door, please."""
         verb = self.pick(_ACTIVE)
         both = join((verb.english[0], verb.imperative), self.objects(verb, 1, clitics=False)[1])
@@ -301,7 +297,7 @@ class Sentences(Phrases):
         bare = noun.english[several], noun.spanish[several]
         return bare if self.chance(0.5) else self.described(noun, several=several).both
 
-    def greeting(self):
+    def phrase(self):
         """Good morning, Maria!"""
         name = self.noun(("name",))
         both = ("world", "mundo") if self.chance(0.1) else (name.english[0], name.spanish[0])
