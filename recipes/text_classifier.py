@@ -93,8 +93,8 @@ PHRASEBOOK = Config(
 def main(config):
     import keras
 
-    from zoo.data import translation_batches as batches
-    from zoo.data.encoded_texts import EncodedTexts
+    from zoo.data import token_batches as batches
+    from zoo.data.labeled_text import EncodedTexts
     from zoo.tasks.classifier import TextClassifier
     from zoo.text.tokenizer import train_tokenizer
     from zoo.training.callbacks import EarlyStopping

@@ -104,7 +104,7 @@ FINE_TUNING = Config(
 
 
 def main(config):
-    from zoo.data import translation_batches as batches
+    from zoo.data import token_batches as batches
     from zoo.training.averaging import AverageCheckpoints
     from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy

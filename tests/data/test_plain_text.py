@@ -11,7 +11,7 @@ TOKENS = np.arange(300, 1000, dtype=np.int32)
 
 
 def taken(dataset, count):
-    return [tuple(map(np.asarray, batch)) for batch in dataset.take(count)]
+    return [tuple(map(np.asarray, batch)) for batch in dataset.whole().take(count)]
 
 
 def test_windows_are_parts_of_the_text_in_another_order_each_epoch():
@@ -43,14 +43,14 @@ def test_a_later_start_continues(first_step):
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 700])
 def test_evaluation_counts_each_token_once(count):
     dataset = plain_text.evaluation_windows(TOKENS[:count], 4, 16)
-    batches = taken(dataset, len(dataset) + 1)
-    assert len(batches) == len(dataset)
+    batches = taken(dataset, dataset.num_batches + 1)
+    assert len(batches) == dataset.num_batches
     inputs, labels, weights = (np.concatenate(parts) for parts in zip(*batches))
     np.testing.assert_array_equal(labels[weights > 0], TOKENS[:count])
-    np.testing.assert_allclose(weights[weights > 0], len(dataset) / count, rtol=1e-6)
+    np.testing.assert_allclose(weights[weights > 0], len(batches) / count, rtol=1e-6)
     assert (labels[weights == 0] == PAD_ID).all()
     # the mean over the batches of weighted sums is the mean over the tokens
-    assert (labels * weights).sum() / len(dataset) == pytest.approx(TOKENS[:count].mean(), rel=1e-5)
+    assert (labels * weights).sum() / len(batches) == pytest.approx(TOKENS[:count].mean(), rel=1e-5)
 
 
 def test_too_few_tokens():

@@ -17,8 +17,7 @@ from PIL import Image
 from tests.deploy.small_models import small_classifier
 from zoo.data.image_header import inspect
 from zoo.data.images import StreamedImages
-from zoo.data.preprocessing import ImageError, ImagePreprocessing
-from zoo.data.random_crop import random_resized_crop
+from zoo.data.preprocessing import ImageError, ImagePreprocessing, random_resized_crop
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.programs.classify import Classifier, InputError
 

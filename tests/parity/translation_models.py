@@ -7,8 +7,8 @@ import numpy as np
 import sentencepiece
 import torch
 
-from zoo.data.encoded_pairs import encode_pairs
 from zoo.data.phrasebook import phrasebook_pairs
+from zoo.data.tokenized_corpus import encode_pairs
 from zoo.training.losses import SmoothedCrossEntropy
 
 ODD_TEXTS = [
@@ -127,8 +127,8 @@ def losses(translator, model, folder):
     special = translator.special_tokens
     encoded = encode_pairs(texts, *tokenizers, folder, 128, "train", special)
     width = len(encoded.length_counts) + 2  # longer than the longest
-    weight = 1 / encoded.num_tokens
-    inputs, labels, weights = encoded.batch(np.arange(6), (6, width), weight)
+    inputs, labels, weights = encoded.batch(np.arange(6), (6, width))
+    weights /= encoded.num_tokens
     found = SmoothedCrossEntropy()(labels, translator.model(inputs), weights)
     source = torch.tensor(inputs["source"])
     with torch.no_grad():

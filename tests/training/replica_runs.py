@@ -14,12 +14,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.data import pipeline, translation_batches
-from zoo.data.encoded_pairs import encode_pairs
-from zoo.data.encoded_texts import EncodedTexts
+from zoo.data import pipeline, token_batches
 from zoo.data.images import digits
-from zoo.data.labeled_text import phrasebook
+from zoo.data.labeled_text import EncodedTexts, phrasebook
 from zoo.data.phrasebook import phrasebook_pairs
+from zoo.data.tokenized_corpus import encode_pairs
 from zoo.models import EncoderClassifier, ResNet, Transformer, ViT
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training import distribution
@@ -132,10 +131,10 @@ def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0, has_muon=F
             for name, part in (("train", pairs), ("valid", held_out))
         )
         # the last batch of an epoch has empty rows, and rows are no multiple of three
-        train_batches = translation_batches.training_batches(
+        train_batches = token_batches.training_batches(
             train, 700, seed=1, accumulation=accumulation, num_shapes=4
         )
-        valid_batches = translation_batches.evaluation_batches(valid, 500, num_shapes=3)
+        valid_batches = token_batches.evaluation_batches(valid, 500, num_shapes=3)
     with strategy.scope():
         vocab_size = tokenizer.vocab_size
         model = Transformer(
@@ -176,8 +175,8 @@ def text(strategy):
             SmoothedCrossEntropy(0.1),
             [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         )
-    train_batches = translation_batches.training_batches(train, 700, seed=1, num_shapes=4)
-    return trainer, train_batches, translation_batches.evaluation_batches(valid, 5000)
+    train_batches = token_batches.training_batches(train, 700, seed=1, num_shapes=4)
+    return trainer, train_batches, token_batches.evaluation_batches(valid, 5000)
 
 
 CASES = {

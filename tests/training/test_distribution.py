@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from zoo.errors import UserError
 from zoo.training import distribution
-from zoo.training.distribution.feeding import _split
 from zoo.training.distribution.strategy import _slurm_config, enter_cluster
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -139,40 +138,6 @@ def test_a_slurm_allocation_of_one_task_is_no_cluster(environment):
     environment(SLURM_NTASKS="4")  # a shell in an allocation has a number of tasks, and no rank
     os.environ.pop("SLURM_PROCID")
     assert enter_cluster() == 0
-
-
-# --- how a batch is dealt out --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("replicas", [2, 3, 5])
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 10])
-def test_parts_are_the_batch_in_order(replicas, rows):
-    random = np.random.default_rng(rows)
-    inputs = {"a": random.normal(size=(rows, 4)), "b": np.arange(rows)}
-    labels, weights = np.arange(rows) + 100, random.uniform(1, 2, (rows, 6))
-    dealt = _split((inputs, labels, weights), replicas)
-    share = -(-rows // replicas)
-    for tensor in tf.nest.flatten(dealt):
-        assert tensor.shape[:2] == (replicas, share)
-    joined = tf.nest.map_structure(lambda t: t.numpy().reshape(-1, *t.shape[2:]), dealt)
-    tf.nest.map_structure(
-        lambda found, given: np.testing.assert_array_equal(found[:rows], given),
-        joined,
-        (inputs, labels, weights),
-    )
-    found, last, padded = joined
-    assert not padded[rows:].any(), "rows that are not real count nothing"
-    np.testing.assert_array_equal(found["b"][rows:], rows - 1)
-    np.testing.assert_array_equal(last[rows:], rows + 99)
-
-
-def test_each_batch_of_a_tuple_is_dealt_out():
-    batches = tuple((np.zeros((n, 2)), np.arange(n), np.ones(n)) for n in (4, 1, 5))
-    dealt = _split(batches, 2)
-    assert [tuple(t.shape for t in batch) for batch in dealt] == [
-        ((2, share, 2), (2, share), (2, share)) for share in (2, 1, 3)
-    ]
-    assert [float(tf.reduce_sum(batch[2])) for batch in dealt] == [4, 1, 5]
 
 
 # --- what is trained -----------------------------------------------------------------------------

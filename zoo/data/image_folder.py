@@ -52,8 +52,8 @@ def image_folder(
             )
     preprocessing = preprocessing or images.resizing(image_size, 3)
     train, test = (_with_labels(part, names) for part in (train, test))
-    chosen = images.drawn(train[1], train_examples, seed)
-    train = [train[0][index] for index in chosen], train[1][chosen]
+    own = images.drawn(train[1], train_examples, seed)
+    train = [train[0][index] for index in own], train[1][own]
     if streamed or not images.fit_in_memory(len(train[1]) + len(test[1]), preprocessing):
         sets = [_stream(*part, preprocessing) for part in (train, test)]
         return images.ImageDataset(*sets, names)
@@ -133,8 +133,8 @@ def _stream(paths, labels, preprocessing):
 def _decode(paths, labels, names, preprocessing, skipped):
     """`Images` of files; adds a message to `skipped` for each file that cannot be read."""
     stream = _stream(paths, labels, preprocessing)
-    found = stream.decoded(tf.data.Dataset.range(len(paths))).as_numpy_iterator()
-    progress = tqdm(found, "reading images", len(paths), unit="image", leave=False, disable=None)
+    examples = stream.decoded(tf.data.Dataset.range(len(paths))).as_numpy_iterator()
+    progress = tqdm(examples, "reading images", len(paths), unit="image", leave=False, disable=None)
     pixels = {number: pixels for number, pixels, _ in progress}
     for number in sorted(set(range(len(paths))) - set(pixels)):
         skipped.append(_reason(paths[number], preprocessing))

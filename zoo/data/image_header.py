@@ -1,7 +1,7 @@
 """Which encoded images may be decoded, in a TensorFlow graph.
 
 A file of a few bytes can take gigabytes or minutes to decode, and TensorFlow decodes some files to
-wrong pixels. Both are found in the bytes of the file, before it is decoded.
+wrong pixels. Both show in the bytes of the file, before it is decoded.
 """
 
 import functools
@@ -31,7 +31,7 @@ def inspect(data):
     """Decides whether an encoded image (string tensor []) may be decoded.
 
     Returns:
-        Two strings []: what to decode, which is `data` or, of a GIF, its first frame alone; and why
+        Two strings []: the image to decode, `data` or, of a GIF, its first frame alone; and why
         it must not be decoded, "" if it may be. Raises InvalidArgumentError for some damaged files.
     """
     head, pixels = _head(data), tf.reduce_prod(image_size(data))
@@ -43,9 +43,9 @@ def inspect(data):
         lambda: (data, _webp_refusal(head)),
     ]
     unknown = tf.constant(f"The format is not one of {', '.join(FORMATS)}.")
-    kind = image_format(head)
-    image, refusal = tf.switch_case(kind, inspectors, lambda: (data, unknown))
-    return image, tf.where(kind < 0, refusal, _checked_size(pixels, refusal))
+    number = image_format(head)
+    image, refusal = tf.switch_case(number, inspectors, lambda: (data, unknown))
+    return image, tf.where(number < 0, refusal, _checked_size(pixels, refusal))
 
 
 def jpeg_refusal(data):
@@ -73,11 +73,11 @@ def image_format(data):
 
     Source: the formats' specifications: ISO/IEC 10918-1, RFC 2083, GIF89a, RFC 9649.
     """
-    head, kind = _head(data), tf.constant(-1)
+    head, number = _head(data), tf.constant(-1)
     for index, name in enumerate(FORMATS):
-        found = [_at(head, offset, magic) for offset, magic in _MAGIC[name]]
-        kind = tf.where(functools.reduce(tf.logical_and, found), index, kind)
-    return kind
+        matches = [_at(head, offset, magic) for offset, magic in _MAGIC[name]]
+        number = tf.where(functools.reduce(tf.logical_and, matches), index, number)
+    return number
 
 
 def image_size(data):
@@ -108,8 +108,8 @@ def _at(head, offset, magic):
 
 def _numbers(data, offset, length, dtype, **order):
     """Reads integers from so many bytes: int64 [any]."""
-    found = tf.io.decode_raw(tf.strings.substr(data, offset, length), dtype, **order)
-    return tf.cast(found, tf.int64)
+    values = tf.io.decode_raw(tf.strings.substr(data, offset, length), dtype, **order)
+    return tf.cast(values, tf.int64)
 
 
 def _webp_size(head):

@@ -1,4 +1,4 @@
-"""Labeled images, found by number: in memory or read when they are needed.
+"""Labeled images that are read by number: in memory or read when they are needed.
 
 Axes: H image height, W image width, C channels, n images.
 """
@@ -55,8 +55,8 @@ class Images:
 
     def sample(self, count):
         """Returns up to `count` evenly spaced images, uint8 [count, H, W, C], and their labels."""
-        chosen = evenly_spaced(len(self), count)
-        return self.pixels[chosen], self.labels[chosen]
+        numbers = evenly_spaced(len(self), count)
+        return self.pixels[numbers], self.labels[numbers]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class StreamedImages:
         count: n.
         read: function: number, int64 [] -> (encoded image, string [], and its label, int32 []). It
             is called in a graph.
-        name: function: number, int -> what the image is called in messages.
+        name: function: number, int -> the name of the image in messages.
         preprocessing: resizes and crops the images.
 
     Attributes:
@@ -115,10 +115,10 @@ class StreamedImages:
 
         Those that cannot be read are left out.
         """
-        chosen = tf.data.Dataset.from_tensor_slices(evenly_spaced(len(self), count))
-        found = list(self.decoded(chosen).as_numpy_iterator())
-        pixels = [pixels for _, pixels, _ in found]
-        labels = np.array([label for _, _, label in found], np.int32)
+        numbers = tf.data.Dataset.from_tensor_slices(evenly_spaced(len(self), count))
+        images = list(self.decoded(numbers).as_numpy_iterator())
+        pixels = [pixels for _, pixels, _ in images]
+        labels = np.array([label for _, _, label in images], np.int32)
         return np.stack(pixels) if pixels else np.zeros((0, *self.image_shape), np.uint8), labels
 
     def decoded(self, numbers):
@@ -195,13 +195,12 @@ class ImageDataset(NamedTuple):
         pixels, _ = self.train.sample(_STATISTICS[0] if in_memory else _STATISTICS[1])
         if not len(pixels):
             raise DataError("None of the training images can be read.")
-        # the sums of each image are exact in 64 bits
-        flat = pixels.reshape(len(pixels), -1, pixels.shape[-1])
-        count = flat.shape[0] * flat.shape[1]
-        total = sum(image.sum(axis=0, dtype=np.int64) for image in flat)
-        squares = sum(np.square(image, dtype=np.int64).sum(axis=0) for image in flat)
-        mean = total / count
-        std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
+        # image by image, as copies in 64 bits, whose sums are exact, take much memory
+        sums = [image.sum((0, 1), np.int64) for image in pixels]
+        squares = [np.square(image, dtype=np.int64).sum((0, 1)) for image in pixels]
+        count = pixels[..., 0].size
+        mean = np.sum(sums, axis=0) / count
+        std = np.sqrt(np.maximum(np.sum(squares, axis=0) / count - mean**2, 0.0))
         given = getattr(self.train, "preprocessing", None) or resizing(
             self.input_shape[:2], self.input_shape[2]
         )
@@ -229,11 +228,11 @@ def digits(seed=0, preprocessing=None, train_examples=None):
     pixels = np.round(data.images * (255 / 16)).astype(np.uint8)[..., None]
     labels = data.target.astype(np.int32)
     split = train_test_split(pixels, labels, test_size=0.2, random_state=seed, stratify=labels)
-    chosen = drawn(split[2], train_examples, seed)
-    train, test = split[0][chosen], split[1]
+    own = drawn(split[2], train_examples, seed)
+    train, test = split[0][own], split[1]
     if preprocessing is not None:
         train, test = (_fitted(part, preprocessing) for part in (train, test))
-    return ImageDataset(Images(train, split[2][chosen]), Images(test, split[3]), DIGITS)
+    return ImageDataset(Images(train, split[2][own]), Images(test, split[3]), DIGITS)
 
 
 def drawn(labels, count, seed):

@@ -3,12 +3,16 @@
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from zoo.data.parallel_text import hash_position, normalized, read_lines
 from zoo.data.tfds_download import prepared_builder
+from zoo.data.token_store import Sequences, by_length
 from zoo.errors import DataError
+from zoo.text.special_tokens import encode_texts, truncated
 
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
+_BLOCK = 2000  # texts to encode per call
 _MOST_HELD_OUT = 2000  # approximate maximum number of texts, for validation and test each
 
 
@@ -144,10 +148,10 @@ def _split(train, class_names, seed, name, valid=None, test=None):
     slots = np.asarray([int(hash_position(text, seed) / share) for text in train.texts])
     is_train = np.ones(len(train), bool)
     if valid is None:
-        valid, is_train = _chosen(train, slots == 0), is_train & (slots != 0)
+        valid, is_train = _selected(train, slots == 0), is_train & (slots != 0)
     if test is None:
-        test, is_train = _chosen(train, slots == 1), is_train & (slots != 1)
-    data = TextDataset(_chosen(train, is_train), valid, test, class_names)
+        test, is_train = _selected(train, slots == 1), is_train & (slots != 1)
+    data = TextDataset(_selected(train, is_train), valid, test, class_names)
     for purpose, texts in zip(("training", "validation", "test"), data):
         if not len(texts):
             raise DataError(
@@ -161,6 +165,58 @@ def _split(train, class_names, seed, name, valid=None, test=None):
     return data
 
 
-def _chosen(texts, chosen):
-    kept = [text for text, is_kept in zip(texts.texts, chosen) if is_kept]
-    return LabeledTexts(kept, texts.labels[chosen])
+def _selected(texts, mask):
+    kept = [text for text, is_kept in zip(texts.texts, mask) if is_kept]
+    return LabeledTexts(kept, texts.labels[mask])
+
+
+class EncodedTexts:
+    """Labeled texts as token ids, for `zoo.data.token_batches`.
+
+    Args:
+        texts: `LabeledTexts`.
+        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        max_length: maximum number of tokens of a text, control ids included; longer texts are
+            truncated.
+
+    Attributes:
+        longest_first: uint32 [n], the texts by descending length.
+        length_counts: int64 [longest + 1], number of texts of each length, control ids included.
+        num_tokens: number of labels, n.
+        truncated: number of texts that were truncated.
+        signature: `tf.TensorSpec` of the outputs of `batch`.
+    """
+
+    signature = (
+        tf.TensorSpec((None, None), tf.int32),
+        tf.TensorSpec((None,), tf.int32),
+        tf.TensorSpec((None,), tf.float32),
+    )
+
+    def __init__(self, texts, tokenizer, max_length):
+        blocks = (texts.texts[i : i + _BLOCK] for i in range(0, len(texts), _BLOCK))
+        rows = [
+            np.array(row, np.int32) for block in blocks for row in encode_texts(tokenizer, block)
+        ]
+        self.truncated = sum(len(row) > max_length for row in rows)
+        self._tokens = Sequences.concatenated([truncated(row, max_length) for row in rows])
+        self._labels = np.asarray(texts.labels, np.int32)
+        self.longest_first, self.length_counts = by_length(np.diff(self._tokens.offsets))
+        self.num_tokens = len(self)
+
+    def __len__(self):
+        return len(self._labels)
+
+    def batch(self, texts, shape):
+        """Makes one batch.
+
+        Args:
+            texts: int [up to B], indices of the texts for the first rows; other rows are padding.
+            shape: (B, T).
+
+        Returns:
+            (tokens int32 [B, T], labels int32 [B], weights float32 [B], 1 for each text).
+        """
+        labels, weights = np.zeros(shape[0], np.int32), np.zeros(shape[0], np.float32)
+        labels[: len(texts)], weights[: len(texts)] = self._labels[texts], 1
+        return self._tokens.padded(texts, shape), labels, weights

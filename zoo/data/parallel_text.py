@@ -169,8 +169,8 @@ def tfds_pairs(name, data_dir=None, seed=0):
     return _split(reader("train"), splits["train"].num_examples, seed, name, valid, test)
 
 
-def tfds_identity(name, data_dir=None, seed=0):
-    """What differs if `tfds_pairs` gives other pairs: the full name and, if it counts, the seed."""
+def tfds_key(name, data_dir=None, seed=0):
+    """Part of a cache key: the full name of the data set and, if pairs are held out, the seed."""
     info = _tfds_builder(name, data_dir).info
     return [info.full_name, None if {"validation", "test"} <= info.splits.keys() else seed]
 

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.images import Images
-from zoo.data.random_crop import random_resized_crop
-from zoo.data.worker_batches import Rows, WorkerBatches, of_each_replica, worker_rows
+from zoo.data.preprocessing import random_resized_crop
+from zoo.data.token_batches import shuffled
+from zoo.data.worker_batches import Rows, WorkerBatches, each_replica, split, split_rows
 from zoo.errors import UserError
 
 
@@ -68,39 +69,31 @@ def training_batches(
     count, steps = len(images), steps_per_epoch(images, batch_size, repeats)
 
     def parts(context):
-        rows = worker_rows(batch_size, context, accumulation, getattr(augment, "group", 1))
-        places = _apart(batch_size, repeats)[rows.numbers]
+        rows, split_parts = _worker_rows(
+            batch_size, context, accumulation, getattr(augment, "group", 1)
+        )
+        places = _apart(batch_size, repeats)[rows]
 
-        def epoch_of(epoch):
-            shuffled = tf.random.experimental.stateless_shuffle(
-                tf.range(count, dtype=tf.int64), seed=tf.stack([tf.cast(seed, tf.int64), epoch])
-            )
-            first = tf.where(epoch == first_step // steps, first_step % steps, 0)
-            return tf.data.Dataset.range(tf.cast(first, tf.int64), steps).map(
-                lambda step: (
-                    epoch * steps + step,
-                    tf.gather(shuffled, (step * batch_size + places) // repeats),
-                )
-            )
+        def numbers(step):
+            order = (step % steps * batch_size + places) // repeats
+            return step, shuffled(order, count, seed, step // steps)
 
         def crop(image, step, row):
-            own = tf.random.fold_in(tf.stack([seed, tf.cast(step, tf.int32)]), row)
+            own = tf.random.fold_in(_seed(seed, step), row)
             size, channels = images.image_shape[:2], images.image_shape[2]
             return random_resized_crop(image, own, size, channels, min_crop_area)
 
         def batch(step, pixels, labels, readable):
             labels = tf.one_hot(labels, num_classes)
             if augment is not None:
-                step = tf.stack([seed, tf.cast(step, tf.int32)])
-                augmented = Rows(tf.constant(rows.numbers), batch_size)
-                pixels, labels = augment(pixels, labels, step, augmented)
+                augmented = Rows(tf.constant(rows), batch_size)
+                pixels, labels = augment(pixels, labels, _seed(seed, step), augmented)
             labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
-            return rows.split(pixels, labels, readable / batch_size)
+            return split_parts(pixels, labels, readable / batch_size)
 
-        chosen = tf.data.Dataset.counter(first_step // steps).flat_map(epoch_of)
-        crop = None if min_crop_area is None else crop
-        batches = _read(images, chosen, rows.numbers, crop).map(batch, tf.data.AUTOTUNE)
-        return of_each_replica(batches, rows).prefetch(2)
+        steps_and_numbers = tf.data.Dataset.counter(first_step).map(numbers)
+        read = _read(images, steps_and_numbers, rows, None if min_crop_area is None else crop)
+        return each_replica(read.map(batch, tf.data.AUTOTUNE), context)
 
     return WorkerBatches(parts)
 
@@ -116,21 +109,50 @@ def test_batches(images, num_classes, batch_size):
     steps = -(-len(images) // batch_size)
 
     def parts(context):
-        rows = worker_rows(batch_size, context)
+        rows, split_parts = _worker_rows(batch_size, context)
 
         def numbers(step):
-            wanted = step * batch_size + tf.cast(rows.numbers, tf.int64)
+            wanted = step * batch_size + tf.cast(rows, tf.int64)
             return wanted, tf.minimum(wanted, len(images) - 1)
 
         def batch(wanted, pixels, labels, readable):
             weights = tf.where(wanted < len(images), readable * steps / len(images), 0.0)
-            return rows.split(pixels, tf.one_hot(labels, num_classes), weights)
+            return split_parts(pixels, tf.one_hot(labels, num_classes), weights)
 
-        chosen = tf.data.Dataset.range(steps).map(numbers)
-        batches = _read(images, chosen, rows.numbers).map(batch, tf.data.AUTOTUNE)
-        return of_each_replica(batches, rows).prefetch(2)
+        read = _read(images, tf.data.Dataset.range(steps).map(numbers), rows)
+        return each_replica(read.map(batch, tf.data.AUTOTUNE), context)
 
     return WorkerBatches(parts, steps)
+
+
+def _worker_rows(batch_size, context, accumulation=1, group=1):
+    """Which rows of a batch a worker computes.
+
+    Args:
+        batch_size, context, accumulation: see `split_rows`.
+        group: number of consecutive rows that must be computed together.
+
+    Returns:
+        (int32 [b], ascending; function that splits (inputs, labels, weights) of these rows into the
+        parts of each replica).
+    """
+    wanted, real = (rows.numpy() for rows in split_rows(batch_size, context, accumulation))
+    groups = np.unique(wanted // group)
+    rows = (groups[:, None] * group + np.arange(group, dtype=np.int32)).reshape(-1)
+    rows = rows[rows < batch_size]
+    places = np.searchsorted(rows, wanted)
+    if np.array_equal(places.reshape(-1), np.arange(len(rows))):
+        places = None  # one device has all rows
+
+    def split_parts(*batch):
+        parts = split(batch, places, real)
+        return parts[0] if accumulation == 1 else tuple(parts)
+
+    return rows, split_parts
+
+
+def _seed(seed, step):
+    return tf.stack([seed, tf.cast(step, tf.int32)])
 
 
 def _apart(batch_size, repeats):
@@ -138,25 +160,23 @@ def _apart(batch_size, repeats):
     return np.concatenate([np.arange(turn, batch_size, repeats) for turn in range(repeats)])
 
 
-def _read(images, chosen, rows, crop=None):
+def _read(images, steps, rows, crop=None):
     """Reads the images of each batch.
 
     Args:
         images: `Images` or `StreamedImages`.
-        chosen: data set of (anything, numbers of images int64 [b]).
+        steps: data set of (anything, numbers of images int64 [b]).
         rows: int32 [b], the rows of the batch.
-        crop: function of (image, the first of `chosen`, row) -> uint8 [H, W, C].
+        crop: function of (image, the first of `steps`, row) -> uint8 [H, W, C].
 
     Returns:
-        Data set of (the first of `chosen`, uint8 [b, H, W, C], labels int32 [b], float32 [b]: 1, or
+        Data set of (the first of `steps`, uint8 [b, H, W, C], labels int32 [b], float32 [b]: 1, or
         0 if an image cannot be read; it is then black, and its label is -1).
     """
     read = images.reader()
     if isinstance(images, Images) and crop is None:
         readable = tf.ones(len(rows))
-        return chosen.map(
-            lambda first, numbers: (first, *read(numbers), readable), tf.data.AUTOTUNE
-        )
+        return steps.map(lambda first, numbers: (first, *read(numbers), readable), tf.data.AUTOTUNE)
 
     def batch(first, numbers):
         def example(place):
@@ -167,12 +187,12 @@ def _read(images, chosen, rows, crop=None):
 
         nothing = tf.zeros([0], tf.int64), tf.zeros([0, *images.image_shape], tf.uint8)
         nothing = tf.data.Dataset.from_tensors((*nothing, tf.zeros([0], tf.int32)))
-        found = tf.data.Dataset.range(len(rows)).map(example, tf.data.AUTOTUNE)
+        examples = tf.data.Dataset.range(len(rows)).map(example, tf.data.AUTOTUNE)
         # The images that are left when those that cannot be read are gone, maybe none.
-        found = found.ignore_errors().batch(len(rows)).concatenate(nothing).take(1)
-        return found.map(lambda *rest: (first, *_whole(images, numbers, *rest)))
+        readable = examples.ignore_errors().batch(len(rows)).concatenate(nothing).take(1)
+        return readable.map(lambda *rest: (first, *_whole(images, numbers, *rest)))
 
-    return chosen.interleave(batch, cycle_length=2, num_parallel_calls=2, deterministic=True)
+    return steps.interleave(batch, cycle_length=2, num_parallel_calls=2, deterministic=True)
 
 
 def _whole(images, numbers, places, pixels, labels):
@@ -192,5 +212,5 @@ def _whole(images, numbers, places, pixels, labels):
 
     pixels = tf.cond(tf.size(missing) > 0, filled, lambda: pixels)
     pixels = tf.ensure_shape(pixels, (None, *images.image_shape))
-    # -1 is no class: mixed into another image, it does not change the share of any
+    # -1 is not a class: mixed into another image, it does not change the share of any
     return pixels, tf.scatter_nd(places[:, None], labels + 1, size) - 1, readable

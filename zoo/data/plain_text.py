@@ -3,17 +3,18 @@
 Axes: B windows of a batch, T tokens of a window.
 """
 
-import itertools
 import pathlib
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.worker_batches import not_tuned
+from zoo.data.token_batches import computed, shuffled
+from zoo.data.worker_batches import split_batches
 from zoo.errors import UserError
 from zoo.text import BOS_ID, PAD_ID
 
 HELD_OUT = 0.05  # share of each text, at its end
+_SIGNATURE = tuple(tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.int32, tf.float32))
 
 
 def read_texts(paths):
@@ -93,11 +94,11 @@ def steps_per_epoch(tokens, batch_size, length):
 
 
 def training_windows(tokens, batch_size, length, seed=0, first_step=0):
-    """Returns an infinite data set of batches of shuffled windows.
+    """Returns batches of shuffled windows, without end.
 
     Each epoch cuts the text into windows at different positions. Each window begins with the start
-    token. The order depends only on `seed` and the epoch, so a resumed run sees the same batches
-    as an uninterrupted one. The label weights of a batch sum to one.
+    token. A batch depends only on `seed` and its step, so a resumed run sees the same batches as an
+    uninterrupted one. The label weights of a batch sum to one.
 
     Args:
         tokens: int [n].
@@ -107,23 +108,26 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
         first_step: first batch, counted from the beginning of the run.
 
     Returns:
-        `tf.data.Dataset` of (inputs int32 [B, T], labels int32 [B, T], weights float32 [B, T]).
+        `WorkerBatches` of (inputs int32 [B, T], labels int32 [B, T], weights float32 [B, T]).
     """
     steps = steps_per_epoch(tokens, batch_size, length)
-    first_epoch, skipped = divmod(first_step, steps)
+    windows = (len(tokens) - length) // length
     weights = np.full((batch_size, length), 1.0 / (batch_size * length), np.float32)
 
-    def batches():
-        for epoch in itertools.count(first_epoch):
-            random = np.random.default_rng([seed, epoch])
-            offset = random.integers(length)
-            order = random.permutation((len(tokens) - length) // length)
-            for step in range(skipped if epoch == first_epoch else 0, steps):
-                starts = offset + length * order[step * batch_size : (step + 1) * batch_size]
-                labels = tokens[starts[:, None] + np.arange(length)]
-                yield _inputs(labels), labels, weights
+    def windows_of(step):
+        epoch, numbers = (
+            step // steps,
+            step % steps * batch_size + tf.range(batch_size, dtype=tf.int64),
+        )
+        return epoch, shuffled(numbers, windows, seed, epoch)
 
-    return _dataset(batches)
+    def batch(epoch, numbers):
+        starts = np.random.default_rng([seed, epoch]).integers(length) + length * numbers
+        labels = tokens[starts[:, None] + np.arange(length)]
+        return _inputs(labels), labels, weights
+
+    batches = tf.data.Dataset.counter(first_step).map(windows_of)
+    return split_batches(computed(batches, batch, _SIGNATURE))
 
 
 def evaluation_windows(tokens, batch_size, length):
@@ -132,25 +136,18 @@ def evaluation_windows(tokens, batch_size, length):
     The weight of a label is number of batches / number of tokens: with a summed loss, the mean over
     the batches, which Keras reports, is then the mean over all tokens.
     """
-    count = -(-len(tokens) // (batch_size * length))
-    shape = (count, batch_size, length)
-    padded = np.pad(tokens, (0, np.prod(shape) - len(tokens)), constant_values=PAD_ID)
-    labels, is_real = padded.reshape(shape), (np.arange(padded.size) < len(tokens)).reshape(shape)
-    weights = (is_real * (count / len(tokens))).astype(np.float32)
+    shape, size = (batch_size, length), batch_size * length
+    count = -(-len(tokens) // size)
 
-    def batches():
-        return ((_inputs(ids), ids, weight) for ids, weight in zip(labels, weights))
+    def batch(step):
+        own = tokens[step * size : (step + 1) * size]
+        labels = np.pad(own, (0, size - len(own)), constant_values=PAD_ID).reshape(shape)
+        weights = (np.arange(size) < len(own)).reshape(shape) * np.float32(count / len(tokens))
+        return _inputs(labels), labels, weights
 
-    return _dataset(batches).apply(tf.data.experimental.assert_cardinality(count))
+    return split_batches(computed(tf.data.Dataset.range(count), batch, _SIGNATURE), count)
 
 
 def _inputs(labels):
     """The start token, then all labels but the last."""
     return np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=BOS_ID)
-
-
-def _dataset(batches):
-    ids, weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
-    signature = (ids, ids, weights)
-    batches = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    return not_tuned(batches).prefetch(2)

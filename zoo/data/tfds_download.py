@@ -64,6 +64,6 @@ def _download(builder, allowed, built_in, own_data):
         raise DataError(
             f"The data set {builder.name} is not on this machine (looked in {builder.data_path}) "
             f"and could not be downloaded: {reason[:200]}\nAlternatives:\n"
-            + "".join(f"  {flags:{width}}   {what}\n" for flags, what in ways)
+            + "".join(f"  {flags:{width}}   {meaning}\n" for flags, meaning in ways)
             + "  or run the same command with a network connection."
         ) from None

@@ -65,15 +65,15 @@ def tfds_images(
             raise DataError(f"The images of {name} differ in size. Pass --image-size.")
         image_size = shape[:2]
     preprocessing = preprocessing or images.resizing(image_size, shape[-1] or 3)
-    chosen = np.arange(splits["train"].num_examples)
+    numbers = np.arange(splits["train"].num_examples)
     if train_examples is not None:
-        chosen = images.drawn(_labels(builder, "train"), train_examples, seed)
+        numbers = images.drawn(_labels(builder, "train"), train_examples, seed)
     every = np.arange(splits[test].num_examples)
-    in_memory = not streamed and images.fit_in_memory(len(chosen) + len(every), preprocessing)
+    in_memory = not streamed and images.fit_in_memory(len(numbers) + len(every), preprocessing)
     part = _decode if in_memory else _stream
     sets = [
         part(builder, split, preprocessing, numbers)
-        for split, numbers in (("train", chosen), (test, every))
+        for split, numbers in (("train", numbers), (test, every))
     ]
     return images.ImageDataset(*sets, _class_names(builder))
 
@@ -127,10 +127,10 @@ def _in_order(builder, split, **options):
     return builder.as_dataset(split=split, shuffle_files=False, read_config=in_turn, **options)
 
 
-def _stream(builder, split, preprocessing, chosen):
+def _stream(builder, split, preprocessing, numbers):
     """`StreamedImages` of the examples of a split at these indices, read from its TFRecords."""
     paths = [os.fspath(path) for path in builder.info.splits[split].filepaths]
-    places = _places(builder, paths, chosen)
+    places = _places(builder, paths, numbers)
 
     def record(number):
         file, start, size = places[number]
@@ -152,11 +152,11 @@ def _stream(builder, split, preprocessing, chosen):
         file, start, _ = places[number]
         return f"the image at byte {start:,} of {paths[file]}"
 
-    return images.StreamedImages(len(chosen), read, name, preprocessing)
+    return images.StreamedImages(len(numbers), read, name, preprocessing)
 
 
-def _places(builder, paths, chosen):
-    """(file, start, size) of the data of each chosen example: int64 [n, 3]."""
+def _places(builder, paths, numbers):
+    """(file, start, size) of the data of these examples: int64 [n, 3]."""
     if builder.info.file_format.value != "tfrecord":
         raise DataError(
             f"{builder.name} is stored as {builder.info.file_format.value} files. It is too large "
@@ -172,20 +172,20 @@ def _places(builder, paths, chosen):
                 length = int.from_bytes(os.pread(records.fileno(), 8, position), "little")
                 places.append((file, position + _BEFORE, length))
                 position += _BEFORE + length + _AFTER
-    return np.array(places, np.int64)[chosen]
+    return np.array(places, np.int64)[numbers]
 
 
-def _decode(builder, split, preprocessing, chosen):
+def _decode(builder, split, preprocessing, numbers):
     """`Images` of the examples of a split at these ascending indices."""
-    is_chosen = np.zeros(builder.info.splits[split].num_examples, bool)
-    is_chosen[chosen] = True
-    is_chosen = tf.constant(is_chosen)
+    is_own = np.zeros(builder.info.splits[split].num_examples, bool)
+    is_own[numbers] = True
+    is_own = tf.constant(is_own)
     examples = _in_order(builder, split).enumerate()
-    examples = examples.filter(lambda index, _: is_chosen[index])
+    examples = examples.filter(lambda index, _: is_own[index])
     examples = examples.map(
         lambda _, example: (preprocessing.fit(example["image"]), example["label"]), tf.data.AUTOTUNE
     )
-    count = len(chosen)
+    count = len(numbers)
     pixels = np.empty((count, *preprocessing.image_size, preprocessing.channels), np.uint8)
     labels = np.empty(count, np.int32)
     label = f"reading {builder.name}/{split}"

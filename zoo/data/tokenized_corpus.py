@@ -1,26 +1,150 @@
-"""A corpus of sentence pairs in a folder: token ids, tokenizers and the text of the test pairs."""
+"""A corpus of sentence pairs in a folder: token ids, tokenizers and the text of the test pairs.
+
+Axes: B rows of a batch, S source positions, T target positions, n pairs.
+"""
 
 import hashlib
 import itertools
 import json
+import pathlib
+import shutil
 from typing import NamedTuple
 
-from zoo.data.encoded_pairs import EncodedPairs, encode_pairs
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from zoo.data.token_store import Sequences, by_length, write_sequences
+from zoo.errors import DataError
+from zoo.files import atomic
 from zoo.text.loading import load_tokenizer
+from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.tokenizer import train_tokenizer
 
-VERSION = 1  # of the files, and of how pairs are read, held out and encoded
+VERSION = 2  # of the files, and of how pairs are read, held out and encoded
 _TRAINED_ON = 2_000_000  # pairs; with more, training a tokenizer takes long and changes little
+_BLOCK = 2000  # pairs to encode per call
 _SIDES = ("source", "target")
 
 
+class EncodedPairs:
+    """Sentence pairs as token ids, memory-mapped from the files that `encode_pairs` wrote.
+
+    Args:
+        folder: the subfolder that `encode_pairs` wrote.
+        special: `zoo.decoding.SpecialTokens` of the model, as passed to `encode_pairs`.
+
+    The length of a pair is that of its longer side, with the end token.
+
+    Attributes:
+        longest_first: uint32 [n], the pairs by descending length, memory-mapped.
+        length_counts: int64 [longest + 1], number of pairs of each length.
+        skipped: number of pairs that were skipped because they were too long.
+        num_tokens: number of labels in an epoch.
+        signature: `tf.TensorSpec` of the outputs of `batch`.
+    """
+
+    _ids, _weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
+    signature = ({"source": _ids, "target": _ids}, _ids, _weights)
+
+    def __init__(self, folder, special=SPECIAL_TOKENS):
+        folder, self._special = pathlib.Path(folder), special
+        self._source, self._target = (Sequences.memory_mapped(folder, side) for side in _SIDES)
+        self.longest_first = np.asarray(np.load(folder / "longest_first.npy", mmap_mode="r"))
+        counts = json.loads((folder / "counts.json").read_text())
+        self.length_counts, self.skipped = np.array(counts["lengths"]), counts["skipped"]
+        self.num_tokens = len(self._target.ids)
+
+    def __len__(self):
+        return len(self.longest_first)
+
+    def batch(self, pairs, shape):
+        """Makes one batch.
+
+        Args:
+            pairs: int [up to B], indices of the pairs for the first rows; other rows are padding.
+            shape: (B, S); T equals S.
+
+        Returns:
+            ({"source": int32 [B, S], "target": int32 [B, T]}, labels int32 [B, T], weights float32
+            [B, T], 1 for each label). Targets begin with the start token, labels end with the end
+            token.
+        """
+        pad = self._special.pad
+        source = self._source.padded(pairs, shape, pad)
+        target = self._target.padded(pairs, shape, pad)
+        labels, lengths = np.full(shape, pad, np.int32), self._target.lengths(pairs)
+        labels[:, :-1] = target[:, 1:]
+        labels[np.arange(len(pairs)), lengths - 1] = self._special.end
+        weights = np.zeros(shape, np.float32)
+        weights[: len(pairs)] = np.arange(shape[1]) < lengths[:, None]
+        return {"source": source, "target": target}, labels, weights
+
+
+def encode_pairs(
+    pairs,
+    source_tokenizer,
+    target_tokenizer,
+    folder,
+    max_length,
+    name,
+    special=SPECIAL_TOKENS,
+):
+    """Encodes a stream of pairs in bounded memory and writes the ids to `folder`/`name`.
+
+    An existing folder of this name is replaced once everything is written.
+
+    Args:
+        pairs: iterable of (source, target), two str.
+        source_tokenizer, target_tokenizer: see `zoo.tasks.translator.Translator`.
+        folder: parent folder, such as the run directory.
+        max_length: maximum number of tokens of a source or target, control ids included; pairs
+            with a longer side are skipped and counted.
+        name: name of the split, such as "train".
+        special: `zoo.decoding.SpecialTokens` of the model; its `first`, if any, is the first label
+            of each pair.
+
+    Returns:
+        `EncodedPairs`.
+
+    Raises:
+        DataError: if there are no pairs, or all are too long.
+    """
+    pairs, path, skipped = iter(pairs), pathlib.Path(folder) / name, 0
+    start = [special.start] + ([] if special.first is None else [special.first])
+
+    def blocks():
+        nonlocal skipped
+        with tqdm(desc=f"encoding {name}", unit="pair", leave=False, disable=None) as progress:
+            while block := list(itertools.islice(pairs, _BLOCK)):
+                sources, targets = map(list, zip(*block))
+                ids = zip(source_tokenizer.encode(sources), target_tokenizer.encode(targets))
+                rows = (([*source, special.end], [*start, *target]) for source, target in ids)
+                fitting = [row for row in rows if max(map(len, row)) <= max_length]
+                skipped += len(block) - len(fitting)
+                yield [[row[side] for row in fitting] for side in (0, 1)]
+                progress.update(len(block))
+
+    with atomic(path) as partial:
+        partial.mkdir()
+        order, counts = by_length(np.maximum(*write_sequences(partial, _SIDES, blocks())))
+        if not len(order):
+            reason = f"all {skipped:,} exceed {max_length} tokens" if skipped else "it is empty"
+            raise DataError(f"The {name} split has no sentence pairs: {reason}.")
+        np.save(partial / "longest_first.npy", order)
+        counts = {"skipped": skipped, "lengths": counts.tolist()}
+        (partial / "counts.json").write_text(json.dumps(counts))
+        shutil.rmtree(path, ignore_errors=True)
+    return EncodedPairs(path, special)
+
+
 class TokenizedCorpus(NamedTuple):
-    """What `write_corpus` has written.
+    """The content of a folder that `write_corpus` has written.
 
     Fields:
         train, valid: `EncodedPairs`.
         test: list of (source, target), two str.
-        skipped: list of str, one line for each kind of pairs that were skipped.
+        skipped: list of str, one line for each reason why pairs were skipped.
         tokenizers: (source, target), see `zoo.tasks.translator.Translator`.
     """
 
@@ -46,31 +170,26 @@ def write_corpus(folder, text, tokenizers, max_length, special):
         tokenizer.save(folder / f"{side}_tokenizer.json")
     for name, pairs in (("train", text.train), ("valid", text.valid)):
         encode_pairs(pairs, *tokenizers, folder, max_length, name, special)
-    with open(folder / "test.jsonl", "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(pair) + "\n" for pair in text.test)
     skipped = [*text.skipped]
     if text.train.left_out:
         reason = "with the translation of a validation or test pair"
         skipped.append(f"{text.train.left_out:,} training pairs {reason}.")
-    (folder / "skipped.json").write_text(json.dumps(skipped))
+    texts = {"test": list(text.test), "skipped": skipped}
+    (folder / "texts.json").write_text(json.dumps(texts))
 
 
 def open_corpus(folder, special):
-    """Opens the files that `write_corpus` has written.
+    """Opens the `TokenizedCorpus` that `write_corpus` has written.
 
     Args:
         folder: `pathlib.Path`.
         special: as passed to `write_corpus`.
-
-    Returns:
-        `TokenizedCorpus`.
     """
-    with open(folder / "test.jsonl", encoding="utf-8") as file:
-        test = [tuple(json.loads(line)) for line in file]
+    texts = json.loads((folder / "texts.json").read_text())
     return TokenizedCorpus(
         *(EncodedPairs(folder / name, special) for name in ("train", "valid")),
-        test,
-        json.loads((folder / "skipped.json").read_text()),
+        [tuple(pair) for pair in texts["test"]],
+        texts["skipped"],
         tuple(load_tokenizer(folder / f"{side}_tokenizer.json") for side in _SIDES),
     )
 
@@ -97,8 +216,8 @@ def train_tokenizers(text, tokenizer, vocab_size, vocabulary):
     return tuple(train_tokenizer(texts(side), tokenizer, vocab_size) for side in (0, 1))
 
 
-def identity_of(tokenizers):
-    """What differs for other tokenizers, given as to `write_corpus`, as JSON can hold it."""
+def tokenizers_key(tokenizers):
+    """Part of a cache key: tokenizers as `write_corpus` takes them, as JSON can hold it."""
     if isinstance(tokenizers, dict):
         return {**tokenizers, "pairs": _TRAINED_ON}
     tables = json.dumps([side.to_dict() for side in tokenizers], sort_keys=True)

@@ -1,9 +1,8 @@
-"""Batches of which each worker computes the rows of its own replicas only."""
+"""Batches that are split between the replicas of any number of workers."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 
@@ -42,70 +41,96 @@ def parts_of(batch):
     return batch if type(batch[-1]) is tuple else (batch,)
 
 
-class WorkerRows(NamedTuple):
-    """The rows of a batch that a worker computes, and where they go.
+def split_rows(size, context, accumulation=1):
+    """Which rows of a batch each replica of a worker gets.
 
     The rows are split in order into an equal part for each replica; if they do not divide evenly,
-    the last row is repeated with weight 0. A batch whose gradients are accumulated is first split
-    into parts, and each of these between the replicas.
-
-    Fields:
-        numbers: int32 [c], the rows to compute, ascending.
-        places: int32 [replicas of the worker, accumulation, rows of a replica], indices in
-            `numbers`.
-        weights: float32, like `places`: 1 for rows of the batch and 0 for repeated ones.
-    """
-
-    numbers: np.ndarray
-    places: np.ndarray
-    weights: np.ndarray
-
-    def split(self, inputs, labels, weights):
-        """Splits tensors of the computed rows, [c, ...], into the parts of the replicas.
-
-        Returns:
-            (inputs, labels, weights) of tensors [replicas, rows of a replica, ...]; with
-            accumulation, a tuple of such tuples. Repeated rows have weight 0.
-        """
-        tensors = inputs, labels, weights
-        if np.array_equal(self.places.reshape(-1), np.arange(len(self.numbers))):
-            # without a copy, as one device has all rows
-            tensors = [self._reshaped(tensor) for tensor in tensors]
-        else:
-            tensors = [tf.gather(tensor, self.places) for tensor in tensors]
-        tensors[-1] *= self.weights
-        count = self.places.shape[1]
-        parts = [tuple(tensor[:, part] for tensor in tensors) for part in range(count)]
-        return parts[0] if count == 1 else tuple(parts)
-
-    def _reshaped(self, tensor):
-        return tf.reshape(tensor, tf.concat([self.places.shape, tf.shape(tensor)[1:]], axis=0))
-
-
-def worker_rows(batch_size, context, accumulation=1, group=1):
-    """Which rows of a batch a worker computes.
+    the last row is repeated. A batch whose gradients are accumulated is first split into parts, and
+    each of these between the replicas.
 
     Args:
-        batch_size: number of rows of a batch.
+        size: number of rows of the batch, int or int32 tensor.
         context: `tf.distribute.InputContext` of the worker.
-        accumulation: number of parts of a batch, which must divide `batch_size`.
-        group: number of consecutive rows that must be computed together.
+        accumulation: number of parts of a batch, which must divide `size`.
 
     Returns:
-        `WorkerRows`.
+        (int32, float32), both [accumulation, replicas of the worker, rows of a replica]: the
+        numbers of the rows; and 1 for each of them, or 0 if it is repeated.
     """
     replicas = context.num_replicas_in_sync
-    own = replicas // context.num_input_pipelines
-    size = batch_size // accumulation
+    own, size = replicas // context.num_input_pipelines, size // accumulation
     share = -(-size // replicas)
-    replica = own * context.input_pipeline_id + np.arange(own)[:, None, None]
-    within = replica * share + np.arange(share)
-    rows = np.arange(accumulation)[:, None] * size + np.minimum(within, size - 1)
-    groups = np.unique(rows // group)
-    numbers = (groups[:, None] * group + np.arange(group)).reshape(-1)
-    numbers = numbers[numbers < batch_size].astype(np.int32)
-    weights = np.broadcast_to(within < size, rows.shape).astype(np.float32)
-    return WorkerRows(numbers, np.searchsorted(numbers, rows).astype(np.int32), weights)
+    rows = context.input_pipeline_id * own * share + tf.range(own * share)
+    rows = tf.tile(tf.reshape(rows, [1, own, share]), [accumulation, 1, 1])
+    parts = tf.range(accumulation)[:, None, None] * size
+    return parts + tf.minimum(rows, size - 1), tf.cast(rows < size, tf.float32)
+
+
+def split(batch, rows, real):
+    """Splits a batch into the parts of each replica.
+
+    Args:
+        batch: (inputs, labels, weights), structures of tensors [B, ...]; weights are a tensor, or
+            a NamedTuple with a field `real`.
+        rows: int32, from `split_rows`; None for all rows in their order, which copies nothing.
+        real: float32, from `split_rows`. Other rows get weight 0.
+
+    Returns:
+        list of batches, one for each of the `accumulation` parts, of tensors [replicas of the
+        worker, rows of a replica, ...].
+    """
+
+    def own(tensor):
+        if rows is None:
+            return tf.reshape(tensor, tf.concat([real.shape, tf.shape(tensor)[1:]], axis=0))
+        return tf.gather(tensor, rows)
+
+    inputs, labels, weights = tf.nest.map_structure(own, batch)
+    if isinstance(weights, tuple):
+        weights = weights._replace(real=real)
+    else:
+        ones = tf.ones(tf.rank(weights) - 3, tf.int32)
+        weights *= tf.reshape(real, tf.concat([tf.shape(real), ones], axis=0))
+    batch = (inputs, labels, weights)
+    return [
+        tf.nest.map_structure(lambda tensor: tensor[part], batch)  # noqa: B023
+        for part in range(real.shape[0])
+    ]
+
+
+def split_batches(batches, num_batches=None):
+    """`WorkerBatches` of a data set of whole batches, which every worker computes.
+
+    Args:
+        batches: `tf.data.Dataset` of (inputs, labels, weights), or of tuples of these whose
+            gradients are accumulated.
+        num_batches: see `WorkerBatches`.
+    """
+
+    def parts(context):
+        if context.num_replicas_in_sync == 1:
+            return batches
+
+        def own(*batch):
+            parts = []
+            for part in parts_of(batch):
+                size = tf.shape(tf.nest.flatten(part)[0])[0]
+                parts += split(part, *split_rows(size, context))
+            return tuple(parts) if parts_of(batch) is batch else parts[0]
+
+        return each_replica(batches.map(own, tf.data.AUTOTUNE), context)
+
+    return WorkerBatches(parts, num_batches)
+
+
+def each_replica(batches, context):
+    """From a data set of what `split` gives to one of the part of each replica, in turn."""
+    batches = not_tuned(batches)
+    if context.num_replicas_in_sync == context.num_input_pipelines:
+        parts = batches.map(lambda *batch: tf.nest.map_structure(lambda part: part[0], batch))
+    else:
+        parts = batches.unbatch()
+    return parts.prefetch(2)
 
 
 def not_tuned(batches):
@@ -118,11 +143,3 @@ def not_tuned(batches):
     options = tf.data.Options()
     options.autotune.enabled = False
     return batches.with_options(options)
-
-
-def of_each_replica(batches, rows):
-    """Data set of what `WorkerRows.split` gives -> of the parts of each replica, in turn."""
-    batches = not_tuned(batches)
-    if len(rows.places) == 1:
-        return batches.map(lambda *batch: tf.nest.map_structure(lambda part: part[0], batch))
-    return batches.unbatch()

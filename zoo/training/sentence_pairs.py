@@ -5,7 +5,7 @@ import pathlib
 
 from zoo.data import parallel_text
 from zoo.data import tokenized_corpus as corpus
-from zoo.data.shared_cache import cached_folder, file_identity, folder_of_number
+from zoo.data.token_store import cached_folder, file_key, numbered_folder
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 
@@ -18,7 +18,7 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
             workers must call this.
         tokenizers: (source, target); or the settings to train them with, a dict of the arguments of
             `zoo.data.tokenized_corpus.train_tokenizers`.
-        max_length, special_tokens: see `zoo.data.encoded_pairs.encode_pairs`.
+        max_length, special_tokens: see `zoo.data.tokenized_corpus.encode_pairs`.
 
     Returns:
         `zoo.data.tokenized_corpus.TokenizedCorpus`.
@@ -30,7 +30,7 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
         key = {
             "version": corpus.VERSION,
             "data": identity,
-            "tokenizers": corpus.identity_of(tokenizers),
+            "tokenizers": corpus.tokenizers_key(tokenizers),
             "special tokens": special_tokens,
             "max length": max_length,
         }
@@ -43,7 +43,7 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
         when = "by an earlier run" if was_there else "now"
         print(f"Sentence pairs, tokenized {when}: {folder}")
     number = distribution.from_chief(run.strategy, number)  # others wait here for the chief
-    data = corpus.open_corpus(folder_of_number(root, number), special_tokens)
+    data = corpus.open_corpus(numbered_folder(root, number), special_tokens)
     for line in data.skipped if run.is_chief else ():
         print(f"skipped: {line}")
     return data
@@ -55,18 +55,18 @@ def text_source(settings):
     seed = settings.seed
     if settings.tsv:
         read = functools.partial(parallel_text.tsv, settings.tsv, seed)
-        return [file_identity(settings.tsv), seed], read
+        return [file_key(settings.tsv), seed], read
     if settings.source:
         files = [
             (settings.source, settings.target),
             (settings.valid_source, settings.valid_target),
             (settings.test_source, settings.test_target),
         ]
-        identity = [path and file_identity(path) for pair in files for path in pair]
+        identity = [path and file_key(path) for pair in files for path in pair]
         held_out = [pair if any(pair) else None for pair in files[1:]]
         read = functools.partial(parallel_text.parallel_files, *files[0], *held_out, seed)
         return [identity, None if all(held_out) else seed], read
     if settings.dataset == "phrasebook":
         return ["phrasebook", seed], functools.partial(parallel_text.phrasebook, seed)
     data = (settings.dataset, settings.data_dir, seed)
-    return parallel_text.tfds_identity(*data), functools.partial(parallel_text.tfds_pairs, *data)
+    return parallel_text.tfds_key(*data), functools.partial(parallel_text.tfds_pairs, *data)

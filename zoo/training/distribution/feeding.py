@@ -4,15 +4,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from zoo.data.worker_batches import WorkerBatches
+from zoo.data.worker_batches import WorkerBatches, split_batches
 
 
 def distribute(batches, strategy):
     """Splits each batch between the replicas, for any number of rows.
 
     The rows are split in order into equal parts; if they do not divide evenly, the last row is
-    repeated with weight 0. So the training data do not depend on the number of workers. Of
-    `WorkerBatches`, each worker computes the parts of its own replicas only; of a
+    repeated with weight 0. So the training data do not depend on the number of workers. Of a
     `tf.data.Dataset`, every worker computes all batches.
 
     Args:
@@ -25,28 +24,16 @@ def distribute(batches, strategy):
         An input for `fit`: a `tf.data.Dataset` if there is one replica, `batches` itself if they
         are already distributed, else a `DistributedDataset` that repeats without end.
     """
-    replicas = strategy.num_replicas_in_sync
     if isinstance(batches, tf.distribute.DistributedDataset):
         return batches
-    if isinstance(batches, WorkerBatches):
-        if replicas == 1:
-            return batches.whole()
-        return strategy.distribute_datasets_from_function(lambda it: batches.parts(it).repeat())
-    if replicas == 1:
-        return batches
-
-    def parts(context):
-        count = replicas // context.num_input_pipelines
-        first = context.input_pipeline_id * count
-
-        def own(*element):
-            parts = _split(element, replicas)
-            return tf.nest.map_structure(lambda part: part[first : first + count], parts)
-
-        # With a finite data set, the workers would communicate in every step to detect its end.
-        return batches.map(own, tf.data.AUTOTUNE).unbatch().prefetch(count).repeat()
-
-    return strategy.distribute_datasets_from_function(parts)
+    if not isinstance(batches, WorkerBatches):
+        batches = split_batches(batches)
+    if strategy.num_replicas_in_sync == 1:
+        return batches.whole()
+    # With a finite data set, the workers would communicate in every step to detect its end.
+    return strategy.distribute_datasets_from_function(
+        lambda context: batches.parts(context).repeat()
+    )
 
 
 class RowWeights(NamedTuple):
@@ -82,32 +69,3 @@ def with_row_counts(inputs, labels, weights=None):
     ones = tf.ones([rows])
     weights = ones if weights is None else tf.cast(weights, tf.float32)
     return inputs, labels, RowWeights(weights, ones, ones * tf.cast(rows, tf.float32))
-
-
-def _split(element, replicas):
-    """Reshapes the tensors [B, ...] of a batch or of batches to [replicas, B / replicas, ...].
-
-    Pads the batch with repeated rows of weight 0, so that each replica gets at least one row.
-    """
-    if type(element[-1]) is tuple:  # not `RowWeights`
-        return tuple(_split(batch, replicas) for batch in element)
-    inputs, labels, weights = element
-    rows = tf.shape(tf.nest.flatten(weights)[0])[0]
-    share = -(-rows // replicas)
-    numbers = tf.range(share * replicas)
-    real = tf.cast(numbers < rows, tf.float32)
-
-    def reshape(tensor):
-        rest = tf.shape(tensor)[1:]
-        return tf.reshape(tensor, tf.concat([[replicas, share], rest], axis=0))
-
-    # Padding repeats a real row, as zeros could give NaN in a model.
-    rows = tf.minimum(numbers, rows - 1)
-    batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), (inputs, labels, weights))
-    inputs, labels, weights = batch
-    if isinstance(weights, RowWeights):
-        weights = weights._replace(real=real)
-    else:
-        shape = tf.concat([[-1], tf.ones_like(tf.shape(weights)[1:])], axis=0)
-        weights *= tf.reshape(tf.cast(real, weights.dtype), shape)
-    return tf.nest.map_structure(reshape, (inputs, labels, weights))

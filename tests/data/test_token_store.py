@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from zoo.data.shared_cache import cached_folder, file_identity, folder_of_number
+from zoo.data.token_store import cached_folder, file_key, numbered_folder
 from zoo.files import WriteError
 
 SETTINGS = {"data": ["a", 1], "length": 64}
@@ -28,14 +28,14 @@ def test_it_is_made_once(tmp_path):
     assert not was_there and (folder / "part" / "numbers").read_bytes() == b"0123456789"
     for same in (SETTINGS, {"length": 64, "data": ("a", 1)}):
         assert cached_folder(tmp_path / "cache", same, never) == (folder, True)
-    assert folder_of_number(tmp_path / "cache", int(folder.name, 16)) == folder
+    assert numbered_folder(tmp_path / "cache", int(folder.name, 16)) == folder
     other, was_there = cached_folder(tmp_path / "cache", {**SETTINGS, "length": 65}, write)
     assert not was_there and other != folder
     assert cached_folder(tmp_path / "cache", SETTINGS, never)[1]
 
 
 def test_numbers_with_leading_zeros(tmp_path):
-    assert folder_of_number(tmp_path, 0xAB) == tmp_path / "00000000ab"
+    assert numbered_folder(tmp_path, 0xAB) == tmp_path / "00000000ab"
 
 
 @pytest.mark.parametrize("damage", ["shorter", "other", "missing", "no content", "one more"])
@@ -110,14 +110,14 @@ def test_two_processes_at_once_make_it_once(tmp_path):
 
 def test_a_file_that_has_changed(tmp_path):
     file, other = tmp_path / "a.txt", tmp_path / "b.txt"
-    assert len(file_identity(file)) == 1
+    assert len(file_key(file)) == 1
     for path in (file, other):
         path.write_text("one")
         os.utime(path, ns=(0, 10**18))
-    first = file_identity(file)
-    assert first == file_identity(str(file)) != file_identity(other)
+    first = file_key(file)
+    assert first == file_key(str(file)) != file_key(other)
     os.utime(file, ns=(0, 10**18 + 1000))
-    assert file_identity(file) != first
+    assert file_key(file) != first
     file.write_text("more")
     os.utime(file, ns=(0, 10**18))
-    assert file_identity(file) != first
+    assert file_key(file) != first

@@ -1,0 +1,55 @@
+"""How a batch is split between workers and their replicas."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.data.worker_batches import split_batches
+from zoo.training.distribution import RowWeights
+
+
+def as_replicas_get_them(dataset, workers, replicas):
+    """Each batch of a data set: a list of its part for each replica of all workers, in order."""
+    batches, own = split_batches(dataset), replicas // workers
+    contexts = [tf.distribute.InputContext(workers, n, replicas) for n in range(workers)]
+    found = [list(batches.parts(context).as_numpy_iterator()) for context in contexts]
+    return [
+        [part for parts in found for part in parts[own * step : own * (step + 1)]]
+        for step in range(len(found[0]) // own)
+    ]
+
+
+@pytest.mark.parametrize("workers, replicas", [(2, 2), (1, 3), (3, 6)])
+@pytest.mark.parametrize("rows", [1, 3, 6, 10])
+def test_rows_are_split_in_order_and_the_last_is_repeated_without_weight(rows, workers, replicas):
+    random, share = np.random.default_rng(rows), -(-rows // replicas)
+    batch = {"a": random.normal(size=(rows, 4)), "b": np.arange(rows)}, np.arange(rows) + 100
+    plain = random.uniform(1, 2, (rows, 6)).astype("float32")
+    counted = RowWeights(plain, np.ones(rows, "f4"), np.full(rows, rows, "f4"))
+    for weights in (plain, counted):
+        dataset = tf.data.Dataset.from_tensors((*batch, weights)).repeat(2)
+        [first, parts] = as_replicas_get_them(dataset, workers, replicas)
+        assert len(first) == len(parts) == replicas
+        assert {len(labels) for _, labels, _ in parts} == {share}
+        *joined, last = keras.tree.map_structure(lambda *part: np.concatenate(part), *parts)
+        keras.tree.map_structure(
+            lambda found, given: np.testing.assert_array_equal(found[:rows], given),
+            tuple(joined),
+            batch,
+        )
+        np.testing.assert_array_equal(joined[0]["b"][rows:], rows - 1)
+        if weights is counted:
+            np.testing.assert_array_equal(last.real, np.arange(len(last.real)) < rows)
+            last = last.weights * last.real[:, None]
+        np.testing.assert_array_equal(last[:rows], plain)
+        assert not last[rows:].any()
+
+
+def test_each_of_several_accumulated_batches_is_split():
+    batches = tuple((np.zeros((n, 2)), np.arange(n), np.ones(n, "f4")) for n in (4, 1, 5))
+    [parts] = as_replicas_get_them(tf.data.Dataset.from_tensors(batches), 2, 2)
+    for part in parts:
+        shapes = [tuple(tensor.shape for tensor in batch) for batch in part]
+        assert shapes == [((share, 2), (share,), (share,)) for share in (2, 1, 3)]
+    assert [sum(part[n][2].sum() for part in parts) for n in range(3)] == [4, 1, 5]

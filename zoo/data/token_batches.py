@@ -1,0 +1,239 @@
+"""Batches of sentence pairs or texts of similar lengths, in an order that follows from the seed.
+
+A batch is a pure function of seed and step: no order of all pairs is kept in memory, and a resumed
+run or another worker computes the same batches. Axes: B rows of a batch, n pairs.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.data.worker_batches import not_tuned, split_batches
+from zoo.errors import UserError
+
+
+def training_batches(
+    pairs,
+    tokens_per_batch,
+    seed=0,
+    first_step=0,
+    accumulation=1,
+    num_shapes=12,
+):
+    """Returns shuffled batches of similar numbers of tokens, without end.
+
+    A batch contains pairs of similar length. Batches are padded to at most `num_shapes` lengths,
+    chosen to minimize padding; all batches of a length have the same number of rows. Pairs that do
+    not fill a batch join the next longer pairs, so every pair occurs once per epoch; empty rows
+    fill the last batch. If the number of batches is not a multiple of `accumulation`, the fullest
+    batches are split in two. So every epoch has the same number of updates. The order depends only
+    on `seed` and the epoch, so a resumed run sees the same batches as an uninterrupted one, and any
+    number of workers computes the same rows.
+
+    The label weights of an update, over its `accumulation` batches, sum to one: the sum of the
+    weighted losses is the mean over these labels.
+
+    Args:
+        pairs: `zoo.data.tokenized_corpus.EncodedPairs`, or `zoo.data.labeled_text.EncodedTexts`
+            with one label each.
+        tokens_per_batch: maximum number of rows times padded length, for source and target each.
+        seed: seed of the order.
+        first_step: first update, counted from the beginning of the run.
+        accumulation: number of batches per update of the weights.
+        num_shapes: maximum number of shapes (B, S); a compiled model is compiled for each of them.
+
+    Returns:
+        `WorkerBatches` of the outputs of `pairs.batch`; of tuples of them if `accumulation` is
+        greater than 1.
+
+    Raises:
+        UserError: if a pair is longer than `tokens_per_batch`.
+    """
+    plan = _plan(pairs, tokens_per_batch, accumulation, num_shapes)
+    steps = len(plan.spans) // accumulation
+
+    def places(step):
+        seeds = seed, step // steps
+        numbers = step % steps * accumulation + tf.range(accumulation, dtype=tf.int64)
+        spans = tf.gather(plan.spans, shuffled(numbers, len(plan.spans), *seeds))
+        places = tf.ragged.range(spans[:, 0], spans[:, 1]).values
+        bucket = tf.searchsorted(plan.ends, places, side="right")
+        sizes = tf.gather(np.diff(plan.ends, prepend=0), bucket)
+        starts = tf.gather(plan.ends, bucket) - sizes
+        return spans, starts + shuffled(places - starts, sizes, *seeds)
+
+    def update(spans, places):
+        numbers = pairs.longest_first[len(pairs) - 1 - places]
+        numbers = np.split(numbers, np.cumsum(spans[:-1, 1] - spans[:-1, 0]))
+        shapes = [plan.shapes[bucket] for bucket in spans[:, 2]]
+        batches = [pairs.batch(*batch) for batch in zip(numbers, shapes)]
+        total = np.float32(max(sum(weights.sum() for *_, weights in batches), 1))
+        batches = [(inputs, labels, weights / total) for inputs, labels, weights in batches]
+        return batches[0] if accumulation == 1 else batches
+
+    signature = pairs.signature if accumulation == 1 else (pairs.signature,) * accumulation
+    updates = tf.data.Dataset.counter(first_step).map(places)
+    return split_batches(computed(updates, update, signature))
+
+
+def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
+    """Returns all pairs once, longest first, in batches with the same number of rows.
+
+    The weight of a label is number of batches / number of labels: with a summed loss, the mean
+    over the batches, which Keras reports, is then the mean over all labels. For arguments and
+    return value see `training_batches`.
+    """
+    longest = _longest(pairs, tokens_per_batch)
+    count = -(-len(pairs) // (tokens_per_batch // longest))
+    rows = -(-len(pairs) // count)
+    count = -(-len(pairs) // rows)
+    lengths = padded_lengths(pairs.length_counts, num_shapes)
+    at_least = np.cumsum(pairs.length_counts[::-1])  # pairs of the i longest lengths
+
+    def batch(step):
+        length = longest - np.searchsorted(at_least, step * rows, side="right")
+        length = lengths[np.searchsorted(lengths, length)]
+        numbers = pairs.longest_first[step * rows : (step + 1) * rows]
+        inputs, labels, weights = pairs.batch(numbers, (rows, length))
+        return inputs, labels, weights * np.float32(count / pairs.num_tokens)
+
+    return split_batches(computed(tf.data.Dataset.range(count), batch, pairs.signature), count)
+
+
+def steps_per_epoch(pairs, tokens_per_batch, accumulation=1, num_shapes=12):
+    """Returns the number of updates in an epoch, each of `accumulation` batches.
+
+    Raises:
+        UserError: if a pair is longer than `tokens_per_batch`.
+    """
+    return len(_plan(pairs, tokens_per_batch, accumulation, num_shapes).spans) // accumulation
+
+
+def shuffled(numbers, sizes, seed, epoch):
+    """Permutes each number among the numbers below its size, in another order in each epoch.
+
+    Args:
+        numbers: int64 [n], each at least 0 and less than its size.
+        sizes: int, or int64 [n].
+        seed: int.
+        epoch: int64 [].
+
+    Returns:
+        Tensor int64 [n].
+    """
+    seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
+    return tf.random.experimental.index_shuffle(numbers, seeds, tf.cast(sizes, tf.int64) - 1)
+
+
+def computed(steps, batch_of, signature):
+    """A data set of batches that NumPy computes.
+
+    Args:
+        steps: data set of tensors.
+        batch_of: function of the arrays of a step that returns a structure of arrays. It must not
+            call TensorFlow: a thread that does cannot be ended with the process.
+        signature: the same structure of `tf.TensorSpec`.
+    """
+    specs = tf.nest.flatten(signature)
+
+    def batch(*step):
+        tensors = tf.numpy_function(
+            lambda *arrays: tf.nest.flatten(batch_of(*arrays)),
+            step,
+            [spec.dtype for spec in specs],
+            stateful=False,
+        )
+        for tensor, spec in zip(tensors, specs):
+            tensor.set_shape(spec.shape)
+        return tf.nest.pack_sequence_as(signature, tensors)
+
+    # A small buffer: Python cannot exit while a thread of it computes batches.
+    return not_tuned(steps.map(batch)).prefetch(2)
+
+
+class _Plan(NamedTuple):
+    """The parts of the schedule that are the same in every epoch.
+
+    A bucket holds the pairs that are padded to the same length. A place is a number below n:
+    shorter buckets come first; within a bucket, each epoch has the pairs in another order.
+
+    Fields:
+        ends: int64 [buckets], the place after the last one of each bucket.
+        shapes: (B, S) of each bucket.
+        spans: int64 [batches, 3], (start, end, bucket) of each batch: the places of its pairs, and
+            the bucket that gives its shape.
+    """
+
+    ends: np.ndarray
+    shapes: list[tuple[int, int]]
+    spans: np.ndarray
+
+
+def _plan(pairs, tokens_per_batch, accumulation, num_shapes):
+    _longest(pairs, tokens_per_batch)
+    lengths = padded_lengths(pairs.length_counts, num_shapes)
+    ends = np.cumsum(pairs.length_counts)[lengths]
+    shapes = [(_num_rows(tokens_per_batch, length), length) for length in lengths.tolist()]
+    spans, start = [], 0
+    for bucket, ((rows, _), end) in enumerate(zip(shapes, ends.tolist())):
+        while start + rows <= end:
+            spans.append((start, start + rows, bucket))
+            start += rows
+    if start < len(pairs):
+        spans.append((start, len(pairs), bucket))
+    while len(spans) % accumulation:
+        fullest = max(range(len(spans)), key=lambda index: spans[index][1] - spans[index][0])
+        start, end, bucket = spans[fullest]
+        middle = (start + end + 1) // 2
+        spans[fullest : fullest + 1] = [(start, middle, bucket), (middle, end, bucket)]
+    return _Plan(ends, shapes, np.array(spans))
+
+
+def _num_rows(tokens_per_batch, length):
+    """Rows of a batch; multiples of 8 split evenly between devices and suit tensor cores."""
+    rows = tokens_per_batch // length
+    return rows - rows % 8 if rows > 8 else rows
+
+
+def _longest(pairs, tokens_per_batch):
+    """The length of the longer side of the longest pair; checks that it fits in a batch."""
+    longest = len(pairs.length_counts) - 1
+    if longest > tokens_per_batch:
+        raise UserError(
+            f"The longest pair has {longest:,} tokens on a side, more than the "
+            f"{tokens_per_batch:,} tokens of a batch. Increase --tokens-per-batch, or decrease "
+            "--max-length to skip long pairs."
+        )
+    return longest
+
+
+def padded_lengths(counts, number):
+    """Chooses up to `number` padded lengths that minimize padding, in ascending order.
+
+    Dynamic programming over all lengths that occur; if the longest exceeds 1,000, lengths are
+    rounded up first. The last padded length is the longest length.
+
+    Args:
+        counts: int64 [longest + 1], number of pairs of each length.
+        number: maximum number of padded lengths.
+    """
+    longest = len(counts) - 1
+    step = 1 + longest // 1000
+    lengths = np.flatnonzero(counts)
+    steps, group = np.unique(-(-lengths // step), return_inverse=True)
+    candidates = np.minimum(steps * step, longest)
+    before = np.cumsum(np.bincount(group + 1, counts[lengths]).astype(np.int64))
+    # cost[i, j]: tokens of the lengths from candidate i to candidate j, all padded to candidate j
+    cost = ((before[1:] - before[:-1, None]) * candidates).astype(np.float64)
+    cost[np.tril_indices(len(candidates), -1)] = np.inf
+    least, splits = cost[0], []
+    for _ in range(min(number, len(candidates)) - 1):
+        # one more padded length: the one below j ends at i
+        totals = least[:-1, None] + cost[1:]
+        splits.append(totals.argmin(axis=0))
+        least = totals.min(axis=0)
+    best = [len(candidates) - 1]
+    for split in reversed(splits):
+        best.append(split[best[-1]])
+    return candidates[best[::-1]]

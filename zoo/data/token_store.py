@@ -1,0 +1,175 @@
+"""Sequences of token ids that are written once, found again by a key, and memory-mapped."""
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import zlib
+
+import numpy as np
+
+from zoo.files import atomic, locked
+from zoo.text import PAD_ID
+
+_CONTENT = "content.json"  # the key, and size and checksum of each file; written last
+_CHECKED = 2**20  # bytes at the beginning of each file
+_DIGITS = 10  # of a name: an integer that a float64 holds, as `distribution.from_chief` needs
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sequences:
+    """Sequences of token ids, one after the other.
+
+    Args:
+        ids: int32 [tokens of all sequences].
+        offsets: int64 [n + 1], where in `ids` each sequence begins, and the end.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def concatenated(cls, sequences):
+        """From a list of int32 arrays or lists of ids."""
+        ids = np.concatenate([np.asarray(sequence, np.int32) for sequence in sequences])
+        return cls(ids, _offsets(np.fromiter(map(len, sequences), np.int32)))
+
+    @classmethod
+    def memory_mapped(cls, folder, name):
+        """From the files that `write_sequences` wrote."""
+        ids = np.memmap(folder / f"{name}.ids", np.int32, "r")
+        offsets = np.load(folder / f"{name}_offsets.npy", mmap_mode="r")
+        return cls(np.asarray(ids), np.asarray(offsets))  # faster to index than `np.memmap`
+
+    def lengths(self, rows):
+        """Number of tokens of these sequences, int64."""
+        return self.offsets[rows + 1] - self.offsets[rows]
+
+    def padded(self, rows, shape, pad=PAD_ID):
+        """Pads these sequences to an int32 array of `shape`; the remaining rows are padding."""
+        columns = np.arange(shape[1])
+        batch = np.empty(shape, np.int32)
+        batch[len(rows) :] = pad
+        used = batch[: len(rows)]
+        # Reads on where a sequence has ended: selecting what to read would take longer.
+        self.ids.take(self.offsets[rows, None] + columns, mode="clip", out=used)
+        used[columns >= self.lengths(rows)[:, None]] = pad
+        return batch
+
+
+def write_sequences(folder, names, blocks):
+    """Writes several columns of sequences in bounded memory.
+
+    Args:
+        folder: `pathlib.Path` of an existing folder.
+        names: the name of each column, for `Sequences.memory_mapped`.
+        blocks: iterable; each block has a list of sequences for each column.
+
+    Returns:
+        The lengths of all sequences, int32 [n] for each column.
+    """
+    lengths = [[np.zeros(0, np.int32)] for _ in names]
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(folder / f"{name}.ids", "wb")) for name in names]
+        for block in blocks:
+            for file, sequences, column in zip(files, block, lengths):
+                np.fromiter(itertools.chain.from_iterable(sequences), np.int32).tofile(file)
+                column.append(np.fromiter(map(len, sequences), np.int32))
+    lengths = [np.concatenate(column) for column in lengths]
+    for name, column in zip(names, lengths):
+        np.save(folder / f"{name}_offsets.npy", _offsets(column))
+    return lengths
+
+
+def _offsets(lengths):
+    return np.cumsum(np.concatenate([[0], lengths]), dtype=np.int64)
+
+
+def by_length(lengths):
+    """Sorts by length.
+
+    Args:
+        lengths: int [n].
+
+    Returns:
+        (uint32 [n], the numbers of all lengths, longest first; int64 [longest + 1], how often each
+        length occurs).
+    """
+    counts = np.bincount(lengths)
+    # NumPy sorts integers of 8 and 16 bits in linear time.
+    shortness = (len(counts) - 1 - lengths).astype(np.min_scalar_type(len(counts)))
+    return np.argsort(shortness, kind="stable").astype(np.uint32), counts
+
+
+def cached_folder(root, key, write):
+    """Opens the folder that was written for a key; writes it if it is missing or damaged.
+
+    The folder is written under another name and then renamed, so one that is incomplete is never
+    used. A process waits for another one that writes the same folder.
+
+    Args:
+        root: `pathlib.Path` of the parent folder; created if needed.
+        key: all that the content depends on, as JSON can hold it.
+        write: function that writes the files into a new folder.
+
+    Returns:
+        (`pathlib.Path` of the folder, whether it was there); its name is a hexadecimal number.
+
+    Raises:
+        zoo.files.WriteError: if the folder cannot be written.
+    """
+    key = json.loads(json.dumps(key))
+    text = json.dumps(key, sort_keys=True)
+    path = pathlib.Path(root) / hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    if _is_complete(path, key):
+        return path, True
+    with locked(path):
+        if _is_complete(path, key):
+            return path, True
+        with atomic(path) as partial:
+            partial.mkdir()
+            write(partial)
+            (partial / _CONTENT).write_text(json.dumps({"key": key, "files": _files(partial)}))
+            shutil.rmtree(path, ignore_errors=True)
+    return path, False
+
+
+def numbered_folder(root, number):
+    """The folder in `root` whose name is a number."""
+    return pathlib.Path(root) / f"{number:0{_DIGITS}x}"
+
+
+def file_key(path):
+    """Part of a key: path, size and modification time of a file.
+
+    Without the file, it is [path]; reading it says what is wrong.
+    """
+    path = os.path.realpath(path)
+    try:
+        status = os.stat(path)
+    except OSError:
+        return [path]
+    return [path, status.st_size, status.st_mtime_ns]
+
+
+def _is_complete(path, key):
+    try:
+        content = json.loads((path / _CONTENT).read_text())
+        return content == {"key": key, "files": _files(path)}
+    except (OSError, ValueError):
+        return False
+
+
+def _files(folder):
+    """{name: [size, checksum of the beginning]}, as reading large files whole takes long."""
+    files = {}
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != _CONTENT:
+            with open(path, "rb") as file:
+                checksum = zlib.crc32(file.read(_CHECKED))
+            files[str(path.relative_to(folder))] = [path.stat().st_size, checksum]
+    return files
