@@ -30,34 +30,32 @@ def small_classifier(precision="float32", image=(8, 12, 3), make=zoo.vit, **sett
     return ImageClassifier(model, preprocessing, ["ant", "bee, or so", "gato ñ", "line\nbreak"])
 
 
+def random_images(classifier, count):
+    """Pixels of the size of its images."""
+    shape = (count, *classifier.model.input_shape)
+    return np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
+
+
 def small_text_classifier(precision="float32", kind="subword", **settings):
     """Three classes; the answer depends on every token."""
-    keras.utils.set_random_seed(0)
-    tokenizer = train_tokenizer(LINES, kind, 300)
-    sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, "max_length": 40}
-    model = zoo.text_classifier(
-        vocab_size=tokenizer.vocab_size,
-        num_classes=3,
-        **{**sizes, **settings},
-        dtype=precision,
+    model, tokenizer = _model_of_texts(
+        zoo.text_classifier, np.random.default_rng(3), precision, kind, num_classes=3, **settings
     )
-    _draw(model, np.random.default_rng(3), 0.3)
     return TextClassifier(model, tokenizer, ["ant", "bee, or so", "gato ñ"])
+
+
+def small_generator(precision="float32", kind="subword", **settings):
+    """Continuations make no sense, but they depend on every token, and some end."""
+    settings = {"tie_weights": False, **settings}
+    return TextGenerator(
+        *_model_of_texts(zoo.causal_lm, np.random.default_rng(3), precision, kind, **settings)
+    )
 
 
 def small_translator(precision="float32", kind="subword", beam_size=3, **settings):
     """Translations make no sense, but they end, some soon and some not at all."""
-    keras.utils.set_random_seed(1)
-    random = np.random.default_rng(5)
-    tokenizer = train_tokenizer(LINES, kind, 300)
-    sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, "max_length": 40}
-    model = zoo.transformer(
-        source_vocab_size=tokenizer.vocab_size,
-        target_vocab_size=tokenizer.vocab_size,
-        **{**sizes, "norm": "pre", "shared": "none", **settings},
-        dtype=precision,
-    )
-    _draw(model, random, 0.3)
+    random, settings = np.random.default_rng(5), {"norm": "pre", "shared": "none", **settings}
+    model, tokenizer = _model_of_texts(zoo.transformer, random, precision, kind, seed=1, **settings)
     if model.norm == "pre" and model.shared == "none":
         # A constant part in what the output layer sees gives the end a constant part in its logit.
         constant = random.normal(size=model.embed_dim)
@@ -68,18 +66,16 @@ def small_translator(precision="float32", kind="subword", beam_size=3, **setting
     return Translator(model, tokenizer, tokenizer, beam_size=beam_size)
 
 
-def small_generator(precision="float32", kind="subword", **settings):
-    """Continuations make no sense, but they depend on every token, and some end."""
-    keras.utils.set_random_seed(0)
+def _model_of_texts(make, random, precision, kind, seed=0, **settings):
+    """A small model of texts and its tokenizer."""
+    keras.utils.set_random_seed(seed)
     tokenizer = train_tokenizer(LINES, kind, 300)
     sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, "max_length": 40}
-    model = zoo.causal_lm(
-        vocab_size=tokenizer.vocab_size,
-        **{**sizes, "tie_weights": False, **settings},
-        dtype=precision,
-    )
-    _draw(model, np.random.default_rng(3), 0.3)
-    return TextGenerator(model, tokenizer)
+    sides = ("source_", "target_") if make is zoo.transformer else ("",)
+    vocabularies = {f"{side}vocab_size": tokenizer.vocab_size for side in sides}
+    model = make(**vocabularies, **{**sizes, **settings}, dtype=precision)
+    _draw(model, random, 0.3)
+    return model, tokenizer
 
 
 def _draw(model, random, scale):

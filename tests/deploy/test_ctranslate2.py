@@ -8,7 +8,7 @@ import pytest
 
 import zoo
 from tests.deploy.small_models import LINES, small_classifier, small_translator
-from tests.deploy.test_onnx import BLOCKED, alone, assert_damage_is_said, program
+from tests.deploy.test_programs import BLOCKED, alone, assert_damage_is_said, program
 from zoo.deploy import ctranslate2_format
 from zoo.deploy.errors import ExportError
 from zoo.deploy.export import DTYPES

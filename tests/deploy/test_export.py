@@ -4,61 +4,42 @@ import json
 import math
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import zoo
-from tests.conftest import SEARCH
+from tests.deploy.small_models import small_classifier
 from zoo.__main__ import main
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
 from zoo.tasks.classifier import ImageClassifier
+from zoo.tasks.generator import TextGenerator
 from zoo.tasks.translator import Translator
 
 pytestmark = pytest.mark.ci
-
-
-@pytest.fixture(scope="module")
-def classifier(digits_run):
-    return zoo.load(digits_run[1])
-
-
-@pytest.fixture(scope="module")
-def translator(phrasebook_translator):
-    return phrasebook_translator
-
-
-def small_classifier(**settings):
-    settings = {"embed_dim": 16, "num_heads": 2, "num_layers": 1, **settings}
-    model = zoo.vit(input_shape=(12, 8, 3), num_classes=3, patch_size=4, **settings)
-    preprocessing = ImagePreprocessing((12, 8), 3, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
-    return ImageClassifier(model, preprocessing, ["cat", "dog", "n\u00fc"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
-        {"pool": "mean", "num_registers": 2, "norm": "post", "dtype": "mixed_bfloat16"},
+        {"pool": "mean", "num_registers": 2, "norm": "post", "precision": "mixed_bfloat16"},
         {"pool": "mean", "num_registers": 2, "norm": "post"},
-        {"dtype": "mixed_bfloat16"},
+        {"precision": "mixed_bfloat16"},
     ],
     ids=str,
 )
 def test_every_kind_of_vit_is_exported(settings, tmp_path):
     classifier = small_classifier(**settings)
-    folder = zoo.export(classifier, tmp_path / "vit" / "1")
+    folder = zoo.export(classifier, tmp_path / "vit" / "1", top_k=4)
     loaded = tf.saved_model.load(str(folder))
     pixels = np.random.default_rng(0).integers(0, 256, (2, 30, 40, 3), np.uint8)
     found = loaded.signatures["pixels"](tf.constant(pixels))
     # bfloat16 has 3 digits, and is rounded elsewhere in another graph
-    tolerance = 5e-2 if "dtype" in settings else 1e-4
+    tolerance = 5e-2 if "precision" in settings else 1e-4
     expected = np.sort(classifier.probabilities(list(pixels)))[:, ::-1]
     np.testing.assert_allclose(found["probabilities"], expected, atol=tolerance)
     files = tf.constant([tf.io.encode_png(image).numpy() for image in pixels])
@@ -86,7 +67,7 @@ def test_a_model_without_attention_maps_is_exported_without_their_signature(cbam
     assert [label.decode() for label in found] == [name for [(name, _)] in classifier(list(pixels))]
 
 
-def test_the_folder_says_what_it_is(classifier, digits_run, digits_export):
+def test_the_folder_of_a_run_says_what_it_is(classifier, digits_run, digits_export):
     description = json.loads((digits_export / "export.json").read_text())
     assert description["kind"] == "classifier" and description["format"] == "saved_model"
     assert description["class_names"] == classifier.class_names and description["top_k"] == 3
@@ -110,76 +91,6 @@ def test_the_folder_says_what_it_is(classifier, digits_run, digits_export):
         assert part in readme
 
 
-def test_the_signatures_are_described_as_they_are(phrasebook_export, translator):
-    description = json.loads((phrasebook_export / "export.json").read_text())
-    loaded = tf.saved_model.load(str(phrasebook_export))
-    assert description["signatures"].keys() == loaded.signatures.keys()
-    for name, described in description["signatures"].items():
-        function = loaded.signatures[name]
-        for side, specs in (
-            ("inputs", function.structured_input_signature[1]),
-            ("outputs", function.structured_outputs),
-        ):
-            assert described[side] == {
-                tensor: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
-                for tensor, spec in specs.items()
-            }
-    limit = translator.max_source_length
-    assert description["search"] == {"n_best": 2, **SEARCH, "max_length": limit}
-    assert description["tokenizers"]["source"]["kind"] == "word"
-
-
-# Its Python and then its commands, in one process, as TensorFlow takes seconds to start.
-FOLLOW_README = """
-import re, shlex, subprocess, sys
-from tensorflow.python.tools import saved_model_cli
-blocks = re.findall(r"```(\\w+)\\n(.*?)```", open("README.md").read(), re.DOTALL)
-(_, python), (_, commands), _ = blocks
-exec(python, {})
-for line in commands.replace("\\\\\\n", " ").splitlines():
-    print("$", line, flush=True)
-    if line.startswith("saved_model_cli "):
-        sys.argv = shlex.split(line)
-        try:
-            saved_model_cli.main()
-        except SystemExit as end:
-            assert not end.code, end.code
-    else:
-        subprocess.run(["bash", "-c", line.replace("python ", sys.executable + " ", 1)], check=True)
-"""
-
-
-def follow_readme(folder):
-    """What the Python and what each command of the README of an export print."""
-    process = subprocess.run(
-        [sys.executable, "-c", FOLLOW_README], cwd=folder, capture_output=True, text=True
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout.split("$ ")
-
-
-@pytest.mark.slow
-def test_the_readme_of_a_classifier_is_true(digits_export):
-    image = tf.io.encode_jpeg(np.full((20, 20, 1), 90, np.uint8)).numpy()
-    (digits_export / "image.jpg").write_bytes(image)
-    python, show, _, run = follow_readme(digits_export)
-    expected = tf.saved_model.load(str(digits_export)).signatures["serving_default"](
-        image_bytes=tf.constant([image])
-    )
-    [best] = expected["labels"].numpy()[:, 0]
-    assert f"[[b'{best.decode()}'" in python
-    assert "signature_def['pixels']" in show
-    assert f"[[b'{best.decode()}'" in run
-
-
-@pytest.mark.slow
-def test_the_readme_of_a_translator_is_true(translator, phrasebook_export):
-    python, show, run = follow_readme(phrasebook_export)
-    [expected] = translator(["hello world"])
-    assert expected in python and "signature_def['score']" in show
-    assert repr(expected.encode()) in run
-
-
 @pytest.mark.parametrize("format, needs", [("onnx", "onnxruntime"), ("litert", "ai-edge-litert")])
 def test_the_readme_of_every_format(digits_export, phrasebook_export, format, needs):
     for folder, detail in (
@@ -195,9 +106,10 @@ def test_the_readme_of_every_format(digits_export, phrasebook_export, format, ne
             assert "| `serving_default`" in text and "$" not in text
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
+NO_BEAM = "beam_size must be an integer of at least 3"
+SAVED_MODEL = "as a saved_model only.*format='"
+WRONG = {
+    "classifier": [
         ({"format": "pickle"}, "format must be one of"),
         ({"dtype": "float16"}, r"has the dtypes of its model.*zoo.load\(path, dtype="),
         ({"dtype": "float64", "format": "onnx"}, "dtype must be one of .*'float64'"),
@@ -206,24 +118,41 @@ def test_the_readme_of_every_format(digits_export, phrasebook_export, format, ne
         ({"top_k": 2.5}, "top_k must be an integer from 1 to 10"),
         ({"beam_size": 2}, "has no option beam_size"),
     ],
-)
-def test_wrong_options_are_named(classifier, tmp_path, options, message):
-    with pytest.raises(ExportError, match=message):
-        zoo.export(classifier, tmp_path / "1", **options)
-    assert not [*tmp_path.iterdir()]
-
-
-def test_wrong_options_of_a_translator_are_named(translator, tmp_path):
-    for options, message in (
-        ({"n_best": 3, "beam_size": 2}, "beam_size must be an integer of at least 3"),
+    "translations": [
+        ({"n_best": 3, "beam_size": 2}, NO_BEAM),
         ({"n_best": "3"}, "n_best must be an integer of at least 1. Received: n_best='3'"),
         ({"n_best": 0}, "n_best must be an integer of at least 1"),
         ({"length_penalty": math.inf}, "length_penalty must be a finite number"),
-    ):
+        ({"top_k": 2}, "has no option top_k"),
+    ],
+    "text_classes": [
+        ({"format": "onnx"}, SAVED_MODEL + "onnx'"),
+        ({"format": "litert", "dtype": "int8"}, SAVED_MODEL + "litert'"),
+        ({"top_k": 4}, "top_k must be an integer from 1 to 3"),
+        ({"beam_size": 2}, "has no option beam_size"),
+    ],
+    "generations": [
+        ({"format": "onnx"}, "This TextGenerator can be exported " + SAVED_MODEL + "onnx'"),
+        ({"top_k": 4}, "A TextGenerator has no option top_k"),
+        ({"n_best": 3, "beam_size": 2}, NO_BEAM),
+        ({"max_new_tokens": 0}, "max_new_tokens must be an integer from 1 to 40"),
+        ({"max_new_tokens": 41}, "max_new_tokens must be an integer from 1 to 40"),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_options_are_named(kind, request, tmp_path):
+    exported = request.getfixturevalue(kind)
+    original = exported if kind == "classifier" else exported.original
+    for options, message in WRONG[kind]:
         with pytest.raises(ExportError, match=message):
-            zoo.export(translator, tmp_path / "1", **options)
-    with pytest.raises(ExportError, match="has no option top_k"):
-        zoo.export(translator, tmp_path / "1", top_k=2)
+            zoo.export(original, tmp_path / "1", **options)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_cannot_be_exported_is_refused(translations, generations, tmp_path):
+    translator, generator = translations.original, generations.original
     with pytest.raises(ExportError, match="what zoo.load returns.*Transformer"):
         zoo.export(translator.model, tmp_path / "1")
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
@@ -231,6 +160,11 @@ def test_wrong_options_of_a_translator_are_named(translator, tmp_path):
     forced = Translator(translator.model, *tokenizers, special_tokens=special)
     with pytest.raises(ExportError, match="as a saved_model only.*format=.onnx"):
         zoo.export(forced, tmp_path / "1", format="onnx")
+    special = generator.special_tokens._replace(start=100)
+    other = TextGenerator(generator.model, generator.tokenizer, special)
+    with pytest.raises(ExportError, match="can be exported.*start=100"):
+        zoo.export(other, tmp_path / "1")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("folder", ["/models/vit/1", "/models/vit"])
@@ -251,36 +185,26 @@ def test_a_taken_folder_is_left_alone(classifier, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_an_export_that_answers_otherwise_is_not_left(tmp_path, monkeypatch):
-    right = ClassifierSignatures._compute_logits
-    monkeypatch.setattr(ClassifierSignatures, "_compute_logits", lambda *args: right(*args) * 1.1)
-    with pytest.raises(ExportError, match="outputs of the export differ"):
-        zoo.export(small_classifier(), tmp_path / "vit" / "1")
-    assert not [*(tmp_path / "vit").iterdir()]
-
-
 def test_a_folder_that_cannot_be_written_is_named(classifier, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError, match="cannot be written to: Not a directory"):
         zoo.export(classifier, tmp_path / "file" / "vit" / "1")
 
 
-def test_the_command_line_refuses_other_dtypes(tmp_path, capsys):
-    """Before the run is read."""
-    assert main(["export", str(tmp_path / "run"), str(tmp_path / "1"), "--dtype", "half"]) == 2
-    assert "dtype must be one of" in capsys.readouterr().err
-
-
 def test_the_command_line_replaces_an_export_only_on_request(
     digits_run, digits_export, tmp_path, capsys
 ):
+    # before the run is read
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "1"), "--dtype", "half"]) == 2
+    assert "dtype must be one of" in capsys.readouterr().err
     folder = shutil.copytree(digits_export, tmp_path / "digits" / "1")
     assert main(["export", str(digits_run[1]), str(folder), "--top-k", "2"]) == 2
     assert "already contains an export" in capsys.readouterr().err
     assert json.loads((folder / "export.json").read_text())["top_k"] == 3
     command = ["export", str(digits_run[1]), str(folder), "--top-k", "2", "--overwrite"]
     assert main(command) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == str(folder)
+    printed = capsys.readouterr().out
+    assert "classifier, saved_model" in printed and printed.splitlines()[-1] == str(folder)
     assert json.loads((folder / "export.json").read_text())["top_k"] == 2
     assert [path.name for path in folder.parent.iterdir()] == ["1"]
 

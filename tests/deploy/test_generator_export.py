@@ -1,62 +1,35 @@
-"""The SavedModel of a text generator: strings in, the same continuations out, errors one by one."""
-
-import contextlib
-import io
-import json
+"""The SavedModel of a text generator: strings in, the same continuations and draws out."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import zoo
+from tests.deploy.conftest import SEARCH
 from tests.deploy.small_models import LINES, small_generator
-from tests.deploy.test_export import follow_readme
-from tests.deploy.test_saved_model import answers_alone
+from tests.deploy.test_every_kind import assert_answers
 from tests.server import toys
-from zoo.__main__ import main
-from zoo.deploy.errors import ExportError
 from zoo.deploy.generator_signatures import GeneratorSignatures
 from zoo.server.loading import load_all
-from zoo.tasks import search as translation_search
-from zoo.tasks.generator import TextGenerator
 from zoo.text import BOS_ID, PAD_ID
 
 pytestmark = pytest.mark.ci
 
-SEARCH = {"beam_size": 3, "length_penalty": 0.6, "max_new_tokens": 6}
 SHORT = ["", "The", "the \ue000\u0301 5", "The cat", "on the mat,"]
 # more tokens than are read at once, as many as they can be, and all in one batch with short ones
 TEXTS = [*SHORT, LINES[0][:30], "The cat sat " * 3, "7, " * 11]
-LONG = "7, " * 60
 FIRST_BYTE = 3  # token of the byte 0
 
 
 @pytest.fixture(scope="module")
-def generator():
-    return small_generator()
+def generator(generations):
+    return generations.original
 
 
 @pytest.fixture(scope="module")
-def folder(generator, tmp_path_factory):
-    """Exported by the command line."""
-    run, folder = (tmp_path_factory.mktemp("serving") / name for name in ("run", "lines/1"))
-    generator.save(run)
-    flags = "--n-best 2 --beam-size 3 --length-penalty 0.6 --max-new-tokens 6"
-    # What XLA compiles, 450 MB, stays: it is tested with fewer shapes and settings below.
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(io.StringIO()) as printed,
-    ):
-        patch.setattr(translation_search, "JIT_COMPILE", False)
-        assert main(["export", str(run), str(folder), *flags.split()]) == 0
-    assert "generator, saved_model" in printed.getvalue()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(folder):
+def model(generations):
     """As the server loads it."""
-    [model] = load_all([folder])
+    [model] = load_all([generations.folder])
     return model
 
 
@@ -76,24 +49,10 @@ def call(model):
     return call
 
 
-def assert_generated(found, expected, tolerance=1e-4):
-    """The same operations in a different graph; scores are sums of up to 6 logarithms."""
-    assert set(found["error"]) <= {b""}
-    for texts, scores, answers in zip(
-        found["generated_texts"], found["scores"], expected, strict=True
-    ):
-        assert [text.decode() for text in texts] == [answer.text for answer in answers]
-        np.testing.assert_allclose(scores, [answer.score for answer in answers], atol=tolerance)
-
-
-def rows(found, chosen):
-    return {name: values[chosen] for name, values in found.items()}
-
-
 def test_texts_are_continued_as_by_the_model(generator, call):
     expected = generator.n_best(TEXTS, n=2, **SEARCH)
-    assert_generated(call(TEXTS), expected)
-    assert_generated(call(SHORT, "serving_default"), expected[: len(SHORT)])
+    assert_answers(call(TEXTS), expected)
+    assert_answers(call(SHORT, "serving_default"), expected[: len(SHORT)])
     lengths = {len(ids) + 1 for ids in generator.tokenizer.encode(TEXTS)}
     assert {1, 17, 35} <= lengths and max(lengths) == 35
 
@@ -103,27 +62,9 @@ def test_neighbors_do_not_matter(call):
     for index in (1, 6):
         alone = call([TEXTS[index]])
         for copy in range(5):
-            of_copy = rows(together, [index + copy * len(TEXTS)])
-            assert (of_copy["generated_texts"] == alone["generated_texts"]).all()
-            np.testing.assert_allclose(of_copy["scores"], alone["scores"], atol=1e-5)
-
-
-def test_a_text_that_is_too_long_does_not_affect_the_others(generator, call):
-    tokens = len(generator.tokenizer.encode([LONG])[0]) + 1
-    found = call([LONG, "The cat", LONG * 1000])
-    assert found["error"][0] == (
-        f"The text is too long: it has {tokens} tokens. The maximum is 35 tokens.".encode()
-    )
-    assert b"bytes" in found["error"][2]
-    assert not found["scores"][::2].any() and set(found["generated_texts"][::2].flat) == {b""}
-    assert_generated(rows(found, [1]), generator.n_best(["The cat"], n=2, **SEARCH))
-
-
-def test_bytes_that_are_not_utf8_and_no_texts(generator, call):
-    expected = generator.n_best([b"the \xff cat".decode(errors="replace")], n=2, **SEARCH)
-    assert_generated(call([b"the \xff cat"]), expected)
-    assert {len(values) for values in call([]).values()} == {0}
-    assert {len(values) for values in call([], "sample", 1, 1, []).values()} == {0}
+            row = slice(index + copy * len(TEXTS), index + copy * len(TEXTS) + 1)
+            assert (together["generated_texts"][row] == alone["generated_texts"]).all()
+            np.testing.assert_allclose(together["scores"][row], alone["scores"], atol=1e-5)
 
 
 def test_draws_depend_on_their_own_seed_alone(call):
@@ -192,7 +133,7 @@ def test_models_with_other_layers(settings):
         generate = functions[name][0]
         found = {name: tensor.numpy() for name, tensor in generate(tf.constant(texts)).items()}
         # scores are sums of up to 64 logarithms
-        assert_generated(found, expected[: len(texts)], 1e-3)
+        assert_answers(found, expected[: len(texts)], 1e-3)
 
 
 @pytest.mark.slow
@@ -209,7 +150,7 @@ def test_every_kind_of_model_is_exported(settings, tmp_path):
         found = loaded.signatures[signature](texts=tf.constant(texts))
         if "precision" not in settings:
             found = {name: tensor.numpy() for name, tensor in found.items()}
-            assert_generated(found, expected, 1e-3)
+            assert_answers(found, expected, 1e-3)
         else:  # bfloat16 has 3 digits, and another token may be the most likely one
             differences = found["scores"].numpy()[:, 0] - [best.score for [best] in expected]
             assert np.median(np.abs(differences)) < 0.05 * 64
@@ -220,81 +161,10 @@ def test_every_kind_of_model_is_exported(settings, tmp_path):
     assert drawn["scores"].numpy().max() < 0 and set(drawn["error"].numpy()) == {b""}
 
 
-@pytest.mark.slow
-def test_it_needs_tensorflow_alone(generator, folder, tmp_path):
-    [found] = answers_alone([(folder, {"texts": [text.encode() for text in SHORT]})], tmp_path)
-    expected = generator.n_best(SHORT, n=2, **SEARCH)
-    assert found["generated_texts"] == [best.text for answer in expected for best in answer]
-
-
-def test_the_folder_says_what_it_is(generator, folder):
-    description = json.loads((folder / "export.json").read_text())
-    assert description["kind"] == "generator"
-    lengths = {"max_prompt_length": 35, "max_length": 40}
-    assert description["search"] == {"n_best": 2, **SEARCH, **lengths}
-    assert description["tokenizer"]["kind"] == "subword"
-    assert description["checked"]["largest_difference"] <= description["checked"]["tolerance"]
-    assert {*description["signatures"]} == {"serving_default", "uncompiled", "sample"}
-
-
-@pytest.mark.slow
-def test_the_readme_is_true(generator, folder):
-    python, show, run = follow_readme(folder)
-    [[best, _]] = generator.n_best(["The"], n=2, **SEARCH)
-    for text in (python, run):
-        assert repr(best.text.encode())[2:-1] in text
-    assert "signature_def['sample']" in show
-    # Commands of several lines, as they are meant to be read.
-    assert "serving_default \\\n    --input_exprs" in (folder / "README.md").read_text()
-
-
-def test_what_cannot_be_exported_is_refused(generator, tmp_path):
-    for settings, message in (
-        ({"format": "onnx"}, "This TextGenerator can be exported as a saved_model only"),
-        ({"format": "litert", "dtype": "int8"}, "as a saved_model only.*format='litert'"),
-        ({"top_k": 4}, "A TextGenerator has no option top_k"),
-        ({"n_best": 3, "beam_size": 2}, "beam_size must be an integer of at least 3"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be an integer from 1 to 40"),
-        ({"max_new_tokens": 41}, "max_new_tokens must be an integer from 1 to 40"),
-    ):
-        with pytest.raises(ExportError, match=message):
-            zoo.export(generator, tmp_path / "1", **settings)
-    special = generator.special_tokens._replace(start=100)
-    other = TextGenerator(generator.model, generator.tokenizer, special)
-    with pytest.raises(ExportError, match="can be exported.*start=100"):
-        zoo.export(other, tmp_path / "1")
-    assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.slow
-def test_an_export_that_answers_otherwise_is_not_kept(tmp_path, monkeypatch):
-    generator, right = small_generator(), TextGenerator.n_best
-
-    def changed(change):
-        def n_best(*args):
-            return [[best._replace(**change(best)) for best in answer] for answer in right(*args)]
-
-        return n_best
-
-    for change, message in (
-        (lambda best: {"score": best.score - 1.0}, "outputs of the export differ"),
-        (lambda best: {"text": best.text + "a"}, "The answer of the SavedModel to"),
-    ):
-        monkeypatch.setattr(TextGenerator, "n_best", changed(change))
-        with pytest.raises(ExportError, match=message):
-            zoo.export(generator, tmp_path / "lines" / "1")
-        assert not [*(tmp_path / "lines").iterdir()]
-
-
-def test_the_server_serves_it(generator, model):
-    assert model.kind == "generator"
+def test_draws_are_served(model):
+    assert {*model.signatures} == {"serving_default", "uncompiled", "sample"}
     assert all(signature.is_batched for signature in model.signatures.values())
     with toys.running([model]) as (url, _, _):
-        answer = toys.post(url, {"instances": ["The cat", LONG]}, name="lines")
-        first, second = answer.json()["predictions"]
-        [expected] = generator.n_best(["The cat"], n=2, **SEARCH)
-        assert first["generated_texts"] == [best.text for best in expected]
-        assert first["error"] == "" and "too long" in second["error"]
         settings = {"temperature": 1, "top_p": 0.9, "seed": 3}
         instances = [{"texts": text, **settings} for text in ("The", "a", "The")]
         request = {"signature_name": "sample", "instances": instances}

@@ -5,20 +5,14 @@ graph; they differ by about 1e-6.
 """
 
 import io
-import json
-import os
-import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
-import zoo
 from tests.deploy.small_models import small_translator
-from zoo.data.images import digits
+from tests.deploy.test_every_kind import assert_answers
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.tasks.attention_rollout import attention_rollout
@@ -27,11 +21,6 @@ from zoo.tasks.search import BATCHES
 pytestmark = pytest.mark.ci
 
 RANDOM = np.random.default_rng(0)
-
-
-@pytest.fixture(scope="module")
-def classifier(digits_run):
-    return zoo.load(digits_run[1])
 
 
 @pytest.fixture(scope="module")
@@ -73,27 +62,12 @@ def encoded(kind="PNG", mode="RGB", size=(30, 20), **options):
     return file.getvalue()
 
 
-def sixteen_bit():
-    file = io.BytesIO()
-    Image.fromarray(np.linspace(0, 65535, 600).reshape(20, 30).astype("uint16")).save(file, "PNG")
-    return file.getvalue()
-
-
 GOOD = {
     "digit.png": encoded("PNG", "L", (8, 8)),
     "one pixel.png": encoded("PNG", "L", (1, 1)),
     "wide.jpg": encoded("JPEG", "RGB", (400, 9)),
     "transparent.png": encoded("PNG", "RGBA"),
-    "palette.png": encoded("PNG", "P"),
-    "print.jpg": encoded("JPEG", "CMYK"),
-    "16 bit.png": sixteen_bit(),
-    "moving.gif": encoded(
-        "GIF", "P", save_all=True, append_images=[Image.new("P", (30, 20), 7)], duration=50
-    ),
-    "web.webp": encoded("WebP"),
-    "old.bmp": encoded("BMP"),
 }
-BAD = [b"", b"no image", encoded()[:60], encoded("JPEG")[:100], b"\x89PNG\r\n\x1a\n", b"GIF89a"]
 
 
 def test_files_are_classified_as_the_zoo_does(classifier, classify, tmp_path):
@@ -105,19 +79,6 @@ def test_files_are_classified_as_the_zoo_does(classifier, classify, tmp_path):
     for row, labels, probabilities in zip(expected, found["labels"], found["probabilities"]):
         assert [label.decode() for label in labels] == [label for label, _ in row]
         np.testing.assert_allclose(probabilities, [p for _, p in row], atol=1e-4)
-
-
-def test_bad_images_harm_no_others(classify):
-    good = [*GOOD.values()]
-    mixed = [data for pair in zip(BAD, good) for data in pair]
-    found, alone = classify(mixed), classify(good[: len(BAD)])
-    assert all(found["error"][::2] != b"")
-    assert not found["probabilities"][::2].any() and set(found["labels"][::2].flat) == {b""}
-    assert found["labels"][1::2].tolist() == alone["labels"].tolist()
-    np.testing.assert_allclose(found["probabilities"][1::2], alone["probabilities"], atol=1e-6)
-    for signature, name in (("features", "features"), ("attention", "attention")):
-        numbers = classify(mixed, signature)[name]
-        assert not numbers[::2].any() and numbers[1::2].any(axis=-1).all()
 
 
 @pytest.mark.parametrize("signature", ["serving_default", "features", "attention"])
@@ -197,40 +158,22 @@ ODD = [
 ]
 
 
-def assert_translated(found, expected):
-    assert set(found["error"]) <= {b""}
-    for texts, scores, answers in zip(found["translations"], found["scores"], expected):
-        assert [text.decode() for text in texts[: len(answers)]] == [a.text for a in answers]
-        np.testing.assert_allclose(scores[: len(answers)], [a.score for a in answers], atol=1e-4)
-        assert not any(texts[len(answers) :])
-
-
 @pytest.mark.parametrize("signature", ["serving_default", "uncompiled"])
 def test_texts_are_translated_as_the_zoo_does(translator, translate, signature, sentences):
     texts = [*sentences, *ODD]
     expected = translator.n_best(texts, n=2)
-    assert_translated(translate(signature, texts=texts), expected)
+    assert_answers(translate(signature, texts=texts), expected)
     if signature == "uncompiled":
-        assert_translated(translate(signature, texts=texts[:1]), expected[:1])
+        assert_answers(translate(signature, texts=texts[:1]), expected[:1])
 
 
-def test_a_text_that_is_too_long_harms_no_other(translator, translate, sentences):
+def test_texts_that_are_too_long_are_named_in_every_signature(translator, translate, sentences):
     limit = translator.max_source_length
     texts = [sentences[0], "the dog " * limit, "x" * 100_000, sentences[1], "the dog\n" * 10**5]
-    for signature in ("serving_default", "uncompiled", "encode"):
+    for signature in ("uncompiled", "encode"):
         found = translate(signature, texts=texts)
         assert [bool(error) for error in found["error"]] == [False, True, True, False, True]
         assert all(b"too long" in error for error in found["error"] if error)
-    expected = translator.n_best([texts[0], texts[3]], n=2)
-    found = translate("serving_default", texts=texts)
-    assert not found["scores"][[1, 2, 4]].any() and set(found["translations"][1]) == {b""}
-    assert_translated({name: values[[0, 3]] for name, values in found.items()}, expected)
-
-
-def test_bytes_that_are_not_utf8_are_read_as_replacement_characters(translator, translate):
-    broken = [b"the \xff dog", b"\xe2\x82", b"\xc3\x28 man", b"\xf0\x9f\x98"]
-    expected = translator.n_best([text.decode(errors="replace") for text in broken], n=2)
-    assert_translated(translate("serving_default", texts=broken), expected)
 
 
 def test_states_scores_and_attention_are_those_of_the_model(translator, translate, sentences):
@@ -259,7 +202,7 @@ def test_states_scores_and_attention_are_those_of_the_model(translator, translat
             assert labels == shown + [""] * (len(labels) - len(shown))
 
 
-@pytest.mark.parametrize("signature", ["serving_default", "uncompiled", "encode"])
+@pytest.mark.parametrize("signature", ["uncompiled", "encode"])
 def test_no_texts_have_no_translations(translate, signature):
     assert {len(values) for values in translate(signature, texts=[]).values()} == {0}
 
@@ -298,63 +241,3 @@ def test_the_model_computes_a_few_texts_at_once(signature, monkeypatch):
 def test_pairs_must_be_pairs(translate):
     with pytest.raises(tf.errors.InvalidArgumentError, match="one translation"):
         translate("score", texts=["a", "b"], translations=["a"])
-
-
-# Only what TensorFlow itself imports may be there.
-ALONE = """
-import json, sys
-for name in ("zoo", "keras", "keras_hub", "tokenizers", "tensorflow_text", "PIL", "sklearn"):
-    sys.modules[name] = None
-import tensorflow as tf
-text = lambda item: item.decode() if isinstance(item, bytes) else item
-for line in sys.stdin:
-    folder, inputs = json.loads(line)
-    model = tf.saved_model.load(folder)
-    inputs = {name: tf.constant([bytes.fromhex(item) for item in items])
-              for name, items in inputs.items()}
-    found = model.signatures["serving_default"](**inputs)
-    print(json.dumps({name: [text(item) for item in tensor.numpy().reshape(-1).tolist()]
-                      for name, tensor in found.items()}))
-"""
-
-
-def answers_alone(requests, tmp_path):
-    """What copies of folders answer in a process that has TensorFlow alone.
-
-    Args:
-        requests: list of (folder, dict of lists of bytes).
-    """
-    lines = []
-    for number, (folder, inputs) in enumerate(requests):
-        copy = shutil.copytree(folder, tmp_path / str(number))
-        inputs = {name: [item.hex() for item in items] for name, items in inputs.items()}
-        lines.append(json.dumps([str(copy), inputs]) + "\n")
-    process = subprocess.run(
-        [sys.executable, "-c", ALONE],
-        input="".join(lines),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ""},
-    )
-    assert process.returncode == 0, process.stderr
-    return [json.loads(line) for line in process.stdout.splitlines()[-len(requests) :]]
-
-
-@pytest.mark.slow
-def test_exports_need_tensorflow_alone(
-    classifier, translator, digits_export, phrasebook_export, sentences, tmp_path
-):
-    pixels, _ = digits().test.sample(20)
-    files = [tf.io.encode_png(image).numpy() for image in pixels]
-    texts = [*sentences[:8], *ODD[:4]]
-    requests = [
-        (digits_export, {"image_bytes": files}),
-        (phrasebook_export, {"texts": [text.encode() for text in texts]}),
-    ]
-    classified, translated = answers_alone(requests, tmp_path)
-    expected = classifier(list(pixels), top_k=3)
-    assert classified["labels"] == [label for row in expected for label, _ in row]
-    flat = [probability for row in expected for _, probability in row]
-    np.testing.assert_allclose(classified["probabilities"], flat, atol=1e-4)
-    assert translated["translations"][::2] == translator(texts)

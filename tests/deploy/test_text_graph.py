@@ -2,9 +2,6 @@
 
 import functools
 import itertools
-import json
-import subprocess
-import sys
 import unicodedata
 
 import pytest
@@ -12,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.text.test_tokenizer import SAMPLE
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy.merge_graph import ByteMerges
 from zoo.deploy.text_graph import TextGraph
@@ -26,22 +24,12 @@ from zoo.text.tokenizer import (
 
 pytestmark = pytest.mark.ci
 
-SCRIPTS = [
-    "Съешь же ещё этих мягких французских булок, да выпей чаю.",
+EDGES = [
     "نص حكيم له سر قاطع وذو شأن عظيم مُحَمَّد",
-    "ऋषियों को सताने वाले दुष्ट राक्षसों के राजा रावण",
-    "我能吞下玻璃而不伤身体。 日本語 いろはにほへと",
-    "키스의 고유조건은 입술끼리 만나야 하고",
-    "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 1️⃣ 🇪🇸 ٣ Ⅷ ½ 𝔘𝔫𝔦",
     unicodedata.normalize("NFD", "¿Cuántos pingüinos comían piñas? ộ ΐ 각"),
-    "\ttab\tand\nnew\r\nline\v\f\x85 no\u00a0break\u2003em\u2028line\u3000wide",
-    "\0\x01\x7f \ufeff bom \ufffd \U0010ffff <pad> </s>",
-    "   two  spaces   ",
-    "",
-    " ",
-    "\n",
-    "don't e-mail me@example.org: https://example.org/?q=1,000.50",
+    *("\0 <pad> </s>", "hola" * 500, "1" * 1000, "\u0301" * 500),
 ]
+SCRIPTS = [*SAMPLE, *EDGES]
 
 
 @functools.cache
@@ -72,7 +60,7 @@ def decoded(texts):
 
 @kinds
 def test_the_tokenizer_and_the_graph_agree(kind):
-    texts = lines() + SCRIPTS + ["a" * 3000, "hola" * 500, "1" * 1000, "\u0301" * 500]
+    texts = lines() + SCRIPTS
     ids = graph_of(kind).encode(tf.constant(texts))
     assert ids.dtype == tf.int32
     assert ids.to_list() == tokenizer_of(kind).encode(texts)
@@ -258,58 +246,3 @@ def test_a_tokenizer_that_has_learned_nothing(kind):
 def test_a_word_of_every_byte_is_cut_as_others():
     graph, text = graph_of("subword"), BYTE_ALPHABET * 20
     assert encode(graph, [text, "x", text]) == tokenizer_of("subword").encode([text, "x", text])
-
-
-_SERVER = """
-import json, sys
-for name in ("keras", "zoo", "tokenizers", "tensorflow_text"):
-    sys.modules[name] = None  # an import of it fails
-import tensorflow as tf
-texts = json.load(sys.stdin)
-signatures = tf.saved_model.load(sys.argv[1]).signatures
-ids = signatures["encode"](texts=tf.constant(texts))["ids"]
-back = signatures["decode"](ids=ids)["texts"]
-print(json.dumps([ids.numpy().tolist(), [text.decode() for text in back.numpy()]]))
-"""
-
-
-@kinds
-def test_a_graph_within_graphs_has_the_same_ids(kind):
-    graph = graph_of(kind)
-    inside = tf.function(
-        lambda texts: graph.decode(graph.encode(texts).to_tensor()),
-        input_signature=[tf.TensorSpec([None], tf.string)],
-    )
-    assert decoded(inside(tf.constant(lines()))) == lines()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["unigram", "subword", "wordpiece"])
-def test_a_process_with_tensorflow_alone_can_use_it(kind, tmp_path):
-    class Served(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.graph = graph_of(kind)
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
-        def encode(self, texts):
-            return {"ids": self.graph.encode(texts).to_tensor()}
-
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name="ids")])
-        def decode(self, ids):
-            return {"texts": self.graph.decode(ids)}
-
-    served, texts = Served(), lines()[:20] + SCRIPTS
-    signatures = {"encode": served.encode, "decode": served.decode}
-    tf.saved_model.save(served, str(tmp_path), signatures=signatures)
-    process = subprocess.run(
-        [sys.executable, "-c", _SERVER, str(tmp_path)],
-        input=json.dumps(texts),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert process.returncode == 0, process.stderr
-    ids, back = json.loads(process.stdout)
-    assert [[id for id in row if id] for row in ids] == tokenizer_of(kind).encode(texts)
-    assert back == [unicodedata.normalize("NFC", text) for text in texts]

@@ -1,0 +1,74 @@
+"""SavedModels of each kind of task, each made once, beside what they were exported from."""
+
+import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+import tests.conftest
+import zoo
+from tests.deploy.small_models import small_generator, small_text_classifier
+from zoo.__main__ import main
+from zoo.tasks import search
+
+SEARCH = {"beam_size": 3, "length_penalty": 0.6, "max_new_tokens": 6}  # of the generator's export
+
+
+class Exported(NamedTuple):
+    """What was exported, where, and its answers to texts: lists of (text or label, number)."""
+
+    original: object
+    folder: pathlib.Path
+    answers: Callable
+    longest: int  # number of tokens of a text, control ids included
+    controls: int  # number of control ids of a text
+    description: dict  # of its own in export.json
+
+
+@pytest.fixture(scope="session")
+def classifier(digits_run):
+    return zoo.load(digits_run[1])
+
+
+@pytest.fixture(scope="session")
+def translations(phrasebook_translator, phrasebook_export):
+    translator = phrasebook_translator
+    longest = translator.max_source_length
+    answers = lambda texts: translator.n_best(texts, n=2)  # noqa: E731
+    searched = {"n_best": 2, **tests.conftest.SEARCH, "max_length": longest}
+    described = {"kind": "translator", "search": searched}
+    return Exported(translator, phrasebook_export, answers, longest, 1, described)
+
+
+@pytest.fixture(scope="session")
+def text_classes(made_once):
+    classifier = small_text_classifier()
+    folder = _by_command_line(made_once, "texts", classifier, "--top-k 2")
+    answers = lambda texts: classifier(texts, top_k=2)  # noqa: E731
+    described = {"kind": "text_classifier", "top_k": 2, "max_length": 40}
+    return Exported(classifier, folder, answers, 40, 2, described)
+
+
+@pytest.fixture(scope="session")
+def generations(made_once):
+    generator = small_generator()
+    flags = "--n-best 2 --beam-size 3 --length-penalty 0.6 --max-new-tokens 6"
+    folder = _by_command_line(made_once, "lines", generator, flags)
+    answers = lambda texts: generator.n_best(texts, n=2, **SEARCH)  # noqa: E731
+    searched = {"n_best": 2, **SEARCH, "max_prompt_length": 35, "max_length": 40}
+    described = {"kind": "generator", "search": searched}
+    return Exported(generator, folder, answers, 35, 1, described)
+
+
+def _by_command_line(made_once, name, original, flags):
+    def make(folder):
+        original.save(folder / "run")
+        with pytest.MonkeyPatch.context() as patch:
+            # What XLA compiles, 450 MB, stays: it is tested with fewer shapes and settings.
+            patch.setattr(search, "JIT_COMPILE", False)
+            paths = [str(folder / "run"), str(folder / name / "1")]
+            assert main(["export", *paths, *flags.split()]) == 0
+        return folder / name / "1"
+
+    return made_once(f"{name}_export", make)[0]

@@ -1,0 +1,283 @@
+"""SavedModels of every kind: errors one by one, served, alone, and by their README.
+
+Tolerance: 1e-4 on probabilities and scores, for the same float32 operations in another graph; they
+differ by about 1e-6.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import zoo
+from tests.deploy.small_models import (
+    small_classifier,
+    small_generator,
+    small_text_classifier,
+)
+from tests.server import toys
+from zoo.deploy.classifier_signatures import ClassifierSignatures
+from zoo.deploy.errors import ExportError
+from zoo.server.loading import load_all
+from zoo.tasks.classifier import TextClassifier
+from zoo.tasks.generator import TextGenerator
+
+pytestmark = pytest.mark.ci
+
+KINDS = ("translations", "text_classes", "generations")
+TEXT_OUTPUTS = ("translations", "labels", "generated_texts")
+TEXTS = ["the cat", "", "a", "The dog sat. " * 2, "¿Cafe\u0301? 你好", "the dog sees a house."]
+
+
+def assert_answers(found, expected, atol=1e-4):
+    """Texts or labels and their numbers; what a search lacks is empty."""
+    assert set(found["error"]) <= {b""}
+    [all_texts] = [found[name] for name in TEXT_OUTPUTS if name in found]
+    [all_numbers] = [found[name] for name in ("scores", "probabilities") if name in found]
+    for texts, numbers, answers in zip(all_texts, all_numbers, expected, strict=True):
+        assert [text.decode() for text in texts[: len(answers)]] == [text for text, _ in answers]
+        expected_numbers = [number for _, number in answers]
+        np.testing.assert_allclose(numbers[: len(answers)], expected_numbers, atol=atol)
+        assert not any(texts[len(answers) :])
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def exported(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(exported):
+    """As the server loads it."""
+    [model] = load_all([exported.folder])
+    return model
+
+
+@pytest.fixture(scope="module")
+def call(model):
+    """Function (texts) -> dict of arrays."""
+
+    def call(texts):
+        found = model.signatures["serving_default"].function(texts=tf.constant(texts, tf.string))
+        return {name: tensor.numpy() for name, tensor in found.items()}
+
+    return call
+
+
+def test_a_text_that_is_too_long_does_not_affect_the_others(exported, call):
+    tokenizer = getattr(exported.original, "tokenizer", None) or exported.original.source_tokenizer
+    long = "7, " * (exported.longest * 3 // 2)
+    tokens = len(tokenizer.encode([long])[0]) + exported.controls
+    found = call([long, "the cat", long * 1000, *TEXTS])
+    assert found["error"][0].decode() == (
+        f"The text is too long: it has {tokens} tokens. The maximum is {exported.longest} tokens."
+    )
+    assert b"bytes" in found["error"][2]
+    for name, values in found.items():
+        assert name == "error" or not values[:3:2].astype(bool).any()
+    others = {name: np.delete(values, [0, 2], axis=0) for name, values in found.items()}
+    assert_answers(others, exported.answers(["the cat", *TEXTS]))
+    [longest] = tokenizer.decode(
+        [tokenizer.encode([long])[0][: exported.longest - exported.controls]]
+    )
+    assert call([longest])["error"].tolist() == [b""]
+
+
+def test_bytes_that_are_not_utf8_and_no_texts(exported, call):
+    broken = [b"the \xff cat", b"\xe2\x82", b"\xc3\x28 man", b"\xf0\x9f\x98"]
+    expected = exported.answers([text.decode(errors="replace") for text in broken])
+    assert_answers(call(broken), expected)
+    assert {len(values) for values in call([]).values()} == {0}
+
+
+def test_the_folder_says_what_it_is(exported):
+    description = json.loads((exported.folder / "export.json").read_text())
+    expected = exported.description
+    assert {name: description[name] for name in expected} == expected
+    assert description["checked"]["largest_difference"] <= description["checked"]["tolerance"]
+    loaded = tf.saved_model.load(str(exported.folder))
+    assert description["signatures"].keys() == loaded.signatures.keys()
+    for name, described in description["signatures"].items():
+        function = loaded.signatures[name]
+        for side, specs in (
+            ("inputs", function.structured_input_signature[1]),
+            ("outputs", function.structured_outputs),
+        ):
+            assert described[side] == {
+                tensor: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+                for tensor, spec in specs.items()
+            }
+
+
+def test_the_server_serves_it(exported, model):
+    assert model.kind == exported.description["kind"]
+    assert model.signatures["serving_default"].is_batched
+    with toys.running([model]) as (url, *_):
+        request = {"instances": ["the cat", "7, " * 300]}
+        first, second = toys.post(url, request, name=model.name).json()["predictions"]
+        [texts] = [first[name] for name in TEXT_OUTPUTS if name in first]
+        assert texts == [text for text, _ in exported.answers(["the cat"])[0]]
+        assert first["error"] == "" and "too long" in second["error"]
+
+
+# Only what TensorFlow itself imports may be there.
+ALONE = """
+import json, sys
+for name in ("zoo", "keras", "keras_hub", "tokenizers", "tensorflow_text", "PIL", "sklearn"):
+    sys.modules[name] = None
+import tensorflow as tf
+text = lambda item: item.decode() if isinstance(item, bytes) else item
+for line in sys.stdin:
+    folder, inputs = json.loads(line)
+    model = tf.saved_model.load(folder)
+    inputs = {name: tf.constant([bytes.fromhex(item) for item in items])
+              for name, items in inputs.items()}
+    found = model.signatures["serving_default"](**inputs)
+    print(json.dumps([text(item) for item in next(
+        found[name] for name in ("labels", "translations", "generated_texts") if name in found
+    ).numpy().reshape(-1).tolist()]))
+"""
+
+
+@pytest.mark.slow
+def test_exports_need_tensorflow_alone(classifier, digits_export, request, tmp_path):
+    """Copies of the folders, in one process that has nothing else."""
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 1), np.uint8)
+    files = [tf.io.encode_png(image).numpy() for image in pixels]
+    requests = [(digits_export, {"image_bytes": files})]
+    expected = [classifier(list(pixels), top_k=3)]
+    for kind in KINDS:
+        exported = request.getfixturevalue(kind)
+        requests.append((exported.folder, {"texts": [text.encode() for text in TEXTS]}))
+        expected.append(exported.answers(TEXTS))
+    lines = []
+    for number, (folder, inputs) in enumerate(requests):
+        copy = shutil.copytree(folder, tmp_path / str(number))
+        inputs = {name: [item.hex() for item in items] for name, items in inputs.items()}
+        lines.append(json.dumps([str(copy), inputs]) + "\n")
+    process = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        input="".join(lines),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    assert process.returncode == 0, process.stderr
+    found = [json.loads(line) for line in process.stdout.splitlines()[-len(requests) :]]
+    assert found == [[text for row in rows for text, _ in row] for rows in expected]
+
+
+# Its Python and then its commands, in one process, as TensorFlow takes seconds to start.
+FOLLOW_README = """
+import re, shlex, subprocess, sys
+from tensorflow.python.tools import saved_model_cli
+blocks = re.findall(r"```(\\w+)\\n(.*?)```", open("README.md").read(), re.DOTALL)
+(_, python), (_, commands), _ = blocks
+exec(python, {})
+for line in commands.replace("\\\\\\n", " ").splitlines():
+    print("$", line, flush=True)
+    if line.startswith("saved_model_cli "):
+        sys.argv = shlex.split(line)
+        try:
+            saved_model_cli.main()
+        except SystemExit as end:
+            assert not end.code, end.code
+    else:
+        subprocess.run(["bash", "-c", line.replace("python ", sys.executable + " ", 1)], check=True)
+"""
+
+
+def follow_readme(folder):
+    """What the Python and what each command of the README of an export print."""
+    process = subprocess.run(
+        [sys.executable, "-c", FOLLOW_README], cwd=folder, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout.split("$ ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind, text, signature",
+    zip(KINDS, ("hello world", "hello world", "The"), ("score", "features", "sample")),
+)
+def test_the_readme_is_true(kind, text, signature, request):
+    exported = request.getfixturevalue(kind)
+    python, show, run = follow_readme(exported.folder)
+    [[(best, _), *_]] = exported.answers([text])
+    for printed in (python, run):
+        assert repr(best.encode())[2:-1] in printed
+    assert f"signature_def['{signature}']" in show
+    # Commands of several lines, as they are meant to be read.
+    assert (
+        kind != "generations"
+        or "serving_default \\\n    --input_exprs" in (exported.folder / "README.md").read_text()
+    )
+
+
+@pytest.mark.slow
+def test_the_readme_of_a_classifier_is_true(digits_export):
+    image = tf.io.encode_jpeg(np.full((20, 20, 1), 90, np.uint8)).numpy()
+    (digits_export / "image.jpg").write_bytes(image)
+    python, show, _, run = follow_readme(digits_export)
+    expected = tf.saved_model.load(str(digits_export)).signatures["serving_default"](
+        image_bytes=tf.constant([image])
+    )
+    [best] = expected["labels"].numpy()[:, 0]
+    assert f"[[b'{best.decode()}'" in python and f"[[b'{best.decode()}'" in run
+    assert "signature_def['pixels']" in show
+
+
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "make, owner, name, change, message",
+    [
+        (
+            small_classifier,
+            ClassifierSignatures,
+            "_compute_logits",
+            lambda logits: logits * 1.1,
+            "outputs of the export differ",
+        ),
+        pytest.param(
+            small_text_classifier,
+            TextClassifier,
+            "probabilities",
+            lambda shares: shares * 0.9,
+            "outputs of the export differ",
+            marks=slow,
+        ),
+        pytest.param(
+            small_generator,
+            TextGenerator,
+            "n_best",
+            lambda rows: [[best._replace(score=best.score - 1.0) for best in row] for row in rows],
+            "outputs of the export differ",
+            marks=slow,
+        ),
+        pytest.param(
+            small_generator,
+            TextGenerator,
+            "n_best",
+            lambda rows: [[best._replace(text=best.text + "a") for best in row] for row in rows],
+            "The answer of the SavedModel to",
+            marks=slow,
+        ),
+    ],
+)
+def test_an_export_that_answers_otherwise_is_not_kept(
+    make, owner, name, change, message, tmp_path, monkeypatch
+):
+    right = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args: change(right(*args)))
+    with pytest.raises(ExportError, match=message):
+        zoo.export(make(), tmp_path / "name" / "1")
+    assert not [*(tmp_path / "name").iterdir()]
