@@ -254,9 +254,9 @@ def _described(model, options):
 
 
 def _versions(packages):
-    import zoo
+    from zoo import __version__
 
-    versions = {"zoo": zoo.__version__, "python": platform.python_version()}
+    versions = {"zoo": __version__, "python": platform.python_version()}
     return versions | {name: version(name) for name in ("tensorflow", "keras", "numpy", *packages)}
 
 

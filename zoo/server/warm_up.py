@@ -1,12 +1,15 @@
 """Warms up models: the first call of a model, or of new shapes, is slower than later ones."""
 
+import pathlib
+
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from zoo.deploy.warm_up_requests import FILE
 from zoo.server.batching import rows_of
 from zoo.server.errors import RequestError, ServerError
 from zoo.server.models import DEFAULT_SIGNATURE
+
+FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
 
 async def warm_up(batcher):
