@@ -1,5 +1,6 @@
 """Starts the workers of a multi-worker run on this machine, to test such runs."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -21,7 +22,7 @@ def launch(command, workers):
     TF_CONFIG tells each worker the addresses of all workers. Their output is printed line by line,
     prefixed with the worker's index. SIGINT and SIGTERM are forwarded to the workers. GPUs are
     divided evenly. If a worker exits with a nonzero status, the others get `GRACE` seconds to exit
-    and are then terminated. What a worker has started and left behind is terminated at the end.
+    and are then terminated. Processes that a worker leaves behind are terminated at the end.
 
     Args:
         command: list of str.
@@ -43,7 +44,7 @@ def launch(command, workers):
     environments = _environments(workers)
     processes = []
     try:
-        with _forward_signals(processes) as received:
+        with _forwarded_signals(processes) as received:
             for environment in environments:
                 processes.append(_start(command, environment))
                 for number in received:  # before this worker was in the list
@@ -129,30 +130,22 @@ def _forward_output(process, index):
     return thread
 
 
-class _forward_signals:
-    """Context manager that forwards SIGINT and SIGTERM to the processes.
+@contextlib.contextmanager
+def _forwarded_signals(processes):
+    """Forwards SIGINT and SIGTERM to the processes; gives the list of the signals received."""
+    received = []
 
-    It gives the list of the signals received so far.
-    """
-
-    def __init__(self, processes):
-        self.processes, self.received = processes, []
-
-    def __enter__(self):
-        self.before = {
-            number: signal.signal(number, lambda number, frame: self._forward(number))
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        return self.received
-
-    def __exit__(self, *error):
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def _forward(self, number):
-        self.received.append(number)
-        for process in self.processes:
+    def forward(number, frame):
+        received.append(number)
+        for process in processes:
             _signal(process, number)
+
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _wait(processes):

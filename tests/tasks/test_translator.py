@@ -17,7 +17,8 @@ import pytest
 
 import zoo
 from zoo import decoding
-from zoo.__main__ import FEW_TEXTS, main
+from zoo.__main__ import main
+from zoo.commands import FEW_TEXTS
 from zoo.errors import TextError
 from zoo.tasks import search as translation_search
 from zoo.tasks.search import PROGRAMS, TranslationSearch
