@@ -51,9 +51,9 @@ def prepare(folder, all_settings):
 
     for name, (format, dtype) in FORMATS.items():
         path = pathlib.Path(all_settings[0]["exports"]) / name / "1"
-        of_model, of_export = (dtype, None) if format == "saved_model" else (None, dtype)
-        loaded = zoo.load(all_settings[0]["run_folder"], dtype=of_model)
-        zoo.export(loaded, path, format=format, dtype=of_export)
+        model_dtype, export_dtype = (dtype, None) if format == "saved_model" else (None, dtype)
+        loaded = zoo.load(all_settings[0]["run_folder"], dtype=model_dtype)
+        zoo.export(loaded, path, format=format, dtype=export_dtype)
 
 
 def test_data(run_folder, count):

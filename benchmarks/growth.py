@@ -58,13 +58,13 @@ def attention(run, causal, length):
 def contender(kind):
     """The contender of a kind of attention: a training step, or attention alone with a `run`."""
 
-    def of_kind(folder, run=None, **settings):
+    def compute(folder, run=None, **settings):
         if run is not None:
             return in_kind(kind, run, **settings)
         sizes = {**settings.pop("sizes"), "attention": kind}
         return vit.in_zoo(folder, sizes=sizes, **settings)
 
-    return of_kind
+    return compute
 
 
 def in_kind(kind, run, causal, length):

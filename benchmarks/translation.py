@@ -44,9 +44,9 @@ def decoding(sizes, batch_size, beam_size, precision, source_length=20, target_l
     encoder, decoder, output = parameters(**sizes)
     # The source's keys and values are computed once. At each step, they are read for each sentence,
     # those of the target so far for each hypothesis.
-    of_token = sizes["num_layers"] * 2 * width
-    encoder, decoder = encoder + of_token * width, decoder - of_token * width
-    source, target = of_token * source_length, of_token * target_length / 2
+    per_token = sizes["num_layers"] * 2 * width
+    encoder, decoder = encoder + per_token * width, decoder - per_token * width
+    source, target = per_token * source_length, per_token * target_length / 2
     keys = batch_size * source + rows * target
     numbers = encoder + target_length * (decoder + output + keys)
     search = "greedy" if beam_size == 1 else f"beam {beam_size}"
@@ -254,7 +254,7 @@ def marian(folder, sizes, lengths, dropout):
     import torch
     from transformers import MarianConfig, MarianMTModel
 
-    of_stack = {"layers": "num_layers", "attention_heads": "num_heads", "ffn_dim": "ff_dim"}
+    stack_settings = {"layers": "num_layers", "attention_heads": "num_heads", "ffn_dim": "ff_dim"}
     config = MarianConfig(
         vocab_size=sizes["vocab_size"],
         d_model=sizes["embed_dim"],
@@ -268,7 +268,7 @@ def marian(folder, sizes, lengths, dropout):
         forced_eos_token_id=None,
         decoder_start_token_id=START,
         **{f"{side}_{new}": sizes[old] for side in ("encoder", "decoder")
-           for new, old in of_stack.items()},
+           for new, old in stack_settings.items()},
     )  # fmt: skip
     model = MarianMTModel(config)
     weights = np.load(weights_folder(folder, sizes) / "marian.npz")

@@ -178,7 +178,7 @@ def test_missing_files(tmp_path, name):
 def test_a_damaged_sentencepiece_model(tmp_path):
     write_marian(tmp_path)
     (tmp_path / "source.spm").write_bytes(b"\xff\xff no model")
-    with pytest.raises(CheckpointError, match="source.spm: It is no SentencePiece model"):
+    with pytest.raises(CheckpointError, match="source.spm: It is not a SentencePiece model"):
         zoo.load(tmp_path)
     written = spm(["the cat", "a dog"], "char")
     for side in ("source", "target"):

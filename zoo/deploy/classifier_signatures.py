@@ -86,23 +86,23 @@ class ClassifierSignatures(Signatures):
         """Returns the input of the head, [B, E], such as the class token or the mean of patches."""
         pixels, error = self._read(image_bytes)
         pooled = self._model.pooled_features(self._preprocessing.normalize(pixels))
-        return {"features": _of_all(tf.cast(pooled, tf.float32), error), "error": error}
+        return {"features": _spread(tf.cast(pooled, tf.float32), error), "error": error}
 
     def attention(self, image_bytes):
         """Returns the attention rollout to each patch, and the preprocessed pixels."""
         pixels, error = self._read(image_bytes)
         shares = attention_rollout(self._model, self._preprocessing.normalize(pixels))
-        shares, pixels = (_of_all(values, error) for values in (shares, pixels))
+        shares, pixels = (_spread(values, error) for values in (shares, pixels))
         return {"attention": shares, "pixels": pixels, "error": error}
 
     def _answers(self, pixels, error):
         """Classifies the valid images, uint8 [any, H, W, C], of a batch with errors, string [B]."""
         probabilities = tf.nn.softmax(self._logits(pixels))
         probabilities, order = tf.math.top_k(probabilities, self._top_k)
-        labels = tf.gather(["", *self._classifier.class_names], _of_all(order + 1, error))
+        labels = tf.gather(["", *self._classifier.class_names], _spread(order + 1, error))
         return {
             "labels": labels,
-            "probabilities": _of_all(probabilities, error),
+            "probabilities": _spread(probabilities, error),
             "error": error,
         }
 
@@ -177,7 +177,7 @@ def _in_parts(function, spec):
     return whole
 
 
-def _of_all(values, error):
+def _spread(values, error):
     """Spreads values of the valid images, [any, ...], over all of a batch; the others are 0."""
     shape = tf.concat([tf.shape(error), tf.shape(values)[1:]], axis=0)
     return tf.scatter_nd(tf.cast(tf.where(error == ""), tf.int32), values, shape)

@@ -7,7 +7,7 @@ import math
 
 import tensorflow as tf
 
-from zoo.deploy.signatures import TEXTS, Signatures, example_texts, of_search
+from zoo.deploy.signatures import TEXTS, Signatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing
 from zoo.tasks.generator import NEW_TOKENS
@@ -46,7 +46,7 @@ class GeneratorSignatures(Signatures):
         prompt = [tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None, None], [None])]
         what = "texts to their likeliest continuations"
         return {
-            **of_search(self.generate, self._search, prompt, what),
+            **search_signatures(self.generate, self._search, prompt, what),
             "sample": (self.sample, [TEXTS, *settings], sample),
         }
 
@@ -56,7 +56,7 @@ class GeneratorSignatures(Signatures):
 
     def generate(self, texts, search):
         """Continues texts, string [B], with a search of prompts; see `_each`."""
-        return self._each(texts, "", lambda chosen, *prompt: search(*prompt))
+        return self._each(texts, "", lambda group, *prompt: search(*prompt))
 
     def sample(self, texts, temperature, top_p, seed):
         """Draws continuations of texts, string [B]; the other inputs are [B] as well."""
@@ -69,15 +69,15 @@ class GeneratorSignatures(Signatures):
             )
         error = tf.where((top_p >= _LEAST[1]) & (top_p <= 1.0), error, _TOP_P)
 
-        def draw(chosen, read, forced, length):
+        def draw(group, read, forced, length):
             shape = [self._n_best, self._buffer(read, forced)]
             # The draws of a text depend on its own seed and length alone.
             uniforms = tf.map_fn(
                 lambda seed: tf.random.stateless_uniform(shape, [seed, 0], alg="philox"),
-                tf.gather(seed, chosen),
+                tf.gather(seed, group),
                 fn_output_signature=tf.TensorSpec([self._n_best, None], tf.float32),
             )
-            scalars = (tf.gather(x, chosen)[:, None, None] for x in settings)
+            scalars = (tf.gather(x, group)[:, None, None] for x in settings)
             return self._generator.draw(read, forced, uniforms, length, *scalars)
 
         return self._each(texts, error, draw)
@@ -97,8 +97,8 @@ class GeneratorSignatures(Signatures):
         tokens = tf.concat([tf.ragged.boolean_mask(only, is_empty[:, None]), tokens], axis=1)
         sizes = tf.cast(tokens.row_lengths(), tf.int32)
 
-        def compute(chosen, width):
-            count, indices, rows = _num_read(width), filled(chosen), tf.size(chosen)
+        def compute(group, width):
+            count, indices, rows = _num_read(width), filled(group), tf.size(group)
             prompts = dense(tf.gather(tokens, indices), self._special.pad, width + 1)
             read, forced = prompts[:, : count + 1], prompts[:, count + 1 :]
             size = tf.gather(sizes, indices)

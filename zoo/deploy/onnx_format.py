@@ -57,7 +57,7 @@ def write(original, folder, dtype="float32", **options):
     folder = pathlib.Path(folder)
     if isinstance(original, ImageClassifier):
         plain, programs = PixelClassifier(original), _CLASSIFIER_PROGRAMS
-        metadata = _of_classifier(original)
+        metadata = _metadata(original)
     else:
         plain, programs, metadata = StepGraphs(original.model), _TRANSLATOR_PROGRAMS, {}
     onnx, onnxruntime = needed("onnx"), needed("onnxruntime")
@@ -95,7 +95,7 @@ def to_onnx(graph, model, dtype="float32"):
     return _STORED[dtype](convert(graph, model.weights))
 
 
-def _of_classifier(classifier):
+def _metadata(classifier):
     """The metadata of ``model.onnx``."""
     if not classifier.preprocessing.antialias:
         raise ExportError(

@@ -72,9 +72,9 @@ def write(original, folder, **options):
         raise ExportError(f"The SavedModel cannot read an input: {max(found['error'])}")
     is_exact = dtype_name(original.model) == "float32"
     if "labels" in found:
-        difference = _of_classes(found, expected, np.asarray(original.class_names))
+        difference = _class_difference(found, expected, np.asarray(original.class_names))
     else:
-        difference = _of_searches(found, expected, inputs, is_exact)
+        difference = _score_difference(found, expected, inputs, is_exact)
     tolerance = _TOLERANCE if is_exact else _LOW_TOLERANCE * signatures.summands
     measured = {"largest_difference": float(difference)}
     described = {}
@@ -92,19 +92,19 @@ def write(original, folder, **options):
     }
 
 
-def _of_classes(found, expected, class_names):
+def _class_difference(found, expected, class_names):
     """The largest difference of the probabilities of returned labels from those expected."""
     probabilities = found["probabilities"]
     best = np.sort(expected)[:, ::-1][:, : probabilities.shape[1]]
     # classes with equal probabilities may be swapped
-    of_labels = [
+    by_label = [
         [np.where(class_names == label, row, 0).max() for label in labels]
         for row, labels in zip(expected, found["labels"])
     ]
-    return max(np.abs(probabilities - other).max() for other in (best, of_labels))
+    return max(np.abs(probabilities - other).max() for other in (best, by_label))
 
 
-def _of_searches(found, expected, texts, is_exact):
+def _score_difference(found, expected, texts, is_exact):
     """The largest difference of the scores from those expected, of the same texts in float32."""
     [results] = (found[name] for name in ("translations", "generated_texts") if name in found)
     difference = 0.0

@@ -97,7 +97,7 @@ class _PairMerges(tf.Module):
     def __init__(self, pieces):
         super().__init__()
         known = {p.piece: id for id, p in enumerate(pieces) if p.type == p.NORMAL}
-        alone = sorted({*"".join(known)} - known.keys())  # characters that are no piece
+        alone = sorted({*"".join(known)} - known.keys())  # characters that are not pieces
         self._first_unknown = len(pieces)
         symbols = known | {c: id for id, c in enumerate(alone, len(pieces))}
         by_score = sorted(known, key=lambda piece: -pieces[known[piece]].score)

@@ -37,7 +37,7 @@ class Signatures:
         self.tracked.texts = text_graphs
 
 
-def of_search(function, search, specs, what):
+def search_signatures(function, search, specs, what):
     """Two signatures of ``function(texts, search)``: with a search compiled by XLA, and without."""
     kinds = {"serving_default": (translation_search.JIT_COMPILE, what)}
     kinds["uncompiled"] = None, _UNCOMPILED

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from zoo.deploy.signatures import TEXTS, Signatures, example_texts
 from zoo.deploy.text_graph import TextGraph
-from zoo.deploy.text_groups import encode, of_tokens
+from zoo.deploy.text_groups import apply_to_tokens, encode
 
 
 class TextClassifierSignatures(Signatures):
@@ -57,4 +57,4 @@ class TextClassifierSignatures(Signatures):
             return tf.cast(function(tokens), tf.float32)
 
         initial = tf.zeros([tf.size(texts), width])
-        return of_tokens(compute, [tokens], error, limit, special.pad, initial), error
+        return apply_to_tokens(compute, [tokens], error, limit, special.pad, initial), error

@@ -42,7 +42,7 @@ def encode(text_graph, texts, limit, start=(), end=()):
     return tf.concat([before, tf.ragged.boolean_mask(ids, kept), after], axis=1), error
 
 
-def of_tokens(function, sides, error, limit, pad, result):
+def apply_to_tokens(function, sides, error, limit, pad, result):
     """The results of a function of padded tokens, for texts without an `error`.
 
     Args:
@@ -55,8 +55,8 @@ def of_tokens(function, sides, error, limit, pad, result):
     """
     lengths = functools.reduce(tf.maximum, [side.row_lengths() for side in sides])
 
-    def compute(chosen, width):
-        return [function(*(dense(tf.gather(side, chosen), pad, width) for side in sides))]
+    def compute(group, width):
+        return [function(*(dense(tf.gather(side, group), pad, width) for side in sides))]
 
     [found] = in_groups(tf.where(error == "", lengths, 0), limit, compute, [result])
     return found
@@ -80,14 +80,14 @@ def in_groups(lengths, limit, compute, results, buffer_length=0):
 
     def body(start, results):
         width = widths[order[start]]
-        chosen = order[start : start + _most_rows(tf.maximum(width, buffer_length))]
-        chosen = tf.boolean_mask(chosen, tf.gather(widths, chosen) == width)
-        values = compute(chosen, width)
+        group = order[start : start + _most_rows(tf.maximum(width, buffer_length))]
+        group = tf.boolean_mask(group, tf.gather(widths, group) == width)
+        values = compute(group, width)
         results = [
-            tf.tensor_scatter_nd_update(result, chosen[:, None], new)
+            tf.tensor_scatter_nd_update(result, group[:, None], new)
             for result, new in zip(results, values)
         ]
-        return start + tf.size(chosen), results
+        return start + tf.size(group), results
 
     first = tf.reduce_sum(tf.cast(lengths == 0, tf.int32))
     _, results = tf.while_loop(
@@ -99,11 +99,11 @@ def in_groups(lengths, limit, compute, results, buffer_length=0):
     return results
 
 
-def filled(chosen):
+def filled(group):
     """Indices of texts, the first one repeated up to one of the compiled numbers of rows."""
-    count = tf.size(chosen)
+    count = tf.size(group)
     rows = tf.gather(BATCHES, tf.searchsorted(tf.constant(BATCHES), [count])[0])
-    return tf.concat([chosen, tf.repeat(chosen[:1], rows - count)], axis=0)
+    return tf.concat([group, tf.repeat(group[:1], rows - count)], axis=0)
 
 
 def best(found, shape, decode):

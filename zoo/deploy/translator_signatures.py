@@ -5,9 +5,18 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 
 import tensorflow as tf
 
-from zoo.deploy.signatures import TEXTS, Signatures, example_texts, of_search
+from zoo.deploy.signatures import TEXTS, Signatures, example_texts, search_signatures
 from zoo.deploy.text_graph import text_graphs
-from zoo.deploy.text_groups import best, dense, encode, filled, fit, in_groups, nothing, of_tokens
+from zoo.deploy.text_groups import (
+    apply_to_tokens,
+    best,
+    dense,
+    encode,
+    filled,
+    fit,
+    in_groups,
+    nothing,
+)
 
 # The characters that Python's `str.strip` removes.
 _BLANK = r"[\t-\r\x1c-\x1f\x{85}\pZ]*"
@@ -41,7 +50,7 @@ class TranslatorSignatures(Signatures):
         attention = "texts and translations to cross-attention weights"
         tokens = [tf.TensorSpec([None, None], tf.int32)]
         return {
-            **of_search(self.translate, self._search, tokens, "texts to translations"),
+            **search_signatures(self.translate, self._search, tokens, "texts to translations"),
             "encode": (self.encode, [TEXTS], "texts to the encoder's states"),
             "score": (self.score, pair, "texts and translations to log-probabilities"),
             "attention": (self.attention, pair, attention),
@@ -58,9 +67,9 @@ class TranslatorSignatures(Signatures):
         is_translated = (error == "") & ~tf.strings.regex_full_match(texts, _BLANK)
         lengths = tf.where(is_translated, tokens.row_lengths(), 0)
 
-        def compute(chosen, width):
-            source = dense(tf.gather(tokens, filled(chosen)), self._special.pad, width)
-            shape = (tf.size(chosen), self._n_best)
+        def compute(group, width):
+            source = dense(tf.gather(tokens, filled(group)), self._special.pad, width)
+            shape = (tf.size(group), self._n_best)
             return best(search(source), shape, self._target_text.decode)
 
         initial, buffer = nothing(tf.size(texts), self._n_best), self._translator.max_length or 0
@@ -78,7 +87,7 @@ class TranslatorSignatures(Signatures):
             return fit(tf.cast(self._model.encode(source), tf.float32), [size])
 
         initial = tf.zeros([rows, size, self._model.embed_dim])
-        states = self._of_tokens(compute, [ragged], error, initial)
+        states = self._apply_to_tokens(compute, [ragged], error, initial)
         states = tf.where((tokens != self._special.pad)[:, :, None], states, 0.0)
         return {"states": states, "tokens": tokens, "error": error}
 
@@ -87,7 +96,7 @@ class TranslatorSignatures(Signatures):
         source, target, error = self._pairs(texts, translations)
         initial = tf.zeros(tf.shape(texts))
         sides = [source, target]
-        log_probs = self._of_tokens(self._translator.log_probs, sides, error, initial)
+        log_probs = self._apply_to_tokens(self._translator.log_probs, sides, error, initial)
         counts = tf.cast(target.row_lengths(), tf.int32)
         return {"log_probs": log_probs, "tokens": tf.where(error == "", counts, 0), "error": error}
 
@@ -104,7 +113,7 @@ class TranslatorSignatures(Signatures):
             return fit(tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2)), sizes)
 
         initial = tf.zeros([tf.size(texts), *sizes])
-        weights = self._of_tokens(compute, [source, target], error, initial)
+        weights = self._apply_to_tokens(compute, [source, target], error, initial)
         valid = (error == "")[:, None]
         real = [valid & (side != self._special.pad) for side in tokens]
         shown = real[0][:, :, None] & real[1][:, None, :]
@@ -136,8 +145,8 @@ class TranslatorSignatures(Signatures):
         error = tf.where(source_error == "", target_error, source_error)
         return source, target, error
 
-    def _of_tokens(self, function, sides, error, result):
-        return of_tokens(function, sides, error, self._limit, self._special.pad, result)
+    def _apply_to_tokens(self, function, sides, error, result):
+        return apply_to_tokens(function, sides, error, self._limit, self._special.pad, result)
 
     def _tokens(self, text_graph, texts, start):
         return encode(text_graph, texts, self._limit, start, (self._special.end,))

@@ -125,7 +125,7 @@ class Viterbi(tf.Module):
         tokens: {bytes: id}.
         scores: log-probability of each id, a list of float.
         longest_word: size of the chunks in bytes.
-        unknown: id of a character that is no token, if not all bytes are tokens.
+        unknown: id of a character that is not a token, if not all bytes are tokens.
     """
 
     def __init__(self, tokens, scores, longest_word, unknown=None):
@@ -193,7 +193,7 @@ class Viterbi(tf.Module):
 def viterbi_of(tokenizer):
     """The `Viterbi` of a `zoo.text.tokenizer.Tokenizer`."""
     tokens = {tokenizer.token_bytes[id]: id for id in tokenizer.vocab.values()}
-    control = [0.0] * (tokenizer.vocab_size - len(tokens))  # the first ids, which are no text
+    control = [0.0] * (tokenizer.vocab_size - len(tokens))  # the first ids, which are not text
     return Viterbi(tokens, [*control, *tokenizer.scores], LONGEST_WORD[tokenizer.kind])
 
 

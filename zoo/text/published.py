@@ -60,7 +60,9 @@ class PublishedTokenizer:
         try:
             return cls(**{key: _tuples(value) for key, value in table.items()})
         except TypeError as error:
-            raise TokenizerError(f"It is no table of a {cls.kind} tokenizer: {error!r}.") from None
+            raise TokenizerError(
+                f"It is not a table of a {cls.kind} tokenizer: {error!r}."
+            ) from None
 
     def save(self, path):
         """Writes the table to a JSON file."""

@@ -87,7 +87,7 @@ class SentencePieceTokenizer(PublishedTokenizer):
         try:
             proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
         except DecodeError:
-            raise TokenizerError("It is no SentencePiece model.") from None
+            raise TokenizerError("It is not a SentencePiece model.") from None
         # They follow the pieces: without them, a file that ends between two pieces is a model too.
         if not (proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
             raise TokenizerError("The SentencePiece model is not complete.")

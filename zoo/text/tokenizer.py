@@ -381,7 +381,7 @@ def _prepared(texts):
 
 
 def checked_texts(texts):
-    """Yields texts; raises `TokenizerError` for what is no valid text."""
+    """Yields texts; raises `TokenizerError` for what is not valid text."""
     if isinstance(texts, (str, bytes)):
         raise TokenizerError("texts must be a list. Pass [text] for one text.")
     for index, text in enumerate(texts):

@@ -44,7 +44,7 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
         name, advice: of a text in the message of an error, and what to do about it.
 
     Raises:
-        TextError: if `texts` is no list of str, or a text has more than `limit` tokens.
+        TextError: if `texts` is not a list of str, or a text has more than `limit` tokens.
     """
     is_list = hasattr(texts, "__len__") and not isinstance(texts, str)
     if not is_list or not all(isinstance(text, str) for text in texts):
