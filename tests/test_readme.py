@@ -101,9 +101,3 @@ def test_recipe_flags_exist(name, least):
 def test_continuous_integration_runs_the_test_command():
     [command] = re.findall(r"^python -m pip install .*pytest.*$", README, flags=re.MULTILINE)
     assert command in (ROOT / ".ci" / "run").read_text().splitlines()
-
-
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        if not target.startswith("http"):
-            assert (ROOT / target).exists(), target

@@ -1,0 +1,77 @@
+"""`python -m zoo`: flags, help and errors; what the commands do is tested with their tasks."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+import zoo.launch
+from zoo.__main__ import main
+
+HELP = """
+import sys
+from zoo.__main__ import main
+
+for arguments in (["--help"], *([command, "--help"] for command in sys.argv[1:])):
+    try:
+        main(arguments)
+    except SystemExit as end:
+        assert not end.code
+assert not {"tensorflow", "keras", "numpy"} & set(sys.modules)
+sys.modules["tyro"] = None  # `import` raises ModuleNotFoundError
+del sys.modules["zoo.commands"]
+sys.exit(main(["info", "run"]))
+"""
+COMMANDS = ["classify", "translate", "generate", "export", "serve", "info", "launch"]
+
+
+def test_help_names_all_commands_and_imports_neither_tensorflow_nor_keras():
+    """Without tyro, an error says what to install."""
+    done = subprocess.run([sys.executable, "-c", HELP, *COMMANDS], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: The module tyro is not installed. Run `pip install -r requirements.txt`.\n"
+    )
+    overview, *pages = done.stdout.split("usage: python -m zoo ")[1:]
+    assert all(f"• {command} " in overview for command in COMMANDS)
+    for command, page in zip(COMMANDS, pages, strict=True):
+        assert page.startswith(command) and "default: None" not in page
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "Missing subcommand"),
+        (["classify"], "RUN"),
+        (["classify", "run", "--top-k", "many"], "invalid literal for int"),
+        (["translate", "run", "--too-long", "cut"], "invalid choice 'cut'"),
+        (["info", "run", "--beam-size", "3"], "Unrecognized options"),
+    ],
+)
+def test_wrong_arguments_end_with_status_2(arguments, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_what_follows_two_dashes_is_launched(monkeypatch):
+    monkeypatch.setattr(zoo.launch, "launch", lambda *given: [3, *given])
+    given = ["python", "train.py", "--workers", "7", "--help", "--", "a b"]
+    assert main(["launch", "--workers", "3", "--", *given]) == [3, tuple(given), 3]
+
+
+def test_the_server_gets_the_flags_that_are_given(monkeypatch, capsys):
+    server = types.SimpleNamespace(serve=lambda **given: given)
+    monkeypatch.setitem(sys.modules, "zoo.server", server)
+    flags = "--port 0 --allowed-host a --allowed-host b --access-log --batch-wait-ms 1.5".split()
+    assert main(["serve", "one", "name=two", *flags]) == {
+        "folders": ("one", "name=two"),
+        "port": 0,
+        "access_log": True,
+        "allowed_hosts": ("a", "b"),
+        "allowed_origins": (),
+        "batch_wait_ms": 1.5,
+    }
+    assert main(["serve"]) == 2
+    assert "error: Pass the folder of an export" in capsys.readouterr().err
