@@ -34,12 +34,12 @@ FORMATS = {
 
 
 def cases(run_folder, exports, count):
-    found, formats = [], ("zoo", *FORMATS)
+    cases, formats = [], ("zoo", *FORMATS)
     for batch_size, items in ((BATCH, count), (1, min(count, SINGLES))):
         settings = {"run_folder": str(run_folder), "exports": str(exports), "count": items}
         settings["batch_size"] = batch_size
-        found.append(turns.Case(f"batch {batch_size}", settings, formats, items, "items"))
-    return found
+        cases.append(turns.Case(f"batch {batch_size}", settings, formats, items, "items"))
+    return cases
 
 
 def prepare(folder, all_settings):
@@ -85,7 +85,7 @@ def contender(name):
         batches = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
 
         def run():
-            return [found for batch in batches for found in answer(batch)]
+            return [label for batch in batches for label in answer(batch)]
 
         if batch_size == BATCH:
             quality(pathlib.Path(exports), name, run(), expected, is_classifier(run_folder))
@@ -94,13 +94,13 @@ def contender(name):
     return prepared
 
 
-def quality(exports, name, found, expected, is_classifier):
+def quality(exports, name, outputs, expected, is_classifier):
     """Stores the share of correct answers, and the BLEU of translations."""
-    values = {"exact": sum(map(str.__eq__, found, expected)) / len(found)}
+    values = {"exact": sum(map(str.__eq__, outputs, expected)) / len(outputs)}
     if not is_classifier:
         from sacrebleu.metrics import BLEU
 
-        values["BLEU"] = BLEU().corpus_score(found, [expected]).score
+        values["BLEU"] = BLEU().corpus_score(outputs, [expected]).score
     (exports / f"{name}.json").write_text(json.dumps(values))
 
 
@@ -142,12 +142,12 @@ def saved_model_function(folder, is_image):
 
     loaded = tf.saved_model.load(str(folder))
     names = ("serving_default", "texts", "translations")
-    name, given, found = ("pixels", "pixels", "labels") if is_image else names
+    name, given, output = ("pixels", "pixels", "labels") if is_image else names
 
     def answer(items, loaded=loaded):  # keeps a reference, which its functions need
         batch = tf.constant(np.stack(items) if is_image else items)
         results = loaded.signatures[name](**{given: batch})
-        return [best.decode() for best in results[found][:, 0].numpy()]
+        return [best.decode() for best in results[output][:, 0].numpy()]
 
     return answer
 

@@ -26,11 +26,11 @@ VIT = {"patch_size": 4, "embed_dim": 192, "num_heads": 3, "num_layers": 4, "ff_d
 
 
 def cases():
-    found = [decoding(translation.BASE, 8, length) for length in (32, 64, 128, 256, 512)]
-    found += [training(VIT, length, 4096) for length in (64, 256, 1024, 4096)]
+    cases = [decoding(translation.BASE, 8, length) for length in (32, 64, 128, 256, 512)]
+    cases += [training(VIT, length, 4096) for length in (64, 256, 1024, 4096)]
     for run, causal in itertools.product(RUNS, (False, True)):
-        found += [attention(run, causal, 512 * 2**n) for n in range(6)]
-    return found
+        cases += [attention(run, causal, 512 * 2**n) for n in range(6)]
+    return cases
 
 
 def decoding(sizes, batch_size, length):
@@ -108,13 +108,13 @@ def draw(report, path):
     figure, axes = plt.subplots(1, 2, figsize=(10, 4))
     cases = [case for case in report["cases"] if case["settings"].get("run") == RUNS[1]]
     for causal, (index, kind) in itertools.product((False, True), enumerate(KINDS)):
-        chosen = [case for case in cases if case["settings"]["causal"] == causal]
-        lengths = [case["settings"]["length"] for case in chosen]
-        found = [case["contenders"][kind] for case in chosen]
+        group = [case for case in cases if case["settings"]["causal"] == causal]
+        lengths = [case["settings"]["length"] for case in group]
+        contenders = [case["contenders"][kind] for case in group]
         style = {"marker": "o", "color": f"C{index}", "linestyle": "--" if causal else "-"}
         style["label"] = f"{kind} causal" if causal else kind
-        axes[0].plot(lengths, [x["memory"] - x["memory before"] for x in found], **style)
-        axes[1].plot(lengths, [median(x["seconds"]) for x in found], **style)
+        axes[0].plot(lengths, [x["memory"] - x["memory before"] for x in contenders], **style)
+        axes[1].plot(lengths, [median(x["seconds"]) for x in contenders], **style)
     for axis, unit in zip(axes, ("MiB", "seconds")):
         title = "forward and backward"
         axis.set(xscale="log", yscale="log", xlabel="tokens", ylabel=unit, title=title)

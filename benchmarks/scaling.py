@@ -17,7 +17,7 @@ GRADIENT = 4  # bytes per gradient, also in mixed precision
 class Step(NamedTuple):
     """A measured training step on one GPU."""
 
-    what: str
+    name: str
     parameters: int
     milliseconds: float
     source: str
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 class Network(NamedTuple):
     """A measured bandwidth between GPUs."""
 
-    what: str
+    name: str
     gpus: int
     gigabytes: float  # per second; "busbw" of nccl-tests
     source: str
@@ -90,13 +90,13 @@ def main():
         print(f"{args.gpus} GPUs: {factor:.2f} times as fast as one")
         return
     for step in steps():
-        print(f"\n{step.what}: {step.milliseconds:.1f} ms, {step.parameters:,} parameters")
+        print(f"\n{step.name}: {step.milliseconds:.1f} ms, {step.parameters:,} parameters")
         print(f"  ({step.source})")
         for network in NETWORKS:
             rest = (step.milliseconds, network.gpus, network.gigabytes)
             four, two = (times_faster(step.parameters, *rest, size) for size in (GRADIENT, 2))
             print(
-                f"  {network.what}: {four:.2f} of {network.gpus} "
+                f"  {network.name}: {four:.2f} of {network.gpus} "
                 f"(with gradients of 2 bytes: {two:.2f}; {network.source})"
             )
 

@@ -94,7 +94,7 @@ def known_answers(folders):
     from zoo.server.loading import load_all
     from zoo.server.outputs import encode
 
-    found = []
+    answers = []
     for model in load_all(folders):
         if model.kind == "model":
             raise ValueError(f"{model.folder} is not an export of the zoo.")
@@ -102,19 +102,21 @@ def known_answers(folders):
         for instance in TEXTS if model.kind == "translator" else list(pictures()):
             read = decode({"instances": [instance]}, inputs)
             answer = encode(model.call("serving_default", read), row_form=True)
-            found.append((model.name, instance, json.loads(answer)["predictions"][0]))
-    return found
+            answers.append((model.name, instance, json.loads(answer)["predictions"][0]))
+    return answers
 
 
-def agrees(found, expected):
+def agrees(answer, expected):
     """Compares predictions; numbers may differ by 1e-4, as batching changes rounding."""
     if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(agrees(found[k], expected[k]) for k in found)
+        return answer.keys() == expected.keys() and all(
+            agrees(answer[k], expected[k]) for k in answer
+        )
     if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(agrees, found, expected))
+        return len(answer) == len(expected) and all(map(agrees, answer, expected))
     if isinstance(expected, float):
-        return abs(found - expected) <= 1e-4
-    return found == expected
+        return abs(answer - expected) <= 1e-4
+    return answer == expected
 
 
 class Load:
@@ -182,8 +184,8 @@ def start_server(command):
     )
     for line in server.stdout:
         print(line, end="")
-        if found := re.search(r"Serving at (http\S+)/", line):
-            return server, found[1]
+        if match := re.search(r"Serving at (http\S+)/", line):
+            return server, match[1]
     raise SystemExit("The server did not start.")
 
 
@@ -270,9 +272,9 @@ def main():
     loads, problems = collections.defaultdict(list), []
     for _ in range(args.rounds):
         for name, command in commands.items():
-            load, found = measure(command, args, answers, with_bad=name == "zoo")
+            load, failures = measure(command, args, answers, with_bad=name == "zoo")
             loads[name].append(load)
-            problems += found if name == "zoo" else []  # the exit status is that of the zoo
+            problems += failures if name == "zoo" else []  # the exit status is that of the zoo
     if args.compare_starlette:
         print(table(loads, args.seconds))
     return int(bool(problems))

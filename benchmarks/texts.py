@@ -75,8 +75,8 @@ def in_ctranslate2(folder, run_folder, texts, dtype="float32"):
     def translate():
         tokens = [[*map(str, row), end] for row in source.encode(texts)]
         longest = 2 * max(map(len, tokens))  # as the zoo, roughly
-        found = translator.translate_batch(tokens, max_decoding_length=longest, **settings)
-        return target.decode([[*map(int, one.hypotheses[0])] for one in found])
+        results = translator.translate_batch(tokens, max_decoding_length=longest, **settings)
+        return target.decode([[*map(int, one.hypotheses[0])] for one in results])
 
     return translate
 

@@ -26,16 +26,16 @@ STEPS = 2  # training steps of a run
 
 def cases():
     """Decoding at several batch sizes, and training steps of both models."""
-    found = [
+    cases = [
         decoding(BASE, batch_size, beam_size, precision)
         for precision in ("float32", "bfloat16", "int8")
         for beam_size in (1, 4)
         for batch_size in (1, 8, 32)
     ]
     for precision in ("float32", "bfloat16"):
-        found.append(training("base", BASE, 32, 0.1, precision))
-        found.append(training("small", SMALL, 256, 0.3, precision))
-    return found
+        cases.append(training("base", BASE, 32, 0.1, precision))
+        cases.append(training("small", SMALL, 256, 0.3, precision))
+    return cases
 
 
 def decoding(sizes, batch_size, beam_size, precision, source_length=20, target_length=32):
@@ -193,8 +193,8 @@ def zoo_decoding(model, sources, beam_size, length):
         # The minimum includes the end token, so length + 1 prevents it.
         if beam_size == 1:
             return greedy_search(*settings, min_length=length + 1).tokens[:, 0]
-        found = beam_search(*settings, beam_size=beam_size, alpha=0.0, min_length=length + 1)
-        return found.tokens[:, 0]
+        hypotheses = beam_search(*settings, beam_size=beam_size, alpha=0.0, min_length=length + 1)
+        return hypotheses.tokens[:, 0]
 
     source = tf.constant(sources)
     return lambda: search(source).numpy()
@@ -237,8 +237,8 @@ def in_transformers(folder, sizes, batch_size, precision, kind, lengths, beam_si
         losses = []
         for _ in range(STEPS):
             with cast:
-                found = model(source, attention_mask=mask, decoder_input_ids=target[:, :-1])
-            logits, labels = found.logits.float().flatten(0, 1), target[:, 1:].flatten()
+                outputs = model(source, attention_mask=mask, decoder_input_ids=target[:, :-1])
+            logits, labels = outputs.logits.float().flatten(0, 1), target[:, 1:].flatten()
             loss = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=0.1)
             optimizer.zero_grad()
             loss.backward()
@@ -296,8 +296,8 @@ def in_ctranslate2(folder, sizes, batch_size, precision, kind, lengths, beam_siz
     settings["max_batch_size"] = math.ceil(batch_size / inter)
 
     def decode():
-        found = translator.translate_batch(source, **settings)
-        return [[int(token) for token in one.hypotheses[0]] for one in found]
+        results = translator.translate_batch(source, **settings)
+        return [[int(token) for token in one.hypotheses[0]] for one in results]
 
     return decode
 

@@ -93,10 +93,10 @@ def run(file, cases, args):
         has_floor = any(case.operations for case in cases)
         report["rates"] = measured_rates(folder) if has_floor else {}
         for case in cases:
-            found = measure(file, case, folder, args.rounds)
-            found["floor"] = floor_seconds(case, report["rates"])
-            report["cases"].append(found)
-            print("\n".join(rows(case, found)), flush=True)
+            result = measure(file, case, folder, args.rounds)
+            result["floor"] = floor_seconds(case, report["rates"])
+            report["cases"].append(result)
+            print("\n".join(rows(case, result)), flush=True)
     report["load after"] = load()
     for name in ("rates", "load after"):
         print(f"\n- {name}: {report[name]}")
@@ -184,27 +184,27 @@ def measure(file, case, folder, rounds):
         for contender in running:
             time.sleep(PAUSE)
             answer = contender.ask("go")
-            found = answers[contender.name]
-            found["seconds"].append(answer.pop("seconds", float("nan")))
-            found.update(answer)
+            measured = answers[contender.name]
+            measured["seconds"].append(answer.pop("seconds", float("nan")))
+            measured.update(answer)
     for contender in contenders:
         contender.close()
     expected = answers[case.contenders[0]].get("outputs")
-    for found in answers.values():
-        outputs = found.pop("outputs", None)
+    for measured in answers.values():
+        outputs = measured.pop("outputs", None)
         if outputs is not None and expected is not None:
-            found["difference"] = difference(outputs, expected)
+            measured["difference"] = difference(outputs, expected)
     return {**case._asdict(), "contenders": answers}
 
 
-def difference(found, expected):
+def difference(outputs, expected):
     """The largest difference of numbers relative to the largest number; or the share of others."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    if found.shape != expected.shape:
-        return f"shapes {found.shape}, {expected.shape}"
-    if found.dtype.kind == "f":
-        return f"{np.abs(found - expected).max() / np.abs(expected).max():.0e}"
-    return f"{(found != expected).mean():.1%} differ"
+    outputs, expected = np.asarray(outputs), np.asarray(expected)
+    if outputs.shape != expected.shape:
+        return f"shapes {outputs.shape}, {expected.shape}"
+    if outputs.dtype.kind == "f":
+        return f"{np.abs(outputs - expected).max() / np.abs(expected).max():.0e}"
+    return f"{(outputs != expected).mean():.1%} differ"
 
 
 def measured_rates(folder):
@@ -225,10 +225,10 @@ def floor_seconds(case, rates):
     return max(times, default=0)
 
 
-def rows(case, found):
+def rows(case, result):
     """Lines of the table, one for each contender and one for the floor."""
-    first = found["contenders"][case.contenders[0]]["seconds"]
-    for name, answer in found["contenders"].items():
+    first = result["contenders"][case.contenders[0]]["seconds"]
+    for name, answer in result["contenders"].items():
         cells = dict.fromkeys(COLUMNS, "") | {"case": case.name, "contender": name}
         problems = [f"{kind}: {answer[kind]}" for kind in ("skipped", "failed") if kind in answer]
         if problems:
@@ -246,13 +246,13 @@ def rows(case, found):
             if ratios:
                 values = (median(ratios), ratios[0], ratios[-1])
                 cells["times the first's (range)"] = "{:.2f} ({:.2f} to {:.2f})".format(*values)
-            if found["floor"]:
-                cells["times the floor's"] = f"{seconds / found['floor']:.2g}"
+            if result["floor"]:
+                cells["times the floor's"] = f"{seconds / result['floor']:.2g}"
         yield f"| {' | '.join(cells.values())} |"
-    if found["floor"]:
+    if result["floor"]:
         work = f"floor: {case.operations:.2g} operations, {case.bytes:.2g} bytes"
-        speed = f"{case.items / found['floor']:,.4g} {case.unit}/s"
-        yield f"| {case.name} | {work} | {speed} | {1000 * found['floor']:,.4g} |{' |' * 5}"
+        speed = f"{case.items / result['floor']:,.4g} {case.unit}/s"
+        yield f"| {case.name} | {work} | {speed} | {1000 * result['floor']:,.4g} |{' |' * 5}"
 
 
 def answer_turns(file, name):

@@ -26,12 +26,12 @@ OPTIMIZER = {"learning_rate": 1e-4, "weight_decay": 0.05, "epsilon": 1e-8}
 
 def cases():
     """Training steps at one batch size of each model, and inference at two."""
-    found = []
+    cases = []
     for sizes, batch_size in ((SMALL, 64), (S16, 16)):
         for precision in ("float32", "bfloat16"):
-            found.append(case("training", sizes, batch_size, precision))
-            found += [case("inference", sizes, batch, precision) for batch in (1, 32)]
-    return sorted(found, key=lambda x: x.name.startswith("inference"))
+            cases.append(case("training", sizes, batch_size, precision))
+            cases += [case("inference", sizes, batch, precision) for batch in (1, 32)]
+    return sorted(cases, key=lambda x: x.name.startswith("inference"))
 
 
 def case(kind, sizes, batch_size, precision):

@@ -53,9 +53,9 @@ def arrays(folder, changed):
 
     config = load(changed)[1]
     data, size = load_images(config), config.batch_size
-    chosen = np.arange(STEPS * size) % len(data.train.labels)
-    images = data.preprocessing().normalize(data.train.pixels[chosen]).numpy()
-    labels = np.eye(len(data.class_names), dtype="float32")[data.train.labels[chosen]]
+    indices = np.arange(STEPS * size) % len(data.train.labels)
+    images = data.preprocessing().normalize(data.train.pixels[indices]).numpy()
+    labels = np.eye(len(data.class_names), dtype="float32")[data.train.labels[indices]]
     batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(size).repeat()
     model, settings = training(changed, data, config)
     return lambda: model.fit(batches, **settings).history["loss"]
@@ -67,8 +67,8 @@ def batches_of(config, data):
 
     normalize, settings = data.preprocessing().normalize, {"augment": augmentation(config)}
     settings["repeats"] = config.repeats
-    found = pipeline.training_batches(data.train, 10, config.batch_size, **settings).whole()
-    return found.map(lambda pixels, *rest: (normalize(pixels), *rest))
+    batches = pipeline.training_batches(data.train, 10, config.batch_size, **settings).whole()
+    return batches.map(lambda pixels, *rest: (normalize(pixels), *rest))
 
 
 def recipe(folder, changed):

@@ -43,9 +43,9 @@ class BertWords(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
-        removed = {c for c, text in _changed(clean_text=True).items() if not text}
+        removed = {c for c, text in _changed_characters(clean_text=True).items() if not text}
         self._removed = f"[{character_ranges(sorted(removed))}]+"
-        chinese = character_ranges(sorted(_changed(handle_chinese_chars=True)))
+        chinese = character_ranges(sorted(_changed_characters(handle_chinese_chars=True)))
         self._chinese = f"([{chinese}])" if tokenizer.chinese_chars else None
         strips = tokenizer.lowercase if tokenizer.strip_accents is None else tokenizer.strip_accents
         self._normalize = NormalFormC() if strips else None
@@ -58,7 +58,7 @@ class BertWords(tf.Module):
         )
         self._marks = f"[{before}][{after}]"
         options = {"strip_accents": strips, "lowercase": tokenizer.lowercase}
-        replaced = _changed(clean_text=True, **options)
+        replaced = _changed_characters(clean_text=True, **options)
         replaced = {c: text for c, text in replaced.items() if c not in removed}
         ends = {c: c.encode().join([END, END]) for c in _punctuation(kept)} | {" ": END}
         texts = {
@@ -98,7 +98,9 @@ def _punctuation(characters):
 
 
 @functools.cache
-def _changed(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False):
+def _changed_characters(
+    clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False
+):
     """{character: its normalized text} of those that BERT's normalizer changes."""
     options = {"strip_accents": strip_accents, "lowercase": lowercase}
     normalizer = normalizers.BertNormalizer(clean_text, handle_chinese_chars, **options)
