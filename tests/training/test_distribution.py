@@ -242,6 +242,7 @@ def test_replicas_train_to_the_same_in_all_cases(trained, processes, devices):
                 assert_equal(expected, found, case, TOLERANCES.get(case, 1e-5))
 
 
+@pytest.mark.ci
 def test_an_overflow_on_one_replica_skips_the_step_on_all(trained):
     for devices in (1, 2):
         found = trained(1, devices, FAST)
@@ -249,6 +250,7 @@ def test_an_overflow_on_one_replica_skips_the_step_on_all(trained):
         assert np.isfinite(found["vit_float16/losses"]).all()
 
 
+@pytest.mark.ci
 def test_replicas_drop_different_units(trained):
     one, two = (trained(1, devices, FAST)["masks/values"] for devices in (1, 2))
     np.testing.assert_array_equal(two[0], one[0])
