@@ -223,11 +223,13 @@ def check_dropout_acts_in_fit(case):
     )
     for rate in case.rates:
         rates = {**dict.fromkeys(case.rates, 0.0), rate: 0.5}
-        models = [Passing(remade(layer, **rates))]
+        model = remade(layer, **rates)
+        is_model = isinstance(model, keras.Model)
+        models = [(model, arrays[0]) if is_model else (Passing(model), arrays)]
         if rate == case.rates[-1]:
-            models.append(keras.Model(inputs, remade(layer, **rates)(*inputs)))
-        for model in models:
-            trained, tested = losses(model, arrays, targets)
+            models.append((keras.Model(inputs, remade(layer, **rates)(*inputs)), arrays))
+        for model, data in models:
+            trained, tested = losses(model, data, targets)
             assert len({*trained, tested[0]}) == 3, f"{rate} does nothing: {trained}, {tested}"
             assert tested[0] == tested[1], rate
 

@@ -252,23 +252,6 @@ def test_a_search_stops_once_the_best_is_certain():
     ]
 
 
-@pytest.mark.parametrize("length", [1, 3, 6])
-def test_a_larger_buffer_changes_nothing(length):
-    """The maximum length may be a tensor, with a buffer of another size."""
-    model, source = model_of(9), sources(3)
-    limit = ops.convert_to_tensor(length, "int32")
-    cache = model.start(source, 8)
-    found = as_numpy(greedy_search(model.step, cache, 3, SPECIAL, limit, buffer_length=8))
-    expected = greedy(model, source, length)
-    np.testing.assert_array_equal(found.tokens[..., :length], expected.tokens)
-    assert (found.tokens[..., length:] == SPECIAL.pad).all()
-    cache = model.start(source, 8, 3)
-    found = as_numpy(beam_search(model.step, cache, 3, SPECIAL, limit, 3, buffer_length=8))
-    expected = beam(model, source, 3, length)
-    np.testing.assert_array_equal(found.tokens[..., :length], expected.tokens)
-    np.testing.assert_allclose(found.scores, expected.scores, atol=TOLERANCE)
-
-
 def test_a_forced_first_token():
     model, source, special = model_of(9), sources(3), SPECIAL._replace(first=5)
     cache = model.start(source, 6)
@@ -353,7 +336,7 @@ def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size, ea
     "beam_size, early_stopping", [(1, None), (2, "never"), (5, "never"), (2, False), (2, True)]
 )
 def test_each_sentence_has_its_own_maximum_length(beam_size, early_stopping):
-    """It finds what a search of this sentence alone finds."""
+    """In a buffer for the longest; it finds what a search of this sentence alone finds."""
     model, source, lengths = model_of(9), sources(3), [1, 6, 3]
     settings = {"beam_size": beam_size, "early_stopping": early_stopping}
     search = greedy_search if beam_size == 1 else functools.partial(beam_search, **settings)

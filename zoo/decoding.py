@@ -235,7 +235,7 @@ def beam_search(
     early_stopping="never",
     best_only=False,
 ):
-    """The K best hypotheses found by continuing the K most likely ones at each step.
+    """The K best hypotheses, by continuing the K most likely ones at each step.
 
     Source: Wu et al. 2016, section 7. Each step considers the 2K best continuations. Those of the K
     best that end join the finished hypotheses; the K best others stay live. By default, a sentence
@@ -340,8 +340,8 @@ def _advance(step, state, special, alpha, min_length):
     finished = _pick(finished, ops.top_k(finished.scores, beam_size)[1])
 
     continued = ops.where(is_end, NEG_INF, log_probs)
-    chosen = ops.top_k(continued, beam_size)[1]
-    live = _pick(Hypotheses(tokens, continued, scores), chosen)
+    indices = ops.top_k(continued, beam_size)[1]
+    live = _pick(Hypotheses(tokens, continued, scores), indices)
     done = ops.reshape(state.done, (-1, 1, 1))
     return BeamState(
         state.position + 1,
@@ -350,9 +350,9 @@ def _advance(step, state, special, alpha, min_length):
             log_probs=ops.where(done[:, 0], state.live.log_probs, live.log_probs),
         ),
         finished,
-        ops.take_along_axis(token, chosen, axis=1),
+        ops.take_along_axis(token, indices, axis=1),
         state.done,
-        cache.follow(ops.take_along_axis(parents, chosen, axis=1)),
+        cache.follow(ops.take_along_axis(parents, indices, axis=1)),
     )
 
 
@@ -380,18 +380,17 @@ def _ranked(state, alpha, max_length, early_stopping):
         return _pick(every, ops.top_k(every.scores, beam_size)[1])
     ended = ops.sum(ops.cast(finished.scores > NEG_INF, "int32"), axis=1, keepdims=True)
     place = ops.arange(beam_size, dtype="int32")[None]
-    chosen = ops.where(place < ended, place, beam_size + place - ended)
-    return _pick(every, chosen)
+    return _pick(every, ops.where(place < ended, place, beam_size + place - ended))
 
 
 def _concatenated(first, second):
     return Hypotheses(*(ops.concatenate(pair, axis=1) for pair in zip(first, second)))
 
 
-def _pick(hypotheses, chosen):
+def _pick(hypotheses, indices):
     """The hypotheses with the given indices, int [B, K]."""
-    tokens = take_rows(hypotheses.tokens, chosen)
-    return Hypotheses(tokens, *(ops.take_along_axis(x, chosen, axis=1) for x in hypotheses[1:]))
+    tokens = take_rows(hypotheses.tokens, indices)
+    return Hypotheses(tokens, *(ops.take_along_axis(x, indices, axis=1) for x in hypotheses[1:]))
 
 
 def _allowed(logits, total, position, special, min_length):

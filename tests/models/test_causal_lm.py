@@ -130,31 +130,13 @@ def test_dynamic_dimensions(positions):
 @each_kind
 def test_causality(settings):
     """The logits of a token do not change with later ones, and do with earlier ones."""
-    model, tokens = model_of(**settings), ids(1, 7)
+    model, tokens = model_of(**settings), np.repeat(ids(1, 7), 7, axis=0)
     before = numpy(model(tokens))
-    tokens[0, 4] = 3 + (tokens[0, 4] - 2) % 27
-    after = numpy(model(tokens))
-    np.testing.assert_array_equal(after[:, :4], before[:, :4])
-    assert (np.abs(after - before)[:, 4:].max(axis=-1) > 1e-4).all()
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="takes a gradient tape")
-@each_kind
-def test_causality_by_gradient(settings):
-    """No gradient flows from the logits of a position to the embedding of a later one."""
-    import tensorflow as tf
-
-    model, tokens = model_of(**settings), ids(1, 6)
-    with tf.GradientTape() as tape:
-        x = model.embed("token", tokens)
-        tape.watch(x)
-        y, arguments = x, model.position_arguments("token", 6)
-        for block in model.decoder_blocks:
-            y = block(y, **arguments)
-        # not the plain sum: after a layer normalization that is constant
-        outputs = tf.reduce_sum(model.logits(y) ** 3, axis=-1)[0]
-    reached = np.abs(tape.jacobian(outputs, x)[:, 0]).max(axis=-1)
-    np.testing.assert_array_equal(reached > 0, np.tri(6, dtype=bool))
+    place = np.arange(7)
+    tokens[place, place] = 3 + (tokens[place, place] - 2) % 27  # another one in each row
+    change = np.abs(numpy(model(tokens)) - before).max(axis=-1)
+    later = np.tri(7, k=-1, dtype=bool)
+    assert (change[later] == 0).all() and (change[~later] > 1e-4).all()
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "relative", "rotary"])
@@ -235,16 +217,6 @@ def test_it_learns_to_repeat():
     assert losses[-1] < 0.5 * losses[0]
     for variable, old in zip(model.trainable_variables, before):
         assert np.abs(numpy(variable) - old).max() > 0, variable.path
-
-
-@each_kind
-def test_save_load_save(settings, tmp_path):
-    model, tokens = model_of(**settings), ids(2, 6)
-    expected = numpy(model(tokens))
-    for name in ("first.keras", "second.keras"):
-        model.save(tmp_path / name)
-        model = keras.saving.load_model(tmp_path / name)
-        np.testing.assert_allclose(numpy(model(tokens)), expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

@@ -62,23 +62,10 @@ def logits_of(model, source, target):
 
 
 @each_kind
-def test_steps_equal_the_whole(settings):
-    model, source, target = model_of(**settings), ids(3, 7), ids(3, 9, seed=1)
-    source[1, 4:] = 0
-    expected = logits_of(model, source, target)
-    cache = model.start(ops.convert_to_tensor(source), 12)
-    for position in range(9):
-        tokens = ops.convert_to_tensor(target[:, position : position + 1])
-        logits, cache = model.step(tokens, cache)
-        np.testing.assert_allclose(
-            numpy(logits)[:, 0], expected[:, position], atol=TOLERANCE, rtol=1e-5
-        )
-
-
-@each_kind
 def test_hypotheses_that_follow_each_other(settings):
     """Three hypotheses change places as in a beam search; each is what it is alone."""
     model, source, random = model_of(**settings), ids(2, 5), np.random.default_rng(3)
+    source[1, 3:] = 0
     cache = model.start(ops.convert_to_tensor(source), 8, 3)
     written = np.zeros((2, 3, 0), "int32")
     for _ in range(4):
@@ -120,51 +107,20 @@ def test_the_mask_is_the_sources(settings):
 def test_causality(settings):
     """The logits of a token do not change with later ones, and do with earlier ones."""
     model, source, target = model_of(**settings), ids(1, 6), ids(1, 7, seed=1)
+    source, target = (np.repeat(row, 7, axis=0) for row in (source, target))
     before = logits_of(model, source, target)
-    target[0, 4] = 3 + (target[0, 4] - 2) % 27
-    after = logits_of(model, source, target)
-    np.testing.assert_array_equal(after[:, :4], before[:, :4])
-    assert (np.abs(after - before)[:, 4:].max(axis=-1) > 1e-4).all()
+    place = np.arange(7)
+    target[place, place] = 3 + (target[place, place] - 2) % 27  # another one in each row
+    change = np.abs(logits_of(model, source, target) - before).max(axis=-1)
+    later = np.tri(7, k=-1, dtype=bool)
+    assert (change[later] == 0).all() and (change[~later] > 1e-4).all()
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="takes a gradient tape")
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
-def test_causality_by_gradient(positions):
-    """No gradient flows from the output at a position to the embedding of a later one."""
-    import tensorflow as tf
-
-    model, source = model_of(positions=positions), ids(1, 6)
-    target = ids(1, 7, seed=1)
-    for position in range(7):
-        with tf.GradientTape() as tape:
-            x, settings = model._decoder_inputs({"source": source, "target": target})
-            memory = model.encode(source)
-            tape.watch(x)
-            y = x
-            for block in model.decoder_blocks:
-                y = block(y, memory, **settings)
-            # not the plain sum: after a layer normalization that is constant
-            output = tf.reduce_sum(y[:, position] ** 3)
-        reached = np.abs(tape.gradient(output, x)[0]).max(axis=-1)
-        assert (reached[: position + 1] > 0).all() and (reached[position + 1 :] == 0).all()
-
-
-@each_kind
-def test_save_load_save(settings, tmp_path):
-    model, source, target = model_of(**settings), ids(2, 6), ids(2, 5, seed=1)
-    expected = logits_of(model, source, target)
-    for name in ("first.keras", "second.keras"):
-        model.save(tmp_path / name)
-        model = keras.saving.load_model(tmp_path / name)
-        np.testing.assert_allclose(logits_of(model, source, target), expected, atol=TOLERANCE)
-
-
-def test_a_layer_of_positions_is_saved_with_the_model():
+def test_a_layer_of_positions_is_saved_with_the_model(tmp_path):
     positions = zoo.layers.SinusoidalPositions("halves", max_wavelength=100.0, offset=2)
     model = model_of(positions=positions)
-    twin = type(model).from_config(model.get_config())
-    twin.build()
-    twin.set_weights(model.get_weights())
+    model.save(tmp_path / "model.keras")
+    twin = keras.saving.load_model(tmp_path / "model.keras")
     found = logits_of(twin, ids(2, 4), ids(2, 3))
     np.testing.assert_allclose(found, logits_of(model, ids(2, 4), ids(2, 3)), atol=TOLERANCE)
     other = model_of()

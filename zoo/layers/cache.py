@@ -66,17 +66,32 @@ class Cache(NamedTuple):
     output_blocks: Any = ()
 
     @property
-    def slot(self):
-        """Index of the first of the K slots of this step."""
-        return self.position * ops.shape(self.paths)[1]
+    def length(self):
+        """T, an int or a scalar tensor."""
+        return ops.shape(self.paths)[2]
 
-    def extend_paths(self):
+    def open_slots(self):
         """The cache in which hypothesis k writes to slot k of this step."""
         _, hypotheses, length = ops.shape(self.paths)
         own = ops.arange(hypotheses, dtype="int32")[:, None]
         return self._replace(paths=ops.where(ops.arange(length) == self.position, own, self.paths))
 
-    def mask(self):
+    def step_arguments(self, bias=None, angles=None):
+        """What `zoo.layers.TransformerDecoder.step` takes for K new tokens, beside them.
+
+        Args:
+            bias, angles: of one token at this position; the same for all hypotheses.
+        """
+        hypotheses = ops.shape(self.paths)[1]
+        return {
+            "position": self.position * hypotheses,  # the first of the K slots of this step
+            "mask": self._mask(),
+            "memory_mask": self.memory_mask,
+            "bias": None if bias is None else ops.repeat(bias, hypotheses, axis=-1),
+            "angles": angles,
+        }
+
+    def _mask(self):
         """Which slots each hypothesis may attend to: bool [B, 1, K, T·K]."""
         batch, hypotheses, length = ops.shape(self.paths)
         on_path = self.paths[..., None] == ops.arange(hypotheses, dtype="int32")

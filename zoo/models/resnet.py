@@ -69,34 +69,35 @@ class ResNet(ZooModel):
         self.store(locals())
         self.input_shape = tuple(input_shape)
         self._check()
+        self._create_layers()
+
+    def _create_layers(self):
         self.stem_conv = self.layer(
             keras.layers.Conv2D,
             "stem_conv",
-            width,
+            self.width,
             3,
             padding="same",
             use_bias=False,
             data_format="channels_last",
-            kernel_initializer=kernel_initializer,
+            kernel_initializer=self.kernel_initializer,
         )
         self.stem_norm = self.layer(
-            keras.layers.GroupNormalization, "stem_norm", groups, epsilon=epsilon
+            keras.layers.GroupNormalization, "stem_norm", self.groups, epsilon=self.epsilon
         )
+        names = ("attention", "ratio", "groups", "epsilon", "kernel_initializer")
+        settings, n = {name: getattr(self, name) for name in names}, self.blocks_per_stage
         self.residual_blocks = [
             self.layer(
                 ResidualBlock,
                 f"residual_{index}",
-                width * 2 ** (index // blocks_per_stage),
-                strides=2 if index and index % blocks_per_stage == 0 else 1,
-                attention=attention,
-                ratio=ratio,
-                groups=groups,
-                epsilon=epsilon,
-                kernel_initializer=kernel_initializer,
+                self.width * 2 ** (index // n),
+                strides=2 if index and index % n == 0 else 1,
+                **settings,
             )
-            for index in range(_STAGES * blocks_per_stage)
+            for index in range(_STAGES * n)
         ]
-        self.head = keras.layers.Dense(num_classes, dtype=self.variable_dtype, name="head")
+        self.head = keras.layers.Dense(self.num_classes, dtype=self.variable_dtype, name="head")
 
     def build(self, input_shape):
         shape = input_shape

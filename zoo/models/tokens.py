@@ -153,20 +153,16 @@ class Decoder(TokenModel):
         Returns:
             (logits [B, K, V] of the token that follows, the next `Cache`).
         """
-        cache = cache.extend_paths()
-        hypotheses, length = ops.shape(cache.paths)[1:]
+        cache = cache.open_slots()
         # B·K sequences of one token: all hypotheses are at the same position.
         x = self.embed(self.decoder_side, ops.reshape(tokens, (-1, 1)), start=cache.position)
         x = ops.reshape(x, (*ops.shape(tokens), self.embed_dim))
-        settings = self.position_arguments(self.decoder_side, length, cache.position[None])
-        if "bias" in settings:  # the same for all K slots
-            settings["bias"] = ops.repeat(settings["bias"], hypotheses, axis=-1)
-        slot, mask, blocks = cache.slot, cache.mask(), []
-        for block, old in zip(self.decoder_blocks, cache.blocks):
-            x, new = block.step(x, old, slot, mask, cache.memory_mask, **settings)
-            blocks.append(new)
-        of_output = () if isinstance(cache.output_blocks, tuple) else (cache.output_blocks,)
-        return self.logits(x, *of_output), cache.next(blocks)
+        settings = self.position_arguments(self.decoder_side, cache.length, cache.position[None])
+        settings, blocks = cache.step_arguments(**settings), []
+        for block, block_cache in zip(self.decoder_blocks, cache.blocks):
+            x, block_cache = block.step(x, block_cache, **settings)
+            blocks.append(block_cache)
+        return self.logits(x, cache.output_blocks), cache.next(blocks)
 
     def logits(self, x, blocks=()):
         """[B, T, V] of the last block's output [B, T, E]; `blocks` are those of `output_blocks`."""

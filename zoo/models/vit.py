@@ -9,31 +9,10 @@ import dataclasses
 import keras
 from keras import ops
 
-from zoo import compat
-from zoo.layers import (
-    ClassToken,
-    Dropout,
-    LearnedPositions,
-    PatchDropout,
-    PatchEmbed,
-    RegisterTokens,
-    RelativePositions,
-    RotaryPositions,
-    SinusoidalGridPositions,
-    TransformerEncoder,
-    patch_grid,
-)
+from zoo import compat, layers
 from zoo.layers.multi_head_attention import head_width
-from zoo.models.base import (
-    BlockSettings,
-    TransformerModel,
-    apply,
-    build_layers,
-    check_at_least_1,
-    check_attention,
-    check_choice,
-    with_size,
-)
+from zoo.models import base
+from zoo.models.base import apply, build_layers
 
 SIZES = {
     # Touvron et al. 2020 (DeiT), table 1
@@ -77,14 +56,14 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
     if patch_size is not None:
         settings["patch_size"] = patch_size
     required = ("patch_size", "embed_dim", "num_layers", "num_heads")
-    settings = {"name": "vit", **with_size("vit", size, sizes, settings, required)}
+    settings = {"name": "vit", **base.with_size("vit", size, sizes, settings, required)}
     model = ViT(input_shape, num_classes, **settings)
     model.build((None, *input_shape))
     return model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ViTBlocks(BlockSettings):
+class ViTBlocks(base.BlockSettings):
     """See `zoo.layers.TransformerEncoder`."""
 
     stochastic_depth: float = 0.0
@@ -93,7 +72,7 @@ class ViTBlocks(BlockSettings):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class ViT(TransformerModel):
+class ViT(base.TransformerModel):
     """A Vision Transformer that classifies images: patches, positions, encoder blocks, head.
 
     docs/published_models.md lists which published models set which of the options.
@@ -244,11 +223,7 @@ class ViT(TransformerModel):
         return ops.stack(maps, axis=1)
 
     def position_arguments(self, grid):
-        """How positions enter attention: keyword arguments of every block.
-
-        Args:
-            grid: (rows, columns) of patches.
-        """
+        """How the positions of a grid (rows, columns) enter attention: arguments of every block."""
         before = (self.num_prefix_tokens + self.num_registers, 0)  # tokens without a position
         rows, columns = (ops.arange(length) for length in grid)
         if self.positions == "relative":
@@ -270,7 +245,7 @@ class ViT(TransformerModel):
                 "The height and width of the images must be known when the model is traced, "
                 f"for instance {self.input_shape}. Received: images of {tuple(shape)}."
             )
-        return patch_grid(shape[1:3], self.patch_size)
+        return layers.patch_grid(shape[1:3], self.patch_size)
 
     def input_signature(self):
         return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
@@ -299,44 +274,44 @@ class ViT(TransformerModel):
         prefix, registers = self.num_prefix_tokens, self.num_registers
         sizes, initializer = (self.embed_dim, self.patch_size), self.kernel_initializer
         self.patch_embed = self.layer(
-            PatchEmbed, "patch_embed", *sizes, kernel_initializer=initializer
+            layers.PatchEmbed, "patch_embed", *sizes, kernel_initializer=initializer
         )
-        self.class_token = self.layer(ClassToken, "class_token", prefix) if prefix else None
+        self.class_token = self.layer(layers.ClassToken, "class_token", prefix) if prefix else None
         self._create_positions()
-        self._dropout = self.layer(Dropout, "dropout", self.dropout)
+        self._dropout = self.layer(layers.Dropout, "dropout", self.dropout)
         self.registers = None
         if registers:
-            self.registers = self.layer(RegisterTokens, "registers", registers, prefix)
+            self.registers = self.layer(layers.RegisterTokens, "registers", registers, prefix)
         self.embedding_norm = self.norm_layer("embedding_norm", self.normalize_embeddings)
         self._patch_dropout = self.layer(
-            PatchDropout, "patch_dropout", self.patch_dropout, prefix + registers
+            layers.PatchDropout, "patch_dropout", self.patch_dropout, prefix + registers
         )
 
     def _create_positions(self):
         """`patch_positions`, added or rotary; or `row_positions` and `column_positions`."""
-        name, grid = "patch_positions", patch_grid(self.input_shape[:2], self.patch_size)
+        name, grid = "patch_positions", layers.patch_grid(self.input_shape[:2], self.patch_size)
         if self.positions == "learned":
             prefix = self.num_prefix_tokens if self.prefix_positions else 0
             self.patch_positions = self.layer(
-                LearnedPositions, name, grid, prefix, self.interpolation
+                layers.LearnedPositions, name, grid, prefix, self.interpolation
             )
         elif self.positions == "sinusoidal":
-            self.patch_positions = self.layer(SinusoidalGridPositions, name, grid)
+            self.patch_positions = self.layer(layers.SinusoidalGridPositions, name, grid)
         elif self.positions == "rotary":
             key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
             self.patch_positions = self.layer(
-                RotaryPositions, name, key_dim, ROTARY_MAX_WAVELENGTH, num_axes=2
+                layers.RotaryPositions, name, key_dim, ROTARY_MAX_WAVELENGTH, num_axes=2
             )
         else:
             heads = self.num_heads
-            self.row_positions = self.layer(RelativePositions, "row_positions", heads)
-            self.column_positions = self.layer(RelativePositions, "column_positions", heads)
+            self.row_positions = self.layer(layers.RelativePositions, "row_positions", heads)
+            self.column_positions = self.layer(layers.RelativePositions, "column_positions", heads)
 
     def _create_encoder(self):
         rate, last = self.stochastic_depth, self.num_layers - 1
         rates = [rate * index / last for index in range(last)] + [rate]
         self.encoder_blocks = [
-            self.block(TransformerEncoder, f"encoder_{index}", stochastic_depth=rate)
+            self.block(layers.TransformerEncoder, f"encoder_{index}", stochastic_depth=rate)
             for index, rate in enumerate(rates)
         ]
         pre = self.norm == "pre"
@@ -346,22 +321,19 @@ class ViT(TransformerModel):
     def _create_head(self):
         self.representation = None
         if self.representation_dim:
+            sizes, initializer = (self.representation_dim, "tanh"), self.kernel_initializer
             self.representation = self.layer(
-                keras.layers.Dense,
-                "representation",
-                self.representation_dim,
-                "tanh",
-                kernel_initializer=self.kernel_initializer,
+                keras.layers.Dense, "representation", *sizes, kernel_initializer=initializer
             )
         self.head = self.head_layer("head")
         distilled = self.pool == "cls" and self.num_prefix_tokens == 2
         self.distillation_head = self.head_layer("distillation_head") if distilled else None
 
     def _check(self):
-        check_choice("pool", self.pool, POOLS)
-        check_choice("positions", self.positions, POSITIONS)
-        check_attention(self.attention, self.positions)
-        check_at_least_1(num_layers=self.num_layers, num_classes=self.num_classes)
+        base.check_choice("pool", self.pool, POOLS)
+        base.check_choice("positions", self.positions, POSITIONS)
+        base.check_attention(self.attention, self.positions)
+        base.check_at_least_1(num_layers=self.num_layers, num_classes=self.num_classes)
         if self.patch_dropout and self.positions not in ADDED:
             raise ValueError(
                 f"patch_dropout needs positions to be one of {ADDED}. Received: "
