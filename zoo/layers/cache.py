@@ -1,4 +1,4 @@
-"""What decoding keeps from one step to the next.
+"""The cache of decoding: keys and values from one step to the next.
 
 The K hypotheses of a sentence share one buffer for keys and values, in which each step writes K
 slots, one for each hypothesis. A hypothesis is a path through these slots: when it continues
@@ -77,7 +77,7 @@ class Cache(NamedTuple):
         return self._replace(paths=ops.where(ops.arange(length) == self.position, own, self.paths))
 
     def step_arguments(self, bias=None, angles=None):
-        """What `zoo.layers.TransformerDecoder.step` takes for K new tokens, beside them.
+        """Arguments of `zoo.layers.TransformerDecoder.step` for K new tokens.
 
         Args:
             bias, angles: of one token at this position; the same for all hypotheses.

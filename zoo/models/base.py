@@ -1,4 +1,4 @@
-"""What the models share: settings of their blocks, sizes, export, and copies without LoRA."""
+"""Base classes of the models, their settings of blocks, tables of sizes, and copies of a model."""
 
 import dataclasses
 from typing import Any
@@ -41,9 +41,9 @@ class ZooModel(ConfigMixin, keras.Model):
         spec = super().compute_output_spec(*args, **kwargs)
         return keras.KerasTensor(spec.shape, self.variable_dtype)  # logits are in full precision
 
-    def layer(self, kind, name, *arguments, **settings):
+    def layer(self, layer_class, name, *arguments, **settings):
         """A layer with the dtype policy of the model."""
-        return kind(*arguments, **settings, dtype=self.dtype_policy, name=name)
+        return layer_class(*arguments, **settings, dtype=self.dtype_policy, name=name)
 
     def head_layer(self, name):
         """The layer from features to the logits of classes, which are in full precision."""
@@ -94,10 +94,10 @@ class TransformerModel(ZooModel):
     def keyword_arguments(cls):
         return [field.name for field in dataclasses.fields(cls.block_settings)]
 
-    def block(self, kind, name, **settings):
+    def block(self, block_class, name, **settings):
         """A block with the model's settings of blocks; `settings` override them."""
         shared = {name: getattr(self, name) for name in self.keyword_arguments()}
-        return self.layer(kind, name, **{**shared, **settings})
+        return self.layer(block_class, name, **{**shared, **settings})
 
     def norm_layer(self, name, exists):
         """A layer normalization if it `exists`, or None."""
@@ -138,6 +138,12 @@ def check_at_least_1(**numbers):
     if min(numbers.values()) < 1:
         received = ", ".join(f"{name}={number}" for name, number in numbers.items())
         raise ValueError(f"{', '.join(numbers)} must be at least 1. Received: {received}.")
+
+
+def check_image_shape(shape):
+    """Raises ValueError if a shape is not (H, W, C), all of them known."""
+    if len(shape) != 3 or None in shape:
+        raise ValueError(f"input_shape must be (H, W, C). Received: input_shape={shape}.")
 
 
 def with_size(function, size, sizes, settings, required=("embed_dim", "num_layers", "num_heads")):

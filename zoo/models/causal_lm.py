@@ -49,7 +49,7 @@ def causal_lm(size=None, *, vocab_size, **settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GPT2Blocks(BlockSettings):
-    """The blocks of Radford et al. 2019: see `zoo.layers.TransformerEncoder`."""
+    """Settings of the blocks of Radford et al. 2019."""
 
     dropout: float = 0.1
     activation: Any = "gelu_tanh"
@@ -74,9 +74,9 @@ class CausalLM(Decoder):
         scale_embeddings: whether embeddings are multiplied by √E.
         normalize_embeddings: whether to normalize before the first block.
         logits_bias: whether the logits have a learned bias.
-        **kwargs: `embed_dim`, `num_heads` and the other arguments of
-            `zoo.layers.TransformerDecoder`. `dropout` is applied to embeddings with positions as
-            well. A model with ``norm="pre"`` also normalizes the last block's output.
+        **kwargs: `embed_dim`, `num_heads` and the other fields of `GPT2Blocks`, which
+            `zoo.layers.TransformerEncoder` describes. `dropout` is applied to embeddings with
+            positions as well. A model with ``norm="pre"`` also normalizes the last block's output.
 
     Input: token ids, int [B, T].
 

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from zoo.layers.residual_block import ResidualBlock
-from zoo.models.base import ZooModel, check_at_least_1
+from zoo.models.base import ZooModel, check_at_least_1, check_image_shape
 
 _STAGES = 3
 
@@ -123,10 +123,7 @@ class ResNet(ZooModel):
         return (input_shape[0], self.num_classes)
 
     def _check(self):
-        if len(self.input_shape) != 3 or None in self.input_shape:
-            raise ValueError(
-                f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
-            )
+        check_image_shape(self.input_shape)
         check_at_least_1(
             num_classes=self.num_classes,
             blocks_per_stage=self.blocks_per_stage,

@@ -60,7 +60,7 @@ def text_classifier(size=None, *, vocab_size, num_classes, **settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BertBlocks(BlockSettings):
-    """The blocks of Devlin et al. 2018: see `zoo.layers.TransformerEncoder`."""
+    """Settings of the blocks of Devlin et al. 2018."""
 
     dropout: float = 0.1
     attention_dropout: float = 0.1
@@ -89,10 +89,10 @@ class EncoderClassifier(TokenModel):
         pad_id: padding token.
         scale_embeddings: whether embeddings are multiplied by √E.
         normalize_embeddings: whether to normalize before the first block.
-        **kwargs: `embed_dim`, `num_heads` and the other arguments of
-            `zoo.layers.TransformerEncoder`. `dropout` is applied to the embeddings and to the input
-            of the head as well. A model with ``norm="pre"`` also normalizes the last block's
-            output.
+        **kwargs: `embed_dim`, `num_heads` and the other fields of `BertBlocks`, which
+            `zoo.layers.TransformerEncoder` describes. `dropout` is applied to the embeddings and to
+            the input of the head as well. A model with ``norm="pre"`` also normalizes the last
+            block's output.
 
     Input: token ids, int [B, T], the first of each text being the start token.
 

@@ -1,4 +1,4 @@
-"""What models of tokens share: embeddings, positions, logits and the cached step of a decoder.
+"""Base classes of models of tokens: embeddings, positions, logits and the step of a decoder.
 
 Axes: B sequences, T tokens, K hypotheses of a sequence, E model width, V vocabulary.
 """

@@ -46,7 +46,7 @@ def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PaperBlocks(BlockSettings):
-    """The blocks of Vaswani et al. 2017: see `zoo.layers.TransformerEncoder`."""
+    """Settings of the blocks of Vaswani et al. 2017."""
 
     dropout: float = 0.1
     norm: str = "post"
@@ -77,10 +77,10 @@ class Transformer(Decoder):
         scale_embeddings: whether embeddings are multiplied by √E (section 3.4).
         normalize_embeddings: whether to normalize before the first blocks (Liu et al. 2020, mBART).
         logits_bias: whether the logits have a learned bias.
-        **kwargs: `embed_dim`, `num_heads` and the other arguments of
-            `zoo.layers.TransformerEncoder`. `dropout` is applied to embeddings with positions as
-            well (section 5.4). With ``norm="pre"`` in place of the paper's "post", the output of
-            the last blocks is normalized, too (Xiong et al. 2020).
+        **kwargs: `embed_dim`, `num_heads` and the other fields of `PaperBlocks`, which
+            `zoo.layers.TransformerEncoder` describes. `dropout` is applied to embeddings with
+            positions as well (section 5.4). With ``norm="pre"`` in place of the paper's "post", the
+            output of the last blocks is normalized, too (Xiong et al. 2020).
 
     Inputs: a dict of token ids: "source" int [B, S], "target" int [B, T], the target beginning with
     the start token.

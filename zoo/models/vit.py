@@ -1,7 +1,6 @@
 """The Vision Transformer. Source: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words".
 
-Axes: B batch, H image height, W image width, C channels, N patches, T tokens, E model width, L
-layers.
+Axes: B batch, H image height, W image width, C channels, N patches, T tokens, E width, L layers.
 """
 
 import dataclasses
@@ -64,7 +63,7 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ViTBlocks(base.BlockSettings):
-    """See `zoo.layers.TransformerEncoder`."""
+    """Settings of the blocks."""
 
     stochastic_depth: float = 0.0
     layer_scale: float | None = None
@@ -104,11 +103,11 @@ class ViT(base.TransformerModel):
         patch_dropout: share of the patches, in [0, 1), that training leaves out of each image after
             adding the positions (Liu et al. 2022), to take less time; with learned or sinusoidal
             positions.
-        **kwargs: `embed_dim`, `num_heads` and the other arguments of
-            `zoo.layers.TransformerEncoder`. `dropout` is applied to the embedded patches as well
-            (Dosovitskiy et al. 2020, appendix B.1). `kernel_initializer` is also that of the patch
-            projection. `stochastic_depth` is the rate of the last block; it grows linearly from 0
-            at the first (Huang et al. 2016, section 3).
+        **kwargs: `embed_dim`, `num_heads` and the other fields of `ViTBlocks`, which
+            `zoo.layers.TransformerEncoder` describes. `dropout` is applied to the embedded patches
+            as well (Dosovitskiy et al. 2020, appendix B.1). `kernel_initializer` is also that of
+            the patch projection. `stochastic_depth` is the rate of the last block; it grows
+            linearly from 0 at the first (Huang et al. 2016, section 3).
 
     Input: images [B, H, W, C], floating point, already normalized.
 
@@ -339,8 +338,7 @@ class ViT(base.TransformerModel):
                 f"patch_dropout needs positions to be one of {ADDED}. Received: "
                 f"patch_dropout={self.patch_dropout}, positions={self.positions!r}."
             )
-        if len(self.input_shape) != 3 or None in self.input_shape:
-            raise ValueError(f"Images must be (H, W, C). Received: input_shape={self.input_shape}.")
+        base.check_image_shape(self.input_shape)
         if self.num_prefix_tokens not in ((0, 1, 2) if self.pool == "mean" else (1, 2)):
             raise ValueError(
                 "num_class_tokens must be 1 or 2, or 0 with pool='mean'. "
