@@ -4,7 +4,6 @@ import functools
 import itertools
 import math
 from typing import Any, NamedTuple
-from unittest import mock
 
 import keras
 import numpy as np
@@ -15,7 +14,6 @@ import zoo
 from zoo.decoding import (
     LengthPenalty,
     SpecialTokens,
-    _top_k,
     beam_search,
     greedy_search,
     length_penalty,
@@ -448,39 +446,6 @@ def test_a_draw_depends_on_its_random_numbers_alone():
     for extreme in (0.0, np.nextafter(np.float32(1), np.float32(0))):
         uniforms[:] = extreme
         assert (draws(slice(0, 4)) < 20).all()
-
-
-@pytest.mark.parametrize("k", [1, 3, 8])
-@pytest.mark.parametrize("length", [29, 520, 521, 4096, 4099, 8000, 8191])
-def test_top_k_by_blocks_is_top_k(k, length):
-    random = np.random.default_rng(length)
-    values = random.normal(size=(2, 3, length)).astype("float32")
-    values[1, 2, 20:] = -np.inf
-    best, index = map(ops.convert_to_numpy, _top_k(ops.convert_to_tensor(values), k))
-    np.testing.assert_array_equal(best, -np.sort(-values, axis=-1)[..., :k])
-    np.testing.assert_array_equal(np.take_along_axis(values, index, axis=-1), best)
-    assert all(len(set(row)) == k for row in index.reshape(-1, k))
-
-
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="its top-k keeps no order")
-def test_top_k_takes_the_first_of_equal_values():
-    values = np.random.default_rng(0).normal(size=(2, 8000)).astype("float32")
-    values[0, 5000:5020] = 9.0  # across blocks
-    _, index = _top_k(ops.convert_to_tensor(values), 8)
-    np.testing.assert_array_equal(ops.convert_to_numpy(index)[0], 5000 + np.arange(8))
-
-
-def test_only_the_best_blocks_are_sorted():
-    """The reason for blocks: no operation sorts, or takes the top of, the whole vocabulary."""
-    widths = []
-
-    def spy(values, k):
-        widths.append(values.shape[-1])
-        return ops.top_k(values, k)
-
-    with mock.patch("zoo.decoding.ops", mock.Mock(wraps=ops, top_k=spy)):
-        _top_k(ops.convert_to_tensor(np.zeros((1, 32000), "float32")), 8)
-    assert max(widths) <= 8 * 128
 
 
 def test_the_length_penalty_of_other_libraries():

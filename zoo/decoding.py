@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from zoo import kernels
 from zoo.layers.cache import take_rows
 
 NEG_INF = -math.inf
@@ -414,29 +415,11 @@ def _allowed(logits, total, position, special, min_length):
     return logits
 
 
+@kernels.accelerated_by(kernels.top_k)
 def _top_k(values, k):
-    """`ops.top_k` over a long last axis: the k largest are in the k blocks with the largest maxima.
-
-    Compilers sort the whole axis for a top-k; this way there is little to sort. Blocks that divide
-    the axis need no padding.
-    """
-    length = values.shape[-1]
-    block = max((n for n in range(64, 129) if length % n == 0), default=128)
-    if length <= 4 * k * block:
-        values, index = ops.top_k(values, k)
-        return values, ops.cast(index, "int32")
-    rows = ops.shape(values)[:-1]
-    padding = [(0, 0)] * len(rows) + [(0, -length % block)]
-    blocks = ops.reshape(ops.pad(values, padding, constant_values=NEG_INF), (*rows, -1, block))
-    _, chosen = ops.top_k(ops.max(blocks, axis=-1), k)
-    chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)  # equal values keep their order
-    candidates = ops.reshape(
-        ops.take_along_axis(blocks, chosen[..., None], axis=-2), (*rows, k * block)
-    )
-    best, place = ops.top_k(candidates, k)
-    place = ops.cast(place, "int32")
-    index = ops.take_along_axis(chosen, place // block, axis=-1) * block + place % block
-    return best, index
+    """The k largest values of the last axis, and their indices, int32."""
+    values, indices = ops.top_k(values, k)
+    return values, ops.cast(indices, "int32")
 
 
 def _draw(logits, uniform, top_k, top_p):

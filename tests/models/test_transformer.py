@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import zoo
+from zoo import kernels
 from zoo.models.base import copy_model
 from zoo.models.transformer import SIZES as PUBLISHED
 
@@ -272,6 +273,7 @@ def test_bad_settings(size, settings, message):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="XLA in TensorFlow.")
+@pytest.mark.skipif(not kernels.is_enabled(), reason="The kernels are switched off.")
 @pytest.mark.parametrize("settings", [{"shared": "all"}, {"shared": "none", "logits_bias": True}])
 def test_compiled_steps_with_blocks_of_the_output_matrix(settings, monkeypatch):
     import tensorflow as tf
@@ -282,7 +284,7 @@ def test_compiled_steps_with_blocks_of_the_output_matrix(settings, monkeypatch):
     @tf.function(jit_compile=True, autograph=False)
     def logits_of_steps(source, target):
         cache, found = model.start(source, 3), []
-        assert cache.output_blocks.shape == (4, 16, 8)  # 30 columns
+        assert cache.output_matrix[0].shape == (4, 16, 8)  # 30 columns
         for position in range(3):
             logits, cache = model.step(target[:, position : position + 1], cache)
             found.append(logits)

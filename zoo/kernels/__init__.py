@@ -8,8 +8,8 @@ most of the time somewhere has a kernel, which is named above it::
 
 A kernel takes the arguments of its plain function, and returns None for those that it does not
 take less time for. `_RUNS` says where each of them runs; this is the only file that asks for the
-backend, the device and the compiler. All kernels are for TensorFlow on CPUs, where they were
-measured: docs/speed.md. GPUs, JAX and PyTorch run the plain functions.
+backend, the device and the compiler. All kernels but `top_k` are for TensorFlow on CPUs, where
+they were measured: docs/speed.md. GPUs, JAX and PyTorch run the plain functions.
 
 Set ``ZOO_KERNELS=0`` in the environment, or call `zoo.kernels.enable(False)` before functions are
 traced, to compare with the plain functions.
@@ -33,6 +33,7 @@ from zoo.kernels.products import (
     multiply_blocks,
 )
 from zoo.kernels.products import prepare_logits as _prepare_logits
+from zoo.kernels.search import top_k
 
 _enabled = os.environ.get("ZOO_KERNELS", "1") != "0"
 
@@ -67,6 +68,11 @@ def compiled_for_cpus():
     return _tracing_for_cpus() and compat.in_xla_context()
 
 
+def everywhere():
+    """On each backend and device: compilers sort a long axis."""
+    return True
+
+
 _RUNS = {
     attention: training_on_cpus,
     dropout: training_on_cpus,
@@ -76,6 +82,7 @@ _RUNS = {
     bfloat16_logits: compiled_for_cpus,
     int8_dense: compiled_for_cpus,
     int8_logits: compiled_for_cpus,
+    top_k: everywhere,
 }
 
 

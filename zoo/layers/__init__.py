@@ -18,7 +18,8 @@ from zoo.layers.positions import (
     RelativePositions,
     SinusoidalGridPositions,
     SinusoidalPositions,
+    grid_bias,
     sinusoidal_positions,
 )
 from zoo.layers.residual_block import ResidualBlock
-from zoo.layers.rotary import RotaryPositions, rotate
+from zoo.layers.rotary import RotaryPositions, grid_places, rotate

@@ -56,14 +56,14 @@ class Cache(NamedTuple):
             it was written to.
         blocks: `DecoderCache` of each decoder block, with T·K slots.
         memory_mask: bool [B, 1, 1, S], or () without a memory.
-        output_blocks: the matrix of the logits as `zoo.kernels.prepare_logits`, or ().
+        output_matrix: that of the logits, see `zoo.models.tokens.Decoder.prepared_matrix`.
     """
 
     position: Any
     paths: Any
     blocks: tuple[DecoderCache, ...]
     memory_mask: Any
-    output_blocks: Any = ()
+    output_matrix: tuple = ()
 
     @property
     def length(self):

@@ -255,3 +255,16 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
         far = ops.log(far) / math.log(self.max_distance / exact) * (buckets - exact)
         far = ops.minimum(exact + ops.cast(far, "int32"), buckets - 1)
         return first + ops.where(distances < exact, distances, far)
+
+
+def grid_bias(row_positions, column_positions, grid):
+    """The sum of two `RelativePositions`, of the rows and of the columns of patches: [1, H, N, N].
+
+    Args:
+        grid: (rows, columns); N is their product.
+    """
+    rows, columns = (ops.arange(length)[None] for length in grid)
+    rows = row_positions(rows, rows)[:, :, :, None, :, None]
+    columns = column_positions(columns, columns)[:, :, None, :, None]
+    patches = grid[0] * grid[1]
+    return ops.reshape(rows + columns, (1, row_positions.num_heads, patches, patches))

@@ -93,3 +93,9 @@ def rotate(x, angles):
     first, second = ops.split(x, 2, axis=-1)
     turned = [first * cosines - second * sines, first * sines + second * cosines]
     return ops.concatenate(turned, axis=-1)
+
+
+def grid_places(grid):
+    """(row, column) of each patch of a grid (rows, columns), for `RotaryPositions`: [1, N, 2]."""
+    places = ops.meshgrid(*(ops.arange(length) for length in grid), indexing="ij")
+    return ops.reshape(ops.stack(places, axis=-1), (1, -1, 2))

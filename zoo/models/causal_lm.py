@@ -167,7 +167,7 @@ class CausalLM(Decoder):
             ops.zeros((batch_size, num_hypotheses, length), "int32"),
             tuple(blocks),
             (),
-            self.output_blocks(batch_size * num_hypotheses),
+            self.prepared_matrix(batch_size * num_hypotheses),
         )
 
     def input_signature(self):

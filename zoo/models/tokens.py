@@ -3,7 +3,6 @@
 Axes: B sequences, T tokens, K hypotheses of a sequence, E model width, V vocabulary.
 """
 
-import functools
 from numbers import Integral
 
 import keras
@@ -162,35 +161,33 @@ class Decoder(TokenModel):
         for block, block_cache in zip(self.decoder_blocks, cache.blocks):
             x, block_cache = block.step(x, block_cache, **settings)
             blocks.append(block_cache)
-        return self.logits(x, cache.output_blocks), cache.next(blocks)
+        return self.logits(x, cache.output_matrix), cache.next(blocks)
 
-    def logits(self, x, blocks=()):
-        """[B, T, V] of the last block's output [B, T, E]; `blocks` are those of `output_blocks`."""
+    def logits(self, x, matrix=()):
+        """[B, T, V] of the last block's output [B, T, E].
+
+        `matrix` may be that of the logits, as `prepared_matrix` returns it.
+        """
         x = apply(self.decoder_norm, x)
-        layer, is_tied = self._output_layer()
-        if not isinstance(blocks, tuple):
-            columns = layer.input_dim if is_tied else layer.units
-            layer = functools.partial(kernels.multiply_blocks, blocks=blocks, columns=columns)
-        elif is_tied:
-            layer = functools.partial(layer, reverse=True)
-        logits = layer(x)
+        embedding, _, _ = self._side(self.decoder_side)
+        if matrix:
+            logits = kernels.multiply_blocks(x, *matrix, columns=embedding.input_dim)
+        elif self.output_projection is None:
+            logits = embedding(x, reverse=True)
+        else:
+            logits = self.output_projection(x)
         return logits + self.output_bias if self.logits_bias else logits
 
-    def output_blocks(self, rows):
-        """The matrix of the logits as `zoo.kernels.prepare_logits`, or ().
+    def prepared_matrix(self, rows):
+        """The matrix of the logits for many products with few rows, or (): `logits` takes it.
 
         Args:
             rows: B·K, the number of hypotheses in each step.
         """
-        layer, _ = self._output_layer()
+        embedding, _, _ = self._side(self.decoder_side)
+        layer = embedding if self.output_projection is None else self.output_projection
         blocks = kernels.prepare_logits(layer, rows)
-        return () if blocks is None else blocks
-
-    def _output_layer(self):
-        """The layer whose matrix the logits are products with; whether it is the embedding."""
-        if self.output_projection is not None:
-            return self.output_projection, False
-        return getattr(self, f"{self.decoder_side}_embedding"), True
+        return () if blocks is None else (blocks,)
 
     def check_length(self, length):
         """Raises ValueError if there are fewer learned positions than `length`."""

@@ -183,7 +183,7 @@ class Transformer(Decoder):
             ops.zeros((batch_size, num_hypotheses, length), "int32"),
             tuple(block.start(length * num_hypotheses, memory) for block in self.decoder_blocks),
             padding_mask(source != self.pad_id),
-            self.output_blocks(batch_size * num_hypotheses),
+            self.prepared_matrix(batch_size * num_hypotheses),
         )
 
     def cross_attention_maps(self, inputs):

@@ -224,16 +224,11 @@ class ViT(base.TransformerModel):
     def position_arguments(self, grid):
         """How the positions of a grid (rows, columns) enter attention: arguments of every block."""
         before = (self.num_prefix_tokens + self.num_registers, 0)  # tokens without a position
-        rows, columns = (ops.arange(length) for length in grid)
         if self.positions == "relative":
-            rows = self.row_positions(rows[None], rows[None])[:, :, :, None, :, None]
-            columns = self.column_positions(columns[None], columns[None])[:, :, None, :, None]
-            patches = grid[0] * grid[1]
-            bias = ops.reshape(rows + columns, (1, self.num_heads, patches, patches))
+            bias = layers.grid_bias(self.row_positions, self.column_positions, grid)
             return {"bias": ops.pad(bias, [(0, 0), (0, 0), before, before])}
         if self.positions == "rotary":
-            places = ops.stack(ops.meshgrid(rows, columns, indexing="ij"), axis=-1)
-            places = ops.pad(ops.reshape(places, (1, -1, 2)), [(0, 0), before, (0, 0)])
+            places = ops.pad(layers.grid_places(grid), [(0, 0), before, (0, 0)])
             return {"angles": self.patch_positions(places)}
         return {}
 

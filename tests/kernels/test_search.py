@@ -1,0 +1,29 @@
+"""The top-k over a long axis finds what `keras.ops.top_k` finds."""
+
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from zoo.kernels.search import top_k
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("length", [4099, 8000, 8191])
+def test_top_k(k, length):
+    """Values, indices and the order of equal values, of which there are many."""
+    values = np.random.default_rng(length).normal(size=(2, 3, length)).astype("float32").round(1)
+    values[1, 2, 20:] = -np.inf
+    values = ops.convert_to_tensor(values)
+    with mock.patch("zoo.kernels.search.ops", mock.Mock(wraps=ops)) as spy:
+        largest, indices = map(ops.convert_to_numpy, top_k(values, k))
+    widths = [call.args[0].shape[-1] for call in spy.top_k.call_args_list]
+    assert max(widths) <= 8 * 128, "the whole axis is not sorted"
+    expected, expected_indices = map(ops.convert_to_numpy, ops.top_k(values, k))
+    np.testing.assert_array_equal(largest, expected)
+    if keras.backend.backend() != "torch":  # its top-k keeps no order
+        np.testing.assert_array_equal(indices, expected_indices)
+    np.testing.assert_array_equal(np.take_along_axis(values, indices, axis=-1), expected)
+    assert top_k(values[..., : 4 * k * 64], k) is None, "a short axis"
