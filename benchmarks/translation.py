@@ -132,7 +132,7 @@ def prepare(folder, all_settings):
     import keras
 
     from zoo.checkpoints.mapping import collect, same
-    from zoo.checkpoints.translators import SHARED, TABLE
+    from zoo.checkpoints.hugging_face_translators import SHARED, TABLE
     from zoo.decoding import SpecialTokens
 
     for sizes in (settings["sizes"] for settings in all_settings):

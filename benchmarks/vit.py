@@ -93,7 +93,7 @@ def prepare(folder, all_settings):
 
     import zoo
     from zoo.checkpoints.mapping import collect, stacked
-    from zoo.checkpoints.timm_vit import TABLE
+    from zoo.checkpoints.formats.timm import TABLE
 
     for sizes in (settings["sizes"] for settings in all_settings):
         if (path := pathlib.Path(folder) / str(sizes["image_size"])).exists():

@@ -47,9 +47,9 @@ def create_engine(loaded, name, dtype):
         UserError: if the engine does not run this kind of model, or cannot be imported.
     """
     engine = ENGINES[name]
-    if not isinstance(loaded, engine.kind):
+    if not isinstance(loaded, engine.task):
         raise UserError(
-            f"engine={name!r} computes a model of type {engine.kind.__name__}. Received: "
+            f"engine={name!r} computes a model of type {engine.task.__name__}. Received: "
             f"{type(loaded).__name__}."
         )
     return engine.create(loaded, dtype)
@@ -71,14 +71,14 @@ def openvino_engine(classifier, dtype):
     model = openvino.Core().read_model(_to_onnx(classifier, "float32"))
     settings = {"PERFORMANCE_HINT": "LATENCY"}  # all cores for one batch
     settings["INFERENCE_PRECISION_HINT"] = {"float32": "f32", "bfloat16": "bf16"}[dtype]
-    of_many = openvino.compile_model(model, "CPU", settings)
+    any_number = openvino.compile_model(model, "CPU", settings)
     model.reshape({"images": [1, *classifier.model.input_shape]})
-    of_one = openvino.compile_model(model, "CPU", settings)  # faster, as its shapes are known
+    only_one = openvino.compile_model(model, "CPU", settings)  # faster, as its shapes are known
     lock = threading.Lock()
 
     def probabilities(images):
         with lock:  # they fail if two threads call them at the same time
-            return (of_one if len(images) == 1 else of_many)(images)["probabilities"]
+            return (only_one if len(images) == 1 else any_number)(images)["probabilities"]
 
     return probabilities
 
@@ -106,7 +106,7 @@ def ctranslate2_engine(translator, dtype):
         engine = Engine(pathlib.Path(folder), **special._asdict())
 
     def search(source, alpha, max_length, beam_size):
-        """Like `zoo.tasks.search.TranslationSearch.search`, for arrays."""
+        """Like `zoo.tasks.translator.Translator.search`, for arrays."""
         sources = [row[row != special.pad].tolist() for row in source]
         results = engine(sources, beam_size, float(alpha), int(max_length))
         tokens = np.full((len(sources), beam_size, max_length), special.pad, np.int32)
@@ -137,12 +137,12 @@ class EngineInfo(NamedTuple):
     """What `zoo.load` knows of an engine.
 
     Fields:
-        kind: class of what it can be an engine of.
+        task: class of the tasks that it is for.
         create: function of that and a dtype.
         dtypes: that it computes in, the default first.
     """
 
-    kind: type
+    task: type
     create: Callable
     dtypes: tuple
 

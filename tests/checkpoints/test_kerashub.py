@@ -8,7 +8,7 @@ import pytest
 import zoo
 from tests.checkpoints import drawn
 from zoo.checkpoints import CheckpointError
-from zoo.checkpoints.kerashub import preprocessing
+from zoo.checkpoints.formats.kerashub import preprocessing
 
 SIZES = {"image_shape": (32, 48, 3), "patch_size": 8, "num_layers": 2, "num_heads": 3}
 SIZES |= {"hidden_dim": 24, "layer_norm_epsilon": 1e-3}

@@ -115,7 +115,7 @@ def test_sizes_far_beyond_the_file_are_refused_before_anything_is_built(
 def test_the_epsilon_is_a_small_number(write, setting, value, tmp_path):
     path = write(tmp_path) / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), setting: value}))
-    with pytest.raises(CheckpointError, match="epsilon=.* is no number between 0 and 1"):
+    with pytest.raises(CheckpointError, match="epsilon=.* is not a number between 0 and 1"):
         zoo.load(path.parent)
 
 
@@ -140,5 +140,5 @@ def test_options_of_another_kind(tmp_path):
 
 
 def test_a_file_that_holds_no_weights(tmp_path):
-    with pytest.raises(CheckpointError, match="config.json is no file of weights: these end"):
+    with pytest.raises(CheckpointError, match="config.json is not a file of weights: these end"):
         zoo.load(timm(tmp_path) / "config.json")

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from tests.checkpoints import drawn
 from zoo.checkpoints import CheckpointError, torch_file
-from zoo.checkpoints.tensors import read_file, read_folder
+from zoo.checkpoints.tensor_files import read_file, read_folder
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
 RANDOM = np.random.default_rng(0)
@@ -226,7 +226,7 @@ def test_damaged_files_are_named(tmp_path, torch_names, name):
 
 def test_a_file_of_another_kind(tmp_path):
     (tmp_path / "model.h5").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="model.h5 is no file of weights: these end"):
+    with pytest.raises(CheckpointError, match="model.h5 is not a file of weights: these end"):
         read_file(tmp_path / "model.h5")
 
 

@@ -24,7 +24,7 @@ from tests.checkpoints.text_folders import (
 )
 from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError
-from zoo.checkpoints.tokenizer_files import byte_level_bpe
+from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe
 from zoo.deploy.text_graph import TextGraph
 
 GOLDENS = json.loads(

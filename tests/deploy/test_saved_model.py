@@ -16,7 +16,7 @@ from tests.deploy.test_every_kind import assert_answers
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.tasks.attention_rollout import attention_rollout
-from zoo.tasks.search import BATCHES
+from zoo.tasks.batches import BATCHES
 
 pytestmark = pytest.mark.ci
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 import zoo  # noqa: E402
 from tests.deploy.small_models import small_classifier  # noqa: E402
 from tests.parity import vit_models as models  # noqa: E402
-from zoo.checkpoints.hugging_face import preprocessing  # noqa: E402
+from zoo.checkpoints.hugging_face_config import preprocessing  # noqa: E402
 from zoo.layers import patch_grid  # noqa: E402
 
 SIZES = {

@@ -15,7 +15,7 @@ import zoo  # noqa: E402
 from tests.checkpoints import drawn  # noqa: E402
 from tests.parity import timm_models  # noqa: E402
 from tests.parity import vit_models as models  # noqa: E402
-from zoo.checkpoints.timm import preprocessing  # noqa: E402
+from zoo.checkpoints.formats.timm import preprocessing  # noqa: E402
 
 WRITERS = {
     "vit.safetensors": save_file,

@@ -161,11 +161,11 @@ def searched(translator, rows, length):
     """The same by the zoo."""
     settings = {"beam_size": 4, "buffer_length": length}
 
-    def run(indices, source):
-        tensors = source, np.float32(1.0), np.int32(length)
-        return translator._search.run(translator.search, *tensors, **settings)
+    def search(batch):
+        tensors = (*batch.tokens, np.float32(1.0), np.int32(length))
+        return translator.run(translator.search, *tensors, **settings)
 
-    found = translator._search.each([[row] for row in rows], run)
+    found = translator.compute([[row] for row in rows], search)
     return [strip(tokens[0].tolist(), translator.special_tokens) for tokens, *_ in found]
 
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-import types
 import weakref
 from threading import Barrier
 
@@ -20,9 +19,10 @@ from zoo import decoding
 from zoo.__main__ import main
 from zoo.commands import FEW_TEXTS
 from zoo.errors import TextError
-from zoo.tasks import search as translation_search
-from zoo.tasks.search import PROGRAMS, TranslationSearch
-from zoo.tasks.translator import DESCRIPTION_FILE, TranslationError, Translator
+from zoo.tasks import programs
+from zoo.tasks.batches import token_batches
+from zoo.tasks.programs import PROGRAMS, Programs
+from zoo.tasks.translator import TranslationError, Translator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.tokenizer import train_tokenizer
@@ -114,51 +114,51 @@ def test_sampling_depends_on_the_seed_and_not_on_the_neighbors(translator):
 @pytest.mark.ci
 def test_few_shapes_are_compiled(translator):
     """Sentences of random lengths, alone and together."""
-    given, before = texts(100, longest=30), programs(translator)
+    given, before = texts(100, longest=30), num_programs(translator)
     for text in given:
         translator([text])
     for count in (2, 5, 7):
         for start in range(0, 90, 10):
             translator(given[start : start + count])
-    assert programs(translator) - before <= 4  # lengths 16 and 32, batches of 1 and 8
+    assert num_programs(translator) - before <= 4  # lengths 16 and 32, batches of 1 and 8
 
 
 def test_batches_are_computed_at_once(translator, monkeypatch):
     """Rows keep their order, and an error of any batch is raised."""
-    monkeypatch.setattr(translation_search, "CORES", 2)
+    monkeypatch.setattr(programs, "CORES", 2)
     rows, ran, together = [([n + 1] * (1 + n % 32),) for n in range(1024)], [], Barrier(2)
 
-    def run(indices, source):
-        ran.append(len(indices))
+    def function(batch):
+        ran.append(len(batch.indices))
         if len(ran) <= 2:
             together.wait(timeout=60)
-        time.sleep(0.01 * (indices[0] % 3))
+        time.sleep(0.01 * (batch.indices[0] % 3))
         if len(ran) > limit:
             raise TextError("as this batch does")
-        return [source[:, 0]]
+        return [batch.tokens[0][:, 0]]
 
     limit = 1000
-    assert [int(first) for (first,) in translator._search.each(rows, run)] == list(range(1, 1025))
-    assert ran == [32] * 32
+    firsts = [int(first) for (first,) in translator.compute(rows, function)]
+    assert firsts == list(range(1, 1025)) and ran == [32] * 32
     ran, limit = [], 3
     with pytest.raises(TextError, match="this batch"):
-        translator._search.each(rows, run)
+        translator.compute(rows, function)
 
 
 @pytest.mark.parametrize("cores, parameters", [(1, 10**9), (4, 0)])
 def test_batches_are_computed_one_by_one(translator, monkeypatch, cores, parameters):
     """On one core, and with a large model."""
-    monkeypatch.setattr(translation_search, "CORES", cores)
-    monkeypatch.setattr(translation_search, "CONCURRENT_PARAMETERS", parameters)
+    monkeypatch.setattr(programs, "CORES", cores)
+    monkeypatch.setattr(programs, "CONCURRENT_PARAMETERS", parameters)
     running = []
 
-    def run(indices, source):
-        running.append(indices)
+    def function(batch):
+        running.append(batch)
         time.sleep(0.001)
-        assert running == [indices]
+        assert len(running) == 1
         return [[running.pop()]]
 
-    translator._search.each([([n + 1],) for n in range(100)], run)
+    translator.compute([([n + 1],) for n in range(100)], function)
 
 
 def test_a_copy_translates(translator):
@@ -166,9 +166,9 @@ def test_a_copy_translates(translator):
     assert copied(["the dog"]) == translator(["the dog"])
 
 
-def programs(translator):
-    """How often a program was compiled."""
-    return translator._search._program.cache_info().misses
+def num_programs(translator):
+    """How often a program was traced."""
+    return translator._programs._program.cache_info().misses
 
 
 def direct(translator, text, length, beam_size=1):
@@ -199,14 +199,14 @@ def assert_is_direct(translator, text, length=8, beam_size=1):
 @pytest.fixture
 def made(monkeypatch):
     """Whether XLA is to compile each program that is made; none of them is compiled."""
-    made, graph_function = [], translation_search._graph_function
+    made, graph_function = [], programs._graph_function
 
     def record(graph, shapes, jit_compile, **settings):
         made.append(jit_compile)
         return graph_function(graph, shapes, False, **settings)
 
-    monkeypatch.setattr(translation_search, "_graph_function", record)
-    monkeypatch.setattr(translation_search, "JIT_COMPILE", True)
+    monkeypatch.setattr(programs, "_graph_function", record)
+    monkeypatch.setattr(programs, "JIT_COMPILE", True)
     return made
 
 
@@ -245,10 +245,10 @@ def test_compiled_and_not(translator):
 
 @pytest.mark.ci
 def test_lengths_that_callers_choose_are_not_compiled_for(translator):
-    [text], before = texts(1, seed=3), programs(translator)
+    [text], before = texts(1, seed=3), num_programs(translator)
     found = [translator([text], max_length=length)[0] for length in range(1, 33)]
     drawn = [translator.sample([text, text], n=2, max_length=n)[0] for n in range(17, 33)]
-    assert programs(translator) - before <= 3  # two lengths of buffers, and one of the samples
+    assert num_programs(translator) - before <= 3  # two lengths of buffers, and one of the samples
     assert len(set(found)) > 5
     for length in (1, 2, 5, 16, 17, 32):
         expected, _ = direct(translator, text, length, translator.beam_size)
@@ -264,7 +264,7 @@ def test_lengths_that_callers_choose_are_not_compiled_for(translator):
 
 
 def test_few_programs_are_kept(translator):
-    search = TranslationSearch(translator.model, SPECIAL_TOKENS)
+    search = Programs(translator.model)
 
     def double(values):
         return values * 2
@@ -278,20 +278,12 @@ def test_few_programs_are_kept(translator):
 
 def test_batches_hold_each_source_once_and_few_tokens():
     lengths = np.random.default_rng(0).integers(1, 2000, 500).tolist()
-    sizes = {"max_length": 2048, "target_vocab_size": 10, "pad_id": PAD_ID}
-    model, batches = types.SimpleNamespace(**sizes, count_params=lambda: 0), []
-
-    def run(indices, source):
+    batches = token_batches([[[7] * n] for n in lengths], SPECIAL_TOKENS, 2048)
+    for indices, known, [source] in batches:
         assert len(source) == 1 or source.size <= 4096
-        assert (source != PAD_ID).sum(axis=1)[: len(indices)].tolist() == [
-            lengths[index] for index in indices
-        ]
-        batches.append(indices)
-        return [np.array([lengths[index] for index in indices])]
-
-    found = TranslationSearch(model, SPECIAL_TOKENS).each([[[7] * n] for n in lengths], run)
-    assert [length for (length,) in found] == lengths
-    assert sorted(index for batch in batches for index in batch) == list(range(500))
+        assert known == [lengths[index] for index in indices]
+        assert (source != PAD_ID).sum(axis=1)[: len(indices)].tolist() == known
+    assert sorted(index for batch in batches for index in batch.indices) == list(range(500))
     assert len(batches) < 450
 
 
@@ -332,7 +324,7 @@ def test_whatever_changes_in_the_model_takes_effect(translator):
     check()
     draw(changing.model.weights, 2)
     check()
-    assert programs(changing) == 1, "new values need no new program"
+    assert num_programs(changing) == 1, "new values need no new program"
 
     layer = changing.model.decoder_blocks[0].feed_forward.hidden
     layer.enable_lora(2)
@@ -413,10 +405,6 @@ def test_a_forced_first_token(translator, tmp_path):
 
     forced.save(tmp_path)
     assert Translator.load(tmp_path).special_tokens == special
-    description = json.loads((tmp_path / DESCRIPTION_FILE).read_text())
-    del description["special_tokens"]  # as in older folders
-    (tmp_path / DESCRIPTION_FILE).write_text(json.dumps(description))
-    assert Translator.load(tmp_path).special_tokens == SPECIAL_TOKENS
 
 
 @pytest.mark.parametrize("place", ["encoder_norm.gamma", "target_embedding.embeddings"])
@@ -516,9 +504,9 @@ def test_integers_of_other_libraries(translator):
     """A refused option leaves nothing behind, and an accepted one is an int."""
     with pytest.raises(TranslationError):
         translator(["the dog"], beam_size=2.0)
-    before = translator(["the dog"], beam_size=2, max_length=32), programs(translator)
+    before = translator(["the dog"], beam_size=2, max_length=32), num_programs(translator)
     options = {"beam_size": np.int64(2), "max_length": np.int8(32)}
-    assert before == (translator(["the dog"], **options), programs(translator))
+    assert before == (translator(["the dog"], **options), num_programs(translator))
 
 
 def test_tokenizers_must_be_the_models(translator):
@@ -555,7 +543,7 @@ def test_saved_and_loaded(translator, folder):
 
 def test_an_unfinished_folder(translator, tmp_path):
     translator.save(tmp_path)
-    (tmp_path / DESCRIPTION_FILE).unlink()
+    (tmp_path / Translator.description_file).unlink()
     with pytest.raises(FileNotFoundError, match="no finished run"):
         zoo.load(tmp_path)
 

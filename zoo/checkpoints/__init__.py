@@ -1,4 +1,4 @@
-"""Published weights: each format is a table of names, which `mapping` applies."""
+"""Trained weights: those of runs, and published ones, each format a table of names."""
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.loading import is_checkpoint, load
+from zoo.checkpoints.formats import is_checkpoint, load

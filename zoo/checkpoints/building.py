@@ -21,7 +21,7 @@ def head_classes(tensors, class_names, options):
         options: of `zoo.load`; `num_classes` is removed.
 
     Raises:
-        CheckpointError: if there is no head and no `num_classes`, or it is no number of classes.
+        CheckpointError: if there is no head and no `num_classes`, or it is not a number of classes.
     """
     asked = options.pop("num_classes", None)
     if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
@@ -52,14 +52,15 @@ def create_model(create, tensors, settings):
 
 
 def _check_numbers(tensors, settings):
-    """Raises `CheckpointError` for what the layers would take, and fail or be wrong when called."""
+    """Raises `CheckpointError` for settings that layers take and that fail or are wrong later."""
     for name in (*_NUMBERS, *_ROWS, *sum(_BLOCKS, ())):
         value = settings.get(name)
         if isinstance(value, bool) or not (value is None or isinstance(value, Integral)):
-            raise CheckpointError(f"{tensors.path}: {name}={value!r} is no whole number.")
+            raise CheckpointError(f"{tensors.path}: {name}={value!r} is not a whole number.")
     epsilon = settings.get("epsilon", 1e-6)
     if not (isinstance(epsilon, Real) and 0 < epsilon < 1):
-        raise CheckpointError(f"{tensors.path}: epsilon={epsilon!r} is no number between 0 and 1.")
+        reason = f"epsilon={epsilon!r} is not a number between 0 and 1"
+        raise CheckpointError(f"{tensors.path}: {reason}.")
 
 
 def _check_sizes(tensors, settings):

@@ -133,7 +133,7 @@ def assign(model, tensors, table, ignored=(), kept=()):
         path = variable.path.split("/", 1)[1]
         if _matches(kept, path):
             continue
-        names, source = _of_path(rules, path)
+        names, source = _source(rules, path)
         if source is None:
             unknown.append(path)
         missing += [name for name in names if name not in tensors]
@@ -146,9 +146,9 @@ def assign(model, tensors, table, ignored=(), kept=()):
         "Variables of the model that have no tensor": unknown,
     }
     if any(problems.values()):
-        found = [f"{what}: {', '.join(names)}." for what, names in problems.items() if names]
+        lists = [f"{title}: {', '.join(names)}." for title, names in problems.items() if names]
         raise CheckpointError(
-            f"{tensors.path} does not fit the model that its metadata describes. {' '.join(found)}"
+            f"{tensors.path} does not fit the model that its metadata describes. {' '.join(lists)}"
         )
     for variable, path, names, source in plan:
         variable.assign(_value(tensors, names, source, path, variable))
@@ -167,21 +167,22 @@ def _value(tensors, names, source, path, variable):
         reason = f"would give {path} the shape {value.shape}"
     except (TypeError, ValueError, IndexError) as error:
         reason = f"cannot become {path}: {error}"
-    found = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays))
+    shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays))
     raise CheckpointError(
-        f"{tensors.path}: {found} {reason}. Its shape in the model is {tuple(variable.shape)}."
+        f"{tensors.path}: {shapes} {reason}. Its shape in the model is {tuple(variable.shape)}."
     )
 
 
 def collect(model, table):
     """The inverse of `assign`: {name of a tensor: array}."""
-    rules, found = [(pattern(path), source) for path, source in table.items()], {}
+    rules, tensors = [(pattern(path), source) for path, source in table.items()], {}
     for variable in model.weights:
-        names, source = _of_path(rules, variable.path.split("/", 1)[1])
+        names, source = _source(rules, variable.path.split("/", 1)[1])
         if source is None or source.invert is None:
             raise CheckpointError(f"{variable.path} has no counterpart in this format.")
-        found.update(zip(names, source.invert(np.asarray(variable.value), len(names)), strict=True))
-    return found
+        arrays = source.invert(np.asarray(variable.value), len(names))
+        tensors.update(zip(names, arrays, strict=True))
+    return tensors
 
 
 def pattern(path):
@@ -189,7 +190,7 @@ def pattern(path):
     return re.compile(re.escape(path).replace(r"\{i\}", r"(\d+)"))
 
 
-def _of_path(rules, path):
+def _source(rules, path):
     """(names of the tensors of a variable, `Source`), or ((), None)."""
     for rule, source in rules:
         match = rule.fullmatch(path)

@@ -1,10 +1,10 @@
 """What `zoo.save_hf` writes for a translator (transformers: models/marian)."""
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face import ACTIVATION_NAMES
-from zoo.checkpoints.hugging_face_marian import CONTROL, UNKNOWN
+from zoo.checkpoints.formats.hugging_face_marian import CONTROL, UNKNOWN
+from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES
+from zoo.checkpoints.hugging_face_translators import SHARED, SOURCE, TABLE, TARGET
 from zoo.checkpoints.mapping import collect, same
-from zoo.checkpoints.translators import SHARED, SOURCE, TABLE, TARGET
 from zoo.text.sentencepiece import KIND, LANGUAGE
 
 # What transformers' Marian does; other settings have no counterpart in its config.json.
@@ -54,38 +54,38 @@ def _wrong_settings(translator):
     model = translator.model
     names = [name for name, value in _MODEL.items() if getattr(model, name) != value]
     names += ["activation"] if model.activation not in ACTIVATION_NAMES else []
-    found = [f"{name}={getattr(model, name)!r}" for name in names]
+    wrong = [f"{name}={getattr(model, name)!r}" for name in names]
     positions = {name: getattr(model.positions, name, None) for name in _POSITIONS}
     if positions != _POSITIONS:
         is_name = isinstance(model.positions, str)
-        found.append(f"positions={model.positions if is_name else positions!r}")
+        wrong.append(f"positions={model.positions if is_name else positions!r}")
     if translator.special_tokens.first is not None:
-        found.append(f"special_tokens.first={translator.special_tokens.first}")
+        wrong.append(f"special_tokens.first={translator.special_tokens.first}")
     if translator.length_offset:
-        found.append(f"length_offset={translator.length_offset}")
-    return found
+        wrong.append(f"length_offset={translator.length_offset}")
+    return wrong
 
 
 def _wrong_tokenizers(translator):
     """What is wrong with the tokenizers."""
-    special, found = translator.special_tokens, []
+    special, wrong = translator.special_tokens, []
     for side in ("source", "target"):
         tokenizer = getattr(translator, f"{side}_tokenizer")
         if tokenizer.kind != KIND:
-            found.append(f"a {side} tokenizer of kind {tokenizer.kind!r}")
+            wrong.append(f"a {side} tokenizer of kind {tokenizer.kind!r}")
             continue
         ends = tuple(tokenizer.vocab.get(token) for token in ("</s>", "<pad>"))
         unknown = tokenizer.vocab.get(UNKNOWN, 0)
         if (ends, tokenizer.unknown) != ((special.end, special.pad), unknown) or (
             tokenizer.control != CONTROL
         ):
-            found.append(f"the control tokens of the {side} tokenizer")
+            wrong.append(f"the control tokens of the {side} tokenizer")
             continue
         names = [tokenizer.tokens.get(id, "") for id in tokenizer.prefix]
         is_language = side == "source" and len(names) == 1 and LANGUAGE.fullmatch(names[0])
         if names and not is_language:
-            found.append(f"the prefix {names} of the {side} tokenizer")
-    return found
+            wrong.append(f"the prefix {names} of the {side} tokenizer")
+    return wrong
 
 
 def _config(translator):

@@ -56,7 +56,7 @@ def read(path):
     """The tensors of a PyTorch file: `zoo.checkpoints.tensors.Tensors`.
 
     Raises:
-        CheckpointError: if it is damaged, no such file, or its pickle names anything but tensors.
+        CheckpointError: if it is damaged, not such a file, or names anything but tensors.
     """
     try:
         return _from_zip(path) if zipfile.is_zipfile(path) else _from_pickles(path)
@@ -64,7 +64,7 @@ def read(path):
         raise CheckpointError(f"{path} {error}") from None
     except Exception as error:  # a damaged pickle raises anything
         reason = str(error) or type(error).__name__
-        raise CheckpointError(f"{path} is damaged or no file of PyTorch: {reason}.") from None
+        raise CheckpointError(f"{path} is damaged or not a file of PyTorch: {reason}.") from None
 
 
 def _from_zip(path):
@@ -75,12 +75,12 @@ def _from_zip(path):
     if order in archive.namelist() and archive.read(order) != b"little":
         raise CheckpointError("has big-endian numbers, which are not supported.")
     with archive.open(main) as file:
-        found = _Unpickler(file).load()
+        content = _Unpickler(file).load()
 
     def reader(tensor):
         return lambda: tensor.read(archive.read(f"{folder}data/{tensor.storage[0]}"))
 
-    return _tensors(path, found, reader)
+    return _tensors(path, content, reader)
 
 
 def _from_pickles(path):
@@ -90,7 +90,7 @@ def _from_pickles(path):
         for _ in range(2):  # version, machine
             _Unpickler(file).load()
         unpickler = _Unpickler(file)
-        found, keys = unpickler.load(), _Unpickler(file).load()
+        content, keys = unpickler.load(), _Unpickler(file).load()
         sizes = {key: np.dtype(dtype).itemsize for key, dtype in unpickler.dtypes.items()}
         places, position = {}, file.tell()
         for key in keys:
@@ -110,23 +110,23 @@ def _from_pickles(path):
 
         return read
 
-    return _tensors(path, found, reader)
+    return _tensors(path, content, reader)
 
 
-def _tensors(path, found, reader):
-    tensors = _flat(found)
+def _tensors(path, content, reader):
+    tensors = _flat(content)
     if not tensors:
         raise ValueError("it holds no tensors by name")
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     return Tensors(path, {name: reader(tensor) for name, tensor in tensors.items()}, shapes)
 
 
-def _flat(found):
+def _flat(content):
     """The tensors by name of a dict, or of the first of these dicts in it."""
     for key in ("state_dict", "model", "teacher"):
-        if isinstance(found, dict) and isinstance(found.get(key), dict):
-            found = found[key]
-    items = found.items() if isinstance(found, dict) else ()
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    items = content.items() if isinstance(content, dict) else ()
     return {name: tensor for name, tensor in items if isinstance(tensor, _Tensor)}
 
 
@@ -153,8 +153,8 @@ class _Unpickler(pickle.Unpickler):
         )
 
     def persistent_load(self, saved):
-        kind, name, key = saved[:3]
-        if kind != "storage":
-            raise ValueError(f"it refers to a {kind}")
+        object_type, name, key = saved[:3]
+        if object_type != "storage":
+            raise ValueError(f"it refers to a {object_type}")
         dtype = self.dtypes[key] = _DTYPES[name]
         return key, dtype

@@ -17,7 +17,7 @@ from zoo.errors import TextError
 from zoo.models.base import dtype_name
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
-from zoo.tasks.search import checked
+from zoo.tasks.options import checked
 from zoo.tasks.translator import SOURCE_FILE, Translator
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.tokenizer import SPLIT_PATTERNS

@@ -10,8 +10,8 @@ import tensorflow as tf
 from zoo.deploy.signatures import TEXTS, Signatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing
+from zoo.tasks.batches import LENGTHS
 from zoo.tasks.generator import NEW_TOKENS
-from zoo.tasks.search import LENGTHS
 
 _LEAST = (1e-3, 1e-6)  # temperature and top_p
 _TEMPERATURE = f"temperature must be a finite number of at least {_LEAST[0]}."

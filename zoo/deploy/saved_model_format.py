@@ -15,9 +15,9 @@ from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.deploy.warm_up_requests import write_warm_up_requests
 from zoo.models.base import dtype_name
+from zoo.tasks.batches import BATCHES
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import TextGenerator
-from zoo.tasks.search import BATCHES
 from zoo.tasks.translator import Translator
 
 _SIGNATURES = {

@@ -7,7 +7,7 @@ import functools
 
 import tensorflow as tf
 
-from zoo.tasks.search import BATCHES, LENGTHS, TOKENS_IN_BATCH
+from zoo.tasks.batches import BATCHES, LENGTHS, TOKENS_IN_BATCH
 
 
 def encode(text_graph, texts, limit, start=(), end=()):
@@ -70,7 +70,7 @@ def in_groups(lengths, limit, compute, results, buffer_length=0):
         limit: maximum number of tokens.
         compute: function (indices of the texts of a group, padded width) -> list of values.
         results: list of tensors [B, ...], the initial results of all texts.
-        buffer_length: see `zoo.tasks.search.Programs.each`.
+        buffer_length: see `zoo.tasks.batches.token_batches`.
     """
     lengths = tf.cast(lengths, tf.int32)
     known = [length for length in LENGTHS if length < limit] + [limit]
@@ -142,7 +142,7 @@ def fit(values, sizes):
 
 
 def _most_rows(width):
-    """Maximum number of texts per batch at a padded width; see `zoo.tasks.search`."""
+    """Maximum number of texts per batch at a padded width; see `zoo.tasks.batches`."""
     fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCHES]
     return tf.reduce_max(tf.stack(fitting))
 

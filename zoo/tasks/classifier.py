@@ -3,26 +3,23 @@
 Axes: B images or texts, T tokens.
 """
 
-import json
 import os
-import pathlib
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from zoo.data.preprocessing import ImagePreprocessing
+from zoo.decoding import SpecialTokens
 from zoo.errors import TextError
-from zoo.tasks.search import Programs, without_nan
-from zoo.text.loading import load_tokenizer
+from zoo.tasks.programs import without_nan
+from zoo.tasks.task import Task, TextTask
 from zoo.text.special_tokens import SPECIAL_TOKENS, encode_texts, truncated
 
-MODEL_FILE = "model.keras"
-DESCRIPTION_FILE, TEXT_DESCRIPTION_FILE = "classifier.json", "text_classifier.json"
-TOKENIZER_FILE = "tokenizer.json"
+_IMAGES_IN_BATCH = 64
 
 
-class ImageClassifier:
+class ImageClassifier(Task):
     """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
@@ -40,11 +37,12 @@ class ImageClassifier:
         ValueError: if the number of class names is not the number of logits.
     """
 
+    description_file = "classifier.json"
+
     def __init__(self, model, preprocessing, class_names):
         self.preprocessing = preprocessing
         self.class_names = list(class_names)
-        self.model = model
-        self.run_folder = None  # the directory it was loaded from
+        super().__init__(model)
 
     def __call__(self, images, top_k=1):
         """Classifies images.
@@ -60,7 +58,8 @@ class ImageClassifier:
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
             ValueError: if `top_k` is not positive.
         """
-        return _most_likely(self.probabilities, images, self.class_names, top_k)
+        _check_top_k(top_k)
+        return _most_likely(self.probabilities(images), self.class_names, top_k)
 
     def preprocess(self, images):
         """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
@@ -85,50 +84,34 @@ class ImageClassifier:
         inputs = self.preprocess(images)
         if not len(inputs):
             return np.zeros((0, len(self.class_names)), np.float32)
-        compute = self.engine or self._probabilities
-        parts = [compute(inputs[i : i + 64]) for i in range(0, len(inputs), 64)]
+        compute, size = self.engine or self._probabilities, _IMAGES_IN_BATCH
+        parts = [compute(inputs[start : start + size]) for start in range(0, len(inputs), size)]
         return without_nan(np.concatenate(parts))
 
-    @property
-    def model(self):
-        return self._model
-
-    @model.setter
-    def model(self, model):
+    def check(self, model):
         _check_classes(model, self.class_names)
+
+    def prepare(self):
+        model = self.model
 
         # `Model.predict` has an overhead of tens of milliseconds per call.
         def probabilities(inputs):
-            logits = model(inputs, training=False)
-            return keras.ops.softmax(keras.ops.cast(logits, "float32"))
+            return _softmax(model(inputs, training=False))
 
         inputs = tf.TensorSpec((None, *model.input_shape), tf.float32)
-        self._model, self.engine = model, None
         self._probabilities = tf.function(probabilities, input_signature=[inputs], autograph=False)
 
     def description(self):
         """Returns preprocessing and class names as a dict that can be stored as JSON."""
         return {"preprocessing": self.preprocessing.to_dict(), "class_names": self.class_names}
 
-    def save(self, folder):
-        """Writes the model, its preprocessing and its class names into `folder`."""
-        _save(self, folder, DESCRIPTION_FILE)
-
     @classmethod
-    def load(cls, folder):
-        """Loads a classifier that `save` wrote."""
-        folder = pathlib.Path(folder)
-        description = json.loads((folder / DESCRIPTION_FILE).read_text())
-        classifier = cls(
-            keras.saving.load_model(folder / MODEL_FILE, compile=False),
-            ImagePreprocessing.from_dict(description["preprocessing"]),
-            description["class_names"],
-        )
-        classifier.run_folder = folder
-        return classifier
+    def from_description(cls, description, model):
+        preprocessing = ImagePreprocessing.from_dict(description["preprocessing"])
+        return cls(model, preprocessing, description["class_names"])
 
 
-class TextClassifier:
+class TextClassifier(TextTask):
     """Classifies texts with a Keras model, its tokenizer and its class names.
 
     Args:
@@ -142,27 +125,13 @@ class TextClassifier:
             the model.
     """
 
+    description_file = "text_classifier.json"
+    tokenizer_files = {"tokenizer": "tokenizer.json"}
+
     def __init__(self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS):
         self.tokenizer = tokenizer
         self.class_names = list(class_names)
-        self.special_tokens = special_tokens
-        self.model = model
-        self.run_folder = None  # the directory it was loaded from
-
-    @property
-    def model(self):
-        return self._programs.model
-
-    @model.setter
-    def model(self, model):
-        _check_classes(model, self.class_names)
-        pad = self.special_tokens.pad
-        if (model.vocab_size, model.pad_id) != (self.tokenizer.vocab_size, pad):
-            raise ValueError(
-                f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
-                f"tokenizer with {self.tokenizer.vocab_size} tokens and the padding token {pad}."
-            )
-        self._programs = Programs(model, self.special_tokens, model.vocab_size)
+        super().__init__(model, special_tokens)
 
     def __call__(self, texts, top_k=1, too_long="error"):
         """Classifies texts.
@@ -181,19 +150,19 @@ class TextClassifier:
             TextError: if a text is too long.
             ValueError: if `top_k` is not positive or `too_long` is unknown.
         """
-
-        def probabilities(texts):
-            return self.probabilities(texts, too_long)
-
-        return _most_likely(probabilities, texts, self.class_names, top_k)
+        _check_top_k(top_k)
+        return _most_likely(self.probabilities(texts, too_long), self.class_names, top_k)
 
     def probabilities(self, texts, too_long="error"):
         """Returns the probability of each class for each text: float32 [B, classes]."""
-        rows = self.encode(texts, too_long)
+        rows = [[tokens] for tokens in self.encode(texts, too_long)]
         if not rows:
             return np.zeros((0, len(self.class_names)), np.float32)
-        found = self._programs.each([[row] for row in rows], self._run)
-        return np.stack([probabilities for [probabilities] in found])
+
+        def probabilities(batch):
+            return [self.run(self.probabilities_of_tokens, *batch.tokens)]
+
+        return np.stack([row for [row] in self.compute(rows, probabilities)])
 
     def encode(self, texts, too_long="error"):
         """Returns the tokens of each text: the start token, those of the text, the end token.
@@ -219,8 +188,17 @@ class TextClassifier:
 
     def probabilities_of_tokens(self, tokens):
         """The probability of each class as a graph: int32 [B, T] to float32 [B, classes]."""
-        logits = self.model(tokens, training=False)
-        return keras.ops.softmax(keras.ops.cast(logits, "float32"))
+        return _softmax(self.model(tokens, training=False))
+
+    def check(self, model):
+        _check_classes(model, self.class_names)
+        pad = self.special_tokens.pad
+        if (model.vocab_size, model.pad_id) != (self.tokenizer.vocab_size, pad):
+            raise ValueError(
+                f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
+                f"tokenizer with {self.tokenizer.vocab_size} tokens and the padding token {pad}."
+            )
+        super().check(model, model.vocab_size)
 
     def description(self):
         """Returns tokenizer and class names as a dict that can be stored as JSON."""
@@ -230,27 +208,14 @@ class TextClassifier:
             "class_names": self.class_names,
         }
 
-    def save(self, folder):
-        """Writes the model, its tokenizer and its class names into `folder`."""
-        _save(self, folder, TEXT_DESCRIPTION_FILE)
-        self.tokenizer.save(pathlib.Path(folder) / TOKENIZER_FILE)
-
     @classmethod
-    def load(cls, folder):
-        """Loads a classifier that `save` wrote."""
-        folder = pathlib.Path(folder)
-        description = json.loads((folder / TEXT_DESCRIPTION_FILE).read_text())
-        classifier = cls(
-            keras.saving.load_model(folder / MODEL_FILE, compile=False),
-            load_tokenizer(folder / TOKENIZER_FILE),
-            description["class_names"],
-            SPECIAL_TOKENS._replace(**description.get("special_tokens", {})),
-        )
-        classifier.run_folder = folder
-        return classifier
+    def from_description(cls, description, model, tokenizer):
+        special_tokens = SpecialTokens(**description["special_tokens"])
+        return cls(model, tokenizer, description["class_names"], special_tokens)
 
-    def _run(self, indices, tokens):
-        return [self._programs.run(self.probabilities_of_tokens, tokens)]
+
+def _softmax(logits):
+    return keras.ops.softmax(keras.ops.cast(logits, "float32"))
 
 
 def _check_classes(model, class_names):
@@ -260,18 +225,15 @@ def _check_classes(model, class_names):
         )
 
 
-def _most_likely(probabilities, items, class_names, top_k):
-    """For each item a list of (class name, probability), the most likely first."""
+def _check_top_k(top_k):
     if top_k < 1:
         raise ValueError(f"top_k must be at least 1. Received: top_k={top_k}.")
-    found = probabilities(items)
-    best = np.argsort(-found, axis=1, kind="stable")[:, :top_k]
-    return [[(class_names[k], float(row[k])) for k in order] for row, order in zip(found, best)]
 
 
-def _save(classifier, folder, description_file):
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    classifier.model.save(folder / MODEL_FILE, include_optimizer=False)
-    text = json.dumps(classifier.description(), indent=2)
-    (folder / description_file).write_text(text + "\n")
+def _most_likely(probabilities, class_names, top_k):
+    """For each row a list of (class name, probability), the most likely first."""
+    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
+    return [
+        [(class_names[index], float(row[index])) for index in best]
+        for row, best in zip(probabilities, order)
+    ]

@@ -3,9 +3,7 @@
 Axes: B prompts, P tokens of a prompt, T new tokens, K hypotheses of a prompt.
 """
 
-import json
 import math
-import pathlib
 from typing import NamedTuple
 
 import keras
@@ -14,22 +12,13 @@ import tensorflow as tf
 
 from zoo import decoding
 from zoo.errors import TextError
-from zoo.tasks.search import (
-    LENGTHS,
-    Programs,
-    checked,
-    checked_draw,
-    padded,
-    uniforms_of,
-    without_nan,
-)
-from zoo.text.loading import load_tokenizer
+from zoo.tasks.batches import LENGTHS, padded
+from zoo.tasks.options import checked, checked_sampling, uniforms
+from zoo.tasks.programs import without_nan
+from zoo.tasks.task import TextTask
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.translation_text import encode
 
-MODEL_FILE = "model.keras"
-DESCRIPTION_FILE = "generator.json"
-TOKENIZER_FILE = "tokenizer.json"
 NEW_TOKENS = 64  # by default
 
 
@@ -43,7 +32,23 @@ class Generation(NamedTuple):
     score: float
 
 
-class TextGenerator:
+class Prompts(NamedTuple):
+    """The prompts of a batch.
+
+    Fields:
+        read: int32 [B, P], the first tokens, which the model reads at once.
+        forced: int32 [B, F], the others, then padding.
+        max_length: int32 [B], the largest number of forced and new tokens.
+        buffer: number of tokens for which there is a buffer, at least `max_length`.
+    """
+
+    read: np.ndarray
+    forced: np.ndarray
+    max_length: np.ndarray
+    buffer: int
+
+
+class TextGenerator(TextTask):
     """A causal language model together with its tokenizer.
 
     Args:
@@ -57,11 +62,13 @@ class TextGenerator:
         TextError: if model, tokenizer and special tokens do not fit together.
     """
 
+    description_file = "generator.json"
+    tokenizer_files = {"tokenizer": "tokenizer.json"}
+
     def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS, add_start_token=True):
         self.tokenizer = tokenizer
         self.add_start_token = add_start_token
-        self.run_folder = None  # where it was loaded from
-        self._set_model(model, special_tokens)
+        super().__init__(model, special_tokens)
 
     def __call__(self, prompts, **options):
         """The most likely continuation of each prompt, a list of str; see `n_best`."""
@@ -89,11 +96,14 @@ class TextGenerator:
         beam_size = checked("beam_size", n if beam_size is None else beam_size, int, n)
         alpha = np.float32(checked("length_penalty", length_penalty, float))
 
-        def search(indices, *prompt, length, buffer):
-            settings = {"beam_size": beam_size, "buffer": buffer}
-            return self._programs.run(self.search, *prompt, alpha, length, **settings)
+        rows, most = self._encode(prompts, max_new_tokens)
 
-        return [found[:n] for found in self._each(prompts, max_new_tokens, search)]
+        def search(batch):
+            read, forced, length, buffer = self._prompts(batch, most)
+            settings = {"beam_size": beam_size, "buffer": buffer}
+            return self.run(self.search, read, forced, alpha, length, **settings)
+
+        return [best[:n] for best in self._generations(rows, search)]
 
     def sample(
         self, prompts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None
@@ -115,16 +125,15 @@ class TextGenerator:
             TextError: see `n_best`.
         """
         n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
-        top_k, *scalars = checked_draw(temperature, top_k, top_p)
+        top_k, *scalars = checked_sampling(temperature, top_k, top_p)
+        rows, most = self._encode(prompts, max_new_tokens)
 
-        def search(indices, *prompt, length, buffer):
-            uniforms = np.zeros((len(length), n, buffer), np.float32)
-            for row, index in zip(uniforms, indices):
-                row[:] = uniforms_of(seed, index, buffer, n)
-            tensors = (*prompt, uniforms, length, *scalars)
-            return self._programs.run(self.draw, *tensors, top_k=top_k)
+        def draw(batch):
+            read, forced, length, buffer = self._prompts(batch, most)
+            random = uniforms(seed, batch.indices, len(length), n, buffer)
+            return self.run(self.draw, read, forced, random, length, *scalars, top_k=top_k)
 
-        return self._each(prompts, max_new_tokens, search)
+        return self._generations(rows, draw)
 
     def stream(self, prompt, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None):
         """Draws a continuation as `sample` does, and yields its text piece by piece, as str.
@@ -133,54 +142,29 @@ class TextGenerator:
         `sample`.
         """
         seed = checked("seed", seed, int, 0)
-        top_k, *scalars = checked_draw(temperature, top_k, top_p)
+        top_k, *scalars = checked_sampling(temperature, top_k, top_p)
         [tokens], most = self._encode([prompt], max_new_tokens)
-        new, count = self.num_new(len(tokens), most), num_read(len(tokens))
-        read, given = tokens[: count + 1], tokens[count + 1 :]
-        buffer = padded(len(given) + new, self.model.max_length - count)
-        cache = self._programs.call(self._read, np.array([read], np.int32), length=buffer)
-        token = np.array([read[-1:]], np.int32)
+        count, size = num_read(len(tokens)), len(tokens)
+        last = size + self.num_new(size, most) - 1
+        buffer = padded(last - count, self.model.max_length - count)
+        [[random]] = uniforms(seed, [0], 1, 1, buffer)
+        cache = self._call(self._read, np.array([tokens[: count + 1]], np.int32), length=buffer)
         before, yielded = self._text(tokens), ""
-        uniforms = uniforms_of(seed, 0, buffer, 1)[:, : len(given) + new]
-        for position, uniform in enumerate(uniforms.T):
-            inputs = (token, np.int32(position), uniform[None], cache)
-            found, cache, total = self._programs.call(self._next, *inputs, *scalars, top_k=top_k)
+        for position in range(count, last):
+            token = np.array([[tokens[position]]], np.int32)
+            inputs = (token, np.int32(position - count), random[None, position - count, None])
+            drawn, cache, total = self._call(self._next, *inputs, cache, *scalars, top_k=top_k)
             without_nan(total.numpy())
-            if position < len(given):
-                token = np.array([[given[position]]], np.int32)
+            if position + 1 < size:  # the next token is given
                 continue
-            token = found.numpy()
-            tokens.append(int(token[0, 0]))
+            tokens.append(int(drawn[0, 0]))
             text = self._text(tokens).removeprefix(before)
-            is_last = tokens[-1] == self.special_tokens.end or position == len(uniforms.T) - 1
+            is_last = tokens[-1] == self.special_tokens.end or position + 1 == last
             if is_last or not text.endswith("\ufffd"):  # some tokens are bytes of a character
                 yield text.removeprefix(yielded)
                 yielded = text
             if is_last:
                 return
-
-    @property
-    def model(self):
-        return self._programs.model
-
-    @model.setter
-    def model(self, model):
-        jit_compile = self.jit_compile
-        self._set_model(model, self.special_tokens)
-        self.jit_compile = jit_compile
-
-    @property
-    def jit_compile(self):
-        """See `zoo.tasks.translator.Translator.jit_compile`."""
-        return self._programs.jit_compile
-
-    @jit_compile.setter
-    def jit_compile(self, jit_compile):
-        self._programs.jit_compile = jit_compile
-
-    @property
-    def special_tokens(self):
-        return self._programs.special
 
     def max_prompt_length(self, max_new_tokens=None):
         """The largest number of tokens of a prompt, the start token included."""
@@ -198,39 +182,26 @@ class TextGenerator:
             "add_start_token": self.add_start_token,
         }
 
-    def save(self, folder):
-        """Writes the model and its tokenizer into `folder`."""
-        folder = pathlib.Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.model.save(folder / MODEL_FILE, include_optimizer=False)
-        self.tokenizer.save(folder / TOKENIZER_FILE)
-        text = json.dumps(self.description(), indent=2)
-        (folder / DESCRIPTION_FILE).write_text(text + "\n")
-
     @classmethod
-    def load(cls, folder):
-        """Reads what `save` wrote."""
-        folder = pathlib.Path(folder)
-        description = json.loads((folder / DESCRIPTION_FILE).read_text())
-        generator = cls(
-            keras.saving.load_model(folder / MODEL_FILE, compile=False),
-            load_tokenizer(folder / TOKENIZER_FILE),
-            decoding.SpecialTokens(**description["special_tokens"]),
-            description.get("add_start_token", True),  # runs of earlier versions always add it
-        )
-        generator.run_folder = folder
-        return generator
+    def from_description(cls, description, model, tokenizer):
+        special_tokens = decoding.SpecialTokens(**description["special_tokens"])
+        return cls(model, tokenizer, special_tokens, description["add_start_token"])
+
+    def check(self, model):
+        if model.vocab_size != self.tokenizer.vocab_size:
+            raise TextError(
+                f"The model has {model.vocab_size} tokens. "
+                f"Received a tokenizer with {self.tokenizer.vocab_size} tokens."
+            )
+        super().check(model, model.vocab_size)
 
     def search(self, read, forced, alpha, max_length, beam_size, buffer):
         """Beam search as a graph, greedy search if `beam_size` is 1.
 
         Args:
-            read: int [B, P], the first tokens of the prompts.
-            forced: int [B, F], the others, then padding.
+            read, forced, max_length, buffer: see `Prompts`.
             alpha: of the length penalty, a scalar tensor.
-            max_length: int [B], the largest number of forced and new tokens.
             beam_size: K.
-            buffer: number of tokens for which there is a buffer, at least `max_length`.
 
         Returns:
             `zoo.decoding.Hypotheses` of forced and new tokens.
@@ -243,10 +214,10 @@ class TextGenerator:
         # last one of `read`, and adds the offset, 5 in the penalty of a translator.
         penalty = decoding.LengthPenalty(alpha, 4.0 + keras.ops.cast(length, "float32"))
         if beam_size == 1:
-            found = decoding.greedy_search(*settings, penalty, buffer_length=buffer)
+            best = decoding.greedy_search(*settings, penalty, buffer_length=buffer)
         else:
-            found = decoding.beam_search(*settings, beam_size, penalty, buffer_length=buffer)
-        return found._replace(scores=found.scores / decoding.length_penalty(length, alpha))
+            best = decoding.beam_search(*settings, beam_size, penalty, buffer_length=buffer)
+        return best._replace(scores=best.scores / decoding.length_penalty(length, alpha))
 
     def draw(self, read, forced, uniforms, max_length, temperature, top_p, top_k=None):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
@@ -255,14 +226,6 @@ class TextGenerator:
         special = self.special_tokens._replace(first=forced)
         settings = (special, max_length, temperature, top_k, top_p)
         return decoding.sample(self._first_step(read), cache, uniforms, *settings)
-
-    def _set_model(self, model, special_tokens):
-        if model.vocab_size != self.tokenizer.vocab_size:
-            raise TextError(
-                f"The model has {model.vocab_size} tokens. "
-                f"Received a tokenizer with {self.tokenizer.vocab_size} tokens."
-            )
-        self._programs = Programs(model, special_tokens, model.vocab_size)
 
     def _next(self, token, position, uniform, cache, temperature, top_p, top_k):
         """One step of sampling: (the next token, the next cache, NaN if a logit is)."""
@@ -284,35 +247,30 @@ class TextGenerator:
 
         return step
 
-    def _each(self, prompts, max_new_tokens, search):
-        """Continuations of each prompt.
+    def _call(self, graph, *tensors, **settings):
+        return self._programs.call(graph, *tensors, jit_compile=self.jit_compile, **settings)
 
-        Args:
-            search: function (indices, read, forced, length=, buffer=) -> `zoo.decoding.Hypotheses`;
-                see the method `search`.
-        """
-        rows, most = self._encode(prompts, max_new_tokens)
+    def _prompts(self, batch, most):
+        """The `Prompts` of a batch, with up to `most` new tokens for each."""
+        [tokens] = batch.tokens
+        count = num_read(tokens.shape[1])
+        read, forced = tokens[:, : count + 1], tokens[:, count + 1 :]
+        forced = np.pad(forced, [(0, 0), (0, 1)], constant_values=self.special_tokens.pad)
+        length = np.ones(len(tokens), np.int32)  # of rows without a prompt
+        for row, size in enumerate(batch.lengths):
+            length[row] = size - count - 1 + self.num_new(size, most)
+        buffer = padded(tokens.shape[1] - count - 1 + most, self.model.max_length - count)
+        return Prompts(read, forced, length, buffer)
 
-        def run(indices, tokens):
-            count = num_read(tokens.shape[1])
-            read, forced = tokens[:, : count + 1], tokens[:, count + 1 :]
-            forced = np.pad(forced, [(0, 0), (0, 1)], constant_values=self.special_tokens.pad)
-            sizes = [len(rows[index]) for index in indices]
-            length = np.ones(len(tokens), np.int32)  # of rows without a prompt
-            length[: len(sizes)] = [size - count - 1 + self.num_new(size, most) for size in sizes]
-            buffer = padded(tokens.shape[1] - count - 1 + most, self.model.max_length - count)
-            return search(indices, read, forced, length=length, buffer=buffer)
-
-        hypotheses = self._programs.each([[row] for row in rows], run)
-        return [
-            self._generations(row[: num_read(len(row)) + 1], *arrays)
-            for row, arrays in zip(rows, hypotheses)
-        ]
-
-    def _generations(self, read, tokens, log_probs, scores):
-        possible = np.isfinite(log_probs)
-        texts = [self._text([*read, *row]) for row in tokens[possible]]
-        return [Generation(text, float(score)) for text, score in zip(texts, scores[possible])]
+    def _generations(self, rows, search):
+        """For each row of tokens a list of `Generation`; `search` is a function of a batch."""
+        hypotheses, generations = self.compute([[row] for row in rows], search), []
+        for row, (tokens, log_probs, scores) in zip(rows, hypotheses):
+            read, possible = row[: num_read(len(row)) + 1], np.isfinite(log_probs)
+            texts = [self._text([*read, *new]) for new in tokens[possible]]
+            scores = map(float, scores[possible])
+            generations.append([Generation(*pair) for pair in zip(texts, scores)])
+        return generations
 
     def _text(self, tokens):
         special = self.special_tokens

@@ -3,35 +3,26 @@
 Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence.
 """
 
-import json
-import pathlib
-
 import keras
 import numpy as np
+import tensorflow as tf
 
-from zoo.decoding import is_early_stopping
+from zoo import decoding
 from zoo.errors import TextError
-from zoo.tasks.search import (
-    TranslationSearch,
-    checked,
-    checked_draw,
-    padded,
-    uniforms_of,
-    without_nan,
-)
+from zoo.tasks.batches import padded
+from zoo.tasks.options import checked, checked_sampling, uniforms
+from zoo.tasks.programs import without_nan
+from zoo.tasks.task import TextTask
 from zoo.text import translation_text
-from zoo.text.loading import load_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.translation_text import Alignment
 
-MODEL_FILE = "model.keras"
-DESCRIPTION_FILE = "translator.json"
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
 _SEARCH = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
 TranslationError = TextError  # another name of the same class
 
 
-class Translator:
+class Translator(TextTask):
     """A Keras model together with its tokenizers and the defaults of its search.
 
     Args:
@@ -56,6 +47,9 @@ class Translator:
             is wrong.
     """
 
+    description_file = "translator.json"
+    tokenizer_files = {"source_tokenizer": SOURCE_FILE, "target_tokenizer": TARGET_FILE}
+
     def __init__(
         self,
         model,
@@ -72,15 +66,15 @@ class Translator:
         self.target_tokenizer = target_tokenizer
         self.beam_size = checked("beam_size", beam_size, int, 1)
         self.length_penalty = checked("length_penalty", length_penalty, float)
-        length_offset = checked("length_offset", length_offset, float, 0)
-        if not is_early_stopping(early_stopping):
+        self._length_offset = checked("length_offset", length_offset, float, 0)
+        if not decoding.is_early_stopping(early_stopping):
             raise TextError(
                 'early_stopping must be True, False or "never". '
                 f"Received: early_stopping={early_stopping!r}."
             )
-        self.run_folder = None  # where it was loaded from
+        self._early_stopping = early_stopping
         self.max_length = max_length
-        self._set_model(model, special_tokens, length_offset, early_stopping)
+        super().__init__(model, special_tokens)
 
     def __call__(self, texts, **options):
         """The best translation of each text, a list of str; see `n_best`."""
@@ -112,13 +106,19 @@ class Translator:
         alpha = self.length_penalty if length_penalty is None else length_penalty
         alpha = np.float32(checked("length_penalty", alpha, float))
 
-        def search(indices, source, length, buffer):
-            if self.engine is not None:
-                return without_nan(self.engine(source[: len(indices)], alpha, length, beam_size))
-            settings = {"beam_size": beam_size, "buffer_length": buffer, "best_only": n == 1}
-            return self._search.run(self.search, source, alpha, length, **settings)
+        max_length = self._max_length(max_length)
 
-        return [found[:n] for found in self._each(texts, search, max_length, too_long)]
+        def search(batch):
+            [source] = batch.tokens
+            length, buffer = self._target_length(source, max_length)
+            if self.engine is not None:
+                source = source[: len(batch.indices)]
+                return without_nan(self.engine(source, alpha, length, beam_size))
+            settings = {"beam_size": beam_size, "buffer_length": buffer, "best_only": n == 1}
+            return self.run(self.search, source, alpha, length, **settings)
+
+        translations = self._translations(texts, search, max_length, too_long)
+        return [best[:n] for best in translations]
 
     def sample(
         self,
@@ -149,16 +149,16 @@ class Translator:
             TextError: see `n_best`.
         """
         n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
-        top_k, *scalars = checked_draw(temperature, top_k, top_p)
+        top_k, *scalars = checked_sampling(temperature, top_k, top_p)
+        max_length = self._max_length(max_length)
 
-        def search(indices, source, length, buffer):
-            uniforms = np.zeros((len(source), n, buffer), np.float32)
-            for row, index in zip(uniforms, indices):
-                row[:] = uniforms_of(seed, index, buffer, n)
-            tensors = (source, uniforms, length, *scalars)
-            return self._search.run(self._search.sample, *tensors, top_k=top_k)
+        def draw(batch):
+            [source] = batch.tokens
+            length, buffer = self._target_length(source, max_length)
+            random = uniforms(seed, batch.indices, len(source), n, buffer)
+            return self.run(self.draw, source, random, length, *scalars, top_k=top_k)
 
-        return self._each(texts, search, max_length, too_long)
+        return self._translations(texts, draw, max_length, too_long)
 
     def score(self, texts, translations):
         """The log-probability of a translation of each text, the end token included.
@@ -174,11 +174,11 @@ class Translator:
                 the model computes NaN.
         """
 
-        def log_probs(indices, source, target):
-            return [self._search.run(self.log_probs, source, target)]
+        def log_probs(batch):
+            return [self.run(self.log_probs, *batch.tokens)]
 
         pairs = self._pairs(texts, translations)
-        return [float(score) for (score,) in self._search.each(pairs, log_probs)]
+        return [float(score) for (score,) in self.compute(pairs, log_probs)]
 
     def alignment(self, text, translation=None):
         """The `Alignment` of a text and a translation, by default the model's own.
@@ -188,46 +188,19 @@ class Translator:
         """
         translation = self([text])[0] if translation is None else translation
         [(source, target)] = self._pairs([text], [translation])
-        before = self._search.shifted(np.asarray([target], np.int32))
+        before = self._shifted(np.asarray([target], np.int32))
         maps = self.model.cross_attention_maps({"source": np.asarray([source]), "target": before})
         weights = keras.ops.convert_to_numpy(keras.ops.cast(maps, "float32")).mean(axis=(0, 1, 2))
         labels = self.source_tokenizer.pieces(source), self.target_tokenizer.pieces(target)
         return Alignment(weights, *labels)
 
     @property
-    def model(self):
-        return self._search.model
-
-    @model.setter
-    def model(self, model):
-        jit_compile = self.jit_compile
-        self._set_model(model, self.special_tokens, self.length_offset, self.early_stopping)
-        self.jit_compile = jit_compile
-
-    @property
-    def jit_compile(self):
-        """Whether XLA compiles the searches, as it does by default.
-
-        It takes seconds for each padded shape, and pays off after some batches of that shape.
-        Without it, results may differ by rounding.
-        """
-        return self._search.jit_compile
-
-    @jit_compile.setter
-    def jit_compile(self, jit_compile):
-        self._search.jit_compile = jit_compile
-
-    @property
-    def special_tokens(self):
-        return self._search.special
-
-    @property
     def length_offset(self):
-        return self._search.length_offset
+        return self._length_offset
 
     @property
     def early_stopping(self):
-        return self._search.early_stopping
+        return self._early_stopping
 
     @property
     def max_source_length(self):
@@ -245,32 +218,12 @@ class Translator:
             "special_tokens": self.special_tokens._asdict(),
         }
 
-    def save(self, folder):
-        """Writes the model, its tokenizers and the defaults of its search into `folder`."""
-        folder = pathlib.Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.model.save(folder / MODEL_FILE, include_optimizer=False)
-        self.source_tokenizer.save(folder / SOURCE_FILE)
-        self.target_tokenizer.save(folder / TARGET_FILE)
-        text = json.dumps(self.description(), indent=2)
-        (folder / DESCRIPTION_FILE).write_text(text + "\n")
-
     @classmethod
-    def load(cls, folder):
-        """Reads what `save` wrote."""
-        folder = pathlib.Path(folder)
-        description = json.loads((folder / DESCRIPTION_FILE).read_text())
-        translator = cls(
-            keras.saving.load_model(folder / MODEL_FILE, compile=False),
-            load_tokenizer(folder / SOURCE_FILE),
-            load_tokenizer(folder / TARGET_FILE),
-            **description["search"],
-            special_tokens=SPECIAL_TOKENS._replace(**description.get("special_tokens", {})),
-        )
-        translator.run_folder = folder
-        return translator
+    def from_description(cls, description, model, *tokenizers):
+        special_tokens = decoding.SpecialTokens(**description["special_tokens"])
+        return cls(model, *tokenizers, **description["search"], special_tokens=special_tokens)
 
-    def _set_model(self, model, special, *options):
+    def check(self, model):
         for side, tokenizer in self._tokenizers().items():
             size = getattr(model, f"{side}_vocab_size")
             if size != tokenizer.vocab_size:
@@ -280,29 +233,94 @@ class Translator:
                 )
         if self.max_length is not None:
             self.max_length = checked("max_length", self.max_length, int, 1, model.max_length)
-        self._search, self.engine = TranslationSearch(model, special, *options), None
-        self.search, self.log_probs = self._search.search, self._search.log_probs  # as graphs
+        super().check(model, model.target_vocab_size)
+        if self.special_tokens.pad != model.pad_id:
+            raise TextError(
+                f"The model's padding token is {model.pad_id} (pad_id). "
+                f"Received special tokens with pad={self.special_tokens.pad}."
+            )
+
+    def search(self, source, alpha, max_length, beam_size, buffer_length=None, best_only=False):
+        """Beam search as a graph; greedy search if `beam_size` is 1.
+
+        Args:
+            source: int [B, S], each row ending with the end token, then padding.
+            alpha: of the length penalty, a scalar tensor.
+            max_length: the largest number of target tokens, an int or a scalar tensor.
+            beam_size: K.
+            buffer_length: T; `max_length` by default.
+            best_only: see `zoo.decoding.beam_search`.
+
+        Returns:
+            `zoo.decoding.Hypotheses`.
+        """
+        length = max_length if buffer_length is None else buffer_length
+        penalty = decoding.LengthPenalty(alpha, self.length_offset)
+        cache, rows = self.model.start(source, length, beam_size), keras.ops.shape(source)[0]
+        settings = (self.model.step, cache, rows, self.special_tokens, max_length)
+        if beam_size == 1:
+            return decoding.greedy_search(*settings, penalty, buffer_length=buffer_length)
+        return decoding.beam_search(
+            *settings,
+            beam_size,
+            penalty,
+            buffer_length=buffer_length,
+            early_stopping=self.early_stopping,
+            best_only=best_only,
+        )
+
+    def draw(self, source, uniforms, max_length, temperature, top_p, top_k):
+        """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
+        cache = self.model.start(source, uniforms.shape[2], uniforms.shape[1])
+        settings = (self.special_tokens, max_length, temperature, top_k, top_p)
+        return decoding.sample(self.model.step, cache, uniforms, *settings)
+
+    def log_probs(self, source, target):
+        """The log-probability of each target as a graph: float32 [B].
+
+        Args:
+            source, target: int [B, S] and [B, T], each row ending with the end token, then padding.
+        """
+        inputs = {"source": source, "target": self._shifted(target)}
+        logits = tf.cast(self.model(inputs, training=False), tf.float32)
+        log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(target, logits)
+        counted = target != self.special_tokens.pad
+        if self.special_tokens.first is not None:  # which counts as certain
+            counted &= tf.range(tf.shape(target)[1]) > 0
+        return tf.reduce_sum(tf.where(counted, log_probs, 0.0), axis=1)
+
+    def _shifted(self, target):
+        """The decoder's input for tokens [B, T]: the start token, then all but the last."""
+        start = tf.fill([tf.shape(target)[0], 1], self.special_tokens.start)
+        return tf.concat([start, target[:, :-1]], 1)
 
     def _tokenizers(self):
         return {"source": self.source_tokenizer, "target": self.target_tokenizer}
 
-    def _each(self, texts, search, max_length, too_long):
-        """Translations of each text: ``search(indices, source [B, S], max_length, T)``."""
+    def _max_length(self, max_length):
+        """The largest number of target tokens that a caller asks for; None by default."""
+        if max_length is None:
+            return self.max_length
+        return checked("max_length", max_length, int, 1, self.max_source_length)
+
+    def _target_length(self, source, max_length):
+        """The largest number of target tokens of a batch, and of those that a buffer is for."""
+        limit = self.max_source_length
+        length = max_length or min(2 * source.shape[1], limit)
+        return np.int32(length), padded(length, limit)
+
+    def _translations(self, texts, search, max_length, too_long):
+        """For each text a list of `Translation`; `search` is a function of a batch."""
         limit, special = self.max_source_length, self.special_tokens
-        if max_length is not None:
-            max_length = checked("max_length", max_length, int, 1, limit)
-        max_length = max_length or self.max_length
-
-        def run(indices, source):
-            length = max_length or min(2 * source.shape[1], limit)
-            return search(indices, source, np.int32(length), padded(length, limit))
-
-        tokenizers, found = (self.source_tokenizer, self.target_tokenizer), [[] for _ in texts]
-        parts = translation_text.encode_parts(tokenizers[0], texts, limit, special.end, too_long)
-        hypotheses = self._search.each([[tokens] for _, tokens in parts], run, max_length or 0)
+        parts = translation_text.encode_parts(
+            self.source_tokenizer, texts, limit, special.end, too_long
+        )
+        hypotheses = self.compute([[tokens] for _, tokens in parts], search, max_length or 0)
+        translations = [[] for _ in texts]
         for (index, _), arrays in zip(parts, hypotheses):
-            found[index].append(translation_text.decode(tokenizers[1], special, *arrays))
-        return [translation_text.joined(parts) for parts in found]
+            decoded = translation_text.decode(self.target_tokenizer, special, *arrays)
+            translations[index].append(decoded)
+        return [translation_text.joined(parts) for parts in translations]
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""

@@ -2,9 +2,9 @@
 
 from zoo.checkpoints import languages
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face import read_json
+from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.hugging_face_translators import build, language, no_more, tokenizer, translator
 from zoo.checkpoints.mapping import changed, same
-from zoo.checkpoints.translators import build, language, no_more, tokenizer, translator
 from zoo.decoding import SpecialTokens
 from zoo.layers import SinusoidalPositions
 
@@ -34,6 +34,7 @@ def load(folder, config, tensors, options):
         wavelength = 10000.0 ** (half / (half - 1))
         positions = SinusoidalPositions("halves", max_wavelength=wavelength, offset=2)
         settings = {"positions": positions, "ignored": IGNORED}
+    settings["dtype"] = options.pop("dtype", None)
     model = build(tensors, config, norm="pre", **settings)
     one, codes = _tokenizer(folder, config, saved)
     names = ("src_lang", "tgt_lang")

@@ -1,20 +1,24 @@
-"""Which format a path has."""
+"""Published weights: one file for each format, and here which of them reads a path.
+
+A new format is a file with a table of names, see `zoo.checkpoints.mapping`, and a function `load`,
+which is named below.
+"""
 
 import pathlib
 
-from zoo.checkpoints import (
-    google_vit,
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.formats import (
+    google,
     hugging_face_bert,
     hugging_face_gpt2,
     hugging_face_m2m100,
     hugging_face_marian,
     hugging_face_vit,
-    kerashub_vit,
-    timm_vit,
+    kerashub,
+    timm,
 )
-from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face import read_json
-from zoo.checkpoints.tensors import read_file, read_folder
+from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.tensor_files import read_file, read_folder
 from zoo.errors import UserError
 
 _KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
@@ -35,7 +39,7 @@ _KERAS_HUB = ("ViTBackbone", "DeiTBackbone")
 def is_checkpoint(path):
     """Whether a path looks like published weights: a file, or a folder with a config.json.
 
-    The config.json of a run names no kind of model.
+    The config.json of a run does not name a type of model.
     """
     config = pathlib.Path(path) / "config.json"
     if config.is_file():
@@ -48,8 +52,9 @@ def load(path, **options):
 
     Args:
         path: of a file of tensors or of a folder with config.json.
-        **options: arguments of the model that differ from the published ones, such as
-            `num_classes` and `input_shape`; of translation models `src_lang` and `tgt_lang`.
+        **options: arguments of the model that differ from the published ones, such as `dtype`,
+            `num_classes` and `input_shape`; of translation models `dtype`, `src_lang` and
+            `tgt_lang`.
 
     Returns:
         See `zoo.load`.
@@ -64,25 +69,25 @@ def load(path, **options):
         raise
     # Metadata may hold anything, and options too; what does not fit fails wherever it is used.
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        what = f"metadata or the options {', '.join(options)}" if options else "metadata"
+        source = f"metadata or the options {', '.join(options)}" if options else "metadata"
         reason = f"there is no {error}" if isinstance(error, KeyError) else error
-        raise CheckpointError(f"{path}: the {what} cannot be used: {reason}.") from error
+        raise CheckpointError(f"{path}: the {source} cannot be used: {reason}.") from error
 
 
 def _load_file(path, options):
     tensors = read_file(path)
     if path.suffix == ".npz":
-        return google_vit.load(tensors, options)
-    return timm_vit.load(tensors, {}, options)
+        return google.load(tensors, options)
+    return timm.load(tensors, {}, options)
 
 
 def _load_folder(path, options):
     config = read_json(path / "config.json")
-    kind = str(config.get("model_type") or config.get("class_name"))
-    if kind in _HUGGING_FACE:
-        return _HUGGING_FACE[kind].load(path, config, read_folder(path), options)
-    if kind in _KERAS_HUB:
-        return kerashub_vit.load(path, options)
+    name = str(config.get("model_type") or config.get("class_name"))
+    if name in _HUGGING_FACE:
+        return _HUGGING_FACE[name].load(path, config, read_folder(path), options)
+    if name in _KERAS_HUB:
+        return kerashub.load(path, options)
     if "architecture" in config:
-        return timm_vit.load(read_folder(path), config, options)
-    raise CheckpointError(f"{path / 'config.json'}: the model {kind!r} is not supported.")
+        return timm.load(read_folder(path), config, options)
+    raise CheckpointError(f"{path / 'config.json'}: the model {name!r} is not supported.")

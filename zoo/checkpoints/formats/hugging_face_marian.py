@@ -1,7 +1,7 @@
 """Hugging Face's folders of Marian models, such as OPUS-MT (transformers: models/marian)."""
 
-from zoo.checkpoints.hugging_face import read_json
-from zoo.checkpoints.translators import build, language, no_more, tokenizer, translator
+from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.hugging_face_translators import build, language, no_more, tokenizer, translator
 from zoo.decoding import SpecialTokens
 from zoo.layers import SinusoidalPositions
 
@@ -17,6 +17,7 @@ def load(folder, config, tensors, options):
         config.get("share_encoder_decoder_embeddings", True),
         ignored=IGNORED,
         positions=SinusoidalPositions("halves"),
+        dtype=options.pop("dtype", None),
     )
     source_vocab = read_json(folder / "vocab.json")
     target_vocab = read_json(folder / "target_vocab.json", source_vocab)

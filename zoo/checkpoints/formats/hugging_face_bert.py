@@ -3,9 +3,14 @@
 import zoo
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face import activation, check_settings, chooses_a_class, class_names
+from zoo.checkpoints.hugging_face_config import (
+    activation,
+    check_settings,
+    chooses_a_class,
+    class_names,
+)
+from zoo.checkpoints.hugging_face_tokenizers import bert_wordpiece
 from zoo.checkpoints.mapping import assign, dense, feed_forward, norm, same
-from zoo.checkpoints.tokenizer_files import bert_wordpiece
 from zoo.tasks.classifier import TextClassifier
 
 # The heads of pre-training and of other tasks, and the numbers of the positions.
@@ -67,10 +72,10 @@ def _renamed(name):
 def _num_classes(folder, config, tensors, options):
     """The number of classes of the head in the file; 0 if there is none, or it is not used."""
     [classes, *_] = tensors.shapes.get("classifier.weight", (0,))
-    kind = config.get("architectures") or ["BertForSequenceClassification"]
+    architectures = config.get("architectures") or ["BertForSequenceClassification"]
     problem = None
-    if kind != ["BertForSequenceClassification"]:
-        problem = f"the head of {kind[0]} does not choose one of several classes of a text"
+    if architectures != ["BertForSequenceClassification"]:
+        problem = f"the head of {architectures[0]} does not choose one of several classes of a text"
     elif "pooler.dense.weight" not in tensors:
         problem = "there is no pooler.dense.weight, which the head needs"
     if problem and classes and "num_classes" not in options:

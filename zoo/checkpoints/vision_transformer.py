@@ -8,8 +8,7 @@ import numpy as np
 import zoo
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.mapping import assign, changed, pattern, same
-from zoo.checkpoints.tensors import Tensors
+from zoo.checkpoints.mapping import assign, changed, pattern
 from zoo.layers import LearnedPositions, patch_grid
 from zoo.tasks.classifier import ImageClassifier
 
@@ -43,47 +42,43 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
     names, is_new = head_classes(tensors, names, options)
     native, kept = settings["input_shape"], ()
     if is_new:
-        kept, unused = _of_head(tensors, table)
+        kept, unused = _head(tensors, table)
         ignored = (*ignored, *unused)
 
     def create(input_shape, **others):
-        if not isinstance(input_shape, (tuple, list)) or len(input_shape) not in (2, 3):
-            raise ValueError(f"input_shape must be (H, W, C). Received: {input_shape!r}")
-        height, width, *channels = input_shape
-        return zoo.vit(input_shape=(height, width, *(channels or native[2:])), **others)
+        return zoo.vit(input_shape=with_channels(input_shape, native), **others)
 
     settings = {**settings, **options, "num_classes": len(names)}
     model = create_model(create, tensors, settings)
-    assign(model, tensors, _resized(table, model, native), ignored, kept)
+    path = "patch_positions/embeddings"
+    if path in table and not has_grid(model, native):
+        resize = functools.partial(resized_positions, model=model, native=native)
+        table = {**table, path: changed(table[path], resize)}
+    assign(model, tensors, table, ignored, kept)
     size = tuple(model.input_shape[:2])
     return ImageClassifier(model, preprocessing.with_size(size), names)
 
 
-def changed_vit(classifier, path, options):
-    """A trained `ImageClassifier` with a Vision Transformer, with other arguments.
+def with_channels(input_shape, native):
+    """(H, W, C) of an option, which may be (H, W), with the channels of the `native` shape."""
+    if not isinstance(input_shape, (tuple, list)) or len(input_shape) not in (2, 3):
+        raise ValueError(f"input_shape must be (H, W, C). Received: {input_shape!r}")
+    return (*input_shape, *native[len(input_shape) :])
 
-    Args:
-        classifier: `zoo.tasks.classifier.ImageClassifier` with a `zoo.models.ViT`.
-        path: where it is from, for messages.
-        options: see `vit_classifier`.
-    """
-    model = classifier.model
-    own = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
-    readers = {name: variable.numpy for name, variable in own.items()}
-    tensors = Tensors(path, readers, {name: tuple(v.shape) for name, v in own.items()})
-    settings = {
-        name: getattr(model, name)
-        for name in model.get_config().keys() - {"name", "dtype", "trainable", "num_classes"}
-    }
-    settings["dtype"] = model.dtype_policy
-    return vit_classifier(
-        tensors,
-        {name: same(name) for name in own},
-        settings,
-        classifier.preprocessing,
-        options,
-        classifier.class_names,
-    )
+
+def has_grid(model, input_shape):
+    """Whether images of this shape have as many rows and columns of patches as the model's."""
+    return patch_grid(input_shape[:2], model.patch_size) == model.grid((None, *model.input_shape))
+
+
+def resized_positions(positions, model, native):
+    """Learned positions for images of the `native` shape, as those of the model: arrays [n, E]."""
+    prefix = model.num_prefix_tokens if model.prefix_positions else 0
+    grid = patch_grid(native[:2], model.patch_size)
+    layer = LearnedPositions(grid, prefix, model.interpolation)
+    layer.build((None, None, model.embed_dim))
+    layer.embeddings.assign(positions)
+    return layer.resized(model.grid((None, *model.input_shape))).numpy()
 
 
 def count_blocks(shapes, block):
@@ -97,11 +92,11 @@ def image_size(tensors, name, prefix, patch_size, size=()):
     `prefix` is the number of class tokens, `size` that of the metadata, by default a square.
     """
     positions = tensors.shape(name, 3)[1]
-    for of_prefix in (0, prefix):
-        side = math.isqrt(max(positions - of_prefix, 0)) * patch_size
+    for before in (0, prefix):
+        side = math.isqrt(max(positions - before, 0)) * patch_size
         height, width = size or (side, side)
-        if height * width == (positions - of_prefix) * patch_size**2:
-            return (height, width), of_prefix > 0
+        if height * width == (positions - before) * patch_size**2:
+            return (height, width), before > 0
     expected = "{} x {} pixels".format(*size) if size else "a square image"
     raise CheckpointError(
         f"{tensors.path}: {name} has {positions} positions, which are not those of {expected}."
@@ -110,12 +105,12 @@ def image_size(tensors, name, prefix, patch_size, size=()):
 
 def channels(tensors, name, expected):
     """The number of channels of the images, from the patch projection [E, C, P, P]."""
-    found = tensors.shape(name, 4)[1]
-    if found != expected:
+    count = tensors.shape(name, 4)[1]
+    if count != expected:
         raise CheckpointError(
-            f"{tensors.path}: patches have {found} channels, not num_channels={expected!r}."
+            f"{tensors.path}: patches have {count} channels, not num_channels={expected!r}."
         )
-    return found
+    return count
 
 
 def first_head_alone(table):
@@ -130,27 +125,10 @@ def first_head_alone(table):
     }
 
 
-def _of_head(tensors, table):
+def _head(tensors, table):
     """The variables of the head, as patterns, and the tensors that they would be made of."""
-    # A trained normalization before the head is no part of it, as in timm.
+    # A trained normalization before the head is not part of it, as in timm.
     norm = table.get("head_norm/gamma")
     heads = HEADS if norm and norm.names[0] in tensors else (*HEADS, "head_norm")
     sources = [source for path, source in table.items() if path.split("/")[0] in heads]
     return [f"{layer}/.*" for layer in heads], [name for source in sources for name in source.names]
-
-
-def _resized(table, model, native):
-    """The table, with learned positions of another image size resized."""
-    grids = [patch_grid(shape[:2], model.patch_size) for shape in (native, model.input_shape)]
-    path = "patch_positions/embeddings"
-    if grids[0] == grids[1] or path not in table:
-        return table
-    prefix = model.num_prefix_tokens if model.prefix_positions else 0
-
-    def resize(positions):
-        layer = LearnedPositions(grids[0], prefix, model.interpolation)
-        layer.build((None, None, model.embed_dim))
-        layer.embeddings.assign(positions)
-        return layer.resized(grids[1]).numpy()
-
-    return {**table, path: changed(table[path], resize)}

@@ -1,6 +1,6 @@
 """Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
 
-from zoo.checkpoints.hugging_face import (
+from zoo.checkpoints.hugging_face_config import (
     activation,
     chooses_a_class,
     class_names,
@@ -8,8 +8,13 @@ from zoo.checkpoints.hugging_face import (
     sides,
     square,
 )
-from zoo.checkpoints.images import channels, first_head_alone, image_size, vit_classifier
 from zoo.checkpoints.mapping import dense, feed_forward, norm, patches, same, stacked
+from zoo.checkpoints.vision_transformer import (
+    channels,
+    first_head_alone,
+    image_size,
+    vit_classifier,
+)
 
 PATCHES = "embeddings.patch_embeddings.projection.weight"
 IGNORED, BLOCK = (r"pooler\..*", r"embeddings\.mask_token"), "encoder.layer.{i}."
@@ -60,17 +65,17 @@ GIANT = feed_forward("encoder_{i}/feed_forward", *SWIGLU)
 
 def load(folder, config, tensors, options):
     """The classifier of a folder, see `zoo.load`."""
-    kind, tensors = config["model_type"], tensors.without_prefix(*PREFIXES)
-    table, is_dino = VIT, kind not in ("vit", "deit")
+    model_type, tensors = config["model_type"], tensors.without_prefix(*PREFIXES)
+    table, is_dino = VIT, model_type not in ("vit", "deit")
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
-    size, prefix = sides(config.get("image_size", 224)), 2 if kind == "deit" else 1
+    size, prefix = sides(config.get("image_size", 224)), 2 if model_type == "deit" else 1
     patch_size = settings["patch_size"] = square(folder, "patch_size", settings["patch_size"])
     image_size(tensors, "embeddings.position_embeddings", prefix, patch_size, size)
     settings["input_shape"] = (*size, channels(tensors, PATCHES, config.get("num_channels", 3)))
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
-    if kind == "deit":
+    if model_type == "deit":
         settings["num_class_tokens"] = 2
         table = DEIT_DISTILLED if "cls_classifier.weight" in tensors else DEIT
     elif is_dino:

@@ -1,13 +1,14 @@
 """timm's files of ViT, DeiT and DINOv2 (timm/models/vision_transformer.py and deit.py)."""
 
+import math
 import re
 
 import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.images import count_blocks, image_size, vit_classifier
 from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
-from zoo.checkpoints.timm import preprocessing
+from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
+from zoo.data.preprocessing import ImagePreprocessing
 
 BLOCK = "blocks.{i}."
 # Number of heads by width: not of every model, and the tensors do not show it.
@@ -28,6 +29,8 @@ MODEL_ARGS = set(
     "final_norm dynamic_img_size dynamic_img_pad drop_rate pos_drop_rate patch_drop_rate "
     "proj_drop_rate attn_drop_rate drop_path_rate weight_init fix_init".split()
 )
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SUPPORTED = {"crop_mode": ("center", "squash"), "interpolation": ("bicubic", "bilinear")}
 POOLS = {"token": "cls", "avg": "mean"}
 TABLE = {
     "patch_embed/projection/kernel": patches("patch_embed.proj.weight"),
@@ -55,8 +58,8 @@ def load(tensors, config, options):
     unknown = config.get("model_args", {}).keys() - MODEL_ARGS
     architecture = config.get("architecture", "")
     if unknown or "_rpn_" in architecture:  # which normalizes the outputs of attention
-        what = ", ".join(sorted(unknown)) or architecture
-        raise CheckpointError(f"{tensors.path}: {what} is not supported.")
+        names = ", ".join(sorted(unknown)) or architecture
+        raise CheckpointError(f"{tensors.path}: {names} is not supported.")
     config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
     tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
     settings = infer(tensors, len(tokens), config)
@@ -119,3 +122,27 @@ def infer(tensors, prefix, config):
         "normalize_pooled": "fc_norm.weight" in shapes,
         "epsilon": 1e-5 if "norm_pre.weight" in shapes else 1e-6,
     }
+
+
+def preprocessing(path, config, input_shape, is_imagenet):
+    """What timm does to evaluate: `zoo.data.preprocessing.ImagePreprocessing`.
+
+    A file alone has an empty `config`; `is_imagenet` tells the default of mean and deviation.
+    """
+    *size, channels = input_shape
+    mean, std = IMAGENET if is_imagenet else ((0.5,) * channels,) * 2
+    config = {"crop_mode": "center", "interpolation": "bicubic", "crop_pct": 0.9, **config}
+    for name, supported in SUPPORTED.items():
+        if config[name] not in supported:
+            raise CheckpointError(f"{path}: {name} {config[name]!r} is not supported.")
+    resize = tuple(math.floor(side / config["crop_pct"]) for side in size)
+    if config["crop_mode"] == "center":  # the ratio of the sides is kept
+        resize = resize[0] if size[0] == size[1] else None
+    return ImagePreprocessing(
+        image_size=tuple(size),
+        channels=channels,
+        mean=tuple(config.get("mean", mean)),
+        std=tuple(config.get("std", std)),
+        resize=resize,
+        interpolation=config["interpolation"],
+    )

@@ -28,14 +28,14 @@ def read_json(path, default=None):
     if default is not None and not path.is_file():
         return default
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path} holds no JSON object.")
-    return found
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} does not hold a JSON object.")
+    return content
 
 
 def sides(value):
@@ -113,22 +113,22 @@ def preprocessing(folder, config, size):
     half = (0.5,) * channels
     if not path.is_file():
         return ImagePreprocessing(size, channels, half, half)
-    found = read_json(path)
-    kind = str(found.get("image_processor_type") or found.get("feature_extractor_type"))
+    settings = read_json(path)
+    processor = str(settings.get("image_processor_type") or settings.get("feature_extractor_type"))
     for step in ("do_resize", "do_rescale"):
-        if not found.get(step, True):
+        if not settings.get(step, True):
             raise CheckpointError(f"{path}: {step} must be true.")
-    scale = found.get("rescale_factor") or 1 / 255
+    scale = settings.get("rescale_factor") or 1 / 255
     if abs(scale * 255 - 1) > 1e-6:
         raise CheckpointError(f"{path}: rescale_factor {scale} is not supported.")
-    mean, std = (found.get(name, half) for name in ("image_mean", "image_std"))
-    if not found.get("do_normalize", True):
+    mean, std = (settings.get(name, half) for name in ("image_mean", "image_std"))
+    if not settings.get("do_normalize", True):
         mean, std = (0.0,) * channels, (1.0,) * channels
-    resample = found.get("resample", 3 if kind.startswith(("DeiT", "Bit")) else 2)
+    resample = settings.get("resample", 3 if processor.startswith(("DeiT", "Bit")) else 2)
     if resample not in INTERPOLATIONS:
         raise CheckpointError(f"{path}: resample {resample} is not supported.")
-    crop = _size(found.get("crop_size")) if found.get("do_center_crop") else None
-    resize = _size(found.get("size"))
+    crop = _size(settings.get("crop_size")) if settings.get("do_center_crop") else None
+    resize = _size(settings.get("size"))
     if crop and np.any(np.less(resize, crop)):
         raise CheckpointError(f"{path}: crop_size {crop} is larger than size {resize}.")
     return ImagePreprocessing(

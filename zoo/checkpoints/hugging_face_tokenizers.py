@@ -5,7 +5,7 @@ whose settings go before those of tokenizer.json, as in transformers.
 """
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face import read_json
+from zoo.checkpoints.hugging_face_config import read_json
 from zoo.decoding import SpecialTokens
 from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from zoo.text.tokenizer import TokenizerError
@@ -46,22 +46,22 @@ def byte_level_bpe(folder, vocab_size):
     Raises:
         CheckpointError: if there is no tokenizer, or its settings are not supported.
     """
-    settings, found = _settings(folder), _tokenizer_json(folder, _GPT2)
-    if found is None:
+    settings, content = _settings(folder), _tokenizer_json(folder, _GPT2)
+    if content is None:
         merges = _text(folder, "merges.txt").split("\n")
         merges = [line for line in merges if line and not line.startswith("#version")]
-        found = {"model": {"vocab": _vocab_json(folder), "merges": merges}}
+        content = {"model": {"vocab": _vocab_json(folder), "merges": merges}}
     names = ("bos_token", "eos_token", "unk_token", "pad_token")
     vocab, control = _with_control(
-        folder, found, settings, dict.fromkeys(names[:3], "<|endoftext|>")
+        folder, content, settings, dict.fromkeys(names[:3], "<|endoftext|>")
     )
-    merges = found["model"]["merges"]
+    merges = content["model"]["merges"]
     merges = tuple(tuple(m.split(" ") if isinstance(m, str) else m) for m in merges)
     _check_merges(folder, vocab, control, merges)
     # GPT-2's own class of tokenizers does not ask tokenizer.json for the space.
     is_own = str(settings.get("tokenizer_class") or "GPT2").startswith("GPT2")
-    in_file = found.get("pre_tokenizer", {}).get("add_prefix_space", False) and not is_own
-    after = found.get("post_processor") or {}
+    in_file = content.get("pre_tokenizer", {}).get("add_prefix_space", False) and not is_own
+    after = content.get("post_processor") or {}
     adds_tokens = (
         after.get("type", "ByteLevel") != "ByteLevel" and after.get("special_tokens") != {}
     )
@@ -70,26 +70,26 @@ def byte_level_bpe(folder, vocab_size):
             f"{folder / 'tokenizer.json'}: post_processor {after['type']} is not supported."
         )
     arguments = (vocab, control, vocab_size, merges, settings.get("add_prefix_space", in_file))
-    return _made(folder, ByteLevelBPETokenizer, arguments), settings.get("add_bos_token", False)
+    return _create(folder, ByteLevelBPETokenizer, arguments), settings.get("add_bos_token", False)
 
 
 def bert_wordpiece(folder, vocab_size):
     """BERT's tokenizer, and its [CLS], [SEP] and [PAD] as special tokens; see `byte_level_bpe`."""
-    settings, found = _settings(folder), _tokenizer_json(folder, _BERT)
-    kind, words = settings.get("tokenizer_class"), settings.get("word_tokenizer_type") or "basic"
-    is_known = found or kind is None or str(kind).removesuffix("Fast") in _LIKE_BERT
+    settings, content = _settings(folder), _tokenizer_json(folder, _BERT)
+    name, words = settings.get("tokenizer_class"), settings.get("word_tokenizer_type") or "basic"
+    is_known = content or name is None or str(name).removesuffix("Fast") in _LIKE_BERT
     basic = settings.get("do_basic_tokenize", True)
     if not is_known or words != "basic" or not basic:
         raise CheckpointError(
-            f"{folder / 'tokenizer_config.json'}: tokenizer_class={kind!r}, "
+            f"{folder / 'tokenizer_config.json'}: tokenizer_class={name!r}, "
             f"word_tokenizer_type={words!r}, do_basic_tokenize={basic!r} is not supported: the "
             "tokenizer must be BERT's own."
         )
-    if found is None:
+    if content is None:
         lines = _text(folder, "vocab.txt", "tokenizer.json").removesuffix("\n").split("\n")
-        found = {"model": {"vocab": {token: id for id, token in enumerate(lines)}}}
+        content = {"model": {"vocab": {token: id for id, token in enumerate(lines)}}}
     names = {f"{name.lower()}_token": f"[{name}]" for name in ("CLS", "SEP", "PAD", "UNK", "MASK")}
-    vocab, control = _with_control(folder, found, settings, names)
+    vocab, control = _with_control(folder, content, settings, names)
     tokens = {name: settings.get(name) or token for name, token in names.items()}
     missing = [tokens[name] for name in [*names][:4] if tokens[name] not in vocab]
     if missing:
@@ -97,7 +97,7 @@ def bert_wordpiece(folder, vocab_size):
     count = max(vocab.values()) + 1
     if count < vocab_size:  # as published by some, or cut off
         print(f"{folder}: the vocabulary has {count} tokens, the model {vocab_size}.")
-    normalizer = found.get("normalizer", {})
+    normalizer = content.get("normalizer", {})
     options = {"lowercase": True, "strip_accents": None, "handle_chinese_chars": True}
     options = {key: normalizer.get(key, default) for key, default in options.items()}
     for name, key in (
@@ -108,7 +108,7 @@ def bert_wordpiece(folder, vocab_size):
         options[key] = settings.get(name, options[key])
     arguments = (vocab, control, vocab_size, tokens["unk_token"], *options.values())
     special = SpecialTokens(*(vocab[tokens[name]] for name in [*names][:3]))
-    return _made(folder, BertWordPieceTokenizer, arguments), special
+    return _create(folder, BertWordPieceTokenizer, arguments), special
 
 
 def _check_merges(folder, vocab, control, merges):
@@ -124,9 +124,9 @@ def _check_merges(folder, vocab, control, merges):
         )
 
 
-def _made(folder, kind, arguments):
+def _create(folder, tokenizer_class, arguments):
     try:
-        return kind(*arguments)
+        return tokenizer_class(*arguments)
     except (TokenizerError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{folder}: the tokenizer is not valid. {error}") from None
 
@@ -134,12 +134,12 @@ def _made(folder, kind, arguments):
 def _settings(folder):
     """The content of tokenizer_config.json and special_tokens_map.json, with tokens as str."""
     names = ("special_tokens_map.json", "tokenizer_config.json")
-    found = {}
+    settings = {}
     for name in names:
-        found |= read_json(folder / name, {})
+        settings |= read_json(folder / name, {})
     return {
         key: value["content"] if isinstance(value, dict) and "content" in value else value
-        for key, value in found.items()
+        for key, value in settings.items()
     }
 
 
@@ -148,24 +148,24 @@ def _tokenizer_json(folder, supported):
     path = folder / "tokenizer.json"
     if not path.is_file():
         return None
-    found = {key: value or {} for key, value in read_json(path).items()}
+    content = {key: value or {} for key, value in read_json(path).items()}
     for part, settings in supported.items():
-        given = found.get(part, {})
+        given = content.get(part, {})
         for name, value in settings.items():
             is_same = (given.get(name, value) or None) == (value or None)
             if not is_same or (name == "type" and part != "model" and name not in given and value):
                 raise CheckpointError(
                     f"{path}: the {part} has {name}={given.get(name)!r}. Supported is {value!r}."
                 )
-    if not {"vocab", *(["merges"] if supported is _GPT2 else [])} <= {*found.get("model", {})}:
+    if not {"vocab", *(["merges"] if supported is _GPT2 else [])} <= {*content.get("model", {})}:
         raise CheckpointError(f"{path} has no vocabulary.")
-    return found
+    return content
 
 
-def _with_control(folder, found, settings, names):
+def _with_control(folder, content, settings, names):
     """The vocabulary with its special tokens, and these; tokens added as text are refused."""
-    vocab, control = dict(found["model"]["vocab"]), []
-    added = found.get("added_tokens") or [
+    vocab, control = dict(content["model"]["vocab"]), []
+    added = content.get("added_tokens") or [
         {"id": int(id), **token} for id, token in settings.get("added_tokens_decoder", {}).items()
     ]
     if not added:

@@ -3,9 +3,9 @@
 import zoo
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face import activation, check_settings, read_json
+from zoo.checkpoints.hugging_face_config import activation, check_settings, read_json
+from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe
 from zoo.checkpoints.mapping import assign, feed_forward, linear, norm, same
-from zoo.checkpoints.tokenizer_files import byte_level_bpe
 from zoo.decoding import SpecialTokens
 from zoo.errors import TextError
 from zoo.tasks.generator import TextGenerator

@@ -6,7 +6,7 @@ import zoo
 from zoo.checkpoints import mapping
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face import activation, read_json
+from zoo.checkpoints.hugging_face_config import activation, read_json
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
 from zoo.errors import TextError
 from zoo.tasks.translator import Translator
@@ -77,9 +77,9 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         **settings: arguments of `zoo.transformer` that config.json does not give.
     """
     is_tied = config.get("tie_word_embeddings", True)
-    of_output = [OUTPUT] if is_tied else []
+    output = [OUTPUT] if is_tied else []
     # Tensors that are equal may be stored once, under any of their names.
-    target = [SHARED, TARGET, SOURCE, *of_output] if is_shared else [TARGET, *of_output]
+    target = [SHARED, TARGET, SOURCE, *output] if is_shared else [TARGET, *output]
     source = target if is_shared else [SOURCE]
     embeddings = {
         f"{side}_embedding/embeddings": same(next((n for n in names if n in tensors), names[0]))
@@ -104,9 +104,9 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
 def tokenizer(path, *args, **kwargs):
     """The `SentencePieceTokenizer` of a file with the model."""
     try:
-        found = SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
-        found.encode([""])  # reads the model, which may not be valid
-        return found
+        tokenizer = SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
+        tokenizer.encode([""])  # reads the model, which may not be valid
+        return tokenizer
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
     except OSError as error:
@@ -117,19 +117,19 @@ def tokenizer(path, *args, **kwargs):
 
 def translator(folder, config, model, tokenizers, special):
     """The translator, with the published defaults of the search."""
-    found = config | read_json(folder / "generation_config.json", {})
-    found = {key: value for key, value in found.items() if value is not None}
+    search = config | read_json(folder / "generation_config.json", {})
+    search = {key: value for key, value in search.items() if value is not None}
     # transformers counts the start token.
-    length = found.get("max_new_tokens", found.get("max_length", model.max_length + 1) - 1)
+    length = search.get("max_new_tokens", search.get("max_length", model.max_length + 1) - 1)
     try:
         return Translator(
             model,
             *tokenizers,
-            beam_size=found.get("num_beams", 1),
-            length_penalty=found.get("length_penalty", 1.0),
+            beam_size=search.get("num_beams", 1),
+            length_penalty=search.get("length_penalty", 1.0),
             special_tokens=special,
             length_offset=0.0,
-            early_stopping=found.get("early_stopping", False),
+            early_stopping=search.get("early_stopping", False),
             max_length=min(length, model.max_length),
         )
     except TextError as error:

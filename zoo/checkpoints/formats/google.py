@@ -4,8 +4,8 @@ import functools
 
 import numpy as np
 
-from zoo.checkpoints.images import count_blocks, image_size, vit_classifier
 from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, stacked
+from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 
 PREFIXES = ("opt/target/", "params/img/", "params/")

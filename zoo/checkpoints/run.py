@@ -1,0 +1,126 @@
+"""Runs: the folders that `save` of a task wrote, also with other arguments of their model."""
+
+import functools
+import json
+import zipfile
+
+import h5py
+import numpy as np
+
+from zoo.checkpoints.building import create_model, head_classes
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.tensors import Tensors
+from zoo.checkpoints.vision_transformer import has_grid, resized_positions, with_channels
+from zoo.data.preprocessing import ImagePreprocessing
+from zoo.errors import UserError
+from zoo.models import ViT
+from zoo.tasks.classifier import ImageClassifier, TextClassifier
+from zoo.tasks.generator import TextGenerator
+from zoo.tasks.model_file import build, read_config, weights_file
+from zoo.tasks.task import MODEL_FILE
+from zoo.tasks.translator import Translator
+
+_TASKS = (ImageClassifier, TextClassifier, Translator, TextGenerator)
+_LAYERS = ("num_layers", "num_decoder_layers", "blocks_per_stage")
+_MOST_LAYERS = 1000
+_POSITIONS = "patch_positions/vars/0"
+
+
+def load(folder, options):
+    """The model of a run, whose files a stranger may have written.
+
+    Args:
+        folder: `pathlib.Path`.
+        options: see `zoo.load`; also `dtype`.
+
+    Raises:
+        FileNotFoundError: if the folder contains no finished run.
+        UserError: see `zoo.load`.
+    """
+    task = _task(folder)
+    try:
+        config = read_config(folder / MODEL_FILE)
+        for name in _LAYERS:
+            if (config["config"].get(name) or 0) > _MOST_LAYERS:  # to build them would take hours
+                raise ValueError(f"{name} is {config['config'][name]:,}")
+        if options.keys() <= {"dtype"}:
+            return task.load(folder, **options)
+        if config["class_name"] == ViT.__name__:
+            return _changed_classifier(folder, config, options)
+    except UserError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise UserError(
+            f"{folder} cannot be loaded: {task.description_file} or {MODEL_FILE} is damaged "
+            f"({type(error).__name__}: {reason})."
+        ) from None
+    raise UserError(
+        f"{folder} is a run, which is loaded as it was trained: only runs with a Vision "
+        f"Transformer take options. Received: {', '.join(options.keys() - {'dtype'})}."
+    )
+
+
+def _task(folder):
+    """The class of what was saved in a folder."""
+    for task in _TASKS:
+        if all((folder / name).is_file() for name in (task.description_file, MODEL_FILE)):
+            return task
+    names = " or ".join(task.description_file for task in _TASKS)
+    raise FileNotFoundError(
+        f"{folder} contains no finished run: there must be a {MODEL_FILE} and a {names} in it; of "
+        "published weights, a config.json with a model_type. If training was interrupted, run the "
+        "same command with --resume."
+    )
+
+
+def _changed_classifier(folder, config, options):
+    """The classifier of a run with a Vision Transformer, with other arguments."""
+    description = json.loads((folder / ImageClassifier.description_file).read_text())
+    native, options = config["config"]["input_shape"], dict(options)
+    with weights_file(folder / MODEL_FILE) as weights, h5py.File(weights) as file:
+        stored = _tensors(folder, file)
+        names, is_new = head_classes(stored, description["class_names"], options)
+
+        def create(input_shape, **others):
+            shape = with_channels(input_shape, native)
+            return build(config, {"input_shape": shape, **others}, (None, *shape))
+
+        settings = {**config["config"], **options, "num_classes": len(names)}
+        model = create_model(create, stored, settings)
+        resizes = model.positions == "learned" and not has_grid(model, native)
+        replaced = [model.head, model.distillation_head] if is_new else []
+        replaced += [model.patch_positions] if resizes else []
+        _assign(model, stored, weights, replaced)
+        if resizes:
+            positions = resized_positions(stored[_POSITIONS], model, native)
+            model.patch_positions.embeddings.assign(positions)
+    preprocessing = ImagePreprocessing.from_dict(description["preprocessing"])
+    return ImageClassifier(model, preprocessing.with_size(tuple(model.input_shape[:2])), names)
+
+
+def _tensors(folder, file):
+    """The arrays of a file of weights, by their paths in it."""
+    readers, shapes = {}, {}
+
+    def visit(path, item):
+        if isinstance(item, h5py.Dataset) and "seed_generator" not in path:
+            dtype = item.attrs.get("dtype", item.dtype)  # Keras names bfloat16, h5py does not
+            readers[path] = functools.partial(np.array, item, dtype)
+            shapes[path] = item.shape
+
+    file.visititems(visit)
+    return Tensors(folder, readers, shapes)
+
+
+def _assign(model, stored, weights, replaced):
+    """Assigns the weights of all layers but the replaced ones."""
+    if len(model.weights) != len(stored):
+        raise CheckpointError(
+            f"{stored.path} has {len(stored)} arrays, the model with these options "
+            f"{len(model.weights)} weights."
+        )
+    try:
+        model.load_weights(weights, objects_to_skip=replaced)
+    except ValueError as error:  # a shape is wrong
+        raise CheckpointError(f"{stored.path} does not fit the options: {error}") from None

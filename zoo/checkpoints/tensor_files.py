@@ -1,0 +1,102 @@
+"""Files of tensors: safetensors, PyTorch files and NumPy archives."""
+
+import functools
+import pathlib
+
+import numpy as np
+
+from zoo.checkpoints import torch_file
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.tensors import Tensors
+from zoo.errors import UserError, needed
+
+SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
+# In the order of preference.
+WEIGHTS = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+)
+
+
+def read_folder(folder):
+    """The tensors of a folder in Hugging Face's layout, also in several files."""
+    for name in WEIGHTS:
+        path = pathlib.Path(folder) / name
+        if path.is_file():
+            return _sharded(path) if path.suffix == ".json" else read_file(path)
+    raise CheckpointError(f"{folder} contains no weights: none of {', '.join(WEIGHTS)}.")
+
+
+def read_file(path):
+    """The tensors of one file, by its suffix: .safetensors, .npz or PyTorch's."""
+    path = pathlib.Path(path)
+    if path.suffix not in SUFFIXES:
+        suffixes = ", ".join(SUFFIXES)
+        raise CheckpointError(f"{path} is not a file of weights: these end in {suffixes}.")
+    try:
+        if path.suffix == ".safetensors":
+            return _safetensors(path)
+        if path.suffix == ".npz":
+            return _npz(path)
+    except UserError:
+        raise
+    except Exception as error:  # each library has its own
+        raise CheckpointError(f"{path} is damaged or not a {path.suffix} file: {error}") from None
+    return torch_file.read(path)
+
+
+def _sharded(index):
+    try:
+        files = set(read_json(index)["weight_map"].values())
+    except (KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{index} is not an index of tensors: {error!r}.") from None
+    readers, shapes = {}, {}
+    for name in sorted(files):
+        path = index.parent / name
+        if pathlib.Path(name).name != name or not path.is_file():
+            raise CheckpointError(f"{index} names the file {name!r}, which is not in its folder.")
+        part = read_file(path)
+        readers.update(part._readers)
+        shapes.update(part.shapes)
+    return Tensors(index, readers, shapes)
+
+
+def _safetensors(path):
+    safetensors = needed("safetensors")
+
+    def read(name):
+        # The file is mapped into memory, and what was read stays there until it is closed.
+        with safetensors.safe_open(path, "np") as file:
+            return file.get_tensor(name)
+
+    with safetensors.safe_open(path, "np") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    return Tensors(path, {name: functools.partial(read, name) for name in shapes}, shapes)
+
+
+def _npz(path):
+    import ml_dtypes
+
+    archive = np.load(path, allow_pickle=False)
+
+    def read(name):
+        array = archive[name]
+        # NumPy has no bfloat16, and stores two bytes without a meaning.
+        return array.view(ml_dtypes.bfloat16) if array.dtype == "V2" else array
+
+    shapes = {name: _npy_shape(archive, name) for name in archive.files}
+    return Tensors(path, {name: functools.partial(read, name) for name in archive.files}, shapes)
+
+
+def _npy_shape(archive, name):
+    """The shape of an array, from its header alone."""
+    with archive.zip.open(name + ".npy") as file:
+        version = np.lib.format.read_magic(file)
+        header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        return header(file)[0]

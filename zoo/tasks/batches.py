@@ -1,0 +1,69 @@
+"""Rows of tokens in batches of a few padded shapes, so that few programs are traced and compiled.
+
+Axes: B rows of a batch, T tokens.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# Sequences are padded to the next of these lengths, and batches to the next of these numbers of
+# rows. Buffers for hypotheses have one of these lengths too, whatever `max_length` is.
+LENGTHS = tuple(16 * 2**n for n in range(16))
+BATCHES = (1, 8, 32)
+TOKENS_IN_BATCH = 4096  # padded tokens; batches of long rows have fewer rows
+
+
+class Batch(NamedTuple):
+    """Rows of tokens that are computed together.
+
+    Fields:
+        indices: of the rows; the arrays have one of `BATCHES` rows, the last ones without a text.
+        lengths: of the rows: of each the number of tokens of its longest sequence.
+        tokens: int32 [B, T] of each sequence of a row, such as source and target.
+    """
+
+    indices: list
+    lengths: list
+    tokens: tuple
+
+
+def token_batches(rows, special, max_length, buffer_length=0):
+    """Batches in which no row depends on the others, the longest rows first.
+
+    Args:
+        rows: for each a list of sequences of tokens, such as source and target.
+        special: `zoo.decoding.SpecialTokens`.
+        max_length: the largest number of tokens of the model.
+        buffer_length: number of tokens that memory is needed for, if that is more than the padded
+            length.
+
+    Returns:
+        List of `Batch`.
+    """
+    lengths, by_width, batches = [max(map(len, row)) for row in rows], {}, []
+    for index in sorted(range(len(rows)), key=lengths.__getitem__, reverse=True):
+        by_width.setdefault(padded(lengths[index], max_length), []).append(index)
+    for width, indices in by_width.items():
+        tokens = max(width, buffer_length)
+        count = max(n for n in BATCHES if n == 1 or n * tokens <= TOKENS_IN_BATCH)
+        for start in range(0, len(indices), count):
+            together = indices[start : start + count]
+            sequences = zip(*(rows[index] for index in together))
+            arrays = tuple(_array(sequence, width, special) for sequence in sequences)
+            batches.append(Batch(together, [lengths[index] for index in together], arrays))
+    return batches
+
+
+def padded(length, limit):
+    """The next of `LENGTHS`, but at most `limit`."""
+    return min(limit, next(n for n in LENGTHS if n >= length))
+
+
+def _array(sequences, width, special):
+    """Lists of tokens -> int32 [B, width], with B one of `BATCHES`."""
+    array = np.full((next(n for n in BATCHES if n >= len(sequences)), width), special.pad, np.int32)
+    array[:, 0] = special.end  # of rows without a text
+    for row, sequence in zip(array, sequences):
+        row[: len(sequence)] = sequence
+    return array

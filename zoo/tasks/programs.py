@@ -1,0 +1,97 @@
+"""Functions of a model on tokens, each traced and compiled once for its shapes."""
+
+import concurrent.futures
+import functools
+import operator
+import os
+import threading
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from zoo.decoding import Hypotheses
+from zoo.errors import TextError
+
+JIT_COMPILE = True  # by XLA; False for all programs, exported ones as well
+PROGRAMS = 32  # compiled programs that are kept, the last used ones
+# Batches that are computed at once, at most, by a CPU with a model of up to this size: the matrix
+# products of a small model leave cores idle.
+CONCURRENT_BATCHES, CONCURRENT_PARAMETERS = 8, 30_000_000
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_lock = threading.Lock()
+
+
+class Programs:
+    """Runs functions of a model, each traced once for the shapes of its tensors and its settings.
+
+    New values of the model's variables take effect at once. If the variables are not the same as
+    before, as after `enable_lora` or `quantize`, the functions are traced again.
+    """
+
+    def __init__(self, model):
+        self._model = model
+        self._variables = []  # of the programs
+        self._program = functools.lru_cache(PROGRAMS)(_graph_function)
+
+    def call(self, graph, *tensors, jit_compile=True, **settings):
+        """``graph(*tensors, **settings)`` as a program, compiled by XLA unless told otherwise."""
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
+        shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
+        with _lock:
+            now, before = self._model.weights, self._variables
+            if len(now) != len(before) or any(map(operator.is_not, now, before)):
+                self._program.cache_clear()
+                self._variables = now
+            program = self._program(graph, shapes, jit_compile and JIT_COMPILE, **settings)
+        return program(*tensors)
+
+    def run(self, graph, *tensors, **settings):
+        """The same as arrays.
+
+        Raises:
+            TextError: if the model computes NaN.
+        """
+        outputs = self.call(graph, *tensors, **settings)
+        return without_nan(keras.tree.map_structure(np.asarray, outputs))
+
+    def each(self, function, batches):
+        """Yields each `zoo.tasks.batches.Batch` with ``function(batch)``, in order.
+
+        Several threads call the function at once if that is faster. A bar is shown on a terminal,
+        for work that takes longer than a moment.
+        """
+        total, count = sum(len(batch.indices) for batch in batches), self._concurrent(batches)
+        with (
+            concurrent.futures.ThreadPoolExecutor(count) as pool,
+            tqdm(total=total, unit="text", delay=1.0, leave=False, disable=None) as progress,
+        ):
+            results = pool.map(function, batches) if count > 1 else map(function, batches)
+            for batch, result in zip(batches, results):
+                yield batch, result
+                progress.update(len(batch.indices))
+
+    def _concurrent(self, batches):
+        """How many batches are computed at once."""
+        count = min(len(batches), CONCURRENT_BATCHES, CORES)
+        on_gpu = tf.config.list_logical_devices("GPU")
+        if count < 2 or on_gpu or self._model.count_params() > CONCURRENT_PARAMETERS:
+            return 1
+        return count
+
+
+def without_nan(outputs):
+    """An array or `zoo.decoding.Hypotheses`; raises `TextError` if it contains NaN."""
+    if np.isnan(outputs.log_probs if isinstance(outputs, Hypotheses) else outputs).any():
+        raise TextError(
+            "There is no result: the model computed NaN. Its weights are not finite, perhaps "
+            "because its training diverged."
+        )
+    return outputs
+
+
+def _graph_function(graph, shapes, jit_compile, **settings):
+    """A function of tensors of these shapes."""
+    graph = functools.partial(graph, **settings)
+    return tf.function(graph, autograph=False, jit_compile=jit_compile)

@@ -1,0 +1,122 @@
+"""What everything that `zoo.load` returns has in common."""
+
+import json
+import pathlib
+
+from zoo.decoding import SpecialTokens
+from zoo.tasks.batches import token_batches
+from zoo.tasks.model_file import load_model
+from zoo.tasks.options import checked
+from zoo.tasks.programs import Programs
+from zoo.text.loading import load_tokenizer
+
+MODEL_FILE = "model.keras"
+
+
+class Task:
+    """A model with all that it takes to use it, in memory and in a folder.
+
+    A subclass has `description`, the content of its JSON file, and `from_description`, the inverse;
+    `check`, which raises an error for a model that does not fit; and `prepare`, for what computes
+    with the model.
+
+    Class attributes:
+        description_file: name of its JSON file.
+        tokenizer_files: {attribute: name of the file of that tokenizer}.
+
+    Attributes:
+        model: Keras model. Another one that fits may be assigned at any time.
+        engine: function that computes in place of the model, see `zoo.load`. None by default.
+        run_folder: the directory it was loaded from, or None.
+    """
+
+    description_file = None
+    tokenizer_files = {}
+
+    def __init__(self, model):
+        self.run_folder = None
+        self.model = model
+
+    @property
+    def model(self):
+        return self._model
+
+    @model.setter
+    def model(self, model):
+        self.check(model)
+        self._model, self.engine = model, None
+        self.prepare()
+
+    def save(self, folder):
+        """Writes the model and all that belongs to it into `folder`."""
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save(folder / MODEL_FILE, include_optimizer=False)
+        for name, file in self.tokenizer_files.items():
+            getattr(self, name).save(folder / file)
+        text = json.dumps(self.description(), indent=2)
+        (folder / self.description_file).write_text(text + "\n")
+
+    @classmethod
+    def load(cls, folder, **arguments):
+        """Loads what `save` wrote; `arguments` of the model, such as `dtype`, replace its own."""
+        folder = pathlib.Path(folder)
+        description = json.loads((folder / cls.description_file).read_text())
+        model = load_model(folder / MODEL_FILE, arguments)
+        tokenizers = [load_tokenizer(folder / file) for file in cls.tokenizer_files.values()]
+        task = cls.from_description(description, model, *tokenizers)
+        task.run_folder = folder
+        return task
+
+
+class TextTask(Task):
+    """A task of texts, which computes with programs of tokens.
+
+    Attributes:
+        special_tokens: `zoo.decoding.SpecialTokens`.
+        jit_compile: whether XLA compiles the programs, as it does by default. It takes seconds for
+            each padded shape, and pays off after some batches of that shape. Without it, results
+            may differ by rounding.
+    """
+
+    def __init__(self, model, special_tokens):
+        self.jit_compile = True
+        self._special_tokens = special_tokens
+        super().__init__(model)
+
+    @property
+    def special_tokens(self):
+        return self._special_tokens
+
+    def check(self, model, vocab_size):
+        """Raises `TextError` if a special token is not a token of the model."""
+        tokens = self.special_tokens._asdict()
+        for name, token in tokens.items():
+            if (name, token) != ("first", None):
+                tokens[name] = checked(f"special_tokens.{name}", token, int, 0, vocab_size - 1)
+        self._special_tokens = SpecialTokens(**tokens)
+
+    def prepare(self):
+        self._programs = Programs(self.model)
+
+    def run(self, graph, *tensors, **settings):
+        """``graph(*tensors, **settings)`` as arrays, see `zoo.tasks.programs.Programs.run`."""
+        return self._programs.run(graph, *tensors, jit_compile=self.jit_compile, **settings)
+
+    def compute(self, rows, function, buffer_length=0):
+        """Computes with rows of tokens in batches.
+
+        Args:
+            rows, buffer_length: see `zoo.tasks.batches.token_batches`.
+            function: function of a `zoo.tasks.batches.Batch` -> arrays [B, ...].
+
+        Returns:
+            For each row a tuple of arrays.
+        """
+        results = [None] * len(rows)
+        limits = (self.model.max_length, buffer_length)
+        batches = token_batches(rows, self.special_tokens, *limits)
+        for batch, arrays in self._programs.each(function, batches):
+            for index, values in zip(batch.indices, zip(*arrays)):
+                results[index] = values
+        return results
