@@ -131,8 +131,8 @@ def prepare(folder, all_settings):
     """Writes the weights of each model in the formats of other libraries."""
     import keras
 
-    from zoo.checkpoints.mapping import collect, same
     from zoo.checkpoints.hugging_face_translators import SHARED, TABLE
+    from zoo.checkpoints.mapping import collect, same
     from zoo.decoding import SpecialTokens
 
     for sizes in (settings["sizes"] for settings in all_settings):

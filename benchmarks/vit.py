@@ -92,8 +92,8 @@ def prepare(folder, all_settings):
     import keras
 
     import zoo
-    from zoo.checkpoints.mapping import collect, stacked
     from zoo.checkpoints.formats.timm import TABLE
+    from zoo.checkpoints.mapping import collect, stacked
 
     for sizes in (settings["sizes"] for settings in all_settings):
         if (path := pathlib.Path(folder) / str(sizes["image_size"])).exists():

@@ -15,6 +15,7 @@ from tests.deploy.small_models import (
     small_translator,
 )
 from zoo.__main__ import main
+from zoo.checkpoints import CheckpointError
 from zoo.deploy.errors import ExportError
 from zoo.errors import UserError
 
@@ -35,16 +36,15 @@ def scores(loaded):
 
 
 @pytest.mark.parametrize(
-    "make",
+    "make, dtype",
     [
-        small_classifier,
-        lambda: small_classifier(image=(32, 32, 3), make=zoo.resnet),
-        small_text_classifier,
-        small_translator,
-        small_generator,
+        (small_classifier, "bfloat16"),
+        (lambda: small_classifier(image=(32, 32, 3), make=zoo.resnet), "mixed_bfloat16"),
+        (small_text_classifier, "bfloat16"),
+        (small_translator, "mixed_bfloat16"),
+        (small_generator, "bfloat16"),
     ],
 )
-@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
 def test_every_run_can_be_loaded_in_half_precision(make, dtype, tmp_path):
     original = make()
     original.save(tmp_path)
@@ -59,8 +59,9 @@ def test_every_run_can_be_loaded_in_half_precision(make, dtype, tmp_path):
     assert np.abs(np.subtract(found, expected)).max() > 1e-6, "computed in float32"
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("make", [small_translator, small_generator])
+@pytest.mark.parametrize(
+    "make, precision", [(small_translator, "float32"), (small_generator, "mixed_bfloat16")]
+)
 def test_models_that_write_text_can_be_loaded_in_int8(make, precision, tmp_path, recwarn):
     original = make(precision=precision)
     original.save(tmp_path)
@@ -91,8 +92,7 @@ def test_models_in_int8_are_not_saved_or_converted(make, tmp_path):
 
 
 @pytest.mark.xla
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("shared", ["none", "all"])
+@pytest.mark.parametrize("beam_size, shared", [(1, "none"), (4, "all")])
 def test_compiled_searches_find_the_same_in_int8(beam_size, shared, tmp_path):
     small_translator(shared=shared).save(tmp_path)
     loaded = zoo.load(tmp_path, dtype="int8")
@@ -124,22 +124,45 @@ def test_published_weights_can_be_loaded_in_half_precision(tmp_path):
         np.testing.assert_allclose(np.float32(mine), other, rtol=2**-8)
 
 
-@pytest.mark.parametrize("make", [small_text_classifier, small_translator, small_generator])
-def test_an_assigned_model_must_fit(make):
-    """The tokenizers of different kinds have vocabularies of different sizes."""
-    loaded, other = make(num_layers=1), make(num_layers=1, kind="character").model
-    model = loaded.model
-    with pytest.raises(ValueError, match="Received a tokenizer with"):
-        loaded.model = other
-    assert loaded.model is model
+HEAD = {"num_classes": 7, "dtype": "bfloat16", "input_shape": (16, 16)}
 
 
-@pytest.mark.parametrize("make", [small_translator, small_generator])
-def test_an_assigned_model_runs_as_the_one_before(make):
-    loaded = make(num_layers=1)
-    loaded.jit_compile = False
-    loaded.model = make(num_layers=1).model
-    assert not loaded.jit_compile
+@pytest.mark.parametrize(
+    "write, options",
+    [
+        (lambda folder: small_classifier().save(folder), HEAD),
+        (lambda folder: small_text_classifier().save(folder), {"dtype": "mixed_bfloat16"}),
+        (lambda folder: small_translator("bfloat16").save(folder), {"dtype": "int8"}),
+        (lambda folder: zoo.save_hf(small_classifier(image=(8, 8, 3)), folder), HEAD),
+        (lambda folder: folder_of(folder.parent, "bert").rename(folder), {"dtype": "bfloat16"}),
+        (lambda folder: folder_of(folder.parent, "gpt2").rename(folder), {"dtype": "int8"}),
+    ],
+    ids=["vit run", "text run", "translator run", "published vit", "bert", "gpt2"],
+)
+def test_a_model_is_built_once(write, options, tmp_path, monkeypatch):
+    write(tmp_path / "weights")
+    built, construct = [], keras.Model.__init__
+
+    def count(self, *args, **kwargs):
+        built.append(self)
+        construct(self, *args, **kwargs)
+
+    monkeypatch.setattr(keras.Model, "__init__", count)
+    loaded = zoo.load(tmp_path / "weights", **options)
+    assert built == [loaded.model]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"num_layers": 1}, "arrays, the model with these options"),
+        ({"ff_dim": 20}, "does not fit the options"),
+    ],
+)
+def test_options_that_do_not_fit_a_run(options, message, tmp_path):
+    small_classifier().save(tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(tmp_path, **options)
 
 
 @pytest.mark.parametrize("dtype", ["int4", "half", 16, keras.DTypePolicy("bfloat16")])

@@ -109,12 +109,9 @@ def test_sizes_far_beyond_the_file_are_refused_before_anything_is_built(
 
 
 @pytest.mark.parametrize("value", [0, -1, 1e5, float("nan"), None, True, "1e-6", [1e-6]], ids=str)
-@pytest.mark.parametrize(
-    "write, setting", [(vit, "layer_norm_eps"), (gpt2, "layer_norm_epsilon")], ids=["vit", "gpt2"]
-)
-def test_the_epsilon_is_a_small_number(write, setting, value, tmp_path):
-    path = write(tmp_path) / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), setting: value}))
+def test_the_epsilon_is_a_small_number(value, tmp_path):
+    path = gpt2(tmp_path) / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "layer_norm_epsilon": value}))
     with pytest.raises(CheckpointError, match="epsilon=.* is not a number between 0 and 1"):
         zoo.load(path.parent)
 
@@ -137,8 +134,3 @@ def test_options_of_another_kind(tmp_path):
         for path in (folder, run):
             with pytest.raises(CheckpointError, match=next(iter(option))):
                 zoo.load(path, **option)
-
-
-def test_a_file_that_holds_no_weights(tmp_path):
-    with pytest.raises(CheckpointError, match="config.json is not a file of weights: these end"):
-        zoo.load(timm(tmp_path) / "config.json")

@@ -11,7 +11,7 @@ from PIL import Image
 import zoo
 from zoo.__main__ import main
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
-from zoo.errors import TextError, UserError
+from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
 
 PREPROCESSING = ImagePreprocessing((8, 8), 3, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
@@ -68,23 +68,6 @@ def test_preprocess_is_what_the_model_takes(classifier, folder):
 def test_no_images_no_answers(classifier):
     assert classifier([]) == []
     assert classifier.preprocess([]).shape == (0, 8, 8, 3)
-
-
-def test_a_loaded_classifier_answers_equally(classifier, folder):
-    loaded = zoo.load(folder)
-    images = [folder / "images" / "0.png", folder / "images" / "1.png"]
-    np.testing.assert_allclose(
-        loaded.probabilities(images), classifier.probabilities(images), atol=1e-6
-    )
-    assert loaded.class_names == classifier.class_names
-    assert loaded.preprocessing == classifier.preprocessing
-
-
-def test_a_model_that_computes_nan(folder):
-    broken = zoo.load(folder)
-    broken.model.head.bias.assign(np.full(3, np.nan))
-    with pytest.raises(TextError, match="the model computed NaN"):
-        broken([np.zeros((8, 8, 3), np.uint8)])
 
 
 def test_bad_calls(classifier, folder, tmp_path):
@@ -164,10 +147,3 @@ def test_a_command_that_can_do_nothing_ends_with_status_2(folder, capsys, argume
         arguments = [argument.replace(name, place) for argument in arguments]
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
-
-
-def test_info_is_json(folder, capsys):
-    assert main(["info", str(folder)]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["class_names"] == ["ant", "bee", "cat"]
-    assert report["preprocessing"]["image_size"] == [8, 8]

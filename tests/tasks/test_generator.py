@@ -183,9 +183,3 @@ def test_a_model_that_computes_nan(generator, tmp_path):
         broken(["the"])
     with pytest.raises(TextError, match="the model computed NaN"):
         list(broken.stream("the"))
-
-
-def test_a_tokenizer_must_be_the_models(generator):
-    other = train_tokenizer(WORDS, "word", 270)
-    with pytest.raises(TextError, match="Received a tokenizer with"):
-        TextGenerator(generator.model, other)

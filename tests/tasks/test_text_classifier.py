@@ -1,7 +1,6 @@
 """A saved text classifier answers as before, for any batch, and from a shell."""
 
 import io
-import json
 
 import numpy as np
 import pytest
@@ -71,16 +70,6 @@ def test_a_text_that_is_too_long(classifier):
     assert classifier(fitting) == [answer]
 
 
-def test_a_loaded_classifier_answers_equally(classifier, folder):
-    loaded = zoo.load(folder)
-    assert isinstance(loaded, TextClassifier) and loaded.run_folder == folder
-    assert loaded.class_names == classifier.class_names
-    assert loaded.tokenizer == classifier.tokenizer
-    np.testing.assert_allclose(
-        loaded.probabilities(TEXTS), classifier.probabilities(TEXTS), atol=1e-6
-    )
-
-
 def test_bad_calls(classifier):
     model, tokenizer = classifier.model, classifier.tokenizer
     with pytest.raises(ValueError, match="must be a list"):
@@ -121,11 +110,3 @@ def test_the_command_classifies_arguments_files_and_standard_input(
     assert "Text 0 is too long" in capsys.readouterr().err
     assert main(["translate", str(folder), "a dog"]) == 2
     assert "use `python -m zoo classify`" in capsys.readouterr().err
-
-
-def test_info_is_json(classifier, folder, capsys):
-    assert main(["info", str(folder)]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["model"]["type"] == "EncoderClassifier"
-    assert report["class_names"] == classifier.class_names
-    assert report["tokenizer"]["vocab_size"] == classifier.tokenizer.vocab_size

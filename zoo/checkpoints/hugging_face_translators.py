@@ -2,13 +2,13 @@
 
 import re
 
-import zoo
 from zoo.checkpoints import mapping
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import activation, read_json
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
 from zoo.errors import TextError
+from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer
 from zoo.text.tokenizer import TokenizerError
@@ -95,7 +95,7 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         "logits_bias": "final_logits_bias" in tensors,
         "epsilon": 1e-5,
     }
-    model = create_model(zoo.transformer, tensors, settings)
+    model = create_model(transformer, tensors, settings)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
     assign(model, tensors, {**TABLE, **embeddings, **dict(table)}, ignored)
     return model

@@ -16,14 +16,14 @@ from zoo.errors import UserError
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import TextGenerator
-from zoo.tasks.model_file import build, read_config, weights_file
+from zoo.tasks.model_file import read_config, weights_file
 from zoo.tasks.task import MODEL_FILE
 from zoo.tasks.translator import Translator
 
 _TASKS = (ImageClassifier, TextClassifier, Translator, TextGenerator)
 _LAYERS = ("num_layers", "num_decoder_layers", "blocks_per_stage")
 _MOST_LAYERS = 1000
-_POSITIONS = "patch_positions/vars/0"
+_POSITIONS = "positions/vars/0"  # end of the path of a table of positions
 
 
 def load(folder, options):
@@ -84,7 +84,9 @@ def _changed_classifier(folder, config, options):
 
         def create(input_shape, **others):
             shape = with_channels(input_shape, native)
-            return build(config, {"input_shape": shape, **others}, (None, *shape))
+            model = ViT.from_config({"input_shape": shape, **others})
+            model.build((None, *shape))
+            return model
 
         settings = {**config["config"], **options, "num_classes": len(names)}
         model = create_model(create, stored, settings)
@@ -93,7 +95,8 @@ def _changed_classifier(folder, config, options):
         replaced += [model.patch_positions] if resizes else []
         _assign(model, stored, weights, replaced)
         if resizes:
-            positions = resized_positions(stored[_POSITIONS], model, native)
+            [path] = [path for path in stored if path.endswith(_POSITIONS)]
+            positions = resized_positions(stored[path], model, native)
             model.patch_positions.embeddings.assign(positions)
     preprocessing = ImagePreprocessing.from_dict(description["preprocessing"])
     return ImageClassifier(model, preprocessing.with_size(tuple(model.input_shape[:2])), names)

@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 
-import zoo
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.mapping import assign, changed, pattern
 from zoo.layers import LearnedPositions, patch_grid
+from zoo.models.vit import vit
 from zoo.tasks.classifier import ImageClassifier
 
 HEADS = ("head", "distillation_head")
@@ -46,7 +46,7 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         ignored = (*ignored, *unused)
 
     def create(input_shape, **others):
-        return zoo.vit(input_shape=with_channels(input_shape, native), **others)
+        return vit(input_shape=with_channels(input_shape, native), **others)
 
     settings = {**settings, **options, "num_classes": len(names)}
     model = create_model(create, tensors, settings)

@@ -198,7 +198,7 @@ class TextClassifier(TextTask):
                 f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
                 f"tokenizer with {self.tokenizer.vocab_size} tokens and the padding token {pad}."
             )
-        super().check(model, model.vocab_size)
+        self.check_special_tokens(model.vocab_size)
 
     def description(self):
         """Returns tokenizer and class names as a dict that can be stored as JSON."""

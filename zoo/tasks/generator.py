@@ -95,7 +95,6 @@ class TextGenerator(TextTask):
         n = checked("n", n, int, 1)
         beam_size = checked("beam_size", n if beam_size is None else beam_size, int, n)
         alpha = np.float32(checked("length_penalty", length_penalty, float))
-
         rows, most = self._encode(prompts, max_new_tokens)
 
         def search(batch):
@@ -148,12 +147,12 @@ class TextGenerator(TextTask):
         last = size + self.num_new(size, most) - 1
         buffer = padded(last - count, self.model.max_length - count)
         [[random]] = uniforms(seed, [0], 1, 1, buffer)
-        cache = self._call(self._read, np.array([tokens[: count + 1]], np.int32), length=buffer)
+        cache = self.call(self._read, np.array([tokens[: count + 1]], np.int32), length=buffer)
         before, yielded = self._text(tokens), ""
         for position in range(count, last):
             token = np.array([[tokens[position]]], np.int32)
             inputs = (token, np.int32(position - count), random[None, position - count, None])
-            drawn, cache, total = self._call(self._next, *inputs, cache, *scalars, top_k=top_k)
+            drawn, cache, total = self.call(self._next, *inputs, cache, *scalars, top_k=top_k)
             without_nan(total.numpy())
             if position + 1 < size:  # the next token is given
                 continue
@@ -193,7 +192,7 @@ class TextGenerator(TextTask):
                 f"The model has {model.vocab_size} tokens. "
                 f"Received a tokenizer with {self.tokenizer.vocab_size} tokens."
             )
-        super().check(model, model.vocab_size)
+        self.check_special_tokens(model.vocab_size)
 
     def search(self, read, forced, alpha, max_length, beam_size, buffer):
         """Beam search as a graph, greedy search if `beam_size` is 1.
@@ -246,9 +245,6 @@ class TextGenerator(TextTask):
             return self.model.step(tf.where(is_first, read[:, -1][:, None], tokens), cache)
 
         return step
-
-    def _call(self, graph, *tensors, **settings):
-        return self._programs.call(graph, *tensors, jit_compile=self.jit_compile, **settings)
 
     def _prompts(self, batch, most):
         """The `Prompts` of a batch, with up to `most` new tokens for each."""

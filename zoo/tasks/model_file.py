@@ -17,25 +17,13 @@ def read_config(path):
         return json.loads(archive.read(_CONFIG))
 
 
-def build(config, arguments, input_shape=None):
-    """The model of `read_config` with drawn weights.
-
-    Args:
-        config: dict.
-        arguments: of its constructor that replace its own, such as `dtype`.
-        input_shape: if it is not that of the config.
-    """
-    config = {**config, "compile_config": None, "config": {**config["config"], **arguments}}
-    if input_shape is not None:
-        config["build_config"] = {"input_shape": input_shape}
-    return keras.saving.deserialize_keras_object(config)
-
-
 def load_model(path, arguments):
     """The model of a file, with other `arguments` of its constructor, such as `dtype`."""
     if not arguments:
         return keras.saving.load_model(path, compile=False)
-    model = build(read_config(path), arguments)
+    config = {**read_config(path), "compile_config": None}
+    config["config"] = {**config["config"], **arguments}
+    model = keras.saving.deserialize_keras_object(config)
     with weights_file(path) as weights:
         model.load_weights(weights)
     return model

@@ -6,7 +6,6 @@ import operator
 import os
 import threading
 
-import keras
 import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
@@ -35,8 +34,8 @@ class Programs:
         self._variables = []  # of the programs
         self._program = functools.lru_cache(PROGRAMS)(_graph_function)
 
-    def call(self, graph, *tensors, jit_compile=True, **settings):
-        """``graph(*tensors, **settings)`` as a program, compiled by XLA unless told otherwise."""
+    def call(self, graph, tensors, jit_compile, settings):
+        """``graph(*tensors, **settings)`` as a program, compiled by XLA if told so."""
         tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
         with _lock:
@@ -46,15 +45,6 @@ class Programs:
                 self._variables = now
             program = self._program(graph, shapes, jit_compile and JIT_COMPILE, **settings)
         return program(*tensors)
-
-    def run(self, graph, *tensors, **settings):
-        """The same as arrays.
-
-        Raises:
-            TextError: if the model computes NaN.
-        """
-        outputs = self.call(graph, *tensors, **settings)
-        return without_nan(keras.tree.map_structure(np.asarray, outputs))
 
     def each(self, function, batches):
         """Yields each `zoo.tasks.batches.Batch` with ``function(batch)``, in order.

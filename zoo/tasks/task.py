@@ -3,11 +3,14 @@
 import json
 import pathlib
 
+import keras
+import numpy as np
+
 from zoo.decoding import SpecialTokens
 from zoo.tasks.batches import token_batches
 from zoo.tasks.model_file import load_model
 from zoo.tasks.options import checked
-from zoo.tasks.programs import Programs
+from zoo.tasks.programs import Programs, without_nan
 from zoo.text.loading import load_tokenizer
 
 MODEL_FILE = "model.keras"
@@ -88,8 +91,8 @@ class TextTask(Task):
     def special_tokens(self):
         return self._special_tokens
 
-    def check(self, model, vocab_size):
-        """Raises `TextError` if a special token is not a token of the model."""
+    def check_special_tokens(self, vocab_size):
+        """Raises `TextError` if a special token is not one of `vocab_size` tokens."""
         tokens = self.special_tokens._asdict()
         for name, token in tokens.items():
             if (name, token) != ("first", None):
@@ -99,9 +102,14 @@ class TextTask(Task):
     def prepare(self):
         self._programs = Programs(self.model)
 
+    def call(self, graph, *tensors, **settings):
+        """``graph(*tensors, **settings)`` as a program, see `zoo.tasks.programs.Programs`."""
+        return self._programs.call(graph, tensors, self.jit_compile, settings)
+
     def run(self, graph, *tensors, **settings):
-        """``graph(*tensors, **settings)`` as arrays, see `zoo.tasks.programs.Programs.run`."""
-        return self._programs.run(graph, *tensors, jit_compile=self.jit_compile, **settings)
+        """The same as arrays; raises `TextError` if the model computes NaN."""
+        outputs = self.call(graph, *tensors, **settings)
+        return without_nan(keras.tree.map_structure(np.asarray, outputs))
 
     def compute(self, rows, function, buffer_length=0):
         """Computes with rows of tokens in batches.

@@ -233,7 +233,7 @@ class Translator(TextTask):
                 )
         if self.max_length is not None:
             self.max_length = checked("max_length", self.max_length, int, 1, model.max_length)
-        super().check(model, model.target_vocab_size)
+        self.check_special_tokens(model.target_vocab_size)
         if self.special_tokens.pad != model.pad_id:
             raise TextError(
                 f"The model's padding token is {model.pad_id} (pad_id). "

@@ -1,6 +1,5 @@
 """Hugging Face's folders of BERT (transformers: models/bert)."""
 
-import zoo
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import (
@@ -11,6 +10,7 @@ from zoo.checkpoints.hugging_face_config import (
 )
 from zoo.checkpoints.hugging_face_tokenizers import bert_wordpiece
 from zoo.checkpoints.mapping import assign, dense, feed_forward, norm, same
+from zoo.models.text_classifier import text_classifier
 from zoo.tasks.classifier import TextClassifier
 
 # The heads of pre-training and of other tasks, and the numbers of the positions.
@@ -59,7 +59,7 @@ def load(folder, config, tensors, options):
     tokenizer, special = bert_wordpiece(folder, settings["vocab_size"])
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
     ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
-    model = create_model(zoo.text_classifier, tensors, settings)
+    model = create_model(text_classifier, tensors, settings)
     assign(model, tensors, TABLE, ignored, kept)
     return TextClassifier(model, tokenizer, names, special)
 

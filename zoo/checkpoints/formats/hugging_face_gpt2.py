@@ -1,6 +1,5 @@
 """Hugging Face's folders of GPT-2 (transformers: models/gpt2)."""
 
-import zoo
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import activation, check_settings, read_json
@@ -8,6 +7,7 @@ from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe
 from zoo.checkpoints.mapping import assign, feed_forward, linear, norm, same
 from zoo.decoding import SpecialTokens
 from zoo.errors import TextError
+from zoo.models.causal_lm import causal_lm
 from zoo.tasks.generator import TextGenerator
 
 EMBEDDING, OUTPUT = "wte.weight", "lm_head.weight"
@@ -59,7 +59,7 @@ def load(folder, config, tensors, options):
     is_stored = EMBEDDING in tensors or not settings["tie_weights"]
     table = {**TABLE, "token_embedding/embeddings": same(EMBEDDING if is_stored else OUTPUT)}
     tokenizer, add_start_token = byte_level_bpe(folder, settings["vocab_size"])
-    model = create_model(zoo.causal_lm, tensors, {**settings, **options})
+    model = create_model(causal_lm, tensors, {**settings, **options})
     assign(model, tensors, table, IGNORED)
     try:
         return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)

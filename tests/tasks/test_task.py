@@ -1,0 +1,72 @@
+"""What every task does: it has a folder, takes another model that fits, and tells NaN."""
+
+import json
+
+import numpy as np
+import pytest
+
+import zoo
+from tests.deploy.small_models import (
+    small_classifier,
+    small_generator,
+    small_text_classifier,
+    small_translator,
+)
+from zoo.__main__ import main
+from zoo.errors import TextError
+
+MAKE = [small_classifier, small_text_classifier, small_translator, small_generator]
+IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)
+
+
+@pytest.fixture(scope="module", params=MAKE, ids=lambda make: make.__name__)
+def saved(request, tmp_path_factory):
+    """(what was saved, its folder)."""
+    task, folder = request.param(num_layers=1), tmp_path_factory.mktemp("runs") / "run"
+    task.save(folder)
+    return task, folder
+
+
+def answers(task):
+    return task([IMAGE] if hasattr(task, "preprocessing") else ["The cat sat.", "", "a dog"])
+
+
+def test_saved_and_loaded(saved):
+    task, folder = saved
+    loaded = zoo.load(folder)
+    assert type(loaded) is type(task) and loaded.run_folder == folder
+    assert loaded.description() == task.description()
+    for name in task.tokenizer_files:
+        assert getattr(loaded, name) == getattr(task, name)
+    for weight, expected in zip(loaded.model.weights, task.model.weights, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    assert answers(loaded) == answers(task)
+
+
+def test_info_is_json(saved, capsys):
+    task, folder = saved
+    assert main(["info", str(folder)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["model"]["type"] == type(task.model).__name__
+    description = json.loads(json.dumps(task.description()))
+    assert {name: report[name] for name in description} == description
+
+
+def test_a_model_that_computes_nan(saved):
+    broken = zoo.load(saved[1])
+    for weight in broken.model.weights:
+        weight.assign(weight * np.nan)
+    with pytest.raises(TextError, match="the model computed NaN"):
+        answers(broken)
+
+
+@pytest.mark.parametrize("make", MAKE[1:])
+def test_an_assigned_model_must_fit(make):
+    """The tokenizers of different kinds have vocabularies of different sizes."""
+    task, other = make(num_layers=1), make(num_layers=1, kind="character").model
+    model, task.jit_compile = task.model, False
+    with pytest.raises(ValueError, match="Received a tokenizer with"):
+        task.model = other
+    assert task.model is model
+    task.model = make(num_layers=1).model
+    assert task.model is not model and not task.jit_compile
