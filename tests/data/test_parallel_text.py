@@ -147,7 +147,7 @@ def test_a_file_that_is_not_utf8(tmp_path):
 
 
 def test_marks_and_odd_line_ends(tmp_path):
-    """A byte order mark is no text; only a line feed ends a line."""
+    """A byte order mark is not text; only a line feed ends a line."""
     path = tmp_path / "windows.txt"
     body = "".join(f"a{n}\u2028b\tc\rd{n}\r\n" for n in range(200))
     path.write_bytes(b"\xef\xbb\xbf" + body.encode())

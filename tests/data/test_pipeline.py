@@ -13,7 +13,7 @@ from zoo.errors import DataError, UserError
 from zoo.training.augmentation import Augmentation
 
 COUNT, CLASSES = 50, 5
-# each image holds its own number, so that it can be recognised in a batch
+# each image holds its own number, so that it can be recognized in a batch
 IMAGES = Images(
     np.arange(COUNT, dtype=np.uint8)[:, None, None, None].repeat(4, 1).repeat(4, 2),
     np.arange(COUNT, dtype=np.int32) % CLASSES,
@@ -45,7 +45,7 @@ def test_labels_go_with_their_images():
 
 def test_a_later_start_continues_the_run():
     """In the middle of an epoch or at its beginning."""
-    augment = Augmentation()
+    augment = Augmentation(randaugment_num_ops=0)
     whole = batches(8, augment=augment, seed=7)
     for first_step in (3, 5):
         rest = batches(8 - first_step, augment=augment, seed=7, first_step=first_step)
@@ -182,7 +182,11 @@ def folder(tmp_path):
 
 def test_images_that_cannot_be_read_have_no_weight(folder, capsys):
     """They are met in a batch; the other rows are what they would have been."""
-    options = {"augment": Augmentation(mix_probability=0.0), "min_crop_area": 0.2, "seed": 4}
+    options = {
+        "augment": Augmentation(randaugment_num_ops=0, mix_probability=0.0),
+        "min_crop_area": 0.2,
+        "seed": 4,
+    }
     data = image_folder(folder, (8, 8), streamed=True)
     batches = pipeline.training_batches(data.train, 2, 12, **options)
     before = list(batches.whole().take(3).as_numpy_iterator())
@@ -203,7 +207,7 @@ def test_images_that_cannot_be_read_have_no_weight(folder, capsys):
 def test_an_unreadable_image_gives_no_label_to_those_it_is_mixed_with(folder):
     """The batch is one group; one of its images, of class b, cannot be read."""
     data = image_folder(folder, (8, 8), streamed=True)
-    mixup = Augmentation(mixup_alpha=1.0, cutmix_alpha=0.0)
+    mixup = Augmentation(randaugment_num_ops=0, mixup_alpha=1.0, cutmix_alpha=0.0)
     batches = pipeline.training_batches(data.train, 2, 16, mixup).whole()
     [before] = batches.take(1).as_numpy_iterator()
     for path in folder.rglob("b/*.jpg"):
