@@ -4,13 +4,8 @@ import re
 
 from zoo.data.phrasebook.words import NOUNS, PHRASES, VERBS, WORDS, Noun
 
-_ONSETS = (
-    "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p ph pl pr qu r rh s sc sh sk sl sm "
-    "sn sp st str sw t th tr tw v w wh x y z - - - -"
-).split()
-_VOWELS = "a a a e e e i i o o o u u y ai ea ee ei ia ie io oa oo ou ue".split()
-_CODAS = "b ck d ff g k l ll m n n nd ng nn nt p r rd rk rn rt s ss st t tt v w x z ch th lt mp"
-_CODAS = (_CODAS + 34 * " -").split()
+_PARTS = [WORDS["invented"][part].split() for part in ("onsets", "vowels", "codas")]
+_PARTS[2] += 34 * ["-"]
 _LETTERS, _ACCENTS = "abcdefghijklmnopqrstuvwxyz", "áéíóúñüöäçøåšžł"
 _KNOWN = {*re.findall(r"\w+", f"{WORDS} {NOUNS} {VERBS} {PHRASES}".lower())}
 
@@ -18,7 +13,7 @@ _KNOWN = {*re.findall(r"\w+", f"{WORDS} {NOUNS} {VERBS} {PHRASES}".lower())}
 def invented_word(generator):
     """A word in lower case that is in no table."""
     while True:
-        parts = (_ONSETS, _VOWELS, _CODAS) * generator.choice((1, 2, 2, 2, 3, 3))
+        parts = _PARTS * generator.choice((1, 2, 2, 2, 3, 3))
         word = "".join(generator.choice(part) for part in parts).replace("-", "")
         if generator.random() < 0.1:  # any letter beside any other
             place = generator.randrange(len(word))

@@ -61,14 +61,11 @@ class Phrases:
         return self.described(self.noun(kinds), use)
 
     def described(self, noun, use="", several=None):
-        """A noun with determiner, owner and adjectives.
+        """A noun with determiner, owner and adjectives; its number is drawn if not given.
 
-        Args:
-            noun: the noun.
-            use: "subject" gives a bare noun a Spanish article; "object" puts the personal *a*
-                before people, "had" only before definite ones, "loved" before animals, too;
-                "there" is never definite; "profession" has no Spanish article when alone.
-            several: the number; drawn if not given.
+        The use "subject" gives a bare noun a Spanish article; "object" puts the personal *a* before
+        people, "had" only before definite ones, "loved" before animals, too; "there" is never
+        definite; "profession" has no Spanish article when alone.
         """
         if noun.kind in PROPER:
             a = "a " if noun.kind == "name" and use in ("object", "had", "loved") else ""

@@ -1,7 +1,7 @@
 """The sentences of the phrasebook: a subject and a predicate, stated, negated or asked."""
 
 import re
-from typing import NamedTuple
+from collections import namedtuple
 
 from zoo.data.phrasebook import words
 from zoo.data.phrasebook.phrases import Phrase, Phrases, fitting_adjectives, join
@@ -37,16 +37,9 @@ _CONTRACTIONS = [
 ]
 
 
-class Predicate(NamedTuple):
-    """What is said of a subject; `tense` tells which times may be added."""
-
-    finite: str  # English words after the subject of a statement: "eats", "is eating"
-    operator: str  # before the subject of a question: "does", "is"
-    base: str  # after it: "eat", "eating"
-    clitic: str  # Spanish words before the verb
-    verb: str  # in Spanish
-    rest: tuple  # what follows, in both languages
-    tense: str
+# English words after the subject of a statement ("eats"), before that of a question ("does") and
+# after it ("eat"); Spanish pronouns and verb; the rest in both languages; the tense of added times.
+Predicate = namedtuple("Predicate", "finite operator base clitic verb rest tense")
 
 
 def clause(subject, predicate, negative=False, asked=None):
