@@ -123,7 +123,7 @@ class TrainingModel(keras.Model):
         return self._loss_tracker
 
     def build_losses_and_metrics(self, step, batch):
-        """Builds what Keras builds in the first step only, without changing random states.
+        """Builds losses and metrics, which Keras does in the first step, without computing one.
 
         Args:
             step: function of a batch, `test_step`.
@@ -160,7 +160,7 @@ def compile_arguments(model):
 
 
 def reduce_per_replica(values, strategy, reduction):
-    """What `fit` makes of the values of all replicas: one value, by "auto", "mean", "sum" ..."""
+    """Combines the values of all replicas as `fit` does, by "auto", "mean" or "sum"."""
     from keras.src.backend.tensorflow import trainer
 
     return trainer.reduce_per_replica(values, strategy, reduction)

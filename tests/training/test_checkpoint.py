@@ -19,9 +19,8 @@ from zoo.files import WriteError
 from zoo.training import checkpoint as checkpoint_module
 from zoo.training import checkpoint_file as files
 from zoo.training.callbacks import standard_callbacks
-from zoo.training.checkpoint import Checkpoint
+from zoo.training.checkpoint import Checkpoint, DivergedError
 from zoo.training.checkpoint_file import CheckpointError, Damaged, load_weights
-from zoo.training.divergence import DivergedError
 from zoo.training.interruption import REPEATED, Interruption
 from zoo.training.run_folder import RunFolder
 from zoo.training.trainer import Trainer
@@ -90,7 +89,7 @@ def train(folder, trainer=None, kill_after=None, bad_step=None, validate=True, *
             validation_data=batches(1000).take(2) if validate else None,
             callbacks=[
                 keras.callbacks.SwapEMAWeights(),
-                *standard_callbacks(folder, STEPS, done, rows_per_epoch=8 * STEPS),
+                *callbacks(folder, done),
                 checkpoint,
                 *kill,
             ],
@@ -99,6 +98,11 @@ def train(folder, trainer=None, kill_after=None, bad_step=None, validate=True, *
     finally:
         checkpoint._interruption.unwatch()
     return trainer, done
+
+
+def callbacks(folder, first_step=0):
+    """The standard ones but for TensorBoard, which takes most of the time."""
+    return standard_callbacks(folder, STEPS, first_step, rows_per_epoch=8 * STEPS)[:2]
 
 
 def everything(trainer):
@@ -301,9 +305,9 @@ def is_noticed(path, metadata, state):
     return False
 
 
-@pytest.mark.parametrize("damaged", [1, 2, 3])
+@pytest.mark.parametrize("damaged", [2, 3])
 def test_the_one_before_a_damaged_one_is_used(whole, interrupted, tmp_path, capsys, damaged):
-    """That of step 4 after its validation, or before it; the best one, if that is all there is."""
+    """That of step 4 before its validation; the best one, if that is all there is."""
     assert steps(interrupted) == [(0, 4), (1, 4), (1, 5)]
     for path in files.paths(interrupted)[-damaged:]:
         data_file(path).write_bytes(data_file(path).read_bytes()[:1000])
@@ -419,14 +423,13 @@ def test_a_folder_that_cannot_be_written_to(mounted):
 # --- divergence ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{"steps": 0}, {"steps": 2}])
-def test_a_run_without_a_number_stops_at_its_step(tmp_path, settings):
-    with pytest.raises(DivergedError, match=r"loss of step 7 is nan \(epoch 2\).*step_0000000[46]"):
-        train(tmp_path, bad_step=7, **settings)
+def test_a_run_without_a_number_stops_at_its_step(tmp_path):
+    with pytest.raises(DivergedError, match=r"loss of step 7 is nan \(epoch 2\).*step_00000006"):
+        train(tmp_path, bad_step=7, steps=2)
     newest = files.paths(tmp_path / "checkpoints")[-1]
     _, state = files.read(newest)
     assert all(np.isfinite(a).all() for a in state.values() if a.dtype.kind == "f")
-    assert train(tmp_path)[1] == {0: 4, 2: 6}[settings["steps"]]
+    assert train(tmp_path)[1] == 6
 
 
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
@@ -470,7 +473,6 @@ class SignalAt(keras.callbacks.Callback):
 @pytest.mark.parametrize(
     "number,ending,when,done,seconds",
     [
-        (signal.SIGTERM, SystemExit, {"step": 6}, 6, 0.0),
         (signal.SIGTERM, SystemExit, {"validation": 1}, 8, 0.0),
         (signal.SIGTERM, SystemExit, {"validation": 1}, 8, 60.0),
         (signal.SIGINT, KeyboardInterrupt, {"step": 4}, 4, 0.0),
@@ -494,7 +496,7 @@ def test_a_signal_ends_a_run_after_its_step(
             callbacks=[
                 SignalAt(number, **when),
                 keras.callbacks.SwapEMAWeights(),
-                *standard_callbacks(run.path),
+                *callbacks(run.path),
                 checkpoint,
             ],
             verbose=0,

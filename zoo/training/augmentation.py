@@ -32,17 +32,16 @@ def _box(images, top, left, height, width):
     return (row >= 0) & (row < height) & (column >= 0) & (column < width)
 
 
-def _changed(images, chosen, change):
-    """Images of which the chosen ones (bool [batch, 1, 1, 1]) are changed.
+def _change_some(images, selected, change):
+    """Changes the selected images (bool [batch, 1, 1, 1]) only, which costs less than all of them.
 
-    `change` is a function of (chosen images, their places in the batch).
+    `change` is a function of (selected images, their places in the batch).
     """
-    chosen = tf.cast(tf.reshape(chosen, [-1]), tf.int32)
-    places = tf.dynamic_partition(tf.range(tf.shape(images)[0]), chosen, 2)
-    kept, given = tf.dynamic_partition(images, chosen, 2)
-    return tf.ensure_shape(
-        tf.dynamic_stitch(places, [kept, change(given, places[1])]), images.shape
-    )
+    selected = tf.cast(tf.reshape(selected, [-1]), tf.int32)
+    places = tf.dynamic_partition(tf.range(tf.shape(images)[0]), selected, 2)
+    others, images_to_change = tf.dynamic_partition(images, selected, 2)
+    parts = [others, change(images_to_change, places[1])]
+    return tf.ensure_shape(tf.dynamic_stitch(places, parts), images.shape)
 
 
 def crop_and_flip(images, seed, rows, padding, flip_probability):
@@ -51,9 +50,9 @@ def crop_and_flip(images, seed, rows, padding, flip_probability):
     x, y = (tf.floor(uniform(s, rows, -padding, padding + 1)) for s in seeds[:2])
     flip = uniform(seeds[2], rows) < flip_probability
     if not padding:
-        return _changed(images, flip, lambda chosen, _: tf.reverse(chosen, [2]))
+        return _change_some(images, flip, lambda some, _: tf.reverse(some, [2]))
     flip = tf.where(flip, -1.0, 1.0)
-    moved = warp(tf.cast(images, tf.float32), xx=flip, x=x, y=y, fill=0.0, kind="nearest")
+    moved = warp(tf.cast(images, tf.float32), xx=flip, x=x, y=y, fill=0.0, interpolation="nearest")
     return tf.cast(moved, images.dtype)
 
 
@@ -75,13 +74,13 @@ def erase(images, seed, rows, probability):
         own = tf.random.fold_in(seeds[5], number)
         return tf.random.stateless_uniform(tf.shape(images)[1:], own, 0.0, 255.0)
 
-    def fill(chosen, places):
+    def fill(some, places):
         spec = tf.TensorSpec(images.shape[1:])
         drawn = tf.map_fn(noise, tf.gather(rows.numbers, places), fn_output_signature=spec)
         edges = (tf.gather(edge, places) for edge in (top, left, height, width))
-        return tf.where(_box(chosen, *edges), drawn, chosen)
+        return tf.where(_box(some, *edges), drawn, some)
 
-    return _changed(images, uniform(seeds[4], rows) < probability, fill)
+    return _change_some(images, uniform(seeds[4], rows) < probability, fill)
 
 
 def mix(images, labels, seed, rows, mixup_alpha, cutmix_alpha, mix_probability, cutmix_probability):
@@ -113,12 +112,12 @@ def mix(images, labels, seed, rows, mixup_alpha, cutmix_alpha, mix_probability, 
     partner = _partners(seeds[6], rows)
     share = tf.reduce_mean(kept, axis=(1, 2, 3))[:, None]
 
-    def blend(chosen, places):
+    def blend(some, places):
         own, other = tf.gather(kept, places), tf.gather(images, tf.gather(partner, places))
-        return own * chosen + (1.0 - own) * other
+        return own * some + (1.0 - own) * other
 
     labels = share * labels + (1.0 - share) * tf.gather(labels, partner)
-    return _changed(images, mixes, blend), labels
+    return _change_some(images, mixes, blend), labels
 
 
 def _partners(seed, rows):
@@ -198,8 +197,8 @@ class Augmentation:
 
         def augment_part(part, *done):
             own = slice(part * size, (part + 1) * size)
-            chosen = Rows(rows.numbers[own], rows.count)
-            new = self._augmented(images[own], labels[own], seed, chosen)
+            own_rows = Rows(rows.numbers[own], rows.count)
+            new = self._augment(images[own], labels[own], seed, own_rows)
             return part + 1, *(array.write(part, x) for array, x in zip(done, new))
 
         whole = (images, labels)
@@ -212,7 +211,7 @@ class Augmentation:
         )
         return tuple(tf.ensure_shape(array.concat(), x.shape) for array, x in zip(done, whole))
 
-    def _augmented(self, images, labels, seed, rows):
+    def _augment(self, images, labels, seed, rows):
         seeds = tf.unstack(tf.random.split(seed, 4))
         if self.crop_padding or self.flip_probability:
             images = crop_and_flip(images, seeds[0], rows, self.crop_padding, self.flip_probability)

@@ -1,6 +1,5 @@
 """The callback that saves checkpoints, so that an interrupted run can be resumed exactly."""
 
-import contextlib
 import pathlib
 import shutil
 import time
@@ -8,14 +7,18 @@ import time
 import keras
 import numpy as np
 
+from zoo.errors import UserError
 from zoo.files import remove_partial
 from zoo.training import checkpoint_file as files
 from zoo.training import distribution, run_folder
 from zoo.training.checkpoint_file import CheckpointError
-from zoo.training.divergence import DivergedError, check_loss, check_weights
 from zoo.training.interruption import Interruption
 
 _SECONDS_BEFORE_VALIDATION = 10.0  # of training that are lost if a run is killed in validation
+
+
+class DivergedError(UserError):
+    """A loss or weight is NaN or infinite; the message names the step."""
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -133,7 +136,7 @@ class Checkpoint(keras.callbacks.Callback):
     # --- callback methods ------------------------------------------------------------------------
 
     def on_train_begin(self, logs=None):
-        self._begun = [_state(callback) for callback in self._callbacks]
+        self._begun = [_plain_attributes(callback) for callback in self._callbacks]
         self._restore_callbacks()
         self._interruption.watch()
         self._saved_at = time.monotonic()
@@ -156,8 +159,8 @@ class Checkpoint(keras.callbacks.Callback):
         if step <= self.step:
             return
         self.step = step
-        with self._explained():
-            check_loss((logs or {}).get("loss", 0.0), step)
+        loss = (logs or {}).get("loss", 0.0)  # once not finite, it stays so for an epoch
+        self._check_finite(loss, f"The loss of step {step:,} is {np.ravel(loss)[0]}")
         # During validation the model may hold the averaged weights and validation metrics, so the
         # state from before validation is written, unless little is lost without.
         is_last = batch + 1 == self.steps_per_epoch
@@ -180,7 +183,8 @@ class Checkpoint(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         stop = self._decide(0)[1]
         self._interruption.unwatch()
-        self._enable_auto_resume()  # in case the process is stopped while the report is written
+        if self._is_chief:  # in case the process is stopped while the report is written
+            run_folder.enable_auto_resume(self.run_folder)
         if stop:
             self._exit()
 
@@ -205,8 +209,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.step = self._saved = metadata["step"]
         self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]
         self._best = metadata.get(self.monitor)
-        self.stopped = metadata.get("stopped", False)
-        self._states = metadata.get("callbacks", [])
+        self.stopped, self._states = metadata["stopped"], metadata["callbacks"]
         # callbacks may change them in the steps that are skipped
         rates = [v for v in model.optimizer.variables if v.name == "learning_rate"]
         self._rates = [(v, v.numpy()) for v in rates]
@@ -245,24 +248,21 @@ class Checkpoint(keras.callbacks.Callback):
         steps_due = self.steps > 0 and self.step - self._saved >= self.steps
         return save or steps_due, stop
 
-    @contextlib.contextmanager
-    def _explained(self):
-        """Adds epoch, checkpoint and advice to a `DivergedError`."""
-        try:
-            yield
-        except DivergedError as error:
+    def _check_finite(self, values, message):
+        if not np.isfinite(values).all():
             newest = self.newest()
             raise DivergedError(
-                f"{error} (epoch {self.epoch + 1}). "
+                f"{message} (epoch {self.epoch + 1}). "
                 + (f"The last checkpoint is {newest}. " if newest else "There is no checkpoint. ")
                 + "Try a lower learning rate, a longer warmup or stronger gradient clipping."
-            ) from None
+            )
 
     def _save(self, epochs_done, is_best=False):
         """Writes a checkpoint; raises `DivergedError` if weights are not finite."""
-        with self._explained():
-            weights = files.variables(self.model, (files.WEIGHTS,))
-            check_weights(weights, self.step)
+        for name, variable in files.variables(self.model, (files.WEIGHTS,)).items():
+            if "float" in variable.dtype:
+                message = f"After step {self.step:,}, {name} is not finite"
+                self._check_finite(variable.numpy(), message)
         metadata = {
             "step": self.step,
             "epoch": epochs_done,
@@ -272,7 +272,7 @@ class Checkpoint(keras.callbacks.Callback):
             "stopped": bool(self.model.stop_training),
             "callbacks": [
                 # Settings, which do not change, may be others when the run is resumed.
-                {k: v for k, v in _state(callback).items() if k not in begun or v != begun[k]}
+                dict(_plain_attributes(callback).items() - begun.items())
                 for callback, begun in zip(self._callbacks, self._begun)
             ],
         }
@@ -294,20 +294,16 @@ class Checkpoint(keras.callbacks.Callback):
         self._best = float(value)
         return True
 
-    def _enable_auto_resume(self):
+    def _exit(self):
         if self._is_chief:
             run_folder.enable_auto_resume(self.run_folder)
-
-    def _exit(self):
-        self._enable_auto_resume()
-        if self._is_chief:
             print(f"\nInterrupted: step {self.step:,} is saved. Run the same command to resume.")
         self._agreement.any_worker(0, True)  # a barrier: no worker exits before the chief has saved
         self._interruption.exit()
 
 
-def _state(callback):
+def _plain_attributes(callback):
     """The attributes of a callback that are numbers, texts or None, as JSON can hold them."""
-    found = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(callback).items()}
-    found.pop("min_delta", None)  # a setting: Keras changes its sign in the first epoch of a `fit`
-    return {k: v for k, v in found.items() if isinstance(v, (int, float, str, type(None)))}
+    items = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(callback).items()}
+    items.pop("min_delta", None)  # a setting: Keras changes its sign in the first epoch of a `fit`
+    return {k: v for k, v in items.items() if isinstance(v, (int, float, str, type(None)))}

@@ -24,7 +24,9 @@ def size(images):
     return tf.unstack(tf.cast(tf.shape(images)[1:3], tf.float32))
 
 
-def warp(images, xx=1.0, xy=0.0, yx=0.0, yy=1.0, x=0.0, y=0.0, fill=128.0, kind="bilinear"):
+def warp(
+    images, xx=1.0, xy=0.0, yx=0.0, yy=1.0, x=0.0, y=0.0, fill=128.0, interpolation="bilinear"
+):
     """Applies an affine transform to each image.
 
     The output pixel at (column, row), relative to the center, is the input pixel at
@@ -39,7 +41,7 @@ def warp(images, xx=1.0, xy=0.0, yx=0.0, yy=1.0, x=0.0, y=0.0, fill=128.0, kind=
         for entry in (xx, xy, x, yx, yy, y, 0.0, 0.0)
     ]
     return ops.image.affine_transform(
-        images, tf.stack(matrix, axis=1), kind, fill_mode="constant", fill_value=fill
+        images, tf.stack(matrix, axis=1), interpolation, fill_mode="constant", fill_value=fill
     )
 
 
@@ -121,14 +123,14 @@ def rand_augment(images, seed, rows, num_ops, magnitude, probability):
     names, shape = list(OPERATIONS), images.shape
     for turn in range(num_ops):
         seeds = tf.unstack(tf.random.split(tf.random.fold_in(seed, turn), 3))
-        chosen = tf.cast(uniform(seeds[0], rows, 0.0, len(names)), tf.int32)
-        done = uniform(seeds[1], rows) < probability
-        chosen = tf.reshape(tf.where(done, chosen, names.index("identity")), [-1])
+        drawn = tf.cast(uniform(seeds[0], rows, 0.0, len(names)), tf.int32)
+        applies = uniform(seeds[1], rows) < probability
+        drawn = tf.reshape(tf.where(applies, drawn, names.index("identity")), [-1])
         strength = magnitude * tf.where(uniform(seeds[2], rows) < 0.5, -1.0, 1.0)
         # Each operation is applied only to the images that drew it: applying every operation to
         # every image and selecting afterwards would cost their sum, not their mean.
         places, parts, strengths = (
-            tf.dynamic_partition(values, chosen, len(names))
+            tf.dynamic_partition(values, drawn, len(names))
             for values in (tf.range(tf.shape(images)[0]), images, strength)
         )
         results = [

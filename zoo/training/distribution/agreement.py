@@ -1,4 +1,4 @@
-"""What workers do together: they add up numbers, decide, and compare how they start."""
+"""Sums and decisions of all workers together, and a comparison of how they start."""
 
 import functools
 import hashlib

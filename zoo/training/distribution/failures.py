@@ -53,7 +53,7 @@ def _tell(error):
 
 
 def _reason(text):
-    """What an error says; those of TensorFlow have stack traces before it, and a node after it."""
+    """The message of an error without the stack traces and the node that TensorFlow adds."""
     parts = [part.strip() for part in text.split("\n\n")]
     parts = [part for part in parts if part and not part.startswith("[[{{node")]
     reason = parts[-1] if parts else text
