@@ -77,10 +77,8 @@ def test_seed_alone_decides():
         np.testing.assert_array_equal(eager, repeated)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
-    "shape", [(64, 32, 32, 3), (33, 8, 8, 1), (7, 5, 9, 3), (1, 32, 32, 3), (6, 11, 4, 2)]
-)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("shape", [(33, 8, 8, 1), (7, 5, 9, 3), (1, 32, 32, 3), (6, 11, 4, 2)])
 def test_values_stay_images_and_labels(shape, seed):
     images, labels = batch(*shape)
     settings = Augmentation(randaugment_probability=1.0, randaugment_num_ops=3)
@@ -91,7 +89,7 @@ def test_values_stay_images_and_labels(shape, seed):
     np.testing.assert_allclose(new_labels.sum(1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("value", [0, 90, 255])
+@pytest.mark.parametrize("value", [0, 90])
 def test_flat_images_make_no_nan(value):
     images = tf.fill([70, 8, 8, 3], float(value))
     new = rand_augment.rand_augment(images, SEED, every_row(images), 4, 0.9, 1.0)
@@ -224,7 +222,7 @@ def test_mixup_label_is_the_weight_of_pixels():
     np.testing.assert_allclose(new_images[:, 0, 0, 0], new_labels @ np.arange(200), atol=0.51)
 
 
-@pytest.mark.parametrize("count", [16, 37, 200])
+@pytest.mark.parametrize("count", [16, 37])
 def test_images_are_mixed_with_another_of_their_group(count):
     _, labels = run(only(mix_probability=1.0, cutmix_alpha=0.0), *one_class_each(count, 1, 1))
     partners = np.where(labels - np.diag(np.diag(labels)) > 0, np.arange(count), 0).max(axis=1)
@@ -234,7 +232,7 @@ def test_images_are_mixed_with_another_of_their_group(count):
     assert len(np.unique(partners[rows])) == len(rows)
 
 
-@pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("alpha", [0.2, 5.0])
 def test_mixup_share_is_beta(alpha):
     batch = one_class_each(400, 1, 1)
     settings = only(mix_probability=1.0, cutmix_alpha=0.0, mixup_alpha=alpha)

@@ -53,8 +53,6 @@ def test_learned_positions_start_as_sines_and_cosines():
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
-        {"num_heads": 8},
         {"key_dim": 16},
         {"positions": "rotary"},
         {"positions": "relative", "pool": "mean"},

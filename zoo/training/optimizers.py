@@ -1,6 +1,5 @@
 """Optimizers and learning rate schedules for Transformers."""
 
-import functools
 import re
 
 import keras
@@ -37,12 +36,16 @@ def adamw(
     Returns:
         `keras.optimizers.AdamW`.
     """
-    create = _with_factors(keras.optimizers.AdamW, FactorAdamW, rate_factors)
-    schedule = _warmup_cosine(learning_rate, total_steps, warmup_steps)
-    return _decaying(
-        create(schedule, weight_decay=weight_decay, **_clip_and_average(clip_norm, ema_momentum)),
-        model,
+    factors = {} if rate_factors is None else {"rate_factors": rate_factors}
+    optimizer = (FactorAdamW if factors else keras.optimizers.AdamW)(
+        _warmup_cosine(learning_rate, total_steps, warmup_steps),
+        weight_decay=weight_decay,
+        global_clipnorm=clip_norm,
+        use_ema=ema_momentum is not None,
+        ema_momentum=ema_momentum or 0.0,
+        **factors,
     )
+    return _decay_kernels(optimizer, model)
 
 
 def muon(
@@ -70,10 +73,12 @@ def muon(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
         adam_weight_decay=weight_decay,
-        **_matrices_of_blocks(model),
-        **_clip_and_average(clip_norm, ema_momentum),
+        global_clipnorm=clip_norm,
+        use_ema=ema_momentum is not None,
+        ema_momentum=ema_momentum or 0.0,
+        **_only_blocks(model),
     )
-    return _decaying(optimizer, model)
+    return _decay_kernels(optimizer, model)
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -102,7 +107,7 @@ class Muon(keras.optimizers.Muon):
         return {**super().get_config(), "in_bfloat16": self.in_bfloat16}
 
 
-def _matrices_of_blocks(model):
+def _only_blocks(model):
     """Arguments of `Muon` for the matrices of the blocks of a model, not of its other layers."""
     blocks = [*getattr(model, "encoder_blocks", ()), *getattr(model, "decoder_blocks", ())]
     inside = {id(v) for block in blocks for v in block.trainable_variables}
@@ -110,20 +115,10 @@ def _matrices_of_blocks(model):
     return {"exclude_layers": outside, "in_bfloat16": model.compute_dtype == "bfloat16"}
 
 
-def _clip_and_average(clip_norm, ema_momentum):
-    """Arguments of an optimizer for gradient clipping and the moving average of the weights."""
-    return {
-        "global_clipnorm": clip_norm,
-        "use_ema": ema_momentum is not None,
-        "ema_momentum": 0.99 if ema_momentum is None else ema_momentum,
-    }
-
-
-def _decaying(optimizer, model):
-    """The optimizer with weight decay of kernels only."""
-    optimizer.exclude_from_weight_decay(
-        var_list=[v for v in model.trainable_variables if not v.name.endswith("kernel")]
-    )
+def _decay_kernels(optimizer, model):
+    """Exempts all variables but kernels from the weight decay of an optimizer, and returns it."""
+    others = [v for v in model.trainable_variables if not v.name.endswith("kernel")]
+    optimizer.exclude_from_weight_decay(var_list=others)
     return optimizer
 
 
@@ -141,9 +136,13 @@ def sgd(
     Returns:
         `keras.optimizers.SGD`.
     """
-    schedule = _warmup_cosine(learning_rate, total_steps, warmup_steps)
-    create = _with_factors(keras.optimizers.SGD, FactorSGD, rate_factors)
-    return create(schedule, momentum=momentum, global_clipnorm=clip_norm)
+    factors = {} if rate_factors is None else {"rate_factors": rate_factors}
+    return (FactorSGD if factors else keras.optimizers.SGD)(
+        _warmup_cosine(learning_rate, total_steps, warmup_steps),
+        momentum=momentum,
+        global_clipnorm=clip_norm,
+        **factors,
+    )
 
 
 def without_loss_scale(optimizer):
@@ -177,6 +176,7 @@ class RateFactors(compat.DecayInUpdate):
 
     def update_step(self, gradient, variable, learning_rate):
         rate = learning_rate * self.rate_factors[self.index_of(variable)]
+        rate = keras.ops.cast(rate, variable.dtype)
         if self.has_decay(variable):
             self.assign_sub(variable, variable * self.weight_decay * rate)
         super().update_step(gradient, variable, rate)
@@ -193,12 +193,6 @@ class FactorSGD(RateFactors, keras.optimizers.SGD):
 @keras.saving.register_keras_serializable("zoo")
 class FactorAdamW(RateFactors, keras.optimizers.AdamW):
     """`keras.optimizers.AdamW` with `RateFactors`."""
-
-
-def _with_factors(plain, with_factors, rate_factors):
-    if rate_factors is None:
-        return plain
-    return functools.partial(with_factors, rate_factors=rate_factors)
 
 
 def _warmup_cosine(learning_rate, total_steps, warmup_steps):
@@ -287,5 +281,5 @@ def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
         weight_decay=None,
         adam_weight_decay=None,
         global_clipnorm=clip_norm,
-        **_matrices_of_blocks(model),
+        **_only_blocks(model),
     )

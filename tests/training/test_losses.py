@@ -1,0 +1,153 @@
+"""The loss and the accuracy of tokens.
+
+Axes: B batch, T tokens, V vocabulary.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy, smoothed_cross_entropy
+
+RANDOM = np.random.default_rng(0)
+VOCABULARY = 7
+
+
+def tokens(batch=3, length=5):
+    labels = RANDOM.integers(0, VOCABULARY, (batch, length)).astype("int32")
+    return labels, RANDOM.normal(size=(batch, length, VOCABULARY)).astype("float32") * 3
+
+
+def value_and_gradient(loss, labels, logits, weights=None):
+    @tf.function
+    def run(labels, logits, weights):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            value = loss(labels, logits, weights)
+        return value, tape.gradient(value, logits)
+
+    value, gradient = run(tf.constant(labels), tf.constant(logits), weights)
+    return value.numpy(), gradient.numpy()
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.6])
+@pytest.mark.parametrize("shape", [(3, 5), (1, 1)])
+def test_the_loss_is_that_of_keras_on_one_hot_labels(label_smoothing, shape):
+    labels, logits = tokens(*shape)
+    weights = RANDOM.uniform(size=shape).astype("float32")
+    theirs = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=label_smoothing, reduction="sum"
+    )
+    one_hot = np.eye(VOCABULARY, dtype="float32")[labels]
+    expected = value_and_gradient(theirs, one_hot, logits, weights)
+    found = value_and_gradient(SmoothedCrossEntropy(label_smoothing), labels, logits, weights)
+    # float32, sums of up to 15 terms below 20
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
+    each = SmoothedCrossEntropy(label_smoothing, reduction="none")(labels, logits)
+    assert each.shape == shape
+
+
+def test_padding_changes_nothing():
+    labels, logits = tokens()
+    weights = np.full(labels.shape, 1 / labels.size, "float32")
+    loss = SmoothedCrossEntropy(0.1)
+    value, gradient = value_and_gradient(loss, labels, logits, weights)
+    unweighted = np.mean(SmoothedCrossEntropy(0.1, reduction="none")(labels, logits))
+    np.testing.assert_allclose(value, unweighted, rtol=1e-6)
+    more_labels, more_logits = tokens(5, 9)
+    more_weights = np.zeros(more_labels.shape, "float32")
+    part = (slice(3), slice(5))
+    more_labels[part], more_logits[part], more_weights[part] = labels, logits, weights
+    padded = value_and_gradient(loss, more_labels, more_logits, more_weights)
+    np.testing.assert_allclose(padded[0], value, rtol=1e-6)
+    np.testing.assert_array_equal(padded[1][part], gradient)
+    padded[1][part] = 0.0
+    assert not padded[1].any()
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0)])
+def test_a_batch_may_be_empty(shape):
+    labels, logits = tokens(*shape)
+    assert SmoothedCrossEntropy(0.1)(labels, logits) == 0.0
+    value, gradient = value_and_gradient(SmoothedCrossEntropy(0.1), labels, logits)
+    assert value == 0.0 and gradient.shape == logits.shape
+
+
+def test_second_derivatives_are_those_of_the_formula():
+    labels, logits = tokens()
+    direction = tf.constant(RANDOM.normal(size=logits.shape))
+
+    def formula(labels, logits):
+        total = tf.reduce_logsumexp(logits, axis=-1)
+        label = tf.gather(logits, labels, batch_dims=2)
+        return total - 0.9 * label - 0.1 * tf.reduce_mean(logits, axis=-1)
+
+    @tf.function
+    def product(losses):
+        """Of the second derivatives of the summed losses and the direction."""
+        x = tf.constant(logits, "float64")
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                value = tf.reduce_sum(losses(labels, x) ** 2)
+            slope = tf.reduce_sum(inner.gradient(value, x) * direction)
+        return outer.gradient(slope, x)
+
+    found = product(lambda *given: smoothed_cross_entropy(*given, 0.1))
+    np.testing.assert_allclose(found, product(formula), atol=1e-6)  # 0.1 is rounded to float32
+
+
+def test_the_loss_stays_finite_and_in_32_bits():
+    logits = np.array([[[1e4, -1e4, 0.0]]], "float32")
+    value, gradient = value_and_gradient(SmoothedCrossEntropy(0.1), [[1]], logits)
+    # (1 - 0.1) * 2e4 for the label, 0.1 of the mean distance 1e4
+    np.testing.assert_allclose(value, 19_000.0, rtol=1e-6)
+    np.testing.assert_allclose(gradient[0, 0], [1 - 0.1 / 3, -0.9 - 0.1 / 3, -0.1 / 3], rtol=1e-5)
+    keras.config.set_floatx("bfloat16")
+    try:
+        loss = SmoothedCrossEntropy(reduction="none")
+        logits = np.zeros((1, 1, 4097), "float32")
+        logits[0, 0, 4095] = 9.0  # bfloat16 would round the label to 4096
+        value = loss(np.array([[4095]]), logits)
+    finally:
+        keras.config.set_floatx("float32")
+    assert keras.backend.standardize_dtype(value.dtype) == "float32"
+    np.testing.assert_allclose(value, [[np.log1p(4096 * np.exp(-9.0))]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_accuracy_is_that_of_keras(dtype):
+    found, expected = TokenAccuracy(), keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    for batch in (3, 50):
+        labels, logits = tokens(batch)
+        logits = np.round(logits) + 0.25  # many are equal: the first one counts
+        weights = RANDOM.uniform(size=labels.shape).astype("float32")
+        for metric in (found, expected):
+            metric.update_state(labels, tf.cast(logits, dtype), weights)
+            metric.update_state(labels[:, :1], logits[:, 0])  # Keras takes labels [B, 1], too
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(found))
+    assert copy.get_config() == found.get_config() and type(copy) is TokenAccuracy
+    assert found.name == expected.name and 0.05 < expected.result() < 0.95
+    np.testing.assert_array_equal(found.result(), expected.result())
+
+
+def test_the_loss_is_saved_whole():
+    loss = SmoothedCrossEntropy(0.2, reduction="none", name="mine")
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    assert (
+        copy.get_config()
+        == loss.get_config()
+        == {
+            "label_smoothing": 0.2,
+            "reduction": "none",
+            "name": "mine",
+        }
+    )
+    labels, logits = tokens()
+    np.testing.assert_array_equal(copy(labels, logits), loss(labels, logits))
+    for value in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match=f"label_smoothing.*{value}"):
+            SmoothedCrossEntropy(value)

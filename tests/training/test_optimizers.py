@@ -1,0 +1,141 @@
+"""Learning rates, weight decay, and the variables that each optimizer updates in its own way."""
+
+import keras
+import numpy as np
+import pytest
+
+import zoo
+from zoo.models import Transformer
+from zoo.training.optimizers import (
+    WarmupInverseSquareRoot,
+    adamw,
+    muon,
+    transformer_adam,
+    transformer_muon,
+)
+
+SMALL = {
+    "input_shape": (8, 8, 3),
+    "num_classes": 3,
+    "patch_size": 4,
+    "embed_dim": 8,
+    "num_heads": 2,
+    "num_layers": 2,
+    "num_registers": 1,
+    "layer_scale": 0.1,
+}
+
+
+def compiled(optimizer=adamw, **options):
+    keras.utils.set_random_seed(0)
+    model = zoo.vit(**SMALL)
+    settings = {"learning_rate": 0.1, "weight_decay": 0.5, "total_steps": 100, **options}
+    model.compile(
+        optimizer(model, **settings), keras.losses.CategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+@pytest.mark.parametrize("optimizer", [adamw, muon])
+def test_only_matrices_decay(optimizer):
+    """Without gradients, a step changes what decays and nothing else."""
+    model = compiled(optimizer)
+    before = [v.numpy() for v in model.trainable_variables]
+    zeros = [np.zeros(v.shape, "float32") for v in model.trainable_variables]
+    model.optimizer.apply(zeros, model.trainable_variables)
+    decayed = {
+        variable.path
+        for variable, old in zip(model.trainable_variables, before)
+        if not np.array_equal(variable.numpy(), old)
+    }
+    assert decayed == {v.path for v in model.trainable_variables if v.path.endswith("kernel")}
+    assert len(decayed) == 2 + 4 * 2  # patches and head, and four in each of two blocks
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "bfloat16", "float64"])
+def test_muon_moves_the_matrices_of_blocks_alike_in_all_directions(precision, same_policy):
+    """Their updates are close to orthogonal, of AdamW's size; all else moves as with AdamW."""
+    keras.config.set_dtype_policy(precision)
+    models = [compiled(optimizer, weight_decay=0.0) for optimizer in (adamw, muon)]
+    assert models[1].optimizer.in_bfloat16 == ("bfloat16" in precision)
+    random = np.random.default_rng(0)
+    gradients = [
+        random.normal(size=v.shape).astype("float32") for v in models[0].trainable_variables
+    ]
+    moved = []
+    for model in models:
+        before = [v.numpy() for v in model.trainable_variables]
+        tensors = list(map(keras.ops.convert_to_tensor, gradients))
+        model.optimizer.apply(tensors, model.trainable_variables)
+        moved.append([old - v.numpy() for v, old in zip(model.trainable_variables, before)])
+    matrices = 0
+    for variable, by_adamw, by_muon in zip(models[0].trainable_variables, *moved):
+        if not (variable.path.startswith("vit/encoder_") and variable.name == "kernel"):
+            np.testing.assert_allclose(by_muon, by_adamw, atol=1e-6)
+            continue
+        matrices += 1
+        sizes = np.linalg.svd(by_muon, compute_uv=False)
+        # 0.2 · √(longer side) times a singular value that is close to one, between 0.5 and 1.3
+        expected = 0.1 * 0.2 * max(by_muon.shape) ** 0.5
+        assert 0.5 * expected < sizes.min() and sizes.max() < 1.3 * expected
+    assert matrices == 4 * 2
+
+
+@pytest.mark.parametrize("optimizer", [adamw, muon])
+def test_the_learning_rate_rises_and_falls(optimizer):
+    model = compiled(optimizer, learning_rate=0.2, warmup_steps=10, clip_norm=0.5)
+    assert model.optimizer.global_clipnorm == 0.5 and not model.optimizer.use_ema
+    schedule = model.optimizer._learning_rate
+    rates = np.array([float(schedule(step)) for step in range(101)])
+    np.testing.assert_allclose(rates[:11], 0.2 * np.arange(11) / 10, atol=1e-6)
+    expected = 0.1 * (1 + np.cos(np.pi * np.arange(91) / 90))
+    np.testing.assert_allclose(rates[10:], expected, atol=1e-6)
+
+
+def test_the_learning_rate_is_that_of_the_paper():
+    schedule = WarmupInverseSquareRoot(512, warmup_steps=40, scale=2.0)
+    update = np.arange(1, 200)
+    expected = 2.0 * 512**-0.5 * np.minimum(update**-0.5, update * 40**-1.5)
+    found = [float(schedule(step)) for step in range(199)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert int(np.argmax(found)) + 1 == 40
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
+    assert copy.get_config() == schedule.get_config()
+    assert float(copy(50)) == float(schedule(50))
+    with pytest.raises(ValueError, match="warmup_steps=0"):
+        WarmupInverseSquareRoot(512, warmup_steps=0)
+
+
+def test_muon_updates_the_matrices_of_both_stacks_and_nothing_else():
+    model = Transformer(20, 20, 8, 2, 1, shared="all")
+    model.build()
+    optimizer = transformer_muon(model, 10, 2.0, clip_norm=1.5)
+    optimizer.build(model.trainable_variables)
+    found = {
+        variable.path
+        for variable, velocity in zip(model.trainable_variables, optimizer.adam_velocities)
+        if velocity is None
+    }
+    blocks = (*model.encoder_blocks, *model.decoder_blocks)
+    kernels = {w.path for b in blocks for w in b.trainable_variables if w.name == "kernel"}
+    assert found == kernels and len(found) == 4 + 7
+    assert optimizer.weight_decay is None and optimizer.global_clipnorm == 1.5
+    adam = transformer_adam(8, 10, 2.0)
+    assert optimizer._learning_rate.get_config() == adam._learning_rate.get_config()
+
+
+def test_the_optimizer_is_that_of_the_paper():
+    optimizer = transformer_adam(512, clip_norm=1.5)
+    assert isinstance(optimizer, keras.optimizers.Adam)
+    found = [getattr(optimizer, name) for name in ("beta_1", "beta_2", "epsilon")]
+    assert found == [0.9, 0.98, 1e-9]
+    assert optimizer.global_clipnorm == 1.5
+    copy = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(transformer_adam(512, 100, 2.0))
+    )
+    assert type(copy) is keras.optimizers.Adam
+    assert copy._learning_rate.get_config() == {
+        "embed_dim": 512,
+        "warmup_steps": 100,
+        "scale": 2.0,
+    }
