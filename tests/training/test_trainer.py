@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.training import step
 from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import adamw, transformer_adam
 from zoo.training.trainer import Trainer
@@ -61,11 +60,9 @@ class OneHotEmbedding(keras.layers.Embedding):
         return keras.ops.one_hot(inputs, VOCABULARY) @ self.embeddings
 
 
-@pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize("clip_norm", [None, 0.05])
-def test_on_one_device_it_is_fit_of_keras(clip_norm, is_large, monkeypatch):
+def test_on_one_device_it_is_fit_of_keras(clip_norm):
     """In weights and in the reported loss and accuracy, of training and validation."""
-    monkeypatch.setattr(step, "LARGE", 0 if is_large else 10**9)
     trainer = compiled(transformer_adam(4, 4, 0.2, clip_norm))
     model = language_model(embedding=OneHotEmbedding)
     model.compile(
@@ -236,32 +233,6 @@ def test_what_cannot_be_right_is_refused():
         other = language_model()
     with pytest.raises(ValueError, match="another strategy"):
         Trainer(other)
-
-
-class Own(keras.optimizers.SGD):
-    """Optimizers of others may have operations that XLA does not have."""
-
-    def apply(self, gradients, variables=None):
-        [first, *_] = [gradient for gradient in gradients if gradient is not None]
-        tf.py_function(lambda x: None, [first], [])
-        return super().apply(gradients, variables)
-
-
-@pytest.mark.parametrize(
-    "optimizer, expected",
-    [
-        (keras.optimizers.AdamW(), True),
-        (keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), True),
-        (keras.optimizers.Muon(), False),
-        (Own(), False),
-    ],
-)
-def test_the_update_of_a_large_model_is_compiled(optimizer, expected, monkeypatch):
-    functions = []
-    monkeypatch.setattr(step, "LARGE", 0)
-    monkeypatch.setattr(step, "compiled", lambda f: functions.append(f) or f)
-    compiled(optimizer).fit(dataset(data(1)), steps_per_epoch=1, verbose=0)
-    assert (len(functions) > 0) == expected
 
 
 def test_another_version_of_keras_is_refused(monkeypatch):

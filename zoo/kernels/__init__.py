@@ -24,6 +24,7 @@ from zoo import compat
 from zoo.kernels.attention import attention
 from zoo.kernels.dropout import dropout
 from zoo.kernels.feed_forward import activation
+from zoo.kernels.losses import argmax, smoothed_cross_entropy
 from zoo.kernels.normalization import layer_normalization
 from zoo.kernels.products import (
     bfloat16_dense,
@@ -34,6 +35,7 @@ from zoo.kernels.products import (
 )
 from zoo.kernels.products import prepare_logits as _prepare_logits
 from zoo.kernels.search import top_k
+from zoo.kernels.update import apply_gradients
 
 _enabled = os.environ.get("ZOO_KERNELS", "1") != "0"
 
@@ -78,6 +80,9 @@ _RUNS = {
     dropout: training_on_cpus,
     layer_normalization: training_on_cpus,
     activation: training_on_cpus,
+    smoothed_cross_entropy: loss_on_cpus,
+    argmax: loss_on_cpus,
+    apply_gradients: loss_on_cpus,
     bfloat16_dense: compiled_for_cpus,
     bfloat16_logits: compiled_for_cpus,
     int8_dense: compiled_for_cpus,

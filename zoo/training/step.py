@@ -4,17 +4,10 @@ Each replica runs these functions on its share of the rows. The gradients of all
 replicas are summed before they are clipped, so how rows are distributed changes nothing.
 """
 
-import math
-
-import keras
 import tensorflow as tf
 
-from zoo.kernels import loss_on_cpus
-from zoo.kernels.xla import compiled
+from zoo import kernels
 from zoo.training.distribution import sum_over_replicas
-from zoo.training.optimizers import without_loss_scale
-
-LARGE = 10_000_000
 
 
 def training_step(trainer, batches, loss_and_gradients):
@@ -37,9 +30,9 @@ def training_step(trainer, batches, loss_and_gradients):
         total_gradients = [_add(*pair) for pair in zip(total_gradients, gradients)]
         trainer.update_metrics(batch, outputs)
     # A variable that the loss does not depend on has no gradient, and stays as it is.
-    used = [index for index, gradient in enumerate(total_gradients) if gradient is not None]
-    gradients = sum_over_replicas([total_gradients[index] for index in used])
-    apply_gradients(trainer.optimizer, gradients, [variables[index] for index in used])
+    pairs = [pair for pair in zip(total_gradients, variables) if pair[0] is not None]
+    gradients = sum_over_replicas([gradient for gradient, _ in pairs])
+    apply_gradients(trainer.optimizer, gradients, [variable for _, variable in pairs])
     return total_loss
 
 
@@ -54,24 +47,10 @@ def loss_and_gradients(trainer, inputs, labels, weights):
     return loss, outputs, [g if g is None else tf.convert_to_tensor(g) for g in gradients]
 
 
+@kernels.accelerated_by(kernels.apply_gradients)
 def apply_gradients(optimizer, gradients, variables):
     """Clips the gradients and updates the variables, unless a gradient overflows in float16."""
-
-    def update(*gradients):
-        optimizer.apply(gradients, variables)
-
-    is_large = sum(math.prod(variable.shape) for variable in variables) >= LARGE
-    one_device = not tf.distribute.has_strategy()
-    if is_large and one_device and loss_on_cpus() and _is_elementwise(optimizer):
-        update = compiled(update)  # one pass over memory
-    update(*gradients)
-
-
-def _is_elementwise(optimizer):
-    """Whether an optimizer of Keras or ours has no matrix products, in which XLA is slower."""
-    kind = type(without_loss_scale(optimizer))
-    is_known = kind.__module__.startswith(("keras.", "zoo."))
-    return is_known and not issubclass(kind, keras.optimizers.Muon)
+    optimizer.apply(gradients, variables)
 
 
 def validation_step(trainer, batch):

@@ -1,0 +1,28 @@
+"""The update of the weights by an optimizer, in one pass over memory."""
+
+import math
+
+import keras
+
+from zoo.kernels.xla import compiled
+
+LARGE = 10_000_000  # weights from which on it takes less time, after a second of compiling
+
+
+def apply_gradients(optimizer, gradients, variables):
+    """`zoo.training.step.apply_gradients` of large models on one device, compiled by XLA."""
+    import tensorflow as tf
+
+    if tf.distribute.has_strategy() or not _is_elementwise(optimizer):
+        return None
+    if sum(math.prod(variable.shape) for variable in variables) < LARGE:
+        return None
+    compiled(lambda *gradients: optimizer.apply(gradients, variables))(*gradients)
+    return True
+
+
+def _is_elementwise(optimizer):
+    """Whether an optimizer of Keras or ours has no matrix products, in which XLA is slower."""
+    kind = type(getattr(optimizer, "inner_optimizer", optimizer))
+    is_known = kind.__module__.startswith(("keras.", "zoo."))
+    return is_known and not issubclass(kind, keras.optimizers.Muon)
