@@ -29,6 +29,7 @@ from zoo.training.optimizers import adamw, muon, transformer_adam, transformer_m
 from zoo.training.trainer import Trainer
 
 STEPS_PER_EPOCH, EPOCHS = 10, 2
+SIZES = {"embed_dim": 32, "num_heads": 4, "ff_dim": 32}
 
 
 class Recorder(keras.callbacks.Callback):
@@ -85,7 +86,7 @@ def vit(
     with strategy.scope():
         if model is None:
             model = ViT(
-                data.input_shape, 10, 2, 32, 4, 1, 32, dropout=dropout, dtype=policy, name="vit"
+                data.input_shape, 10, 2, 1, **SIZES, dropout=dropout, dtype=policy, name="vit"
             )
         else:
             model = model(data.input_shape, 10)
@@ -138,7 +139,7 @@ def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0, has_muon=F
     with strategy.scope():
         vocab_size = tokenizer.vocab_size
         model = Transformer(
-            vocab_size, vocab_size, 32, 4, 1, ff_dim=32, dropout=dropout, norm="pre", shared="all",
+            vocab_size, vocab_size, 1, **SIZES, dropout=dropout, norm="pre", shared="all",
             name="transformer",
         )  # fmt: skip
         model.build()
@@ -165,8 +166,8 @@ def text(strategy):
     with strategy.scope():
         classes = len(data.class_names)
         model = EncoderClassifier(
-            tokenizer.vocab_size, classes, 32, 4, 1, 32, 0.0, 0.0, pool="mean", epsilon=1e-6,
-            name="text",
+            tokenizer.vocab_size, classes, 1, **SIZES, dropout=0.0, attention_dropout=0.0,
+            pool="mean", epsilon=1e-6, name="text",
         )  # fmt: skip
         model.build()
         trainer = Trainer(model)
