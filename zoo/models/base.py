@@ -208,11 +208,11 @@ def merged_weights(model):
     Keras's own merge, when it saves a model, rounds the sums to the compute dtype, such as
     bfloat16.
     """
-    merged = {}
+    updates = {}
     for layer in compat.all_layers(model):
         if getattr(layer, "lora_enabled", False):
-            name = "kernel" if hasattr(layer, "kernel") else "embeddings"
-            [matrix] = [weight for weight in layer.weights if weight.name == name]
-            merged[id(matrix)] = getattr(layer, name)  # with the update
+            name = "kernel" if hasattr(layer, "lora_kernel_a") else "embeddings"
+            a, b = (np.asarray(getattr(layer, f"lora_{name}_{side}")) for side in "ab")
+            updates[id(compat.stored_matrix(layer))] = layer.lora_alpha / layer.lora_rank * (a @ b)
     weights = [weight for weight in model.weights if not weight.name.startswith("lora_")]
-    return [np.asarray(merged.get(id(weight), weight)) for weight in weights]
+    return [np.asarray(w) + updates[id(w)] if id(w) in updates else np.asarray(w) for w in weights]
