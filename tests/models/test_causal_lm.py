@@ -1,6 +1,4 @@
-"""The causal language model: GPT-2's size and numbers, causality, steps, and a search with them."""
-
-import itertools
+"""The causal language model: GPT-2's sizes and numbers, causality, and steps."""
 
 import keras
 import numpy as np
@@ -10,7 +8,6 @@ from keras import ops
 import zoo
 from tests.layers.test_decoder import copy_heads
 from tests.layers.test_encoder import numpy, shaken
-from zoo import decoding
 from zoo.models.causal_lm import SIZES as PUBLISHED
 
 # Sums of the same float32 numbers in another order differ by a few units in the last place.
@@ -148,33 +145,6 @@ def test_texts_longer_than_in_training(positions):
     np.testing.assert_allclose(longer[:, :4], numpy(model(tokens[:, :4])), **TOLERANCE)
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-def test_the_widest_beam_finds_what_trying_everything_finds(positions):
-    model = model_of(vocab_size=5, positions=positions)
-    prompt, length = np.array([[3, 4], [4, 4]], "int32"), 3
-    special = decoding.SpecialTokens(start=1, end=2, pad=0)
-    cache = model.start(ops.convert_to_tensor(prompt), 2 + length, 16)
-    found = decoding.beam_search(model.step, cache, 2, special, length, 16, alpha=0.0)
-    endings = [
-        (*tokens, 2)
-        for count in range(length)
-        for tokens in itertools.product((3, 4), repeat=count)
-    ]
-    for sentence in range(2):
-        log_probs = {}
-        for ending in endings:
-            text = np.array([[*prompt[sentence], 1, *ending]])
-            logits = numpy(ops.log_softmax(model(text)))[0]
-            log_probs[ending] = sum(logits[2 + i, token] for i, token in enumerate(ending))
-        best = sorted(log_probs, key=log_probs.get, reverse=True)
-        for k, ending in enumerate(best):
-            tokens = [token for token in numpy(found.tokens)[sentence, k] if token]
-            assert tuple(tokens) == ending
-            np.testing.assert_allclose(
-                numpy(found.log_probs)[sentence, k], log_probs[ending], **TOLERANCE
-            )
-
-
 def test_embeddings_and_logits():
     model, tokens = model_of(), np.array([[5, 7]])
     table = numpy(model.token_embedding.embeddings)
@@ -205,18 +175,15 @@ def test_what_options_add_to_the_weights(settings, difference):
 
 @pytest.mark.ci
 def test_it_learns_to_repeat():
-    """Each weight moves, and the loss of predicting the first token again and again falls."""
+    """The loss of predicting the first token again and again falls."""
     keras.utils.set_random_seed(0)
     model = zoo.causal_lm(**{**SIZES, "num_layers": 1, "dropout": 0.0}, tie_weights=False)
     tokens = np.repeat(ids(64, 1), 6, axis=1)
-    before = [numpy(v) for v in model.trainable_variables]
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.optimizer.learning_rate = 3e-3
     history = model.fit(tokens[:, :5], tokens[:, 1:], epochs=30, batch_size=32, verbose=0)
     losses = history.history["loss"]
     assert losses[-1] < 0.5 * losses[0]
-    for variable, old in zip(model.trainable_variables, before):
-        assert np.abs(numpy(variable) - old).max() > 0, variable.path
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

@@ -231,6 +231,19 @@ def test_save_load_save(case, tmp_path):
         np.testing.assert_allclose(contracts.run(case, model), expected, atol=1e-5)
 
 
+@each_model
+def test_every_weight_learns(case):
+    keras.utils.set_random_seed(0)
+    model, [inputs] = case.make(), case.inputs
+    contracts.shake(model)
+    targets = np.random.default_rng(2).normal(size=model(inputs).shape)
+    before = [ops.convert_to_numpy(v) for v in model.trainable_variables]
+    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=contracts.EAGERLY)
+    model.fit(inputs, targets, epochs=2, verbose=0)
+    for variable, old in zip(model.trainable_variables, before):
+        assert np.abs(ops.convert_to_numpy(variable) - old).max() > 0, variable.path
+
+
 @each_class
 def test_subclass_config(case):
     contracts.check_subclass_config(case)

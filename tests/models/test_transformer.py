@@ -82,15 +82,6 @@ def test_hypotheses_that_follow_each_other(settings):
 
 
 @each_kind
-def test_padding_changes_nothing(settings):
-    model, source, target = model_of(**settings), ids(2, 6), ids(2, 5, seed=1)
-    expected = logits_of(model, source, target)
-    padded = np.pad(source, [(0, 0), (0, 4)]), np.pad(target, [(0, 0), (0, 3)])
-    found = logits_of(model, *padded)
-    np.testing.assert_allclose(found[:, :5], expected, atol=TOLERANCE, rtol=1e-5)
-
-
-@each_kind
 def test_the_mask_is_the_sources(settings):
     """What stands in a source's padding, and in another sentence of the batch, does not matter."""
     model, source, target = model_of(**settings), ids(2, 6), ids(2, 5, seed=1)

@@ -11,7 +11,6 @@ from keras import ops
 from zoo import compat, layers
 from zoo.layers.multi_head_attention import head_width
 from zoo.models import base
-from zoo.models.base import apply, build_layers
 
 SIZES = {
     # Touvron et al. 2020 (DeiT), table 1
@@ -93,16 +92,14 @@ class ViT(base.TransformerModel):
             one in columns (Raffel et al. 2019, section 2.1); or "rotary", of rows and columns (Heo
             et al. 2024, section 3.2). The last three do not concern class and register tokens.
         prefix_positions: whether class tokens have learned positions.
-        interpolation: "bilinear" or "bicubic", how learned positions are resized to another image
-            size.
+        interpolation: "bilinear" or "bicubic", how learned positions are resized.
         normalize_embeddings: whether to normalize before the first block (Radford et al. 2021).
         normalize_pooled: whether a pre-norm model normalizes the input of its head in place of the
             last block's output (He et al. 2021, MAE, fine-tuned).
         representation_dim: if given, the width of a layer with tanh before the head, as in
             pre-training (Dosovitskiy et al. 2020, section 3.1).
-        patch_dropout: share of the patches, in [0, 1), that training leaves out of each image after
-            adding the positions (Liu et al. 2022), to take less time; with learned or sinusoidal
-            positions.
+        patch_dropout: share of the patches, in [0, 1), that training leaves out of each image (Liu
+            et al. 2022), to take less time; with learned or sinusoidal positions.
         **kwargs: `embed_dim`, `num_heads` and the other fields of `ViTBlocks`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to the embedded patches
             as well (Dosovitskiy et al. 2020, appendix B.1). `kernel_initializer` is also that of
@@ -140,7 +137,7 @@ class ViT(base.TransformerModel):
         super().__init__(**kwargs)
         self.store(locals())
         self.input_shape = tuple(input_shape)
-        default = int(pool != "mean")
+        default = 0 if pool == "mean" else 1
         self.num_prefix_tokens = default if num_class_tokens is None else num_class_tokens
         self._check()
         self._has_prefix_positions = positions == "learned" and prefix_positions
@@ -165,12 +162,12 @@ class ViT(base.TransformerModel):
         grid, with_prefix = self.grid(images.shape), self._has_prefix_positions
         if self.positions in ADDED and not with_prefix:
             x = self.patch_positions(x, grid=grid)
-        x = apply(self.class_token, x)
+        x = base.apply(self.class_token, x)
         if with_prefix:
             x = self.patch_positions(x, grid=grid)
         x = self._dropout(x)
-        x = apply(self.registers, x)
-        x = apply(self.embedding_norm, x)
+        x = base.apply(self.registers, x)
+        x = base.apply(self.embedding_norm, x)
         x = self._patch_dropout(x)
 
         in_attention, last = self.position_arguments(grid), self.encoder_blocks[-1]
@@ -181,7 +178,7 @@ class ViT(base.TransformerModel):
                 x = block.first_tokens(x, self.num_prefix_tokens, **in_attention)
             else:
                 x = block(x, **in_attention)
-        tokens = apply(self.encoder_norm, x)
+        tokens = base.apply(self.encoder_norm, x)
 
         prefix = self.num_prefix_tokens
         if self.pool == "cls":
@@ -190,8 +187,8 @@ class ViT(base.TransformerModel):
             x = ops.mean(tokens[:, prefix + self.num_registers :], axis=1, keepdims=True)
         if self.pool == "cls+mean":
             x = ops.concatenate([tokens[:, :1], x], axis=-1)
-        x = apply(self.head_norm, x)
-        pooled = apply(self.representation, x)
+        x = base.apply(self.head_norm, x)
+        pooled = base.apply(self.representation, x)
         logits = self.head(pooled[:, 0])
         if self.distillation_head is not None:
             logits = (logits + self.distillation_head(pooled[:, 1])) / 2
@@ -257,12 +254,12 @@ class ViT(base.TransformerModel):
             self.column_positions.build(ids, ids)
         else:
             self.patch_positions.build((None, None, 2) if self.positions == "rotary" else tokens)
-        build_layers(tokens, self.class_token, self.registers, self.embedding_norm)
-        build_layers(tokens, *self.encoder_blocks, self.encoder_norm)
-        build_layers(pooled, self.head_norm, self.representation)
+        base.build_layers(tokens, self.class_token, self.registers, self.embedding_norm)
+        base.build_layers(tokens, *self.encoder_blocks, self.encoder_norm)
+        base.build_layers(pooled, self.head_norm, self.representation)
         if self.representation is not None:
             pooled = (None, self.representation_dim)
-        build_layers(pooled, self.head, self.distillation_head)
+        base.build_layers(pooled, self.head, self.distillation_head)
 
     def _create_embedding(self):
         prefix, registers = self.num_prefix_tokens, self.num_registers
@@ -283,23 +280,20 @@ class ViT(base.TransformerModel):
 
     def _create_positions(self):
         """`patch_positions`, added or rotary; or `row_positions` and `column_positions`."""
-        name, grid = "patch_positions", layers.patch_grid(self.input_shape[:2], self.patch_size)
-        if self.positions == "learned":
-            prefix = self.num_prefix_tokens if self.prefix_positions else 0
-            self.patch_positions = self.layer(
-                layers.LearnedPositions, name, grid, prefix, self.interpolation
-            )
-        elif self.positions == "sinusoidal":
-            self.patch_positions = self.layer(layers.SinusoidalGridPositions, name, grid)
-        elif self.positions == "rotary":
-            key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
-            self.patch_positions = self.layer(
-                layers.RotaryPositions, name, key_dim, ROTARY_MAX_WAVELENGTH, num_axes=2
-            )
-        else:
-            heads = self.num_heads
-            self.row_positions = self.layer(layers.RelativePositions, "row_positions", heads)
-            self.column_positions = self.layer(layers.RelativePositions, "column_positions", heads)
+        if self.positions == "relative":
+            layer_class, heads = layers.RelativePositions, self.num_heads
+            self.row_positions = self.layer(layer_class, "row_positions", heads)
+            self.column_positions = self.layer(layer_class, "column_positions", heads)
+            return
+        grid = layers.patch_grid(self.input_shape[:2], self.patch_size)
+        prefix = self.num_prefix_tokens if self.prefix_positions else 0
+        key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
+        layer_class, *arguments = {
+            "learned": (layers.LearnedPositions, grid, prefix, self.interpolation),
+            "sinusoidal": (layers.SinusoidalGridPositions, grid),
+            "rotary": (layers.RotaryPositions, key_dim, ROTARY_MAX_WAVELENGTH, 2),
+        }[self.positions]
+        self.patch_positions = self.layer(layer_class, "patch_positions", *arguments)
 
     def _create_encoder(self):
         rate, last = self.stochastic_depth, self.num_layers - 1
