@@ -147,13 +147,7 @@ def cbam_run(made_once):
 @pytest.fixture(scope="session")
 def phrasebook_part(made_once):
     """A file of some pairs of the phrasebook."""
-
-    def make(path):
-        from zoo.data.phrasebook import phrasebook_pairs
-
-        path.write_text("".join(f"{pair[0]}\t{pair[1]}\n" for pair in phrasebook_pairs(3000)))
-
-    return made_once("phrasebook.tsv", make)[1]
+    return _phrasebook_file(made_once, "phrasebook.tsv", lambda book: book.phrasebook_pairs(3000))
 
 
 @pytest.fixture(scope="session")
@@ -166,13 +160,9 @@ def phrasebook_run(made_once, phrasebook_part):
 @pytest.fixture(scope="session")
 def sentences_part(made_once):
     """A file of some sentences of the phrasebook with their kinds."""
-
-    def make(path):
-        from zoo.data.phrasebook import sentence_kinds
-
-        path.write_text("".join(f"{kind}\t{text}\n" for text, kind in sentence_kinds(3000)))
-
-    return made_once("sentences.tsv", make)[1]
+    return _phrasebook_file(
+        made_once, "sentences.tsv", lambda book: (row[::-1] for row in book.sentence_kinds(3000))
+    )
 
 
 @pytest.fixture(scope="session")
@@ -205,6 +195,15 @@ def phrasebook_translator(phrasebook_run):
         assert getattr(translator, name) != value
         setattr(translator, name, value)
     return translator
+
+
+def _phrasebook_file(made_once, name, pairs):
+    def make(path):
+        from zoo.data import phrasebook
+
+        path.write_text("".join(f"{row[0]}\t{row[1]}\n" for row in pairs(phrasebook)))
+
+    return made_once(name, make)[1]
 
 
 def _exported(made_once, run_folder, name, flags):

@@ -272,15 +272,9 @@ def test_grpc_answers_as_rest_does(stub):
     assert list(stub.Predict(only).outputs) == ["error"]
 
 
-def huge():
-    found = request("half", x=np.array([1.0], "float32"))
-    found.inputs["x"].tensor_shape.dim[0].size = 10**12  # one value that stands for all
-    return found
-
-
 def tensor(name, key, shape, signature="", **content):
-    found = predict_pb2.PredictRequest()
-    found.model_spec.name, found.model_spec.signature_name = name, signature
+    """A request whose tensor may have fewer values than its shape: the last stands for the rest."""
+    found = request(name, signature)
     proto = found.inputs[key]
     proto.dtype = tf.string.as_datatype_enum if "string_val" in content else 1
     for size in shape:
@@ -327,7 +321,11 @@ def test_an_output_that_is_asked_for_often_is_sent_once(stub):
         (lambda: request("half", x=[[1.0]]), "INVALID_ARGUMENT", "of shape"),
         (lambda: request("half", x=[1.0] * 200), "INVALID_ARGUMENT", "200 rows"),
         (lambda: request("toy", "checked", x=[-1.0]), "INVALID_ARGUMENT", "x is negative"),
-        (huge, "RESOURCE_EXHAUSTED", "more than 1,000 values"),
+        (
+            lambda: tensor("half", "x", [10**12], float_val=[1.0]),
+            "RESOURCE_EXHAUSTED",
+            "more than 1,000 values",
+        ),
     ],
 )
 def test_bad_grpc_requests(stub, make, code, message):
