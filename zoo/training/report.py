@@ -32,20 +32,20 @@ def _begin(folder, task, **labels):
     return history
 
 
-def _end(folder, task, history, items, *, scores, sizes, summary, samples, example):
+def _end(folder, task, history, items, *, metrics, summary, samples, example):
     """Writes ``metrics.json``, the last file of a run, and prints the summary.
 
     Args:
         items: what the training speed counts: images, texts or tokens.
-        scores, sizes: the metrics of this task; first and last in ``metrics.json``.
-        summary: {name: printed text} of the scores.
+        metrics: those of this task, a dict.
+        summary: {name: printed text} of the most important ones.
         samples: printed texts, one above the other.
         example: Python code of the inputs for the loaded model.
     """
     epochs, parameters = len(history["epoch"]), task.model.count_params()
     speed = _median(history[f"{items}_per_second"])
-    metrics = {"epochs": epochs, f"{items}_per_second": speed, "parameters": parameters}
-    folder.write_json("metrics.json", {**scores, **metrics, **sizes})
+    common = {"epochs": epochs, f"{items}_per_second": speed, "parameters": parameters}
+    folder.write_json("metrics.json", {**metrics, **common})
     files = sorted(path.name for path in folder.path.iterdir())
     tables = [name for name in files if name.endswith((".csv", ".tsv", ".txt"))]
     lines = {
@@ -91,12 +91,10 @@ def finish_classifier(folder, classifier, data):
         classifier,
         history,
         "images",
-        scores={
+        metrics={
             "test_accuracy": accuracy,
             "test_loss": float(np.mean(losses)),
             "train_loss": history["loss"][-1],
-        },
-        sizes={
             "train_images": len(data.train),
             "test_images": len(labels),
             "skipped_images": [*data.skipped, *skipped[0], *skipped[1]],
@@ -153,12 +151,10 @@ def finish_text_classifier(folder, classifier, data, train):
         classifier,
         history,
         "texts",
-        scores={
+        metrics={
             "test_accuracy": accuracy,
             "test_loss": float(-np.log(np.maximum(label_probabilities, _SMALLEST)).mean()),
             **_validation(history),
-        },
-        sizes={
             "vocab_size": classifier.tokenizer.vocab_size,
             "train_texts": len(data.train),
             "train_texts_truncated": train.truncated,
@@ -203,7 +199,7 @@ def finish_translator(folder, translator, data):
         translator,
         history,
         "tokens",
-        scores={**scores, "test_sentences": len(sources), **_validation(history)},
+        metrics={**scores, "test_sentences": len(sources), **_validation(history)},
         sizes={
             "source_vocab_size": translator.source_tokenizer.vocab_size,
             "target_vocab_size": translator.target_tokenizer.vocab_size,
@@ -276,7 +272,7 @@ def finish_generator(folder, generator, train, valid_texts):
         generator,
         history,
         "tokens",
-        scores={**_validation(history), "perplexity": perplexity, "bits_per_byte": bits_per_byte},
+        metrics={**_validation(history), "perplexity": perplexity, "bits_per_byte": bits_per_byte},
         sizes={
             "vocab_size": generator.tokenizer.vocab_size,
             "train_tokens": len(train),
