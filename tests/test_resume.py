@@ -103,7 +103,7 @@ def test_replicas_resume_bit_for_bit(tmp_path, uninterrupted):
 @pytest.mark.slow
 @pytest.mark.parametrize("first, then", [("mirrored", "digits"), ("digits", "mirrored")])
 def test_another_number_of_devices_resumes(first, then, tmp_path):
-    flags = "--dropout 0 --stochastic-depth 0".split()
+    flags = "--dropout 0 --stochastic-depth 0 --optimizer adamw --initialization glorot".split()
     parts, expected = tmp_path / "parts", completed("digits", tmp_path / "whole", *flags)
     killed(first, parts, 0.1, *flags)
     assert_close(resumed(then, parts, *flags), expected)
