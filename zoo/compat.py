@@ -20,6 +20,7 @@ from keras.src.layers.layer import CallContext
 __all__ = [
     "DecayInUpdate",
     "RandomInitializer",
+    "SwapEMAWeights",
     "TrainingModel",
     "abort_other_workers",
     "all_layers",
@@ -32,11 +33,11 @@ __all__ = [
     "in_xla_context",
     "leave_gradients_as_they_are",
     "loss_of_function",
+    "mark_higher_as_better",
     "num_coordinated_workers",
     "reduce_per_replica",
     "set_keras_mask",
     "stored_matrix",
-    "swap_averaged_weights",
     "without_autocast",
 ]
 
@@ -172,22 +173,29 @@ def leave_gradients_as_they_are(optimizer):
     optimizer._all_reduce_sum_gradients = list
 
 
-def swap_averaged_weights(optimizer):
-    """Swaps the weights that an optimizer trains with their averages, to the last bit.
+class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
+    """`keras.callbacks.SwapEMAWeights` that swaps exactly, so that validation changes nothing.
 
-    `keras.callbacks.SwapEMAWeights` adds and subtracts on TensorFlow, which rounds the weights.
+    On TensorFlow, Keras swaps by adding and subtracting, which rounds the weights.
     """
-    import tensorflow as tf
 
-    def swap(variable, average):
-        before = tf.identity(variable)
-        variable.assign(average)
-        average.assign(before)
+    def _tf_swap_variables(self, optimizer):
+        import tensorflow as tf
 
-    update = optimizer._distribution_strategy.extended.update
-    averages = optimizer._model_variables_moving_average
-    for variable, average in zip(optimizer._trainable_variables, averages):
-        update(variable.value, swap, args=(average.value,))
+        def swap(variable, average):
+            before = tf.identity(variable)
+            variable.assign(average)
+            average.assign(before)
+
+        update = optimizer._distribution_strategy.extended.update
+        averages = optimizer._model_variables_moving_average
+        for variable, average in zip(optimizer._trainable_variables, averages):
+            update(variable.value, swap, args=(average.value,))
+
+
+def mark_higher_as_better(metric):
+    """Tells Keras's callbacks with ``mode="auto"`` that higher values of a metric are better."""
+    metric._direction = "up"
 
 
 class DecayInUpdate:

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from zoo.compat import SwapEMAWeights
 from zoo.data import pipeline, token_batches
 from zoo.data.images import digits
 from zoo.data.labeled_text import EncodedTexts, phrasebook
@@ -23,7 +24,6 @@ from zoo.models import EncoderClassifier, ResNet, Transformer, ViT
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
-from zoo.training.callbacks import SwapEMAWeights
 from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import adamw, muon, transformer_adam, transformer_muon
 from zoo.training.trainer import Trainer

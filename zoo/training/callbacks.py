@@ -79,16 +79,6 @@ def history_rows(folder):
     return [json.loads(line) for line in lines]
 
 
-class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
-    """`keras.callbacks.SwapEMAWeights` that swaps exactly, so that validation changes nothing.
-
-    On TensorFlow, Keras swaps by adding and subtracting, which rounds the weights.
-    """
-
-    def _tf_swap_variables(self, optimizer):  # of Keras
-        compat.swap_averaged_weights(optimizer)
-
-
 class EpochFigures(keras.callbacks.Callback):
     """Adds `learning_rate` and the training speed, without validation, to the logs of each epoch.
 
@@ -181,13 +171,12 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
 
     def _replay(self, epochs_done):
         self._is_replayed = True
-        if self.monitor_op is None:
-            self._set_monitor_op()
+        is_better = keras.ops.less if self.mode == "min" else keras.ops.greater
         rows = [row for row in history_rows(self.folder) if row["epoch"] < epochs_done]
         for row in rows:
             if self.monitor not in row:  # an epoch without validation, which Keras does not count
                 continue
             value = math.nan if row[self.monitor] is None else row[self.monitor]
             self.wait += 1
-            if self._is_improvement(value, self.best):
+            if self.best is None or is_better(value, self.best):
                 self.best, self.best_epoch, self.wait = value, row["epoch"], 0

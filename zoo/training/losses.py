@@ -82,7 +82,7 @@ class TokenAccuracy(keras.metrics.MeanMetricWrapper):
 
     def __init__(self, name="accuracy", dtype=None):
         super().__init__(_is_correct, name, dtype)
-        self._direction = "up"  # what Keras's callbacks look for
+        compat.mark_higher_as_better(self)
 
     def get_config(self):
         return {"name": self.name, "dtype": self.dtype}

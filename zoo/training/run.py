@@ -9,16 +9,11 @@ from numbers import Integral
 
 import keras
 
-from zoo.compat import compile_arguments
+from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError
 from zoo.files import atomic
 from zoo.training import distribution, run_batches
-from zoo.training.callbacks import (
-    EarlyStopping,
-    SwapEMAWeights,
-    history_rows,
-    standard_callbacks,
-)
+from zoo.training.callbacks import EarlyStopping, history_rows, standard_callbacks
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.hardware import peak_memory, resolve_precision
 from zoo.training.interruption import exit_on_sigterm
