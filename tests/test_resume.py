@@ -100,13 +100,19 @@ def test_replicas_resume_bit_for_bit(tmp_path, uninterrupted):
     check_kills("mirrored", tmp_path / "run", ["writing", 0.1, 0.3], uninterrupted("mirrored"))
 
 
+# Dropout differs between devices, and Muon amplifies the rounding of sums.
+SAME_ON_SEVERAL = (
+    "--dropout 0 --stochastic-depth 0 --patch-dropout 0 --optimizer adamw --initialization glorot"
+).split()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first, then", [("mirrored", "digits"), ("digits", "mirrored")])
 def test_another_number_of_devices_resumes(first, then, tmp_path):
-    flags = "--dropout 0 --stochastic-depth 0 --optimizer adamw --initialization glorot".split()
-    parts, expected = tmp_path / "parts", completed("digits", tmp_path / "whole", *flags)
-    killed(first, parts, 0.1, *flags)
-    assert_close(resumed(then, parts, *flags), expected)
+    parts = tmp_path / "parts"
+    expected = completed("digits", tmp_path / "whole", *SAME_ON_SEVERAL)
+    killed(first, parts, 0.1, *SAME_ON_SEVERAL)
+    assert_close(resumed(then, parts, *SAME_ON_SEVERAL), expected)
 
 
 def assert_close(found, expected):
@@ -156,7 +162,7 @@ def test_workers_resume_bit_for_bit(tmp_path):
 @pytest.mark.slow
 def test_another_number_of_workers_resumes(tmp_path):
     """SIGTERM to one of two workers stops both; three resume, one is killed; one resumes alone."""
-    flags = "--dropout 0 --stochastic-depth 0 --checkpoint-steps 7".split()
+    flags = [*SAME_ON_SEVERAL, "--checkpoint-steps", "7"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert launched(whole, 1, flags)[0] == 0
     status, log = launched(parts, 2, flags, signal.SIGTERM, "Epoch 1/")
