@@ -109,7 +109,7 @@ def broken():
         yield from map(bytes, itertools.product(values, repeat=size))
 
 
-def test_bytes_that_are_no_utf8_are_replaced_as_in_python():
+def test_bytes_that_are_not_utf8_are_replaced_as_in_python():
     sequences = [*broken()]
     ids = tf.ragged.constant([[3 + byte for byte in b] for b in sequences], tf.int32).to_tensor()
     expected = [b.removeprefix(b" ").decode(errors="replace") for b in sequences]

@@ -107,7 +107,7 @@ def test_texts_do_not_flow_into_each_other(normalize):
     assert normalize([]) == []
 
 
-def test_bytes_that_are_no_utf8_are_replaced_as_in_python(normalize):
+def test_bytes_that_are_not_utf8_are_replaced_as_in_python(normalize):
     texts = [
         b"e\xcc\x81",
         b"e\xcc",

@@ -174,7 +174,7 @@ def test_an_image_is_dropped(page, digits_run, digits_export):
     np.testing.assert_array_equal(drawn, image)
 
 
-def test_files_that_are_no_images_and_texts_that_are_too_long(page, digits_export):
+def test_files_that_are_not_images_and_texts_that_are_too_long(page, digits_export):
     page.get_by_role("link", name=digits_export.parent.name).click()
     the(page, "input[type=file]").set_input_files(
         {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no image"}

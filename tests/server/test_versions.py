@@ -358,7 +358,7 @@ def test_figures_for_prometheus(tmp_path):
         for rows in (1, 2, 40):
             post(url, {"instances": [1.0] * rows}, "counted")
         post(url, {"instances": ["a"]}, "counted")
-        post(url, {"instances": ["a"]}, "x" * 1000)  # a name that a client made up is no label
+        post(url, {"instances": ["a"]}, "x" * 1000)  # a name that a client made up is not a label
         lines = metric_lines(url)
     assert lines['zoo_requests_total{code="200",model="counted"}'] == 3
     assert lines['zoo_requests_total{code="400",model="counted"}'] == 1

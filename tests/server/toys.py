@@ -180,7 +180,7 @@ class Classifier(tf.Module):
 
         spec = tf.TensorSpec((8, 8, 3), tf.uint8)
         pixels = tf.map_fn(read, (image_bytes, is_png), fn_output_signature=spec)
-        return pixels, tf.where(is_png, "", "It is no image.")
+        return pixels, tf.where(is_png, "", "It is not an image.")
 
 
 def _words(texts):

@@ -128,7 +128,7 @@ def test_ids_come_as_lists_arrays_and_iterators(tokenizer):
     assert all(type(id) is int for id in tokenizer.encode(["The cat"])[0])
 
 
-def test_bytes_that_are_no_utf8_become_replacement_characters(tokenizer):
+def test_bytes_that_are_not_utf8_become_replacement_characters(tokenizer):
     first, second = (3 + byte for byte in "é".encode())
     assert tokenizer.decode([[first, second], [first], [second, second]]) == ["é", "�", "��"]
     assert tokenizer.pieces([first, PAD_ID, 3 + ord("a"), 3 + ord("\n"), BOS_ID, EOS_ID]) == [
@@ -192,7 +192,7 @@ def test_subwords_shorten_what_they_have_seen(kind):
 def test_a_merge_is_learned_from_the_most_frequent_pair():
     tokenizer = train_tokenizer(["xyxyxy xy zz"], "subword", 260)
     assert (tokenizer.tokens, tokenizer.merges) == (("xy",), (("x", "y"),))
-    assert train_tokenizer(["abcdefgh"], "subword").merges == (), "what occurs once is no pattern"
+    assert train_tokenizer(["abcdefgh"], "subword").merges == (), "once is not a pattern"
 
 
 def test_a_word_is_split_into_the_longest_tokens_from_left_to_right():
