@@ -9,6 +9,7 @@ Axes: B batch, T target tokens, S source tokens, H heads, D head width, E model 
 import keras
 from keras import ops
 
+from zoo import compat
 from zoo.layers.cache import DecoderCache
 from zoo.layers.config import ConfigMixin
 from zoo.layers.dropout import Dropout
@@ -239,20 +240,23 @@ class TransformerDecoder(TransformerBlock):
     def create_sublayers(self):
         self.self_attention_norm = self.norm_layer("self_attention_norm")
         self.self_attention_scale = self.scale_layer("self_attention_scale")
+        self.cross_attention_norm = self.norm_layer("cross_attention_norm")
+        self.cross_attention_scale = self.scale_layer("cross_attention_scale")
         self.feed_forward_norm = self.norm_layer("feed_forward_norm")
         self.feed_forward_scale = self.scale_layer("feed_forward_scale")
         self.self_attention = self.self_attention_layer("self_attention", causal=True)
-        self.cross_attention = None
+        self.cross_attention = self.attention_layer(MultiHeadAttention, "cross_attention")
 
     def build(self, x_shape, memory_shape=None):
         self.self_attention.build(x_shape)
         layers = [self.self_attention_norm, self.self_attention_scale]
-        if memory_shape is not None:
-            self.cross_attention_norm = self.norm_layer("cross_attention_norm")
-            self.cross_attention_scale = self.scale_layer("cross_attention_scale")
-            self.cross_attention = self.attention_layer(MultiHeadAttention, "cross_attention")
+        cross_layers = [self.cross_attention_norm, self.cross_attention_scale]
+        if memory_shape is None:
+            compat.forget_layers(self, [*filter(None, cross_layers), self.cross_attention])
+            self.cross_attention = None
+        else:
             self.cross_attention.build(x_shape, memory_shape)
-            layers += [self.cross_attention_norm, self.cross_attention_scale]
+            layers += cross_layers
         layers += [self.feed_forward_norm, self.feed_forward_scale, self.feed_forward]
         for layer in filter(None, layers):
             layer.build(x_shape)
