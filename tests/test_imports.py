@@ -1,0 +1,233 @@
+"""The order of the rooms, from the bottom to the top, and the size of what is in them.
+
+A module imports modules of its own room and of rooms below, also within functions; no two modules
+import each other, not even by way of others.
+"""
+
+import ast
+import functools
+import graphlib
+import pathlib
+
+ROOT = pathlib.Path(__file__).parents[1]
+ROOMS = (
+    "errors files startup compat dtypes kernels layers models decoding text data tasks checkpoints "
+    "deploy engines loading training server launch commands __main__"
+).split()
+LAZY = {"zoo", "zoo.registration"}  # they name modules in strings, and import them on demand
+SERVER = {"errors", "startup", "server"}  # it serves any SavedModel
+MATHEMATICS = {"layers", "models", "decoding"}  # plain `keras.ops`
+
+LONG_FILES = {  # that are to become shorter
+    "zoo/decoding.py",
+    "zoo/layers/blocks.py",
+    "zoo/models/vit.py",
+    "zoo/text/tokenizer.py",
+}
+LONG_FUNCTIONS = {
+    ("recipes/translate.py", "main"),
+    ("zoo/training/image_run.py", "train_classifier"),
+    ("zoo/training/run.py", "train"),
+}
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted((ROOT / "zoo").rglob("*.py"))}
+PROGRAMS = [*(ROOT / "recipes").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+FILES = [*MODULES.values(), *sorted(PROGRAMS)]
+
+
+@functools.cache
+def tree(path):
+    return ast.parse(path.read_text())
+
+
+def imported(path):
+    """The modules that a file imports, also within functions."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name for name in names if name != "zoo.__version__"]
+            yield from (name if name in MODULES else node.module for name in names)
+
+
+def room(module):
+    return (module.split(".") + ["zoo"])[1]
+
+
+def place(path):
+    return str(path.relative_to(ROOT))
+
+
+def test_every_room_has_its_place_in_the_order():
+    assert {room(name) for name in set(MODULES) - LAZY} == set(ROOMS)
+
+
+def test_no_import_runs_up():
+    wrong = []
+    for name in set(MODULES) - LAZY:
+        below = ROOMS[: ROOMS.index(room(name)) + 1]
+        allowed = SERVER if room(name) == "server" else set(below)
+        ours = (target for target in imported(MODULES[name]) if target.split(".")[0] == "zoo")
+        wrong += [f"{name} imports {target}" for target in ours if room(target) not in allowed]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_package_does_not_import_its_programs():
+    programs = {path.stem for path in PROGRAMS} | {"recipes", "benchmarks", "tests"}
+    for path in MODULES.values():
+        assert not programs & {name.split(".")[0] for name in imported(path)}, place(path)
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    files = {**MODULES, **{path.stem: path for path in PROGRAMS}}
+    targets = {name: set(imported(path)) - {name} for name, path in files.items() if name != "zoo"}
+    graphlib.TopologicalSorter(targets).prepare()  # raises a CycleError that names the circle
+
+
+def test_the_mathematics_ask_no_backend():
+    wrong = []
+    for name in set(MODULES) - LAZY:
+        if room(name) in MATHEMATICS:
+            wrong += [f"{name} imports {target}" for target in backends(MODULES[name])]
+            wrong += [f"{name}:{node.lineno} {node.attr}" for node in questions(MODULES[name])]
+    assert not wrong, "\n".join(wrong)
+
+
+def backends(path):
+    return {name for name in imported(path) if name.split(".")[0] in ("tensorflow", "jax", "torch")}
+
+
+def questions(path):
+    """Calls of ``keras.backend.backend()`` or ``tf.executing_eagerly()``."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and (
+            node.attr == "executing_eagerly"
+            or (node.attr == "backend" and ast.unparse(node.value) == "keras.backend")
+        ):
+            yield node
+
+
+def test_private_names_of_keras_and_tensorflow_are_in_compat():
+    wrong = []
+    for path in FILES:
+        if path != ROOT / "zoo" / "compat.py":
+            private = [
+                n for n in imported(path) if n.startswith(("keras.src", "tensorflow.python"))
+            ]
+            wrong += [f"{place(path)} imports {name}" for name in private]
+            wrong += [f"{place(path)}:{line} {name}" for line, name in foreign_names(path)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_private_names_are_recognized(tmp_path):
+    path = tmp_path / "file.py"
+    path.write_text(
+        "class Mine(keras.Model):\n"
+        "    def _flatten_layers(self, other):\n"
+        "        self._mine = self._layers\n"
+        "        return other._mine, other._loss_tracker, other._theirs\n"
+    )
+    assert sorted(name for _, name in foreign_names(path)) == [
+        "_flatten_layers",
+        "other._loss_tracker",
+        "other._mine",
+        "other._theirs",
+        "self._layers",
+    ]
+
+
+def foreign_names(path):
+    """Attributes with a leading underscore that are Keras's, or that nothing of ours has."""
+    classes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
+    heirs = [node for node in classes if any("Callback" not in ast.unparse(b) for b in node.bases)]
+    inherited = {id(node) for heir in heirs for node in ast.walk(heir)}
+    ours = set().union(*map(own_names, FILES))
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            is_keras = node.attr in keras_names()
+            if ast.unparse(node.value) in ("self", "cls", "super()"):
+                is_foreign = is_keras and id(node) in inherited
+            else:
+                is_foreign = node.attr not in (own_names(path) if is_keras else ours)
+            if is_foreign:
+                yield node.lineno, ast.unparse(node)
+        elif isinstance(node, ast.FunctionDef) and id(node) in inherited:
+            yield from [(node.lineno, node.name)] if node.name in keras_names() else []
+
+
+@functools.cache
+def own_names(path):
+    """Names that a file defines: functions, classes, variables and attributes of `self`."""
+    names = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names |= {node.attr} if ast.unparse(node.value) == "self" else set()
+    return names
+
+
+def is_private(name):
+    public = {"_replace", "_asdict", "_fields", "_make", "_exit", "_meta"}  # `os._exit` and others
+    return name.startswith("_") and not name.startswith("__") and name not in public
+
+
+@functools.cache
+def keras_names():
+    """The private attributes of models, layers, optimizers, metrics and losses."""
+    import keras
+
+    model = keras.Sequential([keras.layers.Embedding(2, 2), keras.layers.Dense(2)])
+    model.compile("adam", "mse", metrics=["mae"])
+    model.build((1, 1))
+    model.optimizer.build(model.trainable_variables)
+    objects = [
+        model,
+        *model.layers,
+        model.optimizer,
+        keras.metrics.Mean(),
+        keras.losses.MeanSquaredError(),
+    ]
+    objects.append(keras.layers.ReversibleEmbedding(2, 2))
+    return {name for one in objects for name in dir(one) if is_private(name)}
+
+
+def lines_of_code(node, path):
+    """Without the docstring, comments and empty lines."""
+    lines = path.read_text().splitlines()[node.lineno - 1 : node.end_lineno]
+    text = ast.get_docstring(node, clean=False)
+    without = text.count("\n") + 1 if text else 0
+    return sum(bool(line.strip()) and line.strip()[0] != "#" for line in lines) - without
+
+
+def functions(path):
+    return [node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)]
+
+
+def test_no_file_is_long():
+    long = {place(path) for path in FILES if len(path.read_text().splitlines()) > 330}
+    assert long == LONG_FILES
+
+
+def test_no_function_is_long():
+    sizes = {(place(p), node.name): lines_of_code(node, p) for p in FILES for node in functions(p)}
+    assert {name for name, size in sizes.items() if size > 40} == LONG_FUNCTIONS
+
+
+def test_no_constructor_has_many_arguments():
+    long = set()
+    for path in MODULES.values():
+        for node in functions(path):
+            count = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs) - 1  # self
+            if node.name == "__init__" and count > 15:
+                long.add((place(path), count))
+    assert not long
