@@ -45,7 +45,7 @@ class LayerScale(ConfigMixin, keras.layers.Layer):
 class TransformerBlock(ConfigMixin, keras.layers.Layer):
     """What the blocks share: their arguments, and the residual connection.
 
-    A block computes, for each of its sub-layers, with `pre_norm`, `add` and `post_norm`:
+    A block computes, for each of its sub-layers, by `pre_norm` and `residual`:
 
     - ``norm="pre"``: x + dropout(sublayer(norm(x)))
     - ``norm="post"``: norm(x + dropout(sublayer(x)))
@@ -104,13 +104,10 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         """`x`, normalized in a pre-norm block."""
         return norm(x) if self.norm == "pre" else x
 
-    def add(self, x, outputs, scale):
-        """The sum of `x` and the outputs of a sub-layer, scaled and dropped out."""
-        outputs = outputs if scale is None else scale(outputs)
-        return ops.add(x, self._stochastic_depth(self._dropout(outputs)))
-
-    def post_norm(self, norm, x):
-        """`x`, normalized in a post-norm block."""
+    def residual(self, x, y, norm, scale):
+        """The sum of `x` and the output `y` of a sub-layer, normalized in a post-norm block."""
+        y = y if scale is None else scale(y)
+        x = ops.add(x, self._stochastic_depth(self._dropout(y)))
         return norm(x) if self.norm == "post" else x
 
     def compute_mask(self, inputs, previous_mask):
@@ -201,17 +198,17 @@ class TransformerEncoder(TransformerBlock):
     def call(self, x, mask=None, bias=None, angles=None):
         y = self.pre_norm(self.attention_norm, x)
         y = self.attention(y, mask=mask, bias=bias, angles=angles)
-        x = self.post_norm(self.attention_norm, self.add(x, y, self.attention_scale))
+        x = self.residual(x, y, self.attention_norm, self.attention_scale)
         y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
-        return self.post_norm(self.feed_forward_norm, self.add(x, y, self.feed_forward_scale))
+        return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
 
     def first_tokens(self, x, count, mask=None, bias=None, angles=None):
         """The output at the first `count` positions, for less work than all: [B, count, E]."""
         y = self.pre_norm(self.attention_norm, x)
         y = self.attention.first_queries(y, count, mask, bias, angles)
-        x = self.post_norm(self.attention_norm, self.add(x[:, :count], y, self.attention_scale))
+        x = self.residual(x[:, :count], y, self.attention_norm, self.attention_scale)
         y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
-        return self.post_norm(self.feed_forward_norm, self.add(x, y, self.feed_forward_scale))
+        return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
 
     def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
@@ -265,14 +262,13 @@ class TransformerDecoder(TransformerBlock):
         self._check_memory(memory)
         y = self.pre_norm(self.self_attention_norm, x)
         y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
-        x = self.post_norm(self.self_attention_norm, self.add(x, y, self.self_attention_scale))
+        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
         if memory is not None:
             y = self.pre_norm(self.cross_attention_norm, x)
             y = self.cross_attention(y, memory, mask=memory_mask)
-            x = self.add(x, y, self.cross_attention_scale)
-            x = self.post_norm(self.cross_attention_norm, x)
+            x = self.residual(x, y, self.cross_attention_norm, self.cross_attention_scale)
         y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
-        return self.post_norm(self.feed_forward_norm, self.add(x, y, self.feed_forward_scale))
+        return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
 
     def compute_output_shape(self, x_shape, memory_shape=None):
         return x_shape
@@ -307,14 +303,13 @@ class TransformerDecoder(TransformerBlock):
         """
         y = self.pre_norm(self.self_attention_norm, x)
         y, target = self.self_attention.step(y, cache.target, position, mask, bias, angles)
-        x = self.post_norm(self.self_attention_norm, self.add(x, y, self.self_attention_scale))
+        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
         if cache.memory:
             y = self.pre_norm(self.cross_attention_norm, x)
             y = self.cross_attention.attend(y, cache.memory, memory_mask)
-            x = self.add(x, y, self.cross_attention_scale)
-            x = self.post_norm(self.cross_attention_norm, x)
+            x = self.residual(x, y, self.cross_attention_norm, self.cross_attention_scale)
         y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
-        x = self.post_norm(self.feed_forward_norm, self.add(x, y, self.feed_forward_scale))
+        x = self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
         return x, cache._replace(target=target)
 
     def cross_attention_weights(
@@ -323,7 +318,7 @@ class TransformerDecoder(TransformerBlock):
         """The attention weights of each position over the memory: [B, H, T, S]."""
         y = self.pre_norm(self.self_attention_norm, x)
         y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
-        x = self.post_norm(self.self_attention_norm, self.add(x, y, self.self_attention_scale))
+        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
         x = self.pre_norm(self.cross_attention_norm, x)
         return self.cross_attention.attention_weights(x, memory, memory_mask)
 
