@@ -71,6 +71,15 @@ def test_a_batch_of_one_is_broadcast_in_a_graph_that_does_not_know_it():
     np.testing.assert_allclose(of_memory, expected, atol=2e-6)
 
 
+def test_shapes_that_are_broadcast_are_left_to_the_plain_function():
+    query, key = (tf.constant(normal(2, 3, 4, 5, seed=seed)) for seed in range(2))
+    square = np.ones((4, 4), bool)
+    assert kernels.attention(query, key, key, square) is not None
+    assert kernels.attention(query, key, key[:1]) is None  # values of a batch of one
+    assert kernels.attention(query, key, key, square[:3]) is None  # which raises
+    assert kernels.attention(query, key[:, :, :3], key[:, :, :3], causal=True) is None
+
+
 def test_what_values_have_in_common_costs_no_precision():
     """The gradient of the scores is a difference, whose terms bfloat16 would round too much."""
     inputs = [normal(1, 2, 1024, 16, seed=seed) + shift for seed, shift in enumerate((0, 0, 1))]

@@ -13,6 +13,7 @@ from zoo.layers import (
     TransformerEncoder,
     attention_mask,
     attention_weights,
+    blockwise_attention,
     causal_mask,
     padding_mask,
     scaled_dot_product_attention,
@@ -271,3 +272,31 @@ def test_attention_weights_obey_a_carried_mask():
     one(x), two(x, memory)
     assert not numpy(one.attention_weights(x))[..., 2].any()
     assert not numpy(two.attention_weights(x, memory))[..., 3].any()
+
+
+@pytest.mark.parametrize("function", [scaled_dot_product_attention, blockwise_attention])
+@pytest.mark.parametrize("length", [4, 300])
+def test_a_mask_of_queries_and_keys_and_causality(function, length):
+    """A mask [T, S] is what it is without `causal`, also in a batch of as many sequences."""
+    query, key, value = (normal(4, 2, length, 3, seed=seed) for seed in range(3))
+    mask = np.random.default_rng(0).random((length, length)) < 0.7
+    expected = scaled_dot_product_attention(
+        query, key, value, mask & np.tri(length, dtype=bool)[None, None]
+    )
+    found = function(query, key, value, mask, causal=True)
+    np.testing.assert_allclose(numpy(found), numpy(expected), atol=1e-5)
+    with pytest.raises(ValueError, match="mask must broadcast"):
+        function(query, key, value, mask[:-1])
+
+
+def test_weights_of_cross_attention_are_those_of_the_call():
+    query, memory = normal(2, 5, 8), normal(2, 5, 6, seed=1)
+    for options in ({}, {"attention": "linear"}, {"causal": True}):
+        layer = MultiHeadAttention(8, 2, **options)
+        expected = layer(query, memory)
+        _, value = layer.project(memory)
+        attended = ops.matmul(layer.attention_weights(query, memory), value)
+        attended = layer.output_projection(
+            ops.reshape(ops.transpose(attended, (0, 2, 1, 3)), (2, 5, 8))
+        )
+        np.testing.assert_allclose(numpy(attended), numpy(expected), atol=1e-5)

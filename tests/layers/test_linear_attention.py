@@ -152,6 +152,8 @@ def test_weights_are_those_of_a_causal_call(attention):
     _, _, value = layer.project(x)
     attended = layer._output(ops.matmul(weights, value))
     np.testing.assert_allclose(numpy(attended), numpy(expected), atol=TOLERANCE)
+    first = layer.first_queries(x, 3, mask=valid, angles=angles)
+    np.testing.assert_allclose(numpy(first), numpy(expected)[:, :3], atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("function", [linear_attention, blockwise_attention])

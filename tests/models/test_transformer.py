@@ -1,12 +1,13 @@
 """The translation Transformer: its parts fit, it looks where it may, and steps equal the whole."""
 
+import os
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 import zoo
-from zoo import kernels
 from zoo.models.base import copy_model
 from zoo.models.transformer import SIZES as PUBLISHED
 
@@ -264,7 +265,7 @@ def test_bad_settings(size, settings, message):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="XLA in TensorFlow.")
-@pytest.mark.skipif(not kernels.is_enabled(), reason="The kernels are switched off.")
+@pytest.mark.skipif(os.environ.get("ZOO_KERNELS") == "0", reason="The kernels are switched off.")
 @pytest.mark.parametrize("settings", [{"shared": "all"}, {"shared": "none", "logits_bias": True}])
 def test_compiled_steps_with_blocks_of_the_output_matrix(settings, monkeypatch):
     import tensorflow as tf

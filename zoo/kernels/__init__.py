@@ -6,8 +6,8 @@ most of the time somewhere has a kernel, which is named above it::
     @accelerated_by(kernels.attention)
     def scaled_dot_product_attention(query, key, value, ...):
 
-A kernel takes the arguments of its plain function, and returns None for those that it does not
-take less time for. `_RUNS` says where each of them runs; this is the only file that asks for the
+A kernel takes the arguments of its plain function, and returns None for those for which it is not
+faster or less exact. `_RUNS` says where each of them runs; this is the only file that asks for the
 backend, the device and the compiler. All kernels but `top_k` are for TensorFlow on CPUs, where
 they were measured: docs/speed.md. GPUs, JAX and PyTorch run the plain functions.
 
@@ -41,14 +41,25 @@ _enabled = os.environ.get("ZOO_KERNELS", "1") != "0"
 
 
 def enable(on=True):
-    """Switches all kernels on or off, for functions that are traced afterwards."""
+    """Switches all kernels on or off, for functions that are traced afterwards.
+
+    Returns:
+        Whether they were on before.
+    """
     global _enabled
-    _enabled = on
+    before, _enabled = _enabled, on
+    return before
 
 
-def is_enabled():
-    """Whether kernels are switched on."""
-    return _enabled
+def tracing_for_cpus():
+    """Whether TensorFlow traces a function, on a machine with CPUs only."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return False
+    return {"CPU"} == {device.device_type for device in tf.config.list_logical_devices()}
 
 
 def training_on_cpus():
@@ -57,17 +68,12 @@ def training_on_cpus():
     Explicit gradients are for training only: TensorFlow's registry of gradients keeps a graph with
     a custom gradient alive, and the weights in it.
     """
-    return _tracing_for_cpus() and bool(compat.call_training())
-
-
-def loss_on_cpus():
-    """Whether TensorFlow traces for CPUs outside of a call: a loss, or the update of a step."""
-    return _tracing_for_cpus()
+    return tracing_for_cpus() and bool(compat.call_training())
 
 
 def compiled_for_cpus():
     """Whether XLA compiles what TensorFlow traces, for CPUs."""
-    return _tracing_for_cpus() and compat.in_xla_context()
+    return tracing_for_cpus() and compat.in_xla_context()
 
 
 def everywhere():
@@ -80,9 +86,9 @@ _RUNS = {
     dropout: training_on_cpus,
     layer_normalization: training_on_cpus,
     activation: training_on_cpus,
-    smoothed_cross_entropy: loss_on_cpus,
-    argmax: loss_on_cpus,
-    apply_gradients: loss_on_cpus,
+    smoothed_cross_entropy: tracing_for_cpus,
+    argmax: tracing_for_cpus,
+    apply_gradients: tracing_for_cpus,
     bfloat16_dense: compiled_for_cpus,
     bfloat16_logits: compiled_for_cpus,
     int8_dense: compiled_for_cpus,
@@ -108,13 +114,3 @@ def accelerated_by(kernel):
 def prepare_logits(layer, rows):
     """See `zoo.kernels.products.prepare_logits`; None where it would take no less time."""
     return _prepare_logits(layer, rows) if _enabled and compiled_for_cpus() else None
-
-
-def _tracing_for_cpus():
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    if tf.executing_eagerly():
-        return False
-    return {"CPU"} == {device.device_type for device in tf.config.list_logical_devices()}

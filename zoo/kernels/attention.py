@@ -14,10 +14,10 @@ def attention(query, key, value, mask=None, dropout=None, bias=None, causal=Fals
 
     With the weights W and the gradient U of the output O = WV, the gradient of the scores is
     W∘(UVᵀ - sums of the rows of U∘O): Dao et al. 2022, "FlashAttention", appendix B.2. As the
-    product [U, -sums]·[V, 1]ᵀ it is rounded once. Two columns hold the sums, since one of bfloat16
-    would lose more than the difference has.
+    product [U, -sums]·[V, 1]ᵀ it is rounded once. The sums are split into a high and a low part:
+    rounded to bfloat16, they would be less exact than the difference.
     """
-    if bias is not None or dropout is not None or not _supports(query, key, mask, causal):
+    if bias is not None or dropout is not None or not _supports(query, key, value, mask, causal):
         return None
     if causal:
         positions = ops.arange(ops.shape(key)[2])
@@ -43,16 +43,18 @@ def attention(query, key, value, mask=None, dropout=None, bias=None, causal=Fals
                 ops.matmul(ops.swapaxes(d_scores, -1, -2), query * scale),
                 ops.matmul(ops.swapaxes(weights, -1, -2), upstream),
             )
-            return tuple(map(_of_its_batch, gradients, (query, key, value)))
+            return tuple(map(_sum_over_batch, gradients, (query, key, value)))
 
         return output, gradient
 
     return attend(query, key, value)
 
 
-def _supports(query, key, mask, causal):
-    """Not float16, whose gradients would underflow, nor shapes that do not fit together."""
+def _supports(query, key, value, mask, causal):
+    """Not float16, whose gradients would underflow, nor shapes that are broadcast or wrong."""
     if query.dtype == "float16" or query.shape[:2] != key.shape[:2]:
+        return False
+    if key.shape[:3] != value.shape[:3]:
         return False
     if causal and query.shape[2] != key.shape[2]:
         return False
@@ -62,7 +64,7 @@ def _supports(query, key, mask, causal):
     )
 
 
-def _of_its_batch(gradient, x):
+def _sum_over_batch(gradient, x):
     """The gradient of `x`, summed if a batch of one was broadcast, which a graph may not know."""
     if x.shape[0] is not None:
         return gradient

@@ -9,7 +9,7 @@ from keras import ops
 from zoo import kernels
 from zoo.dtypes import wide
 from zoo.kernels import accelerated_by
-from zoo.layers.masks import attention_mask, causal_mask
+from zoo.layers.masks import causal_mask
 
 
 @accelerated_by(kernels.attention)
@@ -53,35 +53,35 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     Raises:
         ValueError: if the mask or the bias does not broadcast, or if `causal` and T != S.
     """
+    dtype = query.dtype
+    if keras.backend.standardize_dtype(dtype) == "float16":
+        query, key = wide(query), wide(key)
+    query = query * query.shape[-1] ** -0.5  # cheaper than scaling the scores
+    scores = wide(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))))
+    check_broadcast("mask", mask, tuple(scores.shape))
+    check_broadcast("bias", bias, tuple(scores.shape))
     if causal:
         check_causal(query, key)
-        mask = attention_mask(mask, causal_mask(ops.shape(key)[2]))
-    weights = ops.softmax(attention_scores(query, key, mask, bias), axis=-1)
-    if mask is not None:
-        # A row that is masked as a whole has equal scores, so that its softmax is uniform.
-        weights = ops.where(mask, weights, 0.0)
-    return ops.cast(weights, query.dtype)
-
-
-def attention_scores(query, key, mask=None, bias=None):
-    """QKᵀ/√D + bias, and -1e9 where masked: [B, H, T, S], in float32 or wider.
-
-    The arguments are those of `attention_weights`.
-    """
-    if keras.backend.standardize_dtype(query.dtype) == "float16":
-        query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
-    # Scaling the query is cheaper than scaling the scores.
-    query = query * query.shape[-1] ** -0.5
-    scores = wide(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))))
-    for name, tensor in {"mask": mask, "bias": bias}.items():
-        # Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
-        shape, full = () if tensor is None else tuple(ops.shape(tensor)), tuple(scores.shape)
-        pairs = zip(shape[::-1], full[::-1])
-        if any(isinstance(x, int) and y is not None and x not in (1, y) for x, y in pairs):
-            raise ValueError(f"{name} must broadcast to [B, H, T, S], {full}. Received: {shape}.")
+        visible = causal_mask(ops.shape(key)[2])
+        mask = visible if mask is None else ops.logical_and(mask, visible)
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
-    return scores if mask is None else ops.where(mask, scores, -1e9)
+    if mask is None:
+        return ops.cast(ops.softmax(scores, axis=-1), dtype)
+    weights = ops.softmax(ops.where(mask, scores, -1e9), axis=-1)
+    # A row that is masked as a whole has equal scores, so that its softmax is uniform.
+    return ops.cast(ops.where(mask, weights, 0.0), dtype)
+
+
+def check_broadcast(name, tensor, shape):
+    """Raises ValueError if a mask or bias does not broadcast to `shape`, [B, H, T, S].
+
+    Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
+    """
+    lengths = () if tensor is None else tuple(ops.shape(tensor))
+    pairs = zip(lengths[::-1], shape[::-1])
+    if any(isinstance(x, int) and y is not None and x not in (1, y) for x, y in pairs):
+        raise ValueError(f"{name} must broadcast to [B, H, T, S], {shape}. Received: {lengths}.")
 
 
 def check_causal(query, key):

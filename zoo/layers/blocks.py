@@ -316,6 +316,7 @@ class TransformerDecoder(TransformerBlock):
         self, x, memory, mask=None, memory_mask=None, bias=None, angles=None
     ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
+        self._check_memory(memory)
         y = self.pre_norm(self.self_attention_norm, x)
         y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
         x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)

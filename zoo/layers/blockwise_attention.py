@@ -7,11 +7,16 @@ weights of each block again.
 Axes: B batch, T queries, S keys, H heads, D head width, b block; n number of blocks.
 """
 
+import keras
 from keras import ops
 
 from zoo.dtypes import wide
-from zoo.layers.attention import attention_weights, check_causal, scaled_dot_product_attention
-from zoo.layers.masks import attention_mask
+from zoo.layers.attention import (
+    attention_weights,
+    check_broadcast,
+    check_causal,
+    scaled_dot_product_attention,
+)
 
 BLOCK_SIZE = 128
 
@@ -41,7 +46,7 @@ def blockwise_attention(
         [B, H, T, value_dim]. A query that may attend to nothing gives zeros.
 
     Raises:
-        ValueError: if `causal` and T != S.
+        ValueError: if the mask or the bias does not broadcast, or if `causal` and T != S.
     """
     value = value if dropout is None else dropout(value)
     length = query.shape[2]
@@ -49,11 +54,18 @@ def blockwise_attention(
         return scaled_dot_product_attention(query, key, value, mask, None, bias, causal)
     if causal:
         check_causal(query, key)
+    if keras.backend.standardize_dtype(query.dtype) == "float16":  # its gradients would underflow
+        arguments = (mask, None, bias, causal, block_size)
+        output = blockwise_attention(wide(query), wide(key), wide(value), *arguments)
+        return ops.cast(output, "float16")
+    shape = (None, None, length, key.shape[2])  # of a batch, below
+    check_broadcast("mask", mask, shape)
+    check_broadcast("bias", bias, shape)
     mask, bias = (None if x is None else _rank_4(x) for x in (mask, bias))
 
     @ops.custom_gradient
     def attend(query, key, value, *bias):
-        blocks = _Blocks(block_size, query, key, mask, *bias or (None,), causal)
+        blocks = _Blocks(block_size, query, key, mask, bias[0] if bias else None, causal)
         output = _forward(blocks, value)
         # Without a copy, the result would hold its own gradient function on PyTorch.
         result = ops.stop_gradient(output)
@@ -87,8 +99,10 @@ class _Blocks:
 
     def split(self, x):
         """[B, H, T, D] -> [n, B, H, b, D], padded by zeros; None, or T = 1, stays as it is."""
-        if x is None or x.shape[2] == 1:
-            return x if x is None else x[None]
+        if x is None:
+            return None
+        if x.shape[2] == 1:
+            return x[None]
         batch, heads, length, width = ops.shape(x)
         x = ops.pad(x, [(0, 0), (0, 0), (0, self.count * self.size - length), (0, 0)])
         x = ops.reshape(x, (batch, heads, self.count, self.size, width))
@@ -102,17 +116,17 @@ class _Blocks:
 
     def weights(self, i):
         """The attention weights of block i: [B, H, b, S]."""
-        mask, bias = _at(self.masks, i), _at(self.biases, i)
+        mask, bias = _get_block(self.masks, i), _get_block(self.biases, i)
         if self.causal:
             positions = i * self.size + ops.arange(self.size)
             visible = ops.arange(ops.shape(self.key)[2]) <= positions[:, None]
-            mask = attention_mask(mask, visible[None])
+            mask = visible if mask is None else ops.logical_and(mask, visible)
         return attention_weights(self.queries[i], self.key, mask, bias)
 
 
 def _forward(blocks, value):
     def add_block(i, output):
-        return _put(output, i, ops.matmul(blocks.weights(i), value))
+        return _set_block(output, i, ops.matmul(blocks.weights(i), value))
 
     shape = (*ops.shape(blocks.queries)[:-1], value.shape[-1])
     output = ops.fori_loop(0, blocks.count, add_block, ops.zeros(shape, value.dtype))
@@ -134,9 +148,11 @@ def _gradients(blocks, value, output, upstream):
         d_scores = wide(weights) * (change - mean[i])
         if bias is not None:
             index = 0 if bias.shape[0] == 1 else i
-            d_bias = [_put(d_bias[0], index, d_bias[0][index] + _summed_like(bias[0], d_scores))]
+            d_bias = [
+                _set_block(d_bias[0], index, d_bias[0][index] + _sum_to_shape(bias[0], d_scores))
+            ]
         d_scores = ops.cast(d_scores, key.dtype)
-        d_query = _put(d_query, i, scale * ops.matmul(d_scores, key))
+        d_query = _set_block(d_query, i, scale * ops.matmul(d_scores, key))
         d_key = d_key + scale * wide(ops.matmul(_transposed(d_scores), query[i]))
         d_value = d_value + wide(ops.matmul(_transposed(weights), upstream[i]))
         return d_query, d_key, d_value, *d_bias
@@ -151,17 +167,17 @@ def _gradients(blocks, value, output, upstream):
     return tuple(gradients)
 
 
-def _summed_like(bias, gradient):
+def _sum_to_shape(bias, gradient):
     """The gradient of a bias that is broadcast: the sum over its axes of length one."""
     axes = [axis for axis in range(4) if bias.shape[axis] == 1]
     return ops.sum(gradient, axis=axes, keepdims=True) if axes else gradient
 
 
-def _put(blocks, i, block):
+def _set_block(blocks, i, block):
     return ops.slice_update(blocks, (i, 0, 0, 0, 0), ops.cast(block, blocks.dtype)[None])
 
 
-def _at(blocks, i):
+def _get_block(blocks, i):
     """Block i of a mask or bias, which is the same for all if there is one only."""
     if blocks is None:
         return None

@@ -62,7 +62,7 @@ def linear_attention(
     return ops.cast(_divide(sums[..., :-1], sums[..., -1:]), value.dtype)
 
 
-def linear_attention_weights(query, key, mask=None, bias=None):
+def linear_attention_weights(query, key, mask=None, bias=None, causal=False):
     """The weights of `linear_attention`, of each query over the keys, one by one: [B, H, T, S].
 
     Time and memory are quadratic in the length, and any mask of `zoo.layers.attention_weights` is
@@ -70,6 +70,9 @@ def linear_attention_weights(query, key, mask=None, bias=None):
     """
     _check_bias(bias)
     weights = ops.matmul(feature_map(query), _transposed(feature_map(key)))
+    if causal:
+        check_causal(query, key)
+        weights = ops.tril(weights)
     if mask is not None:
         weights = ops.where(mask, weights, 0.0)
     return ops.cast(_divide(weights, ops.sum(weights, axis=-1, keepdims=True)), query.dtype)

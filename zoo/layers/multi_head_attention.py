@@ -15,7 +15,7 @@ from zoo.layers.config import ConfigMixin, own_initializer
 from zoo.layers.dense import Dense
 from zoo.layers.dropout import Dropout
 from zoo.layers.linear_attention import linear_attention, linear_attention_weights
-from zoo.layers.masks import attention_mask, carried_mask, causal_mask
+from zoo.layers.masks import attention_mask, carried_mask
 from zoo.layers.rotary import rotate
 
 ATTENTION = {  # how heads attend, and the weights by which they do
@@ -38,7 +38,7 @@ def head_width(embed_dim, num_heads, key_dim=None):
             f"num_heads must divide embed_dim. Received: embed_dim={embed_dim}, "
             f"num_heads={num_heads}. Change one of them, or set the width of a head by key_dim."
         )
-    return key_dim or embed_dim // num_heads
+    return embed_dim // num_heads if key_dim is None else key_dim
 
 
 def check_attention(attention):
@@ -74,7 +74,7 @@ class _MultiHead(ConfigMixin, keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(ndim=3)
         # widths of all heads together
         self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
-        self._value_width = num_heads * value_dim if value_dim else self._key_width
+        self._value_width = self._key_width if value_dim is None else num_heads * value_dim
         whole_keys = None if attention == "softmax" else (None, None, None, 1)
         self._weights_dropout = Dropout(dropout, whole_keys, dtype=self.dtype_policy)
         self.output_projection = Dense(
@@ -90,6 +90,11 @@ class _MultiHead(ConfigMixin, keras.layers.Layer):
         attention, _ = ATTENTION[self.attention]
         dropout = self._weights_dropout if self.dropout else None
         return self._output(attention(query, key, value, mask, dropout, bias, causal))
+
+    def _weights(self, query, key, mask, bias=None, causal=False):
+        """Heads of queries and keys -> [B, H, T, S]."""
+        _, weights = ATTENTION[self.attention]
+        return weights(query, key, mask, bias, causal)
 
     def compute_mask(self, inputs, previous_mask):
         # Keras would pass on the mask of the call, which is not the padding of the output: it may
@@ -181,11 +186,11 @@ class MultiHeadSelfAttention(_MultiHead):
     def first_queries(self, x, count, mask=None, bias=None, angles=None):
         """The output at the first `count` positions, which attend to all of `x`: [B, count, E]."""
         query, key, value = self.project(x, angles)
-        mask, bias = (
-            tensor[..., :count, :] if tensor is not None and len(tensor.shape) > 1 else tensor
-            for tensor in (self._mask(x, mask), bias)
-        )
-        return self._attend(query[:, :, :count], key, value, mask, bias)
+        keys = count if self.causal else None  # later keys are hidden from these queries
+        mask = _first(attention_mask(mask, keys=x), count, keys)
+        bias = _first(bias, count, keys)
+        query, key, value = query[:, :, :count], key[:, :, :keys], value[:, :, :keys]
+        return self._attend(query, key, value, mask, bias, self.causal)
 
     def allocate_cache(self, batch_size, length):
         """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`."""
@@ -210,22 +215,20 @@ class MultiHeadSelfAttention(_MultiHead):
         Returns:
             ([B, T, E], the cache with the keys and values of `x` written to it).
         """
-        _, attention_weights = ATTENTION[self.attention]
         query, key, value = self.project(x, angles)
         cache = cache.write(key, value, position)
-        weights = attention_weights(query, cache.key, attention_mask(mask), bias)
+        weights = self._weights(query, cache.key, attention_mask(mask), bias)
         return self._output(ops.matmul(weights, cache.value)), cache
 
     def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
-        _, attention_weights = ATTENTION[self.attention]
         query, key, _ = self.project(x, angles)
-        return attention_weights(query, key, self._mask(x, mask), bias)
+        return self._weights(query, key, attention_mask(mask, keys=x), bias, self.causal)
 
-    def _mask(self, x, mask):
-        """The mask, with what keys carry and what is causal."""
-        causal = causal_mask(ops.shape(x)[1]) if self.causal else None
-        return attention_mask(mask, causal, keys=x)
+
+def _first(x, queries, keys):
+    """A mask or bias for the first queries and keys."""
+    return x if x is None or len(x.shape) < 2 else x[..., :queries, :keys]
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -273,7 +276,7 @@ class MultiHeadAttention(_MultiHead):
         """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
         [query] = self._heads(self.query(query), self._key_width)
         key, _ = self.project(memory)
-        return attention_weights(query, key, attention_mask(mask, keys=memory))
+        return self._weights(query, key, attention_mask(mask, keys=memory), causal=self.causal)
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -294,7 +297,7 @@ class SideBySide(keras.initializers.Initializer):
         for index, width in enumerate(self.widths):
             draw = own_initializer(keras.initializers.get(self.initializer))
             seed = draw.get_config().get("seed") if hasattr(draw, "seed") else None
-            if isinstance(seed, int):
+            if isinstance(seed, int):  # given by the user: the parts still have to differ
                 draw.seed = seed + index
             parts.append(draw((*shape[:-1], width), dtype=dtype))
         return ops.concatenate(parts, axis=-1)
