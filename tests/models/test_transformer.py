@@ -343,7 +343,9 @@ def test_lora_on_a_tied_embedding(dtype):
     before = ops.convert_to_numpy(model({"source": ids(2, 7), "target": ids(2, 3)}))
     model.target_embedding.enable_lora(2)
     after = ops.convert_to_numpy(model({"source": ids(2, 7), "target": ids(2, 3)}))
-    np.testing.assert_allclose(after.astype("float64"), before.astype("float64"), atol=0.05)
+    # where the sum with the update is rounded to 8 bits once more, logits of up to 3
+    tolerance = 3 * 2**-8 if dtype == "mixed_bfloat16" else 1e-6
+    np.testing.assert_allclose(after.astype("float64"), before.astype("float64"), atol=tolerance)
 
 
 def test_a_copy_has_the_updates_of_lora():
