@@ -1,0 +1,67 @@
+"""Data sets of TFDS that are not there: the message, and one download for several workers."""
+
+import concurrent.futures
+import time
+
+import pytest
+import tensorflow_datasets as tfds
+
+from zoo.data.labeled_text import tfds_texts
+from zoo.data.parallel_text import tfds_pairs
+from zoo.data.tfds_download import prepared_builder
+from zoo.data.tfds_images import tfds_images
+from zoo.errors import DataError
+
+
+@pytest.mark.parametrize(
+    "read, name, own_data",
+    [
+        (tfds_images, "cifar10", "--data-dir FOLDER +your own images: train/<class>"),
+        (tfds_pairs, "ted_hrlr_translate/pt_to_en", "--source FILE --target FILE"),
+        (tfds_texts, "ag_news_subset", "--tsv FILE"),
+    ],
+)
+def test_data_sets_that_are_not_there(read, name, own_data, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="has no data set 'no_such_thing'.*(phrasebook|digits)"):
+        read("no_such_thing")
+    with pytest.raises(DataError, match="cannot find 'ted_hrlr_translate/xx_to_yy'"):
+        read("ted_hrlr_translate/xx_to_yy")
+    with pytest.raises(DataError, match="no folder .*missing"):
+        read(name, tmp_path / "missing")
+
+    def no_network(self, **options):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "is_prepared", lambda self: False)
+    message = f"(?s)no route.*--dataset (phrasebook|digits).*--data-dir.*{name}/[0-9].*{own_data}"
+    with pytest.raises(DataError, match=message):
+        read(name)
+    with pytest.raises(DataError, match="data are never downloaded to --data-dir"):
+        read(name, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_several_workers_download_a_data_set_once(tmp_path, monkeypatch):
+    downloads = []
+
+    class Builder:
+        name, data_path = "slow", tmp_path / "slow"
+
+        def __init__(self):
+            self._is_prepared = bool(downloads)
+
+        def is_prepared(self):
+            return self._is_prepared
+
+        def download_and_prepare(self):
+            if not downloads:  # TFDS looks at the files
+                time.sleep(0.5)
+                downloads.append(self.name)
+
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir=None: Builder())
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        builders = list(
+            pool.map(lambda _: prepared_builder("slow", None, ("", ""), ("", "")), range(3))
+        )
+    assert all(builder.is_prepared() for builder in builders) and downloads == ["slow"]
