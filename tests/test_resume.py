@@ -27,6 +27,8 @@ from tests.interrupted import (
     wait_until,
 )
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture(scope="module")
 def uninterrupted(made_once):
