@@ -199,8 +199,10 @@ def finish_translator(folder, translator, data):
         translator,
         history,
         "tokens",
-        metrics={**scores, "test_sentences": len(sources), **_validation(history)},
-        sizes={
+        metrics={
+            **scores,
+            "test_sentences": len(sources),
+            **_validation(history),
             "source_vocab_size": translator.source_tokenizer.vocab_size,
             "target_vocab_size": translator.target_tokenizer.vocab_size,
             "train_pairs": len(data.train),
@@ -272,8 +274,10 @@ def finish_generator(folder, generator, train, valid_texts):
         generator,
         history,
         "tokens",
-        metrics={**_validation(history), "perplexity": perplexity, "bits_per_byte": bits_per_byte},
-        sizes={
+        metrics={
+            **_validation(history),
+            "perplexity": perplexity,
+            "bits_per_byte": bits_per_byte,
             "vocab_size": generator.tokenizer.vocab_size,
             "train_tokens": len(train),
             "valid_tokens": tokens,
