@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import pathlib
+import pkgutil
 import re
 import runpy
 
@@ -142,6 +143,15 @@ def test_links_lead_somewhere(page):
         if not path.startswith("http"):
             assert (page.parent / path).exists(), target
             assert not anchor or anchor in anchors((page.parent / path) if path else page), target
+
+
+def test_names_in_the_docs_exist():
+    """The changelog also names what there was, and the tutorial what it adds."""
+    pages = {*ROOT.glob("*.md"), *DOCS.glob("*.md")}
+    pages -= {ROOT / "CHANGELOG.md", DOCS / "adding_a_model.md"}
+    for page in pages:
+        for name in set(re.findall(r"\bzoo(?:\.[A-Za-z_]\w*)+", page.read_text())):
+            pkgutil.resolve_name(name)
 
 
 def anchors(page):
