@@ -11,7 +11,7 @@ from keras import ops
 
 from zoo import compat
 from zoo.layers.cache import DecoderCache
-from zoo.layers.config import ConfigMixin
+from zoo.layers.config import SameShapeLayer
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.masks import carried_mask
@@ -20,7 +20,7 @@ from zoo.layers.normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("zoo")
-class LayerScale(ConfigMixin, keras.layers.Layer):
+class LayerScale(SameShapeLayer):
     """Multiplies [B, T, E] by a learned vector [E] that starts at `initial_value`.
 
     Source: Touvron et al. 2021, "Going deeper with Image Transformers", section 2.
@@ -29,7 +29,6 @@ class LayerScale(ConfigMixin, keras.layers.Layer):
     def __init__(self, initial_value, **kwargs):
         super().__init__(**kwargs)
         self.store(locals())
-        self.supports_masking = True
 
     def build(self, input_shape):
         start = keras.initializers.Constant(self.initial_value)
@@ -38,11 +37,8 @@ class LayerScale(ConfigMixin, keras.layers.Layer):
     def call(self, x):
         return x * ops.cast(self.gamma, x.dtype)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
-
-class TransformerBlock(ConfigMixin, keras.layers.Layer):
+class TransformerBlock(SameShapeLayer):
     """What the blocks share: their arguments, and the residual connection.
 
     A block computes, for each of its sub-layers, by `pre_norm` and `residual`:
@@ -76,7 +72,6 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
         if norm not in ("pre", "post"):
             raise ValueError(f'norm must be "pre" or "post". Received: norm={norm!r}.')
         self.store(locals())
-        self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self._attention = attention  # the attribute `attention` of an encoder block is a layer
         self.create_sublayers()
@@ -112,9 +107,6 @@ class TransformerBlock(ConfigMixin, keras.layers.Layer):
 
     def compute_mask(self, inputs, previous_mask):
         return carried_mask(inputs)  # not the mask of the call, which may be causal
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def norm_layer(self, name):
         return LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
@@ -269,9 +261,6 @@ class TransformerDecoder(TransformerBlock):
             x = self.residual(x, y, self.cross_attention_norm, self.cross_attention_scale)
         y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
         return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
-
-    def compute_output_shape(self, x_shape, memory_shape=None):
-        return x_shape
 
     def start(self, length, memory=None, batch_size=None):
         """The cache for up to `length` positions, a `DecoderCache`.

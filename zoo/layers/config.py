@@ -70,6 +70,17 @@ class ConfigMixin:
         )
 
 
+class SameShapeLayer(ConfigMixin, keras.layers.Layer):
+    """A layer whose output has the shape and the mask of its first input."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def compute_output_shape(self, input_shape, *other_shapes):
+        return input_shape
+
+
 def own_initializer(initializer):
     """A copy of an initializer, if it is an object of Keras that draws from a fixed seed.
 

@@ -6,7 +6,7 @@ from keras import ops
 from zoo import kernels
 from zoo.dtypes import wide
 from zoo.kernels import accelerated_by
-from zoo.layers.config import ConfigMixin
+from zoo.layers.config import SameShapeLayer
 
 
 @accelerated_by(kernels.layer_normalization)
@@ -26,7 +26,7 @@ def layer_normalization(x, gamma, beta, epsilon):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class LayerNormalization(ConfigMixin, keras.layers.Layer):
+class LayerNormalization(SameShapeLayer):
     """Layer normalization of the last axis, with the weights and results of Keras's layer.
 
     Args:
@@ -43,7 +43,6 @@ class LayerNormalization(ConfigMixin, keras.layers.Layer):
         if epsilon < 0:
             raise ValueError(f"epsilon must not be negative. Received: epsilon={epsilon}.")
         self.store(locals())
-        self.supports_masking = True
         self.autocast = False  # inputs of higher precision are normalized in it
 
     def build(self, input_shape):
@@ -52,9 +51,6 @@ class LayerNormalization(ConfigMixin, keras.layers.Layer):
         settings = {"shape": (width,), "autocast": False}
         self.gamma = self.add_weight(**settings, initializer="ones", name="gamma")
         self.beta = self.add_weight(**settings, initializer="zeros", name="beta")
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def call(self, x):
         x = layer_normalization(x, self.gamma, self.beta, self.epsilon)

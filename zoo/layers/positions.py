@@ -9,7 +9,7 @@ from numbers import Integral
 import keras
 from keras import ops
 
-from zoo.layers.config import ConfigMixin
+from zoo.layers.config import ConfigMixin, SameShapeLayer
 
 LAYOUTS = ("interleaved", "halves")
 INTERPOLATIONS = ("bilinear", "bicubic")
@@ -42,7 +42,7 @@ def sinusoidal_positions(length, width, layout="interleaved", max_wavelength=100
 
 
 @keras.saving.register_keras_serializable("zoo")
-class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
+class SinusoidalPositions(SameShapeLayer):
     """Adds fixed sine and cosine positions; see `zoo.layers.sinusoidal_positions`.
 
     Args:
@@ -61,7 +61,6 @@ class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
         if layout not in LAYOUTS:
             raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
         self.store(locals())
-        self.supports_masking = True
 
     def build(self, input_shape):
         if input_shape[-1] % 2:
@@ -74,12 +73,9 @@ class SinusoidalPositions(ConfigMixin, keras.layers.Layer):
         )
         return x + ops.cast(positions, x.dtype)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 @keras.saving.register_keras_serializable("zoo")
-class SinusoidalGridPositions(ConfigMixin, keras.layers.Layer):
+class SinusoidalGridPositions(SameShapeLayer):
     """Adds fixed positions to a grid of patches: sines and cosines of its column, then of its row.
 
     Source: Beyer et al. 2022, "Better plain ViT baselines for ImageNet-1k", section 2; wavelengths
@@ -99,7 +95,6 @@ class SinusoidalGridPositions(ConfigMixin, keras.layers.Layer):
     def __init__(self, shape, **kwargs):
         super().__init__(**kwargs)
         self.store(locals())
-        self.supports_masking = True
 
     def build(self, input_shape):
         if input_shape[-1] % 4 or input_shape[-1] < 8:
@@ -116,12 +111,9 @@ class SinusoidalGridPositions(ConfigMixin, keras.layers.Layer):
         positions = ops.concatenate([columns, ops.repeat(rows, grid[1], axis=0)], axis=-1)
         return x + ops.cast(positions, x.dtype)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 @keras.saving.register_keras_serializable("zoo")
-class LearnedPositions(ConfigMixin, keras.layers.Layer):
+class LearnedPositions(SameShapeLayer):
     """Adds a learned vector for each position, of a sequence or of a grid of patches.
 
     Sources: Devlin et al. 2018, section 3 (sequence); Dosovitskiy et al. 2020, sections 3.1 and 3.2
@@ -150,7 +142,6 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
                 f"Received: interpolation={interpolation!r}."
             )
         self.store(locals())
-        self.supports_masking = True
 
     def build(self, input_shape):
         positions = self.shape if isinstance(self.shape, Integral) else math.prod(self.shape)
@@ -184,9 +175,6 @@ class LearnedPositions(ConfigMixin, keras.layers.Layer):
         )
         resized = ops.reshape(ops.cast(resized, prefix.dtype), (-1, width))
         return ops.concatenate([prefix, resized], axis=0)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def _of_sequence(self, length, start):
         size = self.embeddings.shape[0]
