@@ -39,8 +39,9 @@ def pytest_cmdline_main(config):
 def pytest_collection_modifyitems(items):
     """The longest files come first, so that no process waits for another at the end."""
     longest = (
-        *("test_distribution", "test_readme", "training/test_run", "test_contracts"),
-        *("test_translator", "test_transformer", "test_decoding", "test_checkpoint"),
+        *("test_distribution", "test_readme", "_recipe", "test_resume", "test_every_kind"),
+        *("training/test_run.py", "test_contracts", "test_decoding", "test_checkpoint.py"),
+        *("test_translator.py", "test_transformer.py"),
     )
     items.sort(key=lambda item: not any(name in item.nodeid for name in longest))
 
