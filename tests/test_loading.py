@@ -63,15 +63,15 @@ def test_every_run_can_be_loaded_in_half_precision(make, dtype, tmp_path):
     "make, precision", [(small_translator, "float32"), (small_generator, "mixed_bfloat16")]
 )
 def test_models_that_write_text_can_be_loaded_in_int8(make, precision, tmp_path, recwarn):
-    original = make(precision=precision)
+    original = make(precision=precision, num_layers=1)
     original.save(tmp_path)
     loaded = zoo.load(tmp_path, dtype="int8")
     # but for those of positions
     names = ("kernel", "embedding/embeddings")
     matrices = [v for v in loaded.model.variables if v.path.endswith(names)]
-    assert len(matrices) >= 10 and {v.dtype for v in matrices} == {"int8"}
+    assert len(matrices) >= 6 and {v.dtype for v in matrices} == {"int8"}
     assert not [w for w in recwarn if "quantize" in str(w.message)]
-    # 8 bits of each input and weight, through two blocks with weights of about 0.3
+    # 8 bits of each input and weight, through blocks with weights of about 0.3
     np.testing.assert_allclose(scores(loaded), scores(original), atol=0.06)
     folder = zoo.export(loaded, tmp_path / "export")
     assert json.loads((folder / "export.json").read_text())["dtype"] == "int8"
@@ -81,7 +81,7 @@ def test_models_that_write_text_can_be_loaded_in_int8(make, precision, tmp_path,
 @pytest.mark.parametrize("make", [small_translator, small_generator])
 def test_models_in_int8_are_not_saved_or_converted(make, tmp_path):
     """Rather than lost: Keras would write files that cannot be loaded."""
-    make().save(tmp_path / "run")
+    make(num_layers=1).save(tmp_path / "run")
     loaded = zoo.load(tmp_path / "run", dtype="int8")
     for save in (loaded.save, lambda folder: loaded.model.save(folder / "model.keras")):
         with pytest.raises(UserError, match='load it without dtype="int8"'):
@@ -94,7 +94,7 @@ def test_models_in_int8_are_not_saved_or_converted(make, tmp_path):
 @pytest.mark.xla
 @pytest.mark.parametrize("beam_size, shared", [(1, "none"), (4, "all")])
 def test_compiled_searches_find_the_same_in_int8(beam_size, shared, tmp_path):
-    small_translator(shared=shared).save(tmp_path)
+    small_translator(shared=shared, num_layers=1).save(tmp_path)
     loaded = zoo.load(tmp_path, dtype="int8")
     found = loaded.n_best(TEXTS, n=1, beam_size=beam_size)
     loaded.jit_compile = False
@@ -132,12 +132,13 @@ HEAD = {"num_classes": 7, "dtype": "bfloat16", "input_shape": (16, 16)}
     [
         (lambda folder: small_classifier().save(folder), HEAD),
         (lambda folder: small_text_classifier().save(folder), {"dtype": "mixed_bfloat16"}),
-        (lambda folder: small_translator("bfloat16").save(folder), {"dtype": "int8"}),
+        (lambda folder: small_translator(num_layers=1).save(folder), {"dtype": "bfloat16"}),
+        (lambda folder: small_generator("bfloat16", num_layers=1).save(folder), {"dtype": "int8"}),
         (lambda folder: zoo.save_hf(small_classifier(image=(8, 8, 3)), folder), HEAD),
         (lambda folder: folder_of(folder.parent, "bert").rename(folder), {"dtype": "bfloat16"}),
-        (lambda folder: folder_of(folder.parent, "gpt2").rename(folder), {"dtype": "int8"}),
+        (lambda folder: folder_of(folder.parent, "gpt2").rename(folder), {"dtype": "bfloat16"}),
     ],
-    ids=["vit run", "text run", "translator run", "published vit", "bert", "gpt2"],
+    ids=["vit run", "text run", "translator run", "generator run", "published vit", "bert", "gpt2"],
 )
 def test_a_model_is_built_once(write, options, tmp_path, monkeypatch):
     write(tmp_path / "weights")

@@ -59,7 +59,7 @@ def _sharded(index):
         if pathlib.Path(name).name != name or not path.is_file():
             raise CheckpointError(f"{index} names the file {name!r}, which is not in its folder.")
         part = read_file(path)
-        readers.update(part._readers)
+        readers.update(part.readers)
         shapes.update(part.shapes)
     return Tensors(index, readers, shapes)
 

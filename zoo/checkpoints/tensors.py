@@ -18,24 +18,24 @@ class Tensors(Mapping):
     def __init__(self, path, readers, shapes):
         self.path = path
         self.shapes = shapes
-        self._readers = readers
+        self.readers = readers
 
     def __getitem__(self, name):
         try:
-            return self._readers[name]()
+            return self.readers[name]()
         except Exception as error:  # each library has its own
-            if name not in self._readers:
+            if name not in self.readers:
                 raise
             raise CheckpointError(f"{self.path} is damaged at {name}: {error}") from None
 
     def __iter__(self):
-        return iter(self._readers)
+        return iter(self.readers)
 
     def __len__(self):
-        return len(self._readers)
+        return len(self.readers)
 
     def __contains__(self, name):  # that of `Mapping` reads the tensor
-        return name in self._readers
+        return name in self.readers
 
     def shape(self, name, length):
         """The shape of a tensor that the model must have, with this number of axes."""
@@ -52,7 +52,7 @@ class Tensors(Mapping):
             CheckpointError: if two get the same name.
         """
         readers, shapes, before = {}, {}, {}
-        for name, read in self._readers.items():
+        for name, read in self.readers.items():
             new = rename(name)
             if new in before:
                 both = " and ".join(sorted([before[new], name]))
@@ -71,9 +71,9 @@ class Tensors(Mapping):
         readers, shapes = {}, {}
         for name, shape in self.shapes.items():
             if not (name.startswith(stack) and shape):
-                readers[name], shapes[name] = self._readers[name], shape
+                readers[name], shapes[name] = self.readers[name], shape
                 continue
-            read = functools.cache(self._readers[name])
+            read = functools.cache(self.readers[name])
             for index in range(shape[0]):
                 one = name.replace(stack, block.replace("{i}", str(index)), 1)
                 readers[one] = lambda read=read, index=index: read()[index]
