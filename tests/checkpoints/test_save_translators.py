@@ -118,7 +118,7 @@ def test_what_marian_does_not_have_is_named(case, tmp_path):
     assert not (tmp_path / "hf").exists()
 
 
-def test_a_prefix_that_is_no_language(case, tmp_path):
+def test_a_prefix_that_is_not_a_language(case, tmp_path):
     published = case[2]
     tokenizers = published.source_tokenizer.with_prefix(5), published.target_tokenizer
     options = {"special_tokens": published.special_tokens, **published.description()["search"]}

@@ -320,7 +320,7 @@ def test_a_vocabulary_without_merges_of_special_tokens(tmp_path):
 
 
 def test_a_vocabulary_that_ends_early_is_told(tmp_path, capsys):
-    """There are published models with unused ids at the end, so it is no error."""
+    """There are published models with unused ids at the end, so it is not an error."""
     path = folder_of(tmp_path, "bert") / "vocab.txt"
     path.write_text("\n".join(path.read_text().split("\n")[:100]))
     size = zoo.load(path.parent).model.vocab_size

@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_named(change, message, tmp_path):
 
 
 def test_a_head_with_one_output(tmp_path, capsys):
-    """Of a regression: it is no classifier, but may get another head."""
+    """Of a regression: it is not a classifier, but may get another head."""
     golden = HUGGING_FACE["vit"]
     shapes = {name: list(shape) for name, shape in golden["shapes"].items()}
     for name in ("classifier.weight", "classifier.bias"):
