@@ -210,10 +210,7 @@ class ViT(base.TransformerModel):
             return self._forward(images)[1][:, 0]
 
     def attention_maps(self, images):
-        """The attention weights of each token over all: [B, L, heads, T, T].
-
-        T = class tokens + registers + N, in this order.
-        """
+        """The attention weights of all tokens (class, registers, patches): [B, L, heads, T, T]."""
         maps = []
         self._forward(images, maps=maps)
         return ops.stack(maps, axis=1)
@@ -263,10 +260,8 @@ class ViT(base.TransformerModel):
 
     def _create_embedding(self):
         prefix, registers = self.num_prefix_tokens, self.num_registers
-        sizes, initializer = (self.embed_dim, self.patch_size), self.kernel_initializer
-        self.patch_embed = self.layer(
-            layers.PatchEmbed, "patch_embed", *sizes, kernel_initializer=initializer
-        )
+        arguments = (self.embed_dim, self.patch_size, self.kernel_initializer)
+        self.patch_embed = self.layer(layers.PatchEmbed, "patch_embed", *arguments)
         self.class_token = self.layer(layers.ClassToken, "class_token", prefix) if prefix else None
         self._create_positions()
         self._dropout = self.layer(layers.Dropout, "dropout", self.dropout)
@@ -274,9 +269,8 @@ class ViT(base.TransformerModel):
         if registers:
             self.registers = self.layer(layers.RegisterTokens, "registers", registers, prefix)
         self.embedding_norm = self.norm_layer("embedding_norm", self.normalize_embeddings)
-        self._patch_dropout = self.layer(
-            layers.PatchDropout, "patch_dropout", self.patch_dropout, prefix + registers
-        )
+        arguments = (self.patch_dropout, prefix + registers)
+        self._patch_dropout = self.layer(layers.PatchDropout, "patch_dropout", *arguments)
 
     def _create_positions(self):
         """`patch_positions`, added or rotary; or `row_positions` and `column_positions`."""
