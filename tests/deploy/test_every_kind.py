@@ -170,7 +170,10 @@ def test_exports_need_tensorflow_alone(classifier, digits_export, request, tmp_p
     )
     assert process.returncode == 0, process.stderr
     found = [json.loads(line) for line in process.stdout.splitlines()[-len(requests) :]]
-    assert found == [[text for row in rows for text, _ in row] for rows in expected]
+    for texts, rows in zip(found, expected, strict=True):
+        width = len(texts) // len(rows)  # what a search lacks is empty
+        padded = [[text for text, _ in row] + [""] * (width - len(row)) for row in rows]
+        assert texts == sum(padded, [])
 
 
 # Its Python and then its commands, in one process, as TensorFlow takes seconds to start.
@@ -215,8 +218,8 @@ def test_the_readme_is_true(kind, text, signature, request):
     exported = request.getfixturevalue(kind)
     python, show, run = follow_readme(exported.folder)
     [[(best, _), *_]] = exported.answers([text])
-    for printed in (python, run):
-        assert repr(best.encode())[2:-1] in printed
+    for printed in (python, run):  # as text or as bytes
+        assert best in printed or repr(best.encode())[2:-1] in printed
     assert f"signature_def['{signature}']" in show
     # Commands of several lines, as they are meant to be read.
     assert (
