@@ -36,10 +36,10 @@ class Dense(_QuantizedLikeKeras, keras.layers.Dense):
         super().__init__(units, activation, use_bias, kernel_initializer, *args, **kwargs)
 
     def call(self, inputs, training=None):
-        return _by_rows(self._product, inputs)
+        return by_rows(self._product, inputs)
 
     def quantized_call(self, inputs, training=None):
-        return _by_rows(self._quantized_product, inputs, training=training)
+        return by_rows(self._quantized_product, inputs, training=training)
 
     @accelerated_by(kernels.bfloat16_dense)
     def _product(self, rows):
@@ -55,11 +55,11 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
     """`keras.layers.ReversibleEmbedding`."""
 
     def call(self, inputs, reverse=False):
-        return _by_rows(self._logits, inputs) if reverse else super().call(inputs)
+        return by_rows(self._logits, inputs) if reverse else super().call(inputs)
 
     def quantized_call(self, inputs, reverse=False):
         if reverse:
-            return _by_rows(self._quantized_logits, inputs)
+            return by_rows(self._quantized_logits, inputs)
         return super().quantized_call(inputs)
 
     @accelerated_by(kernels.bfloat16_logits)
@@ -76,13 +76,13 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
         return super().quantized_call(rows, reverse=True)
 
 
-def _by_rows(product, x, **kwargs):
-    """``product(x)`` for `x` [B, ..., width], computed on a matrix [rows, width].
+def by_rows(function, x, **kwargs):
+    """``function(x)`` for `x` [B, ..., width], computed on a matrix [rows, width].
 
     TensorFlow fuses the product, the bias and the activation of a matrix only.
     """
     lengths = ops.shape(x)[1:-1]
     if not lengths or None in lengths:  # a matrix already, or a `keras.Input`
-        return product(x, **kwargs)
-    rows = product(ops.reshape(x, (-1, x.shape[-1])), **kwargs)
+        return function(x, **kwargs)
+    rows = function(ops.reshape(x, (-1, x.shape[-1])), **kwargs)
     return ops.reshape(rows, (-1, *lengths, rows.shape[-1]))

@@ -8,7 +8,7 @@ from keras import ops
 from zoo import kernels
 from zoo.kernels import accelerated_by
 from zoo.layers.config import ConfigMixin
-from zoo.layers.dense import Dense
+from zoo.layers.dense import Dense, by_rows
 from zoo.layers.dropout import Dropout
 
 
@@ -102,7 +102,11 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         self.output_projection.build((None, self._width))
 
     def call(self, x):
-        hidden = self._dropout(self._activation(self.hidden(x)))
+        return by_rows(self._network, x)
+
+    def _network(self, rows):
+        """activation(xW₁ + b₁)W₂ + b₂, equation 2 of Vaswani et al. 2017."""
+        hidden = self._dropout(self._activation(self.hidden(rows)))
         return self.output_projection(hidden)
 
     def compute_output_shape(self, input_shape):
