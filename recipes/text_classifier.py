@@ -97,7 +97,6 @@ def main(config):
     from zoo.data.labeled_text import EncodedTexts
     from zoo.tasks.classifier import TextClassifier
     from zoo.text.tokenizer import train_tokenizer
-    from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.report import finish_text_classifier
     from zoo.training.run import Run
@@ -119,7 +118,7 @@ def main(config):
         epochs=config.epochs,
         steps_per_epoch=steps,
         validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
-        callbacks=lambda folder: [EarlyStopping(folder, config.patience)],
+        callbacks=[keras.callbacks.EarlyStopping(patience=config.patience)],
         compiled_with={
             "optimizer": optimizer,
             "loss": SmoothedCrossEntropy(config.label_smoothing),

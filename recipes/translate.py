@@ -104,9 +104,10 @@ FINE_TUNING = Config(
 
 
 def main(config):
+    from keras.callbacks import EarlyStopping
+
     from zoo.data import token_batches as batches
     from zoo.training.averaging import AverageCheckpoints
-    from zoo.training.callbacks import EarlyStopping
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.report import finish_translator
     from zoo.training.run import Run
@@ -138,7 +139,7 @@ def main(config):
         epochs=config.epochs,
         steps_per_epoch=batches.steps_per_epoch(data.train, *size),
         validation_data=batches.evaluation_batches(data.valid, config.tokens_per_batch),
-        callbacks=lambda folder: [average(folder), EarlyStopping(folder, config.patience)],
+        callbacks=lambda folder: [average(folder), EarlyStopping(patience=config.patience)],
         compiled_with={
             "optimizer": optimizer,
             "loss": SmoothedCrossEntropy(config.label_smoothing),

@@ -383,14 +383,21 @@ def test_signals_are_handled_as_before_however_training_ends(tmp_path):
         signal.signal(signal.SIGTERM, before[1])
 
 
-def test_a_run_that_a_callback_has_stopped_stays_stopped(tmp_path, monkeypatch):
-    """It was interrupted after training, while its files were written."""
-    stop = keras.callbacks.EarlyStopping(patience=1, min_delta=9)
-    with monkeypatch.context() as broken, pytest.raises(RuntimeError):
+@pytest.mark.parametrize("first, then, epochs", [(1, 1, 2), (1, 3, 4), (9, 1, 3)])
+def test_a_run_that_a_callback_has_stopped_stays_stopped(
+    tmp_path, monkeypatch, first, then, epochs
+):
+    """It was interrupted in the fourth epoch, or after training; the new patience counts."""
+
+    def five_epochs(patience, *callbacks):
+        callbacks = [keras.callbacks.EarlyStopping(patience=patience, min_delta=9), *callbacks]
+        train(classifier, dataset(X, Y), tmp_path / "run", epochs=5, callbacks=callbacks)
+
+    with monkeypatch.context() as broken, pytest.raises((RuntimeError, InterruptedError)):
         broken.setattr(keras.Model, "save", lambda *_: (_ for _ in ()).throw(RuntimeError))
-        train(classifier, dataset(X, Y), tmp_path / "run", epochs=5, callbacks=[stop])
-    train(classifier, dataset(X, Y), tmp_path / "run", epochs=5, callbacks=[stop])
-    assert len(history(tmp_path / "run")) == 2
+        five_epochs(first, StopAt(22))
+    five_epochs(then)
+    assert len(history(tmp_path / "run")) == epochs
 
 
 def test_several_steps_per_execution_change_nothing(tmp_path):

@@ -6,17 +6,17 @@ import sys
 import pytest
 
 from zoo.training.hardware import peak_memory
-from zoo.training.run_folder import RunFolder, RunFolderError, disable_auto_resume
+from zoo.training.run_folder import AUTO_RESUME, RunFolder, RunFolderError, enable_auto_resume
 
 
 def test_an_interrupted_run_resumes_automatically(tmp_path):
     run = RunFolder(tmp_path / "run", {"epochs": 3})
-    run.enable_auto_resume()
+    enable_auto_resume(run / AUTO_RESUME)
     run.close()
     RunFolder(tmp_path / "run", {"epochs": 3}).close()
     with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
         RunFolder(tmp_path / "run", {"epochs": 4})
-    disable_auto_resume(run.path)
+    (run / AUTO_RESUME).unlink()
     with pytest.raises(RunFolderError, match="--resume"):
         RunFolder(tmp_path / "run", {"epochs": 3})
 

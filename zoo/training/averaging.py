@@ -30,8 +30,6 @@ class AverageCheckpoints(keras.callbacks.Callback):
 
     def __init__(self, folder, count, is_chief=True):
         super().__init__()
-        if count < 1:
-            raise ValueError(f"count must be at least 1. Received: count={count}.")
         self.folder = pathlib.Path(folder) / "last_epochs"
         self.count = count
         self.is_chief = is_chief

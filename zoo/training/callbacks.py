@@ -1,4 +1,4 @@
-"""Callbacks for speed, history files, and early stopping that survives an interruption."""
+"""Callbacks for the history files, the training speed and patch dropout."""
 
 import csv
 import io
@@ -12,26 +12,6 @@ import keras
 from zoo import compat
 from zoo.files import write_text
 from zoo.layers import PatchDropout
-
-
-def standard_callbacks(folder, steps_per_epoch=1, first_step=0, is_chief=True, **per_epoch):
-    """Callbacks that log speed and learning rate to history files and TensorBoard.
-
-    They write ``history.csv``, ``history.jsonl`` and ``tensorboard/`` in `folder`.
-
-    Args:
-        folder: run directory; existing logs are appended to.
-        steps_per_epoch: as passed to `fit`.
-        first_step: number of steps done before training was resumed.
-        is_chief: whether this worker writes the files.
-        **per_epoch: see `EpochFigures`.
-    """
-    folder = pathlib.Path(folder)
-    figures = EpochFigures(steps_per_epoch, first_step, **per_epoch)
-    if not is_chief:
-        return [figures]
-    board = keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)
-    return [figures, HistoryFiles(folder), board]
 
 
 class HistoryFiles(keras.callbacks.Callback):
@@ -134,49 +114,3 @@ class PatchDropoutRates(keras.callbacks.Callback):
             if isinstance(layer, PatchDropout) and layer.rate != rate:
                 layer.rate = rate
                 self.model.trace()
-
-
-class EarlyStopping(keras.callbacks.EarlyStopping):
-    """Stops training after some epochs without improvement, also of a run that was interrupted.
-
-    Epochs from before an interruption count too, epochs without validation do not.
-
-    Args:
-        folder: run directory, with the ``history.jsonl`` of `standard_callbacks`.
-        patience: number of epochs.
-        monitor: column of the history; lower is better if its name ends in "loss", else higher.
-    """
-
-    def __init__(self, folder, patience, monitor="val_loss"):
-        mode = "min" if monitor.endswith("loss") else "max"
-        super().__init__(monitor=monitor, patience=patience, mode=mode)
-        self.folder = pathlib.Path(folder)
-
-    def has_stopped(self, epochs_done):
-        """Whether training had already stopped after `epochs_done` epochs.
-
-        If so, call `fit` for no further epoch: it cannot stop before its first batch.
-        """
-        self.on_train_begin()
-        self._replay(epochs_done)
-        return self.wait >= max(self.patience, 1)
-
-    def on_train_begin(self, logs=None):
-        super().on_train_begin(logs)
-        self._is_replayed = False
-
-    def on_epoch_begin(self, epoch, logs=None):
-        if not self._is_replayed:
-            self._replay(epoch)
-
-    def _replay(self, epochs_done):
-        self._is_replayed = True
-        is_better = keras.ops.less if self.mode == "min" else keras.ops.greater
-        rows = [row for row in history_rows(self.folder) if row["epoch"] < epochs_done]
-        for row in rows:
-            if self.monitor not in row:  # an epoch without validation, which Keras does not count
-                continue
-            value = math.nan if row[self.monitor] is None else row[self.monitor]
-            self.wait += 1
-            if self.best is None or is_better(value, self.best):
-                self.best, self.best_epoch, self.wait = value, row["epoch"], 0

@@ -10,9 +10,10 @@ import numpy as np
 from zoo.errors import UserError
 from zoo.files import remove_partial
 from zoo.training import checkpoint_file as files
-from zoo.training import distribution, run_folder
+from zoo.training import distribution
 from zoo.training.checkpoint_file import CheckpointError
 from zoo.training.interruption import Interruption
+from zoo.training.run_folder import AUTO_RESUME, enable_auto_resume
 
 _SECONDS_BEFORE_VALIDATION = 10.0  # of training that are lost if a run is killed in validation
 
@@ -51,22 +52,14 @@ class Checkpoint(keras.callbacks.Callback):
     Attributes:
         step: number of steps done.
         epoch: number of epochs done, the `initial_epoch` of `fit`.
-        stopped: whether a callback had stopped training.
+        stopped: whether a callback had stopped training, and still does: the patience of
+            `keras.callbacks.EarlyStopping` may be another one now.
     """
 
     def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3, monitor="val_loss"):
         super().__init__()
-        if steps_per_epoch < 1 or keep < 1:
-            raise ValueError(
-                "steps_per_epoch and keep must be at least 1. "
-                f"Received: steps_per_epoch={steps_per_epoch}, keep={keep}."
-            )
-        if minutes < 0 or steps < 0:
-            raise ValueError(
-                f"minutes and steps must not be negative. Received: {minutes=}, {steps=}."
-            )
-        self.run_folder = pathlib.Path(folder)
-        self.folder = self.run_folder / run_folder.CHECKPOINTS
+        self.auto_resume = pathlib.Path(folder) / AUTO_RESUME
+        self.folder = self.auto_resume.parent
         self.steps_per_epoch = steps_per_epoch
         self.minutes = minutes
         self.steps = steps
@@ -124,7 +117,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def remove(self):
         """Deletes the checkpoints of a finished run, except for the best one."""
-        run_folder.disable_auto_resume(self.run_folder)
+        self.auto_resume.unlink(missing_ok=True)
         for path in files.paths(self.folder):
             shutil.rmtree(path)
         remove_partial(self.folder)
@@ -184,7 +177,7 @@ class Checkpoint(keras.callbacks.Callback):
         stop = self._decide(0)[1]
         self._interruption.unwatch()
         if self._is_chief:  # in case the process is stopped while the report is written
-            run_folder.enable_auto_resume(self.run_folder)
+            enable_auto_resume(self.auto_resume)
         if stop:
             self._exit()
 
@@ -209,10 +202,18 @@ class Checkpoint(keras.callbacks.Callback):
         self.step = self._saved = metadata["step"]
         self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]
         self._best = metadata.get(self.monitor)
-        self.stopped, self._states = metadata["stopped"], metadata["callbacks"]
+        self._states = metadata["callbacks"]
+        self.stopped = self._has_stopped(metadata["stopped"])
         # callbacks may change them in the steps that are skipped
         rates = [v for v in model.optimizer.variables if v.name == "learning_rate"]
         self._rates = [(v, v.numpy()) for v in rates]
+
+    def _has_stopped(self, had_stopped):
+        pairs = zip(self._callbacks, self._states)
+        early = [pair for pair in pairs if isinstance(pair[0], keras.callbacks.EarlyStopping)]
+        if any(state.get("wait", 0) >= max(callback.patience, 1) for callback, state in early):
+            return True
+        return had_stopped and not any(state.get("stopped_epoch") for _, state in early)
 
     def _restore_callbacks(self):
         for callback, state in zip(self._callbacks, self._states):
@@ -296,7 +297,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _exit(self):
         if self._is_chief:
-            run_folder.enable_auto_resume(self.run_folder)
+            enable_auto_resume(self.auto_resume)
             print(f"\nInterrupted: step {self.step:,} is saved. Run the same command to resume.")
         self._agreement.any_worker(0, True)  # a barrier: no worker exits before the chief has saved
         self._interruption.exit()

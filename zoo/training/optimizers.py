@@ -145,11 +145,6 @@ def sgd(
     )
 
 
-def without_loss_scale(optimizer):
-    """The optimizer itself, or the one in a `keras.optimizers.LossScaleOptimizer`."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
-
-
 class RateFactors(compat.DecayInUpdate):
     """Mixin for optimizers: the learning rate of each variable is multiplied by a factor.
 

@@ -13,12 +13,11 @@ from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError
 from zoo.files import atomic
 from zoo.training import distribution, run_batches
-from zoo.training.callbacks import EarlyStopping, history_rows, standard_callbacks
+from zoo.training.callbacks import EpochFigures, HistoryFiles, history_rows
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.hardware import peak_memory, resolve_precision
 from zoo.training.interruption import exit_on_sigterm
-from zoo.training.optimizers import without_loss_scale
-from zoo.training.run_folder import RunFolder
+from zoo.training.run_folder import AUTO_RESUME, RunFolder, enable_auto_resume
 from zoo.training.settings import RunSettings
 from zoo.training.trainer import Trainer
 
@@ -182,7 +181,8 @@ class Run:
             self.is_chief,
             settings.may_change(),
         )
-        exit_on_sigterm(folder.enable_auto_resume)
+        if self.is_chief:
+            exit_on_sigterm(lambda: enable_auto_resume(folder / AUTO_RESUME))
         return folder
 
     def _fit(self, trainer, folder, from_step, callbacks, per_epoch, **settings):
@@ -191,11 +191,15 @@ class Run:
         times = own.checkpoint_minutes, own.checkpoint_steps
         checkpoint = Checkpoint(folder.path, steps, *times, own.checkpoints_kept)
         done = checkpoint.restore(trainer, callbacks)
-        if _has_stopped(checkpoint, callbacks):
+        if checkpoint.stopped:
             # no epoch: `fit` only replaces the weights by their average
             settings["epochs"] = checkpoint.epoch
-        standard = standard_callbacks(folder.path, steps, done, self.is_chief, **per_epoch)
-        if without_loss_scale(trainer.optimizer).use_ema:
+        standard = [EpochFigures(steps, done, **per_epoch)]
+        if self.is_chief:
+            board = keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)
+            standard += [HistoryFiles(folder.path), board]
+        scaled = trainer.optimizer  # in float16 by a `keras.optimizers.LossScaleOptimizer`
+        if getattr(scaled, "inner_optimizer", scaled).use_ema:
             standard.insert(0, SwapEMAWeights())  # validation uses the averaged weights
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
             try:
@@ -248,14 +252,6 @@ def _check_saveable(model):
             f"{type(model).__name__} cannot be saved: it, or a layer in it, needs a get_config "
             "method that returns the arguments of its constructor."
         ) from None
-
-
-def _has_stopped(checkpoint, callbacks):
-    """Whether training had stopped, by early stopping with a patience that may have changed."""
-    early = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
-    if not early:
-        return checkpoint.stopped
-    return any(callback.has_stopped(checkpoint.epoch) for callback in early)
 
 
 def _save(folder, model):

@@ -13,8 +13,7 @@ import zlib
 from zoo.errors import UserError
 from zoo.files import PARTIAL, write_text
 
-CHECKPOINTS = "checkpoints"  # subfolder
-_AUTO_RESUME = "auto_resume"  # file in it: the same command resumes without --resume
+AUTO_RESUME = "checkpoints/auto_resume"  # file; see `enable_auto_resume`
 
 
 class RunFolderError(UserError):
@@ -98,11 +97,6 @@ class RunFolder:
             rows = list(csv.DictReader(file))
         return {name: [float(row[name]) for row in rows] for name in rows[0]} if rows else {}
 
-    def enable_auto_resume(self):
-        """Lets the same command resume this run without ``--resume``."""
-        if self.writable:
-            enable_auto_resume(self.path)
-
     def _open_existing(self, config, overwrite, resume, may_change):
         stored = stored_config(self.path)
         if stored is None:
@@ -113,7 +107,7 @@ class RunFolder:
             for path in self.path.iterdir():
                 is_folder = path.is_dir() and not path.is_symlink()
                 shutil.rmtree(path) if is_folder else path.unlink()
-        elif not resume and not (self.path / CHECKPOINTS / _AUTO_RESUME).is_file():
+        elif not resume and not (self / AUTO_RESUME).is_file():
             raise RunFolderError(
                 f"{self.path} already contains a run. Pass --resume to resume it or --overwrite to "
                 "delete it, or choose another --out directory."
@@ -161,15 +155,9 @@ def checksum(*values):
     return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
-def enable_auto_resume(folder):
-    """Lets the same command resume the run in a directory without ``--resume``."""
-    path = pathlib.Path(folder) / CHECKPOINTS / _AUTO_RESUME
+def enable_auto_resume(path):
+    """Writes `AUTO_RESUME`, with which the same command resumes the run without ``--resume``."""
     write_text(path, "The same command resumes this run.\n")
-
-
-def disable_auto_resume(folder):
-    """Reverts `enable_auto_resume`."""
-    (pathlib.Path(folder) / CHECKPOINTS / _AUTO_RESUME).unlink(missing_ok=True)
 
 
 def _environment():
