@@ -26,6 +26,7 @@ def copy_heads(mine, theirs):
     theirs._output_dense.bias.assign(bias)
 
 
+@pytest.mark.ci  # KerasHub takes 140 MB
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_equals_keras_hub(norm):
     keras_hub = pytest.importorskip("keras_hub")
@@ -142,6 +143,7 @@ def test_cross_attention_weights_are_those_of_the_call():
     assert (weights[1, ..., 3:] == 0).all() and (weights[0] > 0).all()
 
 
+@pytest.mark.ci  # KerasHub takes 140 MB
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize("num_buckets, max_distance", [(32, 128), (8, 20)])
 def test_relative_positions_have_t5s_buckets(bidirectional, num_buckets, max_distance):

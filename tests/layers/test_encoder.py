@@ -35,6 +35,7 @@ def shaken(layer):
     return layer
 
 
+@pytest.mark.ci  # KerasHub takes 140 MB
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_equals_keras_hub(norm, masked):

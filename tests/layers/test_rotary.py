@@ -43,6 +43,7 @@ def test_pairs_are_multiplied_by_complex_numbers(positions):
     np.testing.assert_allclose(found[..., 4:], expected.imag, atol=1e-5)
 
 
+@pytest.mark.ci  # KerasHub takes 140 MB
 def test_equals_keras_hub():
     keras_hub = pytest.importorskip("keras_hub")
     x = normal(2, 3, 6, 8)

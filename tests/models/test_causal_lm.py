@@ -57,6 +57,7 @@ def test_parameter_counts_are_the_published_ones(size, parameters):
     assert model.count_params() + blocks + (50257 - 100) * model.embed_dim == parameters
 
 
+@pytest.mark.ci  # KerasHub takes 140 MB
 def test_equals_the_gpt2_of_keras_hub():
     keras_hub = pytest.importorskip("keras_hub")
     theirs = keras_hub.models.GPT2Backbone(
