@@ -7,34 +7,15 @@ from zoo.data.phrasebook import words
 from zoo.data.phrasebook.phrases import Phrase, Phrases, fitting_adjectives, join
 from zoo.data.phrasebook.words import BEINGS, ESTAR, MASS, PHRASES, PRONOUNS, SER, THINGS, VERBS
 
-_BE = {"present": "am are is are are", "past": "was were was were were", "future": "will " * 5}
-_BE = {tense: forms.split() for tense, forms in _BE.items()}
-_GOING, _REFLEXIVE, _INDIRECT = map(
-    str.split, ("voy vas va vamos van", "me te se nos se", "me te le nos les")
-)
+_BE = {tense: forms.split() for tense, forms in words.WORDS["be"].items()}
+_GOING = next(a.spanish for a in words.AUXILIARIES if a.link == "a infinitive")
+_OBJECTS = {pronoun.person: pronoun for pronoun in PRONOUNS}
 _YES_OR_NO, _WHAT, _WHOM = ("", ""), ("what", "qué"), ("who", "a quién")
 _WHO, _IT = Phrase("who", "quién"), Phrase("it", "")
-_THIS = [("this", "este esta"), ("that", "ese esa")]
-_THESE = [("these", "estos estas"), ("those", "esos esas")]
 _USUAL = [verb for verb in VERBS if verb.infinitive in "tener hacer comer ver amar ir dar".split()]
 _HAVE, _MAKE = (next(v for v in VERBS if v.infinitive == name) for name in ("tener", "hacer"))
 _ACTIVE = [v for v in VERBS if len(v.english) == 4 and not v.infinitive.endswith("se")]
 _COMMON = (*BEINGS[:3], "animal", *THINGS, *MASS)  # kinds of nouns that have a determiner
-_SHORT = [
-    (r"\b(do|does|did|is|are|was|were) not\b", r"\1n't"),
-    (r"\bcan not\b", "can't"),
-    (r"\bwill not\b", "won't"),
-    (r"\bI am\b", "I'm"),
-    (r"^(he|she|it|where|what|who|that|there) is\b", r"\1's"),
-    (r"^(you|we|they) are\b", r"\1're"),
-    (r"^(I|you|he|she|it|we|they) will\b", r"\1'll"),
-]
-_CONTRACTIONS = [
-    (r"\bla agua\b", "el agua"),
-    (r"\b(a|de) el ", lambda match: {"a": "al ", "de": "del "}[match[1]]),
-    (r"\bcon (mí|ti)\b", lambda match: {"mí": "conmigo", "ti": "contigo"}[match[1]]),
-    (r"\by (?=h?[ií](?![aeo]))", "e "),
-]
 
 
 # English words after the subject of a statement ("eats"), before that of a question ("does") and
@@ -63,22 +44,12 @@ class Sentences(Phrases):
 
     def draw(self):
         """A sentence: (kind, English, Spanish); a capital letter or full stop may be missing."""
-        kinds = {
-            "action": (46, self.action),
-            "liking": (6, self.liking),
-            "description": (22, self.description),
-            "existence": (5, self.existence),
-            "identification": (4, self.identification),
-            "request": (5, self.request),
-            "phrase": (4, self.phrase),
-            "fragment": (4, self.fragment),
-        }
-        kind = self.weighted({kind: weight for kind, (weight, _) in kinds.items()})
-        english, spanish = kinds[kind][1]()
-        for pattern, form in _SHORT:
+        kind = self.weighted(words.WORDS["sentences"])
+        english, spanish = getattr(self, kind)()
+        for pattern, form in words.CONTRACTIONS["english"]:
             if self.chance(0.5):
                 english = re.sub(pattern, form, english)
-        for pattern, form in _CONTRACTIONS:
+        for pattern, form in words.CONTRACTIONS["spanish"]:
             spanish = re.sub(pattern, form, spanish)
         if kind == "fragment" or english.startswith("hello "):
             return kind, english, spanish
@@ -143,7 +114,7 @@ class Sentences(Phrases):
         same = tense == "past" and finite == base  # I read it: today or yesterday?
         clitic, rest = self.objects(verb, person) if objects else ("", ("", ""))
         if verb.infinitive.endswith("se"):
-            clitic = _REFLEXIVE[person]
+            clitic = _OBJECTS[person].reflexive
         if adverb:
             finite, clitic = f"{adverb[0]} {finite}", f"{adverb[1]} {clitic}".strip()
         if "place" not in verb.kinds and self.chance(0.3):
@@ -172,7 +143,7 @@ class Sentences(Phrases):
         both = join(thing, (f"to {receiver.english}", f"a {receiver.spanish}"))
         if self.chance(0.3):
             both = f"{receiver.english} {thing[0]}", both[1]
-        return _INDIRECT[receiver.person], both
+        return _OBJECTS[receiver.person].indirect, both
 
     def other_pronoun(self, person):
         """One that is not the subject: I see you, he sees him."""
@@ -254,8 +225,10 @@ class Sentences(Phrases):
     def identification(self):
         """This is my house. Those are your keys."""
         what = self.noun_phrase((*_COMMON, "name"))
-        english, forms = self.pick(_THESE if what.person > 2 else _THIS)
-        subject = Phrase(english, forms.split()[what.gender == "f"], what.person)
+        several = what.person > 2
+        this = self.pick(words.DEMONSTRATIVES[several])
+        form = this.forms[2 * several + (what.gender == "f")]
+        subject = Phrase(this.english, form, what.person)
         return self.sentence(subject, self.linked(SER, what.person, what.both))
 
     def liking(self):
@@ -270,7 +243,7 @@ class Sentences(Phrases):
             what = self.noun_phrase(_COMMON, "subject")
             rest, verb = what.both, verb + "n" * (what.person == 4)
         do, s = ("does", "s") if subject.person == 2 else ("do", "")
-        clitic = _INDIRECT[subject.person]
+        clitic = _OBJECTS[subject.person].indirect
         predicate = Predicate(f"like{s}", do, "like", clitic, verb, rest, "present")
         to_whom = subject._replace(spanish=subject.spanish and f"a {subject.spanish}")
         return self.sentence(to_whom, predicate)

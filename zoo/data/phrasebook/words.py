@@ -16,7 +16,8 @@ THINGS = ("food", "clothes", "thing", "furniture", "place", "vehicle", "unknown"
 Noun = namedtuple("Noun", "kind english spanish gender woman", defaults=[""])
 Determiner = namedtuple("Determiner", "weight english forms")
 Pronoun = namedtuple(
-    "Pronoun", "english english_object spanish direct indirect prepositional person gender"
+    "Pronoun",
+    "english english_object spanish direct indirect reflexive prepositional person gender",
 )
 Auxiliary = namedtuple("Auxiliary", "weight tense operator finite bare before spanish link")
 Verb = namedtuple(
@@ -125,7 +126,12 @@ ADJECTIVES = [
 COLORS = [adjective for adjective in ADJECTIVES if adjective.describes == "color"]
 DETERMINERS = [_determiner(entry) for entry in entries("determiners")]
 DETERMINERS.append(Determiner(4, "", [""] * 4))
+DEMONSTRATIVES = [
+    [determiner for determiner in DETERMINERS if determiner.english in words]
+    for words in (("this", "that"), ("these", "those"))
+]
 PRONOUNS = [_pronoun(entry) for entry in entries("pronouns")]
+CONTRACTIONS = WORDS.pop("contractions")
 SER, ESTAR, *VERBS = _verbs()
 AUXILIARIES = [_auxiliary(*row) for row in rows("auxiliaries")]
 PHRASES = [tuple(phrase.split(" = ")) for row in rows("phrases") for phrase in row]
