@@ -8,8 +8,7 @@ import functools
 
 import tensorflow as tf
 
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WebP")
-_MAGIC = {  # format: (offset, bytes)
+_FORMATS = {  # (offset, bytes) that each begins with
     "JPEG": ((0, b"\xff\xd8\xff"),),
     "PNG": ((0, b"\x89PNG\r\n\x1a\n"), (12, b"IHDR")),
     "GIF": ((0, b"GIF8"), (5, b"a")),
@@ -30,28 +29,30 @@ _RUN = 4096  # blocks of one length that are skipped at once
 def inspect(data):
     """Decides whether an encoded image (string tensor []) may be decoded.
 
+    Source: the formats' specifications: ISO/IEC 10918-1, RFC 2083, GIF89a, RFC 9649.
+
     Returns:
         Two strings []: the image to decode, `data` or, of a GIF, its first frame alone; and why
         it must not be decoded, "" if it may be. Raises InvalidArgumentError for some damaged files.
     """
-    head, pixels = _head(data), tf.reduce_prod(image_size(data))
-    inspectors = [
-        lambda: (data, _jpeg_refusal(data, pixels)),
-        lambda: (data, _png_refusal(data)),
-        lambda: _first_frame(data, head),
-        lambda: (data, _bmp_refusal(head)),
-        lambda: (data, _webp_refusal(head)),
-    ]
-    unknown = tf.constant(f"The format is not one of {', '.join(FORMATS)}.")
-    number = image_format(head)
-    image, refusal = tf.switch_case(number, inspectors, lambda: (data, unknown))
-    return image, tf.where(number < 0, refusal, _checked_size(pixels, refusal))
+    head = tf.strings.substr(data, 0, _LENGTH)
+    head = tf.strings.substr(tf.strings.join([head, b"\0" * _LENGTH]), 0, _LENGTH)
+    number = tf.constant(-1)
+    for index, magic in enumerate(_FORMATS.values()):
+        matches = [_at(head, *place) for place in magic]
+        number = tf.where(functools.reduce(tf.logical_and, matches), index, number)
+    unknown = f"The format is not one of {', '.join(_FORMATS)}."
+    image, pixels, refusal = tf.switch_case(
+        number,
+        [functools.partial(read, data, head) for read in (_jpeg, _png, _gif, _bmp, _webp)],
+        lambda: (data, tf.constant(1, tf.int64), tf.constant(unknown)),
+    )
+    return image, _checked_size(pixels, refusal)
 
 
 def jpeg_refusal(data):
     """Why a JPEG must not be decoded, string [], "" if it may be, as from `inspect`, but faster."""
-    pixels = tf.reduce_prod(tf.io.extract_jpeg_shape(data, output_type=tf.int64)[:2])
-    return _checked_size(pixels, _jpeg_refusal(data, pixels))
+    return _checked_size(*_jpeg(data)[1:])
 
 
 def decode_inspected(image):
@@ -68,40 +69,6 @@ def decode_inspected(image):
     return tf.cond(tf.strings.substr(image, 0, 4) == b"RIFF", lambda: decode(0), lambda: decode(3))
 
 
-def image_format(data):
-    """Index in `FORMATS` of an encoded image (string tensor []): int32 []; -1 if unknown.
-
-    Source: the formats' specifications: ISO/IEC 10918-1, RFC 2083, GIF89a, RFC 9649.
-    """
-    head, number = _head(data), tf.constant(-1)
-    for index, name in enumerate(FORMATS):
-        matches = [_at(head, offset, magic) for offset, magic in _MAGIC[name]]
-        number = tf.where(functools.reduce(tf.logical_and, matches), index, number)
-    return number
-
-
-def image_size(data):
-    """Reads (height, width) from the header of an encoded image (string tensor []): int64 [2].
-
-    Returns (0, 0) for unknown formats. Raises InvalidArgumentError if a JPEG has no header.
-    """
-    head = _head(data)
-    readers = {
-        0: lambda: tf.io.extract_jpeg_shape(data, output_type=tf.int64)[:2],
-        1: lambda: _numbers(head, 16, 8, tf.int32, little_endian=False)[::-1] % 2**32,
-        2: lambda: _numbers(head, 6, 4, tf.uint16)[::-1],
-        3: lambda: tf.abs(_numbers(head, 18, 8, tf.int32))[::-1],
-        4: lambda: _webp_size(head),
-    }
-    return tf.switch_case(image_format(head), readers, default=lambda: tf.zeros([2], tf.int64))
-
-
-def _head(data):
-    return tf.strings.substr(
-        tf.strings.join([tf.strings.substr(data, 0, _LENGTH), b"\0" * _LENGTH]), 0, _LENGTH
-    )
-
-
 def _at(head, offset, magic):
     return tf.strings.substr(head, offset, len(magic)) == magic
 
@@ -112,68 +79,68 @@ def _numbers(data, offset, length, dtype, **order):
     return tf.cast(values, tf.int64)
 
 
-def _webp_size(head):
-    def extended():
-        parts = tf.reshape(_numbers(head, 24, 6, tf.uint8), [2, 3])
-        return tf.reduce_sum(parts * [1, 2**8, 2**16], axis=1)[::-1] + 1
-
-    def lossless():
-        number = _numbers(head, 21, 4, tf.int32)[0]  # 14 bits of width - 1, 14 of height - 1
-        return tf.stack([number // 2**14, number]) % 2**14 + 1
-
-    return tf.case(
-        [
-            (_at(head, 12, b"VP8X"), extended),
-            (_at(head, 12, b"VP8L"), lossless),
-            (_at(head, 12, b"VP8 "), lambda: _numbers(head, 26, 4, tf.uint16)[::-1] % 2**14),
-        ],
-        default=lambda: tf.zeros([2], tf.int64),
-    )
-
-
 def _checked_size(pixels, refusal):
     size = f"An image must have from 1 to {MAX_PIXELS:,} pixels. This one has: "
     size = tf.strings.join([size, tf.strings.as_string(pixels), "."])
     return tf.where((pixels >= 1) & (pixels <= MAX_PIXELS), refusal, size)
 
 
-def _jpeg_refusal(data, pixels):
+# Each of these returns the image to decode, its number of pixels, and a refusal; see `inspect`.
+
+
+def _jpeg(data, _=None):
+    pixels = tf.reduce_prod(tf.io.extract_jpeg_shape(data, output_type=tf.int64)[:2])
     # The header of a scan: FF DA, its length in two bytes, and the number of components.
     after = tf.strings.split(data, b"\xff\xda", maxsplit=_MOST_MARKERS)[1:]
     headers = [bytes([0, 6 + 2 * components, components]) for components in (1, 2, 3, 4)]
     scans = tf.math.count_nonzero(tf.strings.substr(after, 0, 3)[:, None] == headers)
-    needed = tf.cast(pixels, tf.int32) // _MOST_PIXELS_PER_BYTE
     many = (scans > _MAX_SCANS) | (scans * pixels > _MAX_SCANNED)
     many |= tf.size(after) == _MOST_MARKERS
-    short = tf.strings.length(data) < needed
+    short = tf.strings.length(data) < tf.cast(pixels, tf.int32) // _MOST_PIXELS_PER_BYTE
     refusal = tf.where(short, "It is too short for its size in pixels.", "")
     most = f"A JPEG must have at most {_MAX_SCANS} scans, of {_MAX_SCANNED:,} pixels in all."
-    return tf.where(many, most, refusal)
+    return data, pixels, tf.where(many, most, refusal)
 
 
-def _png_refusal(data):
+def _png(data, head):
+    sides = _numbers(head, 16, 8, tf.int32, little_endian=False) % 2**32
     texts = tf.strings.split(data, "TXt", maxsplit=_MAX_TEXTS + 1)  # after zTXt and iTXt
     refusal = f"A PNG must have at most {_MAX_TEXTS} long texts."
-    return tf.where(tf.size(texts) - 1 > _MAX_TEXTS, refusal, "")
+    return data, tf.reduce_prod(sides), tf.where(tf.size(texts) - 1 > _MAX_TEXTS, refusal, "")
 
 
-def _bmp_refusal(head):
-    header, bits, compression = (
-        _numbers(head, *place)[0]
-        for place in ((14, 4, tf.int32), (28, 2, tf.uint16), (30, 4, tf.int32))
-    )
+def _bmp(data, head):
+    places = (14, 4, tf.int32), (28, 2, tf.uint16), (30, 4, tf.int32)
+    header, bits, compression = (_numbers(head, *place)[0] for place in places)
     valid = (header >= 40) & ((bits == 24) | (bits == 32)) & (compression == 0)
-    return tf.where(valid, "", "A BMP must have 24 or 32 bits per pixel and no compression.")
+    refusal = tf.where(valid, "", "A BMP must have 24 or 32 bits per pixel and no compression.")
+    return data, tf.abs(tf.reduce_prod(_numbers(head, 18, 8, tf.int32))), refusal
 
 
-def _webp_refusal(head):
+def _webp(data, head):
+    def extended():
+        parts = tf.reshape(_numbers(head, 24, 6, tf.uint8), [2, 3])
+        return tf.reduce_sum(parts * [1, 2**8, 2**16], axis=1) + 1
+
+    def lossless():
+        number = _numbers(head, 21, 4, tf.int32)[0]  # 14 bits of width - 1, 14 of height - 1
+        return tf.stack([number // 2**14, number]) % 2**14 + 1
+
+    sides = tf.case(
+        [
+            (_at(head, 12, b"VP8X"), extended),
+            (_at(head, 12, b"VP8L"), lossless),
+            (_at(head, 12, b"VP8 "), lambda: _numbers(head, 26, 4, tf.uint16) % 2**14),
+        ],
+        default=lambda: tf.zeros([2], tf.int64),
+    )
     flags = _numbers(head, 20, 1, tf.uint8)[0]
     animated = _at(head, 12, b"VP8X") & (flags // 2 % 2 == 1)
-    return tf.where(animated, "A WebP must not be animated.", "")
+    return data, tf.reduce_prod(sides), tf.where(animated, "A WebP must not be animated.", "")
 
 
-def _first_frame(data, head):
-    """The header and the first frame of a GIF, without the extensions before it, and a refusal."""
+def _gif(data, head):
+    """The image is the header and the first frame, without the extensions before it."""
     codes = tf.io.decode_raw(data, tf.uint8)
     size = tf.size(codes)
 
@@ -218,4 +185,4 @@ def _first_frame(data, head):
     frame, end = tf.minimum(frame, size), tf.minimum(end, size)
     parts = [tf.strings.substr(data, 0, tf.minimum(table, size))]
     parts += [tf.strings.substr(data, frame, end - frame), b";"]
-    return tf.strings.join(parts), refusal
+    return tf.strings.join(parts), tf.reduce_prod(_numbers(head, 6, 4, tf.uint16)), refusal
