@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from tests.data.prepared import prepare
 from zoo.data import tfds_images as tfds_module
 from zoo.data.image_folder import folder_classes, image_folder
 from zoo.data.images import StreamedImages, digits
@@ -273,31 +274,24 @@ def test_a_class_of_unreadable_images_is_named(folder):
 def prepared(tmp_path_factory):
     """A data set as TFDS prepares one, in two files, its images of two sizes."""
 
-    class TwoColors(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.0.0")
+    features = {
+        "image": tfds.features.Image(shape=(None, None, 3)),
+        "label": tfds.features.ClassLabel(names=["black", "red"]),
+    }
 
-        def _info(self):
-            features = {
-                "image": tfds.features.Image(shape=(None, None, 3)),
-                "label": tfds.features.ClassLabel(names=["black", "red"]),
-            }
-            return tfds.core.DatasetInfo(
-                builder=self, features=tfds.features.FeaturesDict(features)
-            )
+    def examples(count):
+        for index in range(count):
+            pixels = np.zeros((12 + 4 * (index % 2), 12, 3), np.uint8)
+            pixels[..., 0], pixels[..., 1] = 250 * (index % 2), index
+            yield {"image": pixels, "label": index % 2}
 
-        def _split_generators(self, manager):
-            return {"train": self._generate_examples(40), "test": self._generate_examples(4)}
-
-        def _generate_examples(self, count):
-            for index in range(count):
-                pixels = np.zeros((12 + 4 * (index % 2), 12, 3), np.uint8)
-                pixels[..., 0], pixels[..., 1] = 250 * (index % 2), index
-                yield index, {"image": pixels, "label": index % 2}
-
-    folder = tmp_path_factory.mktemp("tfds")
-    two_files = tfds.download.DownloadConfig(num_shards=2)
-    TwoColors(data_dir=folder).download_and_prepare(download_config=two_files)
-    return folder
+    return prepare(
+        tmp_path_factory.mktemp("tfds"),
+        "two_colors",
+        tfds.features.FeaturesDict(features),
+        {"train": examples(40), "test": examples(4)},
+        files=2,
+    )
 
 
 def test_prepared_tfds_data(prepared):
@@ -309,22 +303,9 @@ def test_prepared_tfds_data(prepared):
 
 
 def test_images_without_a_class(tmp_path):
-    class Rated(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.0.0")
-
-        def _info(self):
-            features = {"image": tfds.features.Image(), "label": tfds.features.Scalar(np.float32)}
-            features = tfds.features.FeaturesDict(features)
-            return tfds.core.DatasetInfo(builder=self, features=features)
-
-        def _split_generators(self, manager):
-            image = np.zeros((4, 4, 3), np.uint8)
-            return {"train": iter([(0, {"image": image, "label": 1})])}
-
-        def _generate_examples(self):
-            raise NotImplementedError
-
-    Rated(data_dir=tmp_path).download_and_prepare()
+    features = {"image": tfds.features.Image(), "label": tfds.features.Scalar(np.float32)}
+    example = {"image": np.zeros((4, 4, 3), np.uint8), "label": 1}
+    prepare(tmp_path, "rated", tfds.features.FeaturesDict(features), {"train": [example]})
     for read in (tfds_images, tfds_classes):
         with pytest.raises(DataError, match="rated cannot be used: its images need a feature"):
             read("rated", tmp_path)

@@ -4,8 +4,10 @@ import collections
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
-from zoo.data import labeled_text
+from tests.data.prepared import prepare
+from zoo.data import parallel_text
 from zoo.data.labeled_text import phrasebook, tfds_texts, tsv
 from zoo.data.phrasebook import sentence_kinds
 from zoo.errors import DataError, UserError
@@ -56,7 +58,7 @@ def test_the_seed_decides_what_is_held_out(file):
 
 
 def test_few_are_held_out_of_many(file, monkeypatch):
-    monkeypatch.setattr(labeled_text, "_MOST_HELD_OUT", 100)
+    monkeypatch.setattr(parallel_text, "_MOST_HELD_OUT", 100)
     for part in rows(tsv(file))[1:]:
         assert abs(len(part) - 100) < 45
 
@@ -124,41 +126,25 @@ def test_kinds_are_those_of_the_sentences():
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Text classification data sets as TFDS prepares them."""
-    import tensorflow_datasets as tfds
-
-    class Reviews(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.0.0")
-        SPLITS = ("train", "test")
-        KEYS = ("text", "label")
-
-        def _info(self):
-            features = {
-                "label": tfds.features.ClassLabel(names=["neg", "pos"]),
-                "text": tfds.features.Text(),
-            }
-            features = tfds.features.FeaturesDict(features)
-            return tfds.core.DatasetInfo(builder=self, features=features, supervised_keys=self.KEYS)
-
-        def _split_generators(self, manager):
-            return {split: self._generate_examples(split) for split in self.SPLITS}
-
-        def _generate_examples(self, split):
-            for number in range(1500 if split == "train" else 20):
-                label = ("neg", "pos")[number % 2]
-                yield number, {"text": f" {split} {number} {label} é ", "label": label}
-
-    class AllSplits(Reviews):
-        SPLITS = ("train", "validation", "test", "unsupervised")
-
-    class NoKeys(Reviews):
-        KEYS = None
-
-    class OtherKeys(Reviews):
-        KEYS = ("label", "text")
-
+    features = {
+        "label": tfds.features.ClassLabel(names=["neg", "pos"]),
+        "text": tfds.features.Text(),
+    }
     folder = tmp_path_factory.mktemp("tfds")
-    for builder in (Reviews, AllSplits, NoKeys, OtherKeys):
-        builder(data_dir=folder).download_and_prepare()
+
+    def examples(split):
+        for number in range(1500 if split == "train" else 20):
+            label = ("neg", "pos")[number % 2]
+            yield {"text": f" {split} {number} {label} é ", "label": label}
+
+    for name, splits, keys in (
+        ("reviews", ("train", "test"), ("text", "label")),
+        ("all_splits", ("train", "validation", "test", "unsupervised"), ("text", "label")),
+        ("no_keys", ("train",), None),
+        ("other_keys", ("train",), ("label", "text")),
+    ):
+        rows = {split: examples(split) for split in splits}
+        prepare(folder, name, tfds.features.FeaturesDict(features), rows, keys)
     return folder
 
 

@@ -5,15 +5,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.parallel_text import hash_position, normalized, read_lines
-from zoo.data.tfds_download import prepared_builder
+from zoo.data.parallel_text import held_out_slot, normalized, read_lines
+from zoo.data.tfds_download import prepared_builder, split_examples
 from zoo.data.token_store import Sequences, by_length
 from zoo.errors import DataError
 from zoo.text.special_tokens import encode_texts, truncated
 
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
 _BLOCK = 2000  # texts to encode per call
-_MOST_HELD_OUT = 2000  # approximate maximum number of texts, for validation and test each
 
 
 class LabeledTexts(NamedTuple):
@@ -118,56 +117,51 @@ def tfds_texts(name, data_dir=None, seed=0):
             f"{name} cannot be used: it needs texts with a class label and a train split."
         )
 
-    def read(split):
-        texts, labels = [], []
-        examples = builder.as_dataset(split=split, shuffle_files=False)
-        for batch in examples.batch(1000).prefetch(1).as_numpy_iterator():
-            texts += [normalized(item.decode()) for item in batch[text]]
-            labels.append(batch[label])
-        return LabeledTexts(texts, np.concatenate(labels).astype(np.int32))
-
-    parts = {split: read(split) for split in ("train", "validation", "test") if split in splits}
-    valid, test = parts.get("validation"), parts.get("test")
-    return _split(parts["train"], list(features[label].names), seed, name, valid, test)
+    names = list(features[label].names)
+    parts = {
+        split: [
+            (normalized(item.decode()), names[number])
+            for item, number in split_examples(builder, split, (text, label))
+        ]
+        for split in ("train", "validation", "test")
+        if split in splits
+    }
+    return _split(parts["train"], names, seed, name, parts.get("validation"), parts.get("test"))
 
 
 def _named(rows, seed, name):
-    """A data set of (text, class name), with validation and test texts held out."""
+    """A data set of rows whose labels are the class names."""
     names = sorted({label for _, label in rows})
     if len(names) < 2:
         raise DataError(f"{name} must have at least two labels. Received: {names}.")
-    numbers = {label: number for number, label in enumerate(names)}
-    labels = np.asarray([numbers[label] for _, label in rows], np.int32)
-    return _split(LabeledTexts([text for text, _ in rows], labels), names, seed, name)
+    return _split(rows, names, seed, name)
 
 
-def _split(train, class_names, seed, name, valid=None, test=None):
-    """Holds out `valid` and `test` from `train` if not given."""
-    share = min(_HELD_OUT, _MOST_HELD_OUT / len(train))
-    # 0 for validation, 1 for test, higher for training
-    slots = np.asarray([int(hash_position(text, seed) / share) for text in train.texts])
-    is_train = np.ones(len(train), bool)
-    if valid is None:
-        valid, is_train = _selected(train, slots == 0), is_train & (slots != 0)
-    if test is None:
-        test, is_train = _selected(train, slots == 1), is_train & (slots != 1)
-    data = TextDataset(_selected(train, is_train), valid, test, class_names)
+def _split(rows, class_names, seed, name, valid=None, test=None):
+    """A data set of (text, class name); holds out `valid` and `test` if not given."""
+    slot = held_out_slot(seed, _HELD_OUT, len(rows))
+    given, parts = (valid, test), ([], [], [])
+    for row in rows:
+        part = slot(row[0])
+        parts[part if part < 2 and given[part] is None else 2].append(row)
+    valid, test = (part if own is None else own for own, part in zip(given, parts))
+    numbers = {label: number for number, label in enumerate(class_names)}
+
+    def labeled(rows):
+        labels = np.array([numbers[label] for _, label in rows], np.int32)
+        return LabeledTexts([text for text, _ in rows], labels)
+
+    data = TextDataset(*map(labeled, (parts[2], valid, test)), class_names)
     for purpose, texts in zip(("training", "validation", "test"), data):
         if not len(texts):
             raise DataError(
-                f"{name}: {len(train):,} texts, {len(set(train.texts)):,} of them different, give "
-                f"none for {purpose}. Provide more."
+                f"{name}: {len(rows):,} texts, {len({text for text, _ in rows}):,} of them "
+                f"different, give none for {purpose}. Provide more."
             )
-    counts = np.bincount(data.train.labels, minlength=len(class_names))
-    for class_name, count in zip(class_names, counts):
-        if not count:
+    for class_name, number in numbers.items():
+        if number not in data.train.labels:
             raise DataError(f"{name}: the class {class_name!r} has no text to train on.")
     return data
-
-
-def _selected(texts, mask):
-    kept = [text for text, is_kept in zip(texts.texts, mask) if is_kept]
-    return LabeledTexts(kept, texts.labels[mask])
 
 
 class EncodedTexts:

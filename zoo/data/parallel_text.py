@@ -8,11 +8,11 @@ import hashlib
 import unicodedata
 from typing import NamedTuple
 
-from zoo.data.tfds_download import prepared_builder
+from zoo.data.tfds_download import prepared_builder, split_examples
 from zoo.errors import DataError
 
 _HELD_OUT = 0.05  # share of the pairs, for validation and test each
-_MOST_HELD_OUT = 2000  # approximate maximum number of pairs, for validation and test each
+_MOST_HELD_OUT = 2000  # approximate maximum number of pairs or texts, for each of them
 
 
 class Pairs:
@@ -155,13 +155,10 @@ def tfds_pairs(name, data_dir=None, seed=0):
         raise DataError(f"{name} cannot be used: it needs sentence pairs and a train split.")
 
     def reader(split):
-        def read():
-            examples = builder.as_dataset(split=split, shuffle_files=False)
-            for batch in examples.batch(1000).prefetch(1).as_numpy_iterator():
-                for texts in zip(*(batch[language] for language in languages)):
-                    yield tuple(text.decode() for text in texts)
-
-        return read
+        return lambda: (
+            (source.decode(), target.decode())
+            for source, target in split_examples(builder, split, languages)
+        )
 
     valid, test = (
         Pairs(reader(split)) if split in splits else None for split in ("validation", "test")
@@ -224,12 +221,8 @@ def _file_pair(source, target):
 
 def _split(read, count, seed, name, valid=None, test=None, skipped=()):
     """Holds out `valid` and `test` if not given; `count` is roughly the number of pairs."""
-    share = min(_HELD_OUT, _MOST_HELD_OUT / max(count, 1))
+    slot = held_out_slot(seed, _HELD_OUT, count)
     missing = {index for index, part in enumerate((valid, test)) if part is None}
-
-    def slot(source):
-        """0 for validation, 1 for test, higher for training; `share` of the sources each."""
-        return int(hash_position(source, seed) / share)
 
     @functools.cache
     def held_out():
@@ -238,11 +231,11 @@ def _split(read, count, seed, name, valid=None, test=None, skipped=()):
     train = Pairs(read)
     if missing:
         train = Pairs(read, lambda source: slot(source) not in missing, held_out)
-    if valid is None:
-        valid = Pairs(read, lambda source: slot(source) == 0)
-    if test is None:
-        test = Pairs(read, lambda source: slot(source) == 1)
-    text = ParallelText(train, valid, test, count, tuple(skipped))
+    valid, test = (
+        part or Pairs(read, lambda source, index=index: slot(source) == index)
+        for index, part in enumerate((valid, test))
+    )
+    text = ParallelText(train, valid, test, count, skipped)
     for purpose, pairs in zip(("training", "validation", "test"), text[:3]):
         if next(iter(pairs), None) is None:
             raise DataError(
@@ -252,9 +245,14 @@ def _split(read, count, seed, name, valid=None, test=None, skipped=()):
     return text
 
 
-def hash_position(source, seed):
-    """Hashes a source to [0, 1): the same value on every machine and in every run."""
-    return _hash(source, str(seed)) / 2**64
+def held_out_slot(seed, share, count):
+    """Returns a function of a text: 0 if it is held out for validation, 1 for test, else more.
+
+    That depends on `seed` and the case-folded text alone, on every machine and in every run. Each
+    gets `share` of the texts, but of `count` texts about 2,000 at most.
+    """
+    share = min(share, _MOST_HELD_OUT / max(count, 1))
+    return lambda text: int(_hash(text, str(seed)) / 2**64 / share)
 
 
 def _hash(text, key=""):

@@ -40,6 +40,13 @@ def prepared_builder(name, data_dir, built_in, own_data):
     return builder
 
 
+def split_examples(builder, split, features):
+    """Yields the values of these features of each example of a split, in its order."""
+    batches = builder.as_dataset(split=split, shuffle_files=False).batch(1000).prefetch(1)
+    for batch in batches.as_numpy_iterator():
+        yield from zip(*(batch[feature] for feature in features))
+
+
 def _download(builder, allowed, built_in, own_data):
     """Downloads and prepares the data set; if that fails, raises an error with alternatives."""
     from tensorflow_datasets.core.download import downloader
