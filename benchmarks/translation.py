@@ -205,7 +205,7 @@ def zoo_training(model, sources, targets):
     import keras
     import tensorflow as tf
 
-    from zoo.data.worker_batches import not_tuned
+    from zoo.data.worker_batches import without_autotuning
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.trainer import Trainer
 
@@ -213,7 +213,7 @@ def zoo_training(model, sources, targets):
     trainer.compile(keras.optimizers.Adam(1e-4, epsilon=1e-8), SmoothedCrossEntropy(0.1))
     inputs, labels = {"source": sources, "target": targets[:, :-1]}, targets[:, 1:]
     weights = np.full(labels.shape, 1 / labels.size, "float32")
-    batches = not_tuned(tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat())
+    batches = without_autotuning(tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat())
     return lambda: trainer.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
 
 

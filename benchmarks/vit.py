@@ -165,10 +165,10 @@ def training(model, arrays, weights=None):
     """A function that trains `model` with `fit` on one batch: (images, labels)."""
     import tensorflow as tf
 
-    from zoo.data.worker_batches import not_tuned
+    from zoo.data.worker_batches import without_autotuning
 
     arrays = arrays if weights is None else (*arrays, weights.astype("float32"))
-    batches = not_tuned(tf.data.Dataset.from_tensors(arrays).repeat())
+    batches = without_autotuning(tf.data.Dataset.from_tensors(arrays).repeat())
     return lambda: model.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.data.test_tokenized_corpus import Letters
+from zoo.data import token_batches
 from zoo.data.labeled_text import EncodedTexts, LabeledTexts
 from zoo.data.token_batches import (
     evaluation_batches,
@@ -100,9 +101,10 @@ def test_source_target_and_labels_belong_together(pairs):
 
 
 @pytest.mark.parametrize("tokens, num_shapes", [(64, 12), (512, 3), (512, 1)])
-def test_shapes_are_few_and_within_the_tokens(pairs, tokens, num_shapes):
-    steps = steps_per_epoch(pairs, tokens, num_shapes=num_shapes)
-    dataset = training_batches(pairs, tokens, num_shapes=num_shapes).whole()
+def test_shapes_are_few_and_within_the_tokens(pairs, tokens, num_shapes, monkeypatch):
+    monkeypatch.setattr(token_batches, "MOST_SHAPES", num_shapes)
+    steps = steps_per_epoch(pairs, tokens)
+    dataset = training_batches(pairs, tokens).whole()
     shapes = collections.Counter()
     for inputs, labels, weights in arrays(dataset.take(2 * steps)):
         shapes[inputs["source"].shape] += 1
@@ -183,8 +185,7 @@ def test_a_million_pairs_are_planned_in_little_memory(tmp_path):
 def test_pairs_that_do_not_fill_a_batch_go_with_longer_ones(tmp_path):
     """11 pairs of length 4, 2 of 8: batches of 8 rows and of 4 rows."""
     pairs = encoded(tmp_path, 11 * [(3, 3)] + 2 * [(7, 7)])
-    steps = steps_per_epoch(pairs, 32, num_shapes=2)
-    batches = arrays(training_batches(pairs, 32, num_shapes=2).whole().take(steps))
+    batches, _ = trained_on(pairs, 32)
     shapes = sorted(labels.shape for _, labels, _ in batches)
     # eight short ones; three short ones carried and a long one; a long one and three empty rows
     assert shapes == [(4, 8), (4, 8), (8, 4)]

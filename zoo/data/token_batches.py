@@ -9,21 +9,16 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.worker_batches import not_tuned, split_batches
+from zoo.data.worker_batches import split_batches, without_autotuning
 from zoo.errors import UserError
 
+MOST_SHAPES = 12  # of batches; a compiled model is compiled for each of them
 
-def training_batches(
-    pairs,
-    tokens_per_batch,
-    seed=0,
-    first_step=0,
-    accumulation=1,
-    num_shapes=12,
-):
+
+def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation=1):
     """Returns shuffled batches of similar numbers of tokens, without end.
 
-    A batch contains pairs of similar length. Batches are padded to at most `num_shapes` lengths,
+    A batch contains pairs of similar length. Batches are padded to at most `MOST_SHAPES` lengths,
     chosen to minimize padding; all batches of a length have the same number of rows. Pairs that do
     not fill a batch join the next longer pairs, so every pair occurs once per epoch; empty rows
     fill the last batch. If the number of batches is not a multiple of `accumulation`, the fullest
@@ -41,7 +36,6 @@ def training_batches(
         seed: seed of the order.
         first_step: first update, counted from the beginning of the run.
         accumulation: number of batches per update of the weights.
-        num_shapes: maximum number of shapes (B, S); a compiled model is compiled for each of them.
 
     Returns:
         `WorkerBatches` of the outputs of `pairs.batch`; of tuples of them if `accumulation` is
@@ -50,7 +44,7 @@ def training_batches(
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    plan = _plan(pairs, tokens_per_batch, accumulation, num_shapes)
+    plan = _plan(pairs, tokens_per_batch, accumulation)
     steps = len(plan.spans) // accumulation
 
     def places(step):
@@ -77,7 +71,7 @@ def training_batches(
     return split_batches(computed(updates, update, signature))
 
 
-def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
+def evaluation_batches(pairs, tokens_per_batch):
     """Returns all pairs once, longest first, in batches with the same number of rows.
 
     The weight of a label is number of batches / number of labels: with a summed loss, the mean
@@ -88,7 +82,7 @@ def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
     count = -(-len(pairs) // (tokens_per_batch // longest))
     rows = -(-len(pairs) // count)
     count = -(-len(pairs) // rows)
-    lengths = padded_lengths(pairs.length_counts, num_shapes)
+    lengths = padded_lengths(pairs.length_counts, MOST_SHAPES)
     at_least = np.cumsum(pairs.length_counts[::-1])  # pairs of the i longest lengths
 
     def batch(step):
@@ -101,13 +95,13 @@ def evaluation_batches(pairs, tokens_per_batch, num_shapes=12):
     return split_batches(computed(tf.data.Dataset.range(count), batch, pairs.signature), count)
 
 
-def steps_per_epoch(pairs, tokens_per_batch, accumulation=1, num_shapes=12):
+def steps_per_epoch(pairs, tokens_per_batch, accumulation=1):
     """Returns the number of updates in an epoch, each of `accumulation` batches.
 
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    return len(_plan(pairs, tokens_per_batch, accumulation, num_shapes).spans) // accumulation
+    return len(_plan(pairs, tokens_per_batch, accumulation).spans) // accumulation
 
 
 def shuffled(numbers, sizes, seed, epoch):
@@ -149,7 +143,7 @@ def computed(steps, batch_of, signature):
         return tf.nest.pack_sequence_as(signature, tensors)
 
     # A small buffer: Python cannot exit while a thread of it computes batches.
-    return not_tuned(steps.map(batch)).prefetch(2)
+    return without_autotuning(steps.map(batch)).prefetch(2)
 
 
 class _Plan(NamedTuple):
@@ -170,11 +164,13 @@ class _Plan(NamedTuple):
     spans: np.ndarray
 
 
-def _plan(pairs, tokens_per_batch, accumulation, num_shapes):
+def _plan(pairs, tokens_per_batch, accumulation):
     _longest(pairs, tokens_per_batch)
-    lengths = padded_lengths(pairs.length_counts, num_shapes)
+    lengths = padded_lengths(pairs.length_counts, MOST_SHAPES)
     ends = np.cumsum(pairs.length_counts)[lengths]
-    shapes = [(_num_rows(tokens_per_batch, length), length) for length in lengths.tolist()]
+    rows = tokens_per_batch // lengths
+    rows -= np.where(rows > 8, rows % 8, 0)  # split evenly between devices, suit tensor cores
+    shapes = [*zip(rows.tolist(), lengths.tolist())]
     spans, start = [], 0
     for bucket, ((rows, _), end) in enumerate(zip(shapes, ends.tolist())):
         while start + rows <= end:
@@ -188,12 +184,6 @@ def _plan(pairs, tokens_per_batch, accumulation, num_shapes):
         middle = (start + end + 1) // 2
         spans[fullest : fullest + 1] = [(start, middle, bucket), (middle, end, bucket)]
     return _Plan(ends, shapes, np.array(spans))
-
-
-def _num_rows(tokens_per_batch, length):
-    """Rows of a batch; multiples of 8 split evenly between devices and suit tensor cores."""
-    rows = tokens_per_batch // length
-    return rows - rows % 8 if rows > 8 else rows
 
 
 def _longest(pairs, tokens_per_batch):

@@ -125,7 +125,7 @@ def split_batches(batches, num_batches=None):
 
 def each_replica(batches, context):
     """From a data set of what `split` gives to one of the part of each replica, in turn."""
-    batches = not_tuned(batches)
+    batches = without_autotuning(batches)
     if context.num_replicas_in_sync == context.num_input_pipelines:
         parts = batches.map(lambda *batch: tf.nest.map_structure(lambda part: part[0], batch))
     else:
@@ -133,7 +133,7 @@ def each_replica(batches, context):
     return parts.prefetch(2)
 
 
-def not_tuned(batches):
+def without_autotuning(batches):
     """A data set whose end does not have to be waited for.
 
     The thread that tunes a data set looks at it ever less often, at last once a minute, and the end

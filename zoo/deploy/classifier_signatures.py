@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.image_header import decode_inspected, inspect
-from zoo.data.worker_batches import not_tuned
+from zoo.data.worker_batches import without_autotuning
 from zoo.deploy.signatures import Signatures
 from zoo.tasks.attention_rollout import attention_rollout
 
@@ -145,7 +145,7 @@ class ClassifierSignatures(Signatures):
         images = images.map(read, num_parallel_calls=_PARALLEL_DECODES).ignore_errors()
         end = tf.data.Dataset.from_tensors((count, empty, "end"))  # so that no batch is empty
         images = images.concatenate(end).batch(count + 1)
-        indices, pixels, reasons = not_tuned(images).get_single_element()
+        indices, pixels, reasons = without_autotuning(images).get_single_element()
         error = tf.fill([count + 1], "It is damaged or uses an unsupported feature.")
         error = tf.tensor_scatter_nd_update(error, indices[:, None], reasons)
         return tf.boolean_mask(pixels, reasons == ""), error[:-1]
