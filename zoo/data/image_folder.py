@@ -5,10 +5,9 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from zoo.data import images
-from zoo.data.preprocessing import ImageError
+from zoo.data.preprocessing import ImageError, ImagePreprocessing
 from zoo.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
@@ -50,7 +49,7 @@ def image_folder(
                 f"{folder / 'train'} and {test_folder} must have the same classes. "
                 f"Classes in only one of them: {', '.join(sorted(set(test) ^ set(names)))}."
             )
-    preprocessing = preprocessing or images.resizing(image_size, 3)
+    preprocessing = preprocessing or ImagePreprocessing(tuple(image_size), 3)
     train, test = (_with_labels(part, names) for part in (train, test))
     own = images.drawn(train[1], train_examples, seed)
     train = [train[0][index] for index in own], train[1][own]
@@ -132,22 +131,15 @@ def _stream(paths, labels, preprocessing):
 
 def _decode(paths, labels, names, preprocessing, skipped):
     """`Images` of files; adds a message to `skipped` for each file that cannot be read."""
-    stream = _stream(paths, labels, preprocessing)
-    examples = stream.decoded(tf.data.Dataset.range(len(paths))).as_numpy_iterator()
-    progress = tqdm(examples, "reading images", len(paths), unit="image", leave=False, disable=None)
-    pixels = {number: pixels for number, pixels, _ in progress}
-    for number in sorted(set(range(len(paths))) - set(pixels)):
-        skipped.append(_reason(paths[number], preprocessing))
-    labels = labels[list(pixels)]
+    numbers, decoded = _stream(paths, labels, preprocessing).in_memory(np.arange(len(paths)))
+    for number in np.setdiff1d(np.arange(len(paths)), numbers):
+        reason = f"{paths[number]} cannot be read as an image."
+        try:
+            preprocessing.read(paths[number])
+        except (ImageError, FileNotFoundError) as error:  # a link to a missing file
+            reason = str(error)
+        skipped.append(reason)
     for label, name in enumerate(names):
-        if label not in labels:
+        if label not in decoded.labels:
             raise DataError(f"None of the images of the class {name} can be read: {skipped[-1]}")
-    return images.Images(np.stack(list(pixels.values())), labels)
-
-
-def _reason(path, preprocessing):
-    try:
-        preprocessing.read(path)
-    except (ImageError, FileNotFoundError) as error:  # a link to a missing file
-        return str(error)
-    return f"{path} cannot be read as an image."
+    return decoded

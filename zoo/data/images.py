@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from zoo.data.preprocessing import ImagePreprocessing, decoded
 from zoo.errors import DataError
@@ -115,20 +116,22 @@ class StreamedImages:
 
         Those that cannot be read are left out.
         """
-        numbers = tf.data.Dataset.from_tensor_slices(evenly_spaced(len(self), count))
-        images = list(self.decoded(numbers).as_numpy_iterator())
-        pixels = [pixels for _, pixels, _ in images]
-        labels = np.array([label for _, _, label in images], np.int32)
-        return np.stack(pixels) if pixels else np.zeros((0, *self.image_shape), np.uint8), labels
+        _, images = self.in_memory(evenly_spaced(len(self), count))
+        return images.pixels, images.labels
 
-    def decoded(self, numbers):
-        """Maps a data set of numbers to (number, resized pixels, label) of the readable images."""
+    def in_memory(self, numbers):
+        """Decodes the images of these numbers, int64 [m].
+
+        Returns:
+            The numbers of those that can be read, int64 [up to m], and their `Images`.
+        """
 
         def decode(number):
             image, label = self.read(number)
             return number, self.fit(image), label
 
-        return numbers.map(decode, tf.data.AUTOTUNE).ignore_errors()
+        examples = tf.data.Dataset.from_tensor_slices(numbers).map(decode, tf.data.AUTOTUNE)
+        return decode_into_memory(examples.ignore_errors(), len(numbers))
 
     def skip(self, numbers):
         """Records that the images of these numbers, int [any], cannot be read; see `check`."""
@@ -186,8 +189,8 @@ class ImageDataset(NamedTuple):
                 f"A share of {share} of {len(order):,} training images leaves none to train on or "
                 "none to test on."
             )
-        parts = (self.train.subset(np.sort(part)) for part in (train, test))
-        return self._replace(**dict(zip(("train", "test"), parts)))
+        train, test = (self.train.subset(np.sort(part)) for part in (train, test))
+        return self._replace(train=train, test=test)
 
     def preprocessing(self):
         """Returns preprocessing with the size, mean and deviation of the training images."""
@@ -201,11 +204,12 @@ class ImageDataset(NamedTuple):
         count = pixels[..., 0].size
         mean = np.sum(sums, axis=0) / count
         std = np.sqrt(np.maximum(np.sum(squares, axis=0) / count - mean**2, 0.0))
-        given = getattr(self.train, "preprocessing", None) or resizing(
-            self.input_shape[:2], self.input_shape[2]
+        *size, channels = self.input_shape
+        resizing = (
+            ImagePreprocessing(tuple(size), channels) if in_memory else self.train.preprocessing
         )
         return dataclasses.replace(
-            given,
+            resizing,
             mean=tuple((mean / 255).tolist()),
             std=tuple(np.maximum(std / 255, 1e-3).tolist()),
         )
@@ -229,10 +233,10 @@ def digits(seed=0, preprocessing=None, train_examples=None):
     labels = data.target.astype(np.int32)
     split = train_test_split(pixels, labels, test_size=0.2, random_state=seed, stratify=labels)
     own = drawn(split[2], train_examples, seed)
-    train, test = split[0][own], split[1]
+    sets = [Images(split[0][own], split[2][own]), Images(split[1], split[3])]
     if preprocessing is not None:
-        train, test = (_fitted(part, preprocessing) for part in (train, test))
-    return ImageDataset(Images(train, split[2][own]), Images(test, split[3]), DIGITS)
+        sets = [_fitted(part, preprocessing) for part in sets]
+    return ImageDataset(*sets, DIGITS)
 
 
 def drawn(labels, count, seed):
@@ -252,20 +256,31 @@ def drawn(labels, count, seed):
     return np.sort(order[np.argsort(rank[order], kind="stable")[:count]])
 
 
-def _fitted(pixels, preprocessing):
-    """Resizes and crops images [n, H, W, C] in memory."""
-    images = tf.data.Dataset.from_tensor_slices(pixels).map(preprocessing.fit, tf.data.AUTOTUNE)
-    return np.stack(list(images.as_numpy_iterator()))
+def _fitted(images, preprocessing):
+    examples = tf.data.Dataset.from_tensor_slices((images.labels, images.pixels, images.labels))
+    fitted = examples.map(
+        lambda label, pixels, _: (label, preprocessing.fit(pixels), label), tf.data.AUTOTUNE
+    )
+    return decode_into_memory(fitted, len(images))[1]
+
+
+def decode_into_memory(examples, count):
+    """Reads a data set of about `count` (number, uint8 [H, W, C], label), with a progress bar.
+
+    Returns:
+        The numbers and the `Images`, in the order of the data set.
+    """
+    nothing = [np.zeros((0, *spec.shape), spec.dtype.name) for spec in examples.element_spec]
+    batches, size = examples.batch(100).prefetch(2).as_numpy_iterator(), -(-count // 100)
+    options = {"unit": "image", "unit_scale": 100, "leave": False, "disable": None}
+    progress = tqdm(batches, "reading images", size, **options)
+    numbers, pixels, labels = map(np.concatenate, zip(nothing, *progress))
+    return numbers, Images(pixels, labels.astype(np.int32))
 
 
 def evenly_spaced(total, count):
     """Up to `count` evenly spaced numbers below `total`, int64."""
     return np.linspace(0, total - 1, min(count, total)).astype("int64")
-
-
-def resizing(image_size, channels):
-    """Preprocessing that only resizes and crops."""
-    return ImagePreprocessing(tuple(image_size), channels, (0.0,) * channels, (1.0,) * channels)
 
 
 def fit_in_memory(count, preprocessing):

@@ -72,7 +72,8 @@ def training_batches(
         rows, split_parts = _worker_rows(
             batch_size, context, accumulation, getattr(augment, "group", 1)
         )
-        places = _apart(batch_size, repeats)[rows]
+        apart = [np.arange(turn, batch_size, repeats) for turn in range(repeats)]
+        places = np.concatenate(apart)[rows]  # in the order of an epoch, where repeats are together
 
         def numbers(step):
             order = (step % steps * batch_size + places) // repeats
@@ -126,15 +127,10 @@ def test_batches(images, num_classes, batch_size):
 
 
 def _worker_rows(batch_size, context, accumulation=1, group=1):
-    """Which rows of a batch a worker computes.
+    """Which rows of a batch a worker computes, `group` of them always together.
 
-    Args:
-        batch_size, context, accumulation: see `split_rows`.
-        group: number of consecutive rows that must be computed together.
-
-    Returns:
-        (int32 [b], ascending; function that splits (inputs, labels, weights) of these rows into the
-        parts of each replica).
+    Returns (int32 [b], ascending; function that splits (inputs, labels, weights) of these rows into
+    the parts of each replica).
     """
     wanted, real = (rows.numpy() for rows in split_rows(batch_size, context, accumulation))
     groups = np.unique(wanted // group)
@@ -155,23 +151,11 @@ def _seed(seed, step):
     return tf.stack([seed, tf.cast(step, tf.int32)])
 
 
-def _apart(batch_size, repeats):
-    """A place in the order of an epoch for each row, so that the repeats of an image are apart."""
-    return np.concatenate([np.arange(turn, batch_size, repeats) for turn in range(repeats)])
-
-
 def _read(images, steps, rows, crop=None):
-    """Reads the images of each batch.
+    """Reads the images of each batch; `steps` is a data set of (anything, their numbers [b]).
 
-    Args:
-        images: `Images` or `StreamedImages`.
-        steps: data set of (anything, numbers of images int64 [b]).
-        rows: int32 [b], the rows of the batch.
-        crop: function of (image, the first of `steps`, row) -> uint8 [H, W, C].
-
-    Returns:
-        Data set of (the first of `steps`, uint8 [b, H, W, C], labels int32 [b], float32 [b]: 1, or
-        0 if an image cannot be read; it is then black, and its label is -1).
+    Returns a data set of (the first of `steps`, uint8 [b, H, W, C], labels int32 [b], float32 [b]:
+    1, or 0 if an image cannot be read; it is then black, and its label is -1).
     """
     read = images.reader()
     if isinstance(images, Images) and crop is None:

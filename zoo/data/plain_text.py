@@ -8,6 +8,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from zoo.data.parallel_text import read_lines
 from zoo.data.token_batches import computed, shuffled
 from zoo.data.worker_batches import split_batches
 from zoo.errors import UserError
@@ -30,16 +31,8 @@ def read_texts(paths):
         UserError: if a file cannot be read, is empty or is not UTF-8.
     """
     texts = []
-    for path in map(pathlib.Path, paths):
-        try:
-            text = path.read_text("utf-8-sig")  # which removes a byte order mark
-        except OSError as error:
-            raise UserError(f"The file {path} cannot be read: {error.strerror}.") from None
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path} is not UTF-8 ({error.reason} at byte {error.start + 1:,}). "
-                "Convert the file to UTF-8."
-            ) from None
+    for path in paths:
+        text = "".join(read_lines(path)).replace("\r\n", "\n")
         if not text.strip():
             raise UserError(f"{path} contains no text.")
         texts.append(text)

@@ -45,8 +45,8 @@ class ImagePreprocessing:
 
     image_size: tuple[int, int]
     channels: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
     resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
     antialias: bool = True

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.data import images
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.data.tfds_download import prepared_builder
 from zoo.errors import DataError
 
@@ -38,10 +39,7 @@ def tfds_images(
             folder, to which missing data are downloaded.
         image_size: (H, W) to resize the images to; required if they differ in size.
         seed: seed for the choice of training images.
-        preprocessing: `ImagePreprocessing` that resizes and crops the images, in place of
-            `image_size`.
-        train_examples: number of training images to draw; all by default.
-        streamed: whether to decode the training images when they are needed, however few they are.
+        preprocessing, train_examples, streamed: see `zoo.data.image_folder.image_folder`.
 
     Returns:
         `zoo.data.images.ImageDataset`.
@@ -53,7 +51,6 @@ def tfds_images(
     features, splits = builder.info.features, builder.info.splits
     tests = ("validation", "test") if builder.name in _HIDDEN_TEST else ("test", "validation")
     test = next((split for split in tests if split in splits), None)
-    _check_labels(builder)
     if "image" not in features or "train" not in splits or not test:
         raise DataError(
             f"{name} cannot be used: it needs images, a train split, and a test or validation "
@@ -64,7 +61,7 @@ def tfds_images(
         if None in shape:
             raise DataError(f"The images of {name} differ in size. Pass --image-size.")
         image_size = shape[:2]
-    preprocessing = preprocessing or images.resizing(image_size, shape[-1] or 3)
+    preprocessing = preprocessing or ImagePreprocessing(tuple(image_size), shape[-1] or 3)
     numbers = np.arange(splits["train"].num_examples)
     if train_examples is not None:
         numbers = images.drawn(_labels(builder, "train"), train_examples, seed)
@@ -80,28 +77,24 @@ def tfds_images(
 
 def tfds_classes(name, data_dir=None):
     """The class names of a data set of `tfds_images`."""
-    builder = _builder(name, data_dir)
-    _check_labels(builder)
-    return _class_names(builder)
+    return _class_names(_builder(name, data_dir))
 
 
 def _builder(name, data_dir):
-    return prepared_builder(
+    import tensorflow_datasets as tfds
+
+    builder = prepared_builder(
         name,
         data_dir,
         built_in=("digits", "1,797 handwritten digits that need no network"),
         own_data=("--data-dir FOLDER", "your own images: train/<class>/*.jpg"),
     )
-
-
-def _check_labels(builder):
-    import tensorflow_datasets as tfds
-
     features = builder.info.features
     if "label" not in features or not isinstance(features["label"], tfds.features.ClassLabel):
         raise DataError(
             f'{builder.name} cannot be used: its images need a feature "label" with classes.'
         )
+    return builder
 
 
 def _class_names(builder):
@@ -177,24 +170,11 @@ def _places(builder, paths, numbers):
 
 def _decode(builder, split, preprocessing, numbers):
     """`Images` of the examples of a split at these ascending indices."""
-    is_own = np.zeros(builder.info.splits[split].num_examples, bool)
-    is_own[numbers] = True
-    is_own = tf.constant(is_own)
-    examples = _in_order(builder, split).enumerate()
-    examples = examples.filter(lambda index, _: is_own[index])
-    examples = examples.map(
-        lambda _, example: (preprocessing.fit(example["image"]), example["label"]), tf.data.AUTOTUNE
-    )
-    count = len(numbers)
-    pixels = np.empty((count, *preprocessing.image_size, preprocessing.channels), np.uint8)
-    labels = np.empty(count, np.int32)
-    label = f"reading {builder.name}/{split}"
-    progress = tqdm(total=count, desc=label, unit="image", leave=False, disable=None)
-    done = 0
-    with progress:
-        for batch in examples.batch(500).prefetch(2).as_numpy_iterator():
-            after = done + len(batch[1])
-            pixels[done:after], labels[done:after] = batch
-            progress.update(after - done)
-            done = after
-    return images.Images(pixels, labels)
+    is_own = tf.constant(np.isin(np.arange(builder.info.splits[split].num_examples), numbers))
+
+    def decode(index, example):
+        return index, preprocessing.fit(example["image"]), example["label"]
+
+    examples = _in_order(builder, split).enumerate().filter(lambda index, _: is_own[index])
+    examples = examples.map(decode, tf.data.AUTOTUNE)
+    return images.decode_into_memory(examples, len(numbers))[1]

@@ -133,7 +133,7 @@ def cached_folder(root, key, write):
         with atomic(path) as partial:
             partial.mkdir()
             write(partial)
-            (partial / _CONTENT).write_text(json.dumps({"key": key, "files": _files(partial)}))
+            (partial / _CONTENT).write_text(json.dumps(_content(partial, key)))
             shutil.rmtree(path, ignore_errors=True)
     return path, False
 
@@ -158,18 +158,17 @@ def file_key(path):
 
 def _is_complete(path, key):
     try:
-        content = json.loads((path / _CONTENT).read_text())
-        return content == {"key": key, "files": _files(path)}
+        return json.loads((path / _CONTENT).read_text()) == _content(path, key)
     except (OSError, ValueError):
         return False
 
 
-def _files(folder):
-    """{name: [size, checksum of the beginning]}, as reading large files whole takes long."""
+def _content(folder, key):
+    """The key, and size and checksum of the beginning of each file: all would take long."""
     files = {}
     for path in folder.rglob("*"):
         if path.is_file() and path.name != _CONTENT:
             with open(path, "rb") as file:
                 checksum = zlib.crc32(file.read(_CHECKED))
             files[str(path.relative_to(folder))] = [path.stat().st_size, checksum]
-    return files
+    return {"key": key, "files": files}

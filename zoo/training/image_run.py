@@ -9,6 +9,7 @@ import tensorflow as tf
 from zoo.data import images
 from zoo.data.image_folder import folder_classes, image_folder
 from zoo.data.pipeline import test_batches, training_batches
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.data.tfds_images import tfds_classes, tfds_images
 from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
@@ -31,7 +32,7 @@ def load_images(settings, preprocessing=None, train_examples=None, streamed=Fals
     size = settings.image_size and (settings.image_size, settings.image_size)
     options = {"preprocessing": preprocessing, "train_examples": train_examples}
     if settings.dataset == "digits" and not settings.is_folder:
-        options["preprocessing"] = preprocessing or (size and images.resizing(size, 1))
+        options["preprocessing"] = preprocessing or (size and ImagePreprocessing(tuple(size), 1))
         data = images.digits(settings.seed, **options)
     elif not settings.is_folder:
         source = settings.dataset, settings.data_dir
