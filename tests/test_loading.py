@@ -59,6 +59,7 @@ def test_every_run_can_be_loaded_in_half_precision(make, dtype, tmp_path):
     assert np.abs(np.subtract(found, expected)).max() > 1e-6, "computed in float32"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "make, precision", [(small_translator, "float32"), (small_generator, "mixed_bfloat16")]
 )
@@ -78,6 +79,7 @@ def test_models_that_write_text_can_be_loaded_in_int8(make, precision, tmp_path,
     assert "quantized to 8 bits" in (folder / "README.md").read_text()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("make", [small_translator, small_generator])
 def test_models_in_int8_are_not_saved_or_converted(make, tmp_path):
     """Rather than lost: Keras would write files that cannot be loaded."""
@@ -91,6 +93,7 @@ def test_models_in_int8_are_not_saved_or_converted(make, tmp_path):
     assert zoo.load(tmp_path / "run").model.dtype_policy.name == "float32"  # nothing is lost
 
 
+@pytest.mark.ci
 @pytest.mark.xla
 @pytest.mark.parametrize("beam_size, shared", [(1, "none"), (4, "all")])
 def test_compiled_searches_find_the_same_in_int8(beam_size, shared, tmp_path):

@@ -4,7 +4,6 @@ TensorFlow never releases a graph with a custom gradient, nor the variables that
 has such gradients in quantized layers, which are avoided in compiled searches only.
 """
 
-import functools
 import gc
 import weakref
 
@@ -15,6 +14,8 @@ import tensorflow as tf
 
 import zoo
 from tests.deploy import small_models
+
+pytestmark = pytest.mark.ci
 
 
 def classify(classifier):
@@ -40,20 +41,17 @@ def is_freed(load, use):
     return weight() is None
 
 
-ci = functools.partial(pytest.param, marks=pytest.mark.ci)
-
-
 @pytest.mark.xla
 @pytest.mark.parametrize(
     "kind, use, dtype, compiled",
     [
         ("classifier", classify, None, None),
-        ci("classifier", classify, "bfloat16", None),
-        ci("translator", translate, None, False),
-        ci("translator", translate, None, True),
-        ci("translator", translate, "bfloat16", True),
+        ("classifier", classify, "bfloat16", None),
+        ("translator", translate, None, False),
+        ("translator", translate, None, True),
+        ("translator", translate, "bfloat16", True),
         ("translator", translate, "int8", True),
-        ci("generator", generate, None, True),
+        ("generator", generate, None, True),
     ],
 )
 def test_a_model_is_freed(kind, use, dtype, compiled, tmp_path):
