@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from zoo.data.phrasebook import invented, phrasebook_pairs, words
+from zoo.data.phrasebook import phrasebook_pairs, phrases, words
 from zoo.data.phrasebook.sentences import Sentences, fixed_phrases
 from zoo.errors import UserError
 
@@ -212,8 +212,8 @@ def test_contractions_and_punctuation(pairs):
 
 def test_made_up_words_are_copied_and_seldom_repeated():
     generator = random.Random(0)
-    names = [invented.invented_name(generator, "name") for _ in range(2000)]
-    nouns = [invented.invented_noun(generator) for _ in range(2000)]
+    names = [phrases.invented_name(generator, "name") for _ in range(2000)]
+    nouns = [phrases.invented_noun(generator) for _ in range(2000)]
     for noun in names + nouns:
         assert noun.english == noun.spanish
         assert noun.gender == ("f" if noun.english[0].split()[0].endswith("a") else "m")

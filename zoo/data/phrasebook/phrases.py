@@ -1,14 +1,19 @@
 """Noun phrases, places and times, drawn in both languages at once: pairs (English, Spanish)."""
 
+import re
 from typing import NamedTuple
 
 from zoo.data.phrasebook import words
-from zoo.data.phrasebook.invented import invented_name, invented_noun
-from zoo.data.phrasebook.words import BEINGS, HUMAN, MASS, NOUNS, PRONOUNS, PROPER, THINGS
+from zoo.data.phrasebook.words import BEINGS, HUMAN, MASS, NOUNS, PRONOUNS, PROPER, THINGS, Noun
 
 _DEFINITE = "the my your his her our their this these that those".split()
 _COUNTING = ("a", "every", "another")
 _ARTICLES = "el la los las".split()
+_PARTS = [words.WORDS["invented"][part].split() for part in ("onsets", "vowels", "codas")]
+_PARTS[2] += 34 * ["-"]
+_LETTERS, _ACCENTS = "abcdefghijklmnopqrstuvwxyz", "áéíóúñüöäçøåšžł"
+_LISTED = f"{words.WORDS} {NOUNS} {words.VERBS} {words.PHRASES}"
+_KNOWN = {*re.findall(r"\w+", _LISTED.lower())}
 
 
 class Phrase(NamedTuple):
@@ -168,3 +173,31 @@ def fitting_adjectives(kind):
     human = kind in (*HUMAN, "pronoun")
     unfit = {"animal": "thing", "unknown": ""}.get(kind, "thing color" if human else "being")
     return [adjective for adjective in words.ADJECTIVES if adjective.describes not in unfit]
+
+
+def invented_word(generator):
+    """A word in lower case that is in no table."""
+    while True:
+        parts = _PARTS * generator.choice((1, 2, 2, 2, 3, 3))
+        word = "".join(generator.choice(part) for part in parts).replace("-", "")
+        if generator.random() < 0.1:  # any letter beside any other
+            place = generator.randrange(len(word))
+            letters = _ACCENTS if generator.random() < 0.2 else _LETTERS
+            word = word[:place] + generator.choice(letters) + word[place + 1 :]
+        if 3 <= len(word) <= 11 and word not in _KNOWN:
+            return word
+
+
+def invented_name(generator, kind):
+    """A made-up name, the same in both languages; what ends in -a is feminine."""
+    first, second = (invented_word(generator).capitalize() for _ in range(2))
+    name = f"{first} {second}" if kind == "name" and generator.random() < 0.1 else first
+    return Noun(kind, (name, name), (name, name), "f" if first.endswith("a") else "m")
+
+
+def invented_noun(generator):
+    """A made-up noun, the same in both languages; as for a name, and -s makes the plural."""
+    while (word := invented_word(generator)).endswith("s"):
+        pass
+    forms = (word, word + "s")
+    return Noun("unknown", forms, forms, "f" if word.endswith("a") else "m")
