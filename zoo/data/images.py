@@ -198,18 +198,14 @@ class ImageDataset(NamedTuple):
         pixels, _ = self.train.sample(_STATISTICS[0] if in_memory else _STATISTICS[1])
         if not len(pixels):
             raise DataError("None of the training images can be read.")
-        # image by image, as copies in 64 bits, whose sums are exact, take much memory
-        sums = [image.sum((0, 1), np.int64) for image in pixels]
-        squares = [np.square(image, dtype=np.int64).sum((0, 1)) for image in pixels]
-        count = pixels[..., 0].size
-        mean = np.sum(sums, axis=0) / count
-        std = np.sqrt(np.maximum(np.sum(squares, axis=0) / count - mean**2, 0.0))
+        # sums of integers are exact, and these copy nothing
+        count, squares = pixels[..., 0].size, np.einsum("nhwc,nhwc->c", pixels, pixels, dtype="i8")
+        mean = pixels.sum((0, 1, 2), np.int64) / count
+        std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
         *size, channels = self.input_shape
-        resizing = (
-            ImagePreprocessing(tuple(size), channels) if in_memory else self.train.preprocessing
-        )
+        resized = ImagePreprocessing(tuple(size), channels)
         return dataclasses.replace(
-            resizing,
+            resized if in_memory else self.train.preprocessing,
             mean=tuple((mean / 255).tolist()),
             std=tuple(np.maximum(std / 255, 1e-3).tolist()),
         )
