@@ -73,7 +73,9 @@ def test_a_picture_of_too_many_pixels_is_refused_before_it_is_decoded(size, tmp_
         read(tmp_path / "bomb.png")
 
 
-@pytest.mark.parametrize("kind, mode", [("GIF", "P"), ("BMP", "RGB"), ("JPEG", "CMYK")])
+@pytest.mark.parametrize(
+    "kind, mode", [("GIF", "P"), ("BMP", "RGB"), ("JPEG", "CMYK"), ("PNG", "RGBA"), ("PNG", "1")]
+)
 def test_a_gray_model_reads_formats_that_have_no_gray_decoder(kind, mode):
     read = ImagePreprocessing((8, 8), 1, (0.0,), (1.0,))
     assert read.fit(decoded(tf.constant(encoded(kind, 9, 12, mode)))).shape == (8, 8, 1)

@@ -158,12 +158,6 @@ def files(tmp_path):
     return make
 
 
-def test_parallel_files(files):
-    text = parallel_files(*files("train", corpus(3000)))
-    assert sorted(itertools.chain(*text[:3])) == sorted(corpus(3000))
-    assert not {s.casefold() for s, _ in text.train} & {s.casefold() for s, _ in text.test}
-
-
 def test_files_for_validation_and_test_are_used(files):
     train, valid, test = files("a", corpus(300)), files("b", [("x", "y")]), files("c", [("u", "v")])
     text = parallel_files(*train, valid=valid, test=test)

@@ -139,7 +139,7 @@ def test_a_resumed_run_sees_what_it_would_have_seen(pairs, accumulation):
         assert_same(arrays(resumed.take(3 * steps - first)), whole[first:])
 
 
-@pytest.mark.parametrize("size", [*range(1, 20), 255, 256, 257, 10_007])
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 257, 10_007])
 def test_shuffling_has_every_number_once(size):
     found = shuffled(np.arange(size), size, size, np.int64(0)).numpy()
     np.testing.assert_array_equal(np.sort(found), np.arange(size))

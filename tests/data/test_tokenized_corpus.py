@@ -55,16 +55,11 @@ def test_other_special_tokens(tmp_path):
     np.testing.assert_array_equal(weights, labels != 1)
 
 
-def test_lengths_count_control_ids(tmp_path):
-    pairs = encode([("abc", "a"), ("b", "bcd")], tmp_path)
-    np.testing.assert_array_equal(pairs.length_counts, [0, 0, 0, 0, 2])
-    assert (len(pairs), pairs.num_tokens, pairs.skipped) == (2, 6, 0)
-
-
 def test_pairs_by_length(tmp_path):
     pairs = encode([("ab", "a"), ("a", "abcd"), ("abcde", "a"), ("a", "bc"), ("", "")], tmp_path)
     np.testing.assert_array_equal(pairs.length_counts, [0, 1, 0, 2, 0, 1, 1])
     np.testing.assert_array_equal(pairs.longest_first, [2, 1, 0, 3, 4])
+    assert pairs.num_tokens == 2 + 5 + 2 + 3 + 1, "with the end token"
 
 
 def test_pairs_with_a_long_side_are_left_out_and_counted(tmp_path):
