@@ -44,82 +44,6 @@ def _change_some(images, selected, change):
     return tf.ensure_shape(tf.dynamic_stitch(places, parts), images.shape)
 
 
-def crop_and_flip(images, seed, rows, padding, flip_probability):
-    """Crops at random after padding with `padding` black pixels, and flips left to right."""
-    seeds = tf.unstack(tf.random.split(seed, 3))
-    x, y = (tf.floor(uniform(s, rows, -padding, padding + 1)) for s in seeds[:2])
-    flip = uniform(seeds[2], rows) < flip_probability
-    if not padding:
-        return _change_some(images, flip, lambda some, _: tf.reverse(some, [2]))
-    flip = tf.where(flip, -1.0, 1.0)
-    moved = warp(tf.cast(images, tf.float32), xx=flip, x=x, y=y, fill=0.0, interpolation="nearest")
-    return tf.cast(moved, images.dtype)
-
-
-def erase(images, seed, rows, probability):
-    """Zhong et al. 2020, "Random Erasing", algorithm 1: noise in a box of 2 % to 40 % of the image.
-
-    A box that is larger than the image is clipped instead of being drawn again.
-    """
-    seeds = tf.unstack(tf.random.split(seed, 6))
-    full_height, full_width = size(images)
-    area = uniform(seeds[0], rows, 0.02, 0.4) * full_height * full_width
-    aspect = uniform(seeds[1], rows, 0.3, 1.0 / 0.3)
-    height = tf.minimum(tf.round(tf.sqrt(area * aspect)), full_height)
-    width = tf.minimum(tf.round(tf.sqrt(area / aspect)), full_width)
-    top = tf.floor(uniform(seeds[2], rows) * (full_height - height + 1.0))
-    left = tf.floor(uniform(seeds[3], rows) * (full_width - width + 1.0))
-
-    def noise(number):
-        own = tf.random.fold_in(seeds[5], number)
-        return tf.random.stateless_uniform(tf.shape(images)[1:], own, 0.0, 255.0)
-
-    def fill(some, places):
-        spec = tf.TensorSpec(images.shape[1:])
-        drawn = tf.map_fn(noise, tf.gather(rows.numbers, places), fn_output_signature=spec)
-        edges = (tf.gather(edge, places) for edge in (top, left, height, width))
-        return tf.where(_box(some, *edges), drawn, some)
-
-    return _change_some(images, uniform(seeds[4], rows) < probability, fill)
-
-
-def mix(images, labels, seed, rows, mixup_alpha, cutmix_alpha, mix_probability, cutmix_probability):
-    """Mixup (Zhang et al. 2018, section 2) or CutMix (Yun et al. 2019, section 3.1).
-
-    Both use a map of the share of each pixel that is kept: constant for Mixup, 0 in a box and 1
-    elsewhere for CutMix. The label's share is the mean of the map, so a clipped box counts with
-    its real area. An alpha of 0 disables that operation, whatever `cutmix_probability`; at least
-    one alpha must be positive.
-
-    The other image is one of the same group of `GROUP` rows, so that no worker needs all rows of a
-    batch: `rows` must have whole groups.
-    """
-    seeds = tf.unstack(tf.random.split(seed, 7))
-    if not mixup_alpha or not cutmix_alpha:
-        cutmix_probability = 1.0 if cutmix_alpha else 0.0
-    cut = uniform(seeds[0], rows) < cutmix_probability
-    alpha = tf.where(cut, cutmix_alpha, mixup_alpha)
-    ours, theirs = (_gamma(s, rows, alpha) for s in seeds[1:3])
-    share = tf.math.divide_no_nan(ours, ours + theirs)
-    full_height, full_width = size(images)
-    height, width = (tf.round(side * tf.sqrt(1.0 - share)) for side in (full_height, full_width))
-    top = tf.round(uniform(seeds[3], rows) * full_height - height / 2.0)
-    left = tf.round(uniform(seeds[4], rows) * full_width - width / 2.0)
-    kept = tf.where(cut & _box(images, top, left, height, width), 0.0, 1.0)
-    kept = tf.where(cut, kept, share)
-    mixes = uniform(seeds[5], rows) < mix_probability
-    kept = tf.where(mixes, kept, 1.0)
-    partner = _partners(seeds[6], rows)
-    share = tf.reduce_mean(kept, axis=(1, 2, 3))[:, None]
-
-    def blend(some, places):
-        own, other = tf.gather(kept, places), tf.gather(images, tf.gather(partner, places))
-        return own * some + (1.0 - own) * other
-
-    labels = share * labels + (1.0 - share) * tf.gather(labels, partner)
-    return _change_some(images, mixes, blend), labels
-
-
 def _partners(seed, rows):
     """Draws another row of its group for each row, each row once: indices, int32 [batch]."""
     groups, places = rows.numbers // GROUP, rows.numbers % GROUP
@@ -214,7 +138,7 @@ class Augmentation:
     def _augment(self, images, labels, seed, rows):
         seeds = tf.unstack(tf.random.split(seed, 4))
         if self.crop_padding or self.flip_probability:
-            images = crop_and_flip(images, seeds[0], rows, self.crop_padding, self.flip_probability)
+            images = self.crop_and_flip(images, seeds[0], rows)
         if not (self.randaugment_num_ops or self.erase_probability or self._mixes):
             return images, labels
         images = tf.cast(images, tf.float32)
@@ -227,16 +151,87 @@ class Augmentation:
             self.randaugment_probability,
         )
         if self.erase_probability:
-            images = erase(images, seeds[2], rows, self.erase_probability)
+            images = self.erase(images, seeds[2], rows)
         if self._mixes:
-            images, labels = mix(
-                images,
-                labels,
-                seeds[3],
-                rows,
-                self.mixup_alpha,
-                self.cutmix_alpha,
-                self.mix_probability,
-                self.cutmix_probability,
-            )
+            images, labels = self.mix(images, labels, seeds[3], rows)
         return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8), labels
+
+    def crop_and_flip(self, images, seed, rows):
+        """Crops at random after padding with black pixels, and flips left to right."""
+        padding = self.crop_padding
+        seeds = tf.unstack(tf.random.split(seed, 3))
+        x, y = (tf.floor(uniform(s, rows, -padding, padding + 1)) for s in seeds[:2])
+        flip = uniform(seeds[2], rows) < self.flip_probability
+        if not padding:
+            return _change_some(images, flip, lambda some, _: tf.reverse(some, [2]))
+        flip = tf.where(flip, -1.0, 1.0)
+        moved = warp(
+            tf.cast(images, tf.float32), xx=flip, x=x, y=y, fill=0.0, interpolation="nearest"
+        )
+        return tf.cast(moved, images.dtype)
+
+    def erase(self, images, seed, rows):
+        """Replaces a box of 2 % to 40 % of the image by noise.
+
+        A box that is larger than the image is clipped instead of being drawn again. Source: Zhong
+        et al. 2020, "Random Erasing", algorithm 1.
+        """
+        seeds = tf.unstack(tf.random.split(seed, 6))
+        full_height, full_width = size(images)
+        area = uniform(seeds[0], rows, 0.02, 0.4) * full_height * full_width
+        aspect = uniform(seeds[1], rows, 0.3, 1.0 / 0.3)
+        height = tf.minimum(tf.round(tf.sqrt(area * aspect)), full_height)
+        width = tf.minimum(tf.round(tf.sqrt(area / aspect)), full_width)
+        top = tf.floor(uniform(seeds[2], rows) * (full_height - height + 1.0))
+        left = tf.floor(uniform(seeds[3], rows) * (full_width - width + 1.0))
+
+        def noise(number):
+            own = tf.random.fold_in(seeds[5], number)
+            return tf.random.stateless_uniform(tf.shape(images)[1:], own, 0.0, 255.0)
+
+        def fill(some, places):
+            spec = tf.TensorSpec(images.shape[1:])
+            drawn = tf.map_fn(noise, tf.gather(rows.numbers, places), fn_output_signature=spec)
+            edges = (tf.gather(edge, places) for edge in (top, left, height, width))
+            return tf.where(_box(some, *edges), drawn, some)
+
+        return _change_some(images, uniform(seeds[4], rows) < self.erase_probability, fill)
+
+    def mix(self, images, labels, seed, rows):
+        """Mixup (Zhang et al. 2018, section 2) or CutMix (Yun et al. 2019, section 3.1).
+
+        Both use a map of the share of each pixel that is kept: constant for Mixup, 0 in a box and 1
+        elsewhere for CutMix. The label's share is the mean of the map, so a clipped box counts with
+        its real area. An alpha of 0 disables that operation, whatever `cutmix_probability`; at
+        least one alpha must be positive.
+
+        The other image is one of the same group of `GROUP` rows, so that no worker needs all rows
+        of a batch: `rows` must have whole groups.
+        """
+        seeds = tf.unstack(tf.random.split(seed, 7))
+        cutmix_probability = self.cutmix_probability
+        if not self.mixup_alpha or not self.cutmix_alpha:
+            cutmix_probability = 1.0 if self.cutmix_alpha else 0.0
+        cut = uniform(seeds[0], rows) < cutmix_probability
+        alpha = tf.where(cut, self.cutmix_alpha, self.mixup_alpha)
+        ours, theirs = (_gamma(s, rows, alpha) for s in seeds[1:3])
+        share = tf.math.divide_no_nan(ours, ours + theirs)
+        full_height, full_width = size(images)
+        height, width = (
+            tf.round(side * tf.sqrt(1.0 - share)) for side in (full_height, full_width)
+        )
+        top = tf.round(uniform(seeds[3], rows) * full_height - height / 2.0)
+        left = tf.round(uniform(seeds[4], rows) * full_width - width / 2.0)
+        kept = tf.where(cut & _box(images, top, left, height, width), 0.0, 1.0)
+        kept = tf.where(cut, kept, share)
+        mixes = uniform(seeds[5], rows) < self.mix_probability
+        kept = tf.where(mixes, kept, 1.0)
+        partner = _partners(seeds[6], rows)
+        share = tf.reduce_mean(kept, axis=(1, 2, 3))[:, None]
+
+        def blend(some, places):
+            own, other = tf.gather(kept, places), tf.gather(images, tf.gather(partner, places))
+            return own * some + (1.0 - own) * other
+
+        labels = share * labels + (1.0 - share) * tf.gather(labels, partner)
+        return _change_some(images, mixes, blend), labels
