@@ -78,7 +78,7 @@ def test_cross_attention_of_any_script(tmp_path, source, target):
     weights, path = RANDOM.uniform(size=(len(target), len(source))), tmp_path / "attention.png"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pictures.cross_attention(weights, source, target, path, title="$a 我 \\")
+        pictures.cross_attention(weights, source, target, path)
     assert is_picture(path)
     with pytest.raises(ValueError, match="target pieces"):
         pictures.cross_attention(weights[:, :0], source, target, path)

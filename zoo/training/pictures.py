@@ -139,7 +139,7 @@ def attention(pixels, shares, answers, class_names, path):
     figure.savefig(path, dpi=120)
 
 
-def cross_attention(weights, source_pieces, target_pieces, path, title=None):
+def cross_attention(weights, source_pieces, target_pieces, path):
     """Plots the attention weights of each target token over the source tokens.
 
     Args:
@@ -147,7 +147,6 @@ def cross_attention(weights, source_pieces, target_pieces, path, title=None):
         source_pieces: the S source tokens as text, in any script.
         target_pieces: the T target tokens as text.
         path: path of the PNG file.
-        title: title of the plot.
 
     Raises:
         ValueError: if `weights` is not [T, S].
@@ -180,8 +179,6 @@ def cross_attention(weights, source_pieces, target_pieces, path, title=None):
         axes.set(xlabel="source", ylabel="target")
         axes.xaxis.set_label_position("top")
         figure.colorbar(image, ax=axes, label="attention", aspect=30)
-        if title is not None:
-            figure.suptitle(title, parse_math=False)
         figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
