@@ -14,5 +14,4 @@ from zoo.training.distribution.workers import (
     replica_values,
     set_random_state,
     sum_over_replicas,
-    worker_index,
 )

@@ -98,16 +98,14 @@ def check_same_start(strategy, step, weights, batch, steps_per_epoch=None):
         UserError: on all workers, if something differs between two of them.
     """
     workers = num_workers(strategy)
-    if workers == 1:
-        return
     own = digests(step, weights, batch, steps_per_epoch)
     total = sum_over_workers(strategy, tf.constant(list(own.values()), tf.float64))
     differing = [name for name, sum_ in zip(own, total) if sum_ != workers * own[name]]
     if differing:
         raise UserError(
             f"The workers differ in {', '.join(differing)}; this is worker "
-            f"{worker_index(strategy)}. Start all workers with the same command, the same --seed, "
-            "the same files and the same versions of all packages."
+            f"{worker_index(strategy.cluster_resolver)}. Start all workers with the same command, "
+            "the same --seed, the same files and the same versions of all packages."
         )
 
 

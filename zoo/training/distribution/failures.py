@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo import compat
 from zoo.errors import UserError
-from zoo.training.distribution.workers import index_in_cluster, num_workers
+from zoo.training.distribution.workers import num_workers, worker_index
 
 _SECONDS_TO_TELL = 1.0
 _SECONDS_TO_END = 3.0
@@ -46,7 +46,7 @@ def _tell(error):
     text = str(error)
     if not isinstance(error, UserError):
         text = f"{type(error).__name__}: {_reason(text)}"
-    index = index_in_cluster(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    index = worker_index(tf.distribute.cluster_resolver.TFConfigClusterResolver())
     with contextlib.suppress(Exception):  # the workers have not all started, or some are lost
         compat.abort_other_workers(f"worker {index} failed: {text}")
         time.sleep(_SECONDS_TO_TELL)  # the service may run in this process

@@ -14,13 +14,12 @@ def num_workers(strategy):
     return max(1, sum(map(cluster.num_tasks, cluster.jobs)))
 
 
-def worker_index(strategy):
-    """Returns the index of this process; the chief is 0."""
-    return index_in_cluster(strategy.cluster_resolver)
+def worker_index(resolver):
+    """Returns the index of this process; the chief is 0.
 
-
-def index_in_cluster(resolver):
-    """Returns the index of this process from a `ClusterResolver`, or 0 without one."""
+    Args:
+        resolver: the `ClusterResolver` of the strategy; None for a single worker.
+    """
     if resolver is None or resolver.task_type in (None, "chief"):
         return 0
     return resolver.task_id + ("chief" in resolver.cluster_spec().jobs)
@@ -28,7 +27,7 @@ def index_in_cluster(resolver):
 
 def is_chief(strategy):
     """Whether this process writes the run directory and prints."""
-    return worker_index(strategy) == 0
+    return worker_index(strategy.cluster_resolver) == 0
 
 
 def replica_values(strategy, variable):
@@ -56,7 +55,7 @@ def set_random_state(variable, state, strategy):
         strategy: `tf.distribute.Strategy` under which the variable was created.
     """
     components = replica_values(strategy, variable)
-    first = worker_index(strategy) * len(components)
+    first = worker_index(strategy.cluster_resolver) * len(components)
     for replica, component in enumerate(components, first):
         value = np.array(state, dtype=component.dtype.as_numpy_dtype)
         value[0] = (int(value[0]) + _STRIDE * replica) % 2**32
