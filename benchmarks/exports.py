@@ -63,7 +63,7 @@ def test_data(run_folder, count):
         with open(run_folder / "translations.tsv", encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1 : count + 1]
         return [row[0] for row in rows], [row[1] for row in rows]
-    from zoo.training.image_run import load_images
+    from zoo.data.selection import load_images
 
     settings = json.loads((run_folder / "config.json").read_text(encoding="utf-8"))["config"]
     config = runpy.run_path(str(ROOT / "recipes" / "vit_cifar10.py"))["Config"]

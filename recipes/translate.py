@@ -107,7 +107,7 @@ def main(config):
     from keras.callbacks import EarlyStopping
 
     from zoo.data import token_batches as batches
-    from zoo.training.averaging import AverageCheckpoints
+    from zoo.training.callbacks import AverageCheckpoints
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.report import finish_translator
     from zoo.training.run import Run
@@ -192,7 +192,7 @@ def untrained(config, run):
 
 def fine_tuned(config, run):
     """The translator of `--weights`, and its tokenized sentence pairs."""
-    from zoo.training.pretrained import pretrained_translator
+    from zoo.training.fine_tuning import pretrained_translator
     from zoo.training.sentence_pairs import load_pairs
 
     translator = pretrained_translator(

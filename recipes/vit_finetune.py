@@ -115,7 +115,8 @@ PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE
 
 def main(config):
     from zoo.data.pipeline import steps_per_epoch
-    from zoo.training.image_run import augmentation, class_names, load_images, train_classifier
+    from zoo.data.selection import class_names, load_images
+    from zoo.training.image_run import augmentation, train_classifier
     from zoo.training.run import Run
 
     run = Run(config, name=f"finetune_{config.data_name}")
@@ -147,9 +148,8 @@ def main(config):
 def build(config, num_classes):
     """Loads the model of `--weights` with a new head, and selects the weights to train."""
     from zoo.training import fine_tuning
-    from zoo.training.pretrained import pretrained_classifier
 
-    classifier = pretrained_classifier(
+    classifier = fine_tuning.pretrained_classifier(
         config.weights,
         num_classes,
         config.image_size,

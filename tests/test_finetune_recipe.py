@@ -14,9 +14,9 @@ from tests.deploy.small_models import small_classifier
 from tests.interrupted import assert_same, completed, killed, resumed
 from tests.test_recipes import recipe, rows_of
 from zoo.__main__ import main
+from zoo.data.selection import load_images
 from zoo.errors import UserError
-from zoo.training.image_run import load_images
-from zoo.training.pretrained import pretrained_classifier
+from zoo.training.fine_tuning import pretrained_classifier
 from zoo.training.run import Run
 
 vit_finetune = recipe("vit_finetune")
@@ -159,7 +159,7 @@ def test_patches_are_left_out_as_the_settings_say(tmp_path, monkeypatch):
         found.append(pretrained_classifier(*args, **rates).model.patch_dropout)
         stop()
 
-    monkeypatch.setattr("zoo.training.pretrained.pretrained_classifier", loaded)
+    monkeypatch.setattr("zoo.training.fine_tuning.pretrained_classifier", loaded)
     paths = {"weights": str(tmp_path / "weights"), "out": str(tmp_path / "run")}
     for rate in (0.0, 0.25):
         with pytest.raises(Stopped):

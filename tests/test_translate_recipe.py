@@ -16,10 +16,11 @@ import pytest
 import zoo
 from tests.test_recipes import recipe
 from zoo.data import parallel_text, tokenized_corpus
+from zoo.data.selection import text_source
 from zoo.errors import UserError
 from zoo.training.report import translation_scores
 from zoo.training.run import Run
-from zoo.training.sentence_pairs import load_pairs, text_source
+from zoo.training.sentence_pairs import load_pairs
 
 ROOT = pathlib.Path(__file__).parents[1]
 translate = recipe("translate")
@@ -284,25 +285,34 @@ def test_fine_tuning(published, tmp_path):
         np.testing.assert_array_equal(one, other, err_msg=one.path)
 
 
-def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_path, monkeypatch):
-    """Two tokens have changed places."""
-    folder = tmp_path / "weights"
-    shutil.copytree(published, folder)
-    settings = {"weights": str(folder), "tsv": str(corpus), "out": str(tmp_path / "run")}
-    config = dataclasses.replace(translate.FINE_TUNING, **settings, resume=True)
+@pytest.fixture
+def is_resumed(monkeypatch, tmp_path):
+    """Function (config, settings) that checks that a run with them, perhaps resumed, trains."""
 
     def reached(*_, **__):
         raise InterruptedError
 
     monkeypatch.setattr("zoo.training.run.Run._fit", reached)
-    for _ in range(2):
+
+    def check(config, **settings):
+        settings |= {"out": str(tmp_path / "run"), "resume": True}
         with pytest.raises(InterruptedError):
-            translate.main(config)
+            translate.main(dataclasses.replace(config, **settings))
+
+    return check
+
+
+def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_path, is_resumed):
+    """Two tokens have changed places."""
+    folder = tmp_path / "weights"
+    shutil.copytree(published, folder)
+    for _ in range(2):
+        is_resumed(translate.FINE_TUNING, weights=str(folder), tsv=str(corpus))
     vocab = json.loads((folder / "vocab.json").read_text())
     vocab[">>es<<"], vocab[">>fr<<"] = vocab[">>fr<<"], vocab[">>es<<"]
     (folder / "vocab.json").write_text(json.dumps(vocab))
     with pytest.raises(UserError, match="other settings:\n  checksum of the tokenizers: '"):
-        translate.main(config)
+        is_resumed(translate.FINE_TUNING, weights=str(folder), tsv=str(corpus))
 
 
 @pytest.mark.parametrize(
@@ -312,41 +322,26 @@ def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_pat
         ({"tokenizer": "word", "norm": "pre"}, "Remove --tokenizer, --norm"),
         ({"weights": None}, "Without --weights, a value is needed: --activation, --embed-dim"),
         ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
+        ({"weights": "{digits}"}, "is not a translation model"),
         ({"src_lang": "en"}, "Received: src_lang"),
         ({"dropout": 1.5}, "rate=1.5"),
     ],
 )
-def test_bad_settings_of_fine_tuning(published, corpus, tmp_path, settings, message):
+def test_bad_settings_of_fine_tuning(published, corpus, tmp_path, digits_run, settings, message):
     base = {"weights": str(published), "tsv": str(corpus), "out": str(tmp_path / "run")}
+    settings = {**base, **settings}
+    if settings["weights"]:
+        settings["weights"] = settings["weights"].format(digits=digits_run[1])
     with pytest.raises(UserError, match=message):
-        translate.main(dataclasses.replace(translate.FINE_TUNING, **{**base, **settings}))
+        translate.main(dataclasses.replace(translate.FINE_TUNING, **settings))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_is_not_resumed_with_other_pairs(corpus, tmp_path, monkeypatch):
+def test_a_run_is_not_resumed_with_other_pairs(corpus, tmp_path, is_resumed):
     """They give other tokens the same ids."""
     pairs = tmp_path / "pairs.tsv"
     shutil.copy(corpus, pairs)
-    settings = {"tsv": str(pairs), "out": str(tmp_path / "run"), "resume": True}
-    config = dataclasses.replace(CONFIG, **settings)
-
-    def reached(*_, **__):
-        raise InterruptedError
-
-    monkeypatch.setattr("zoo.training.run.Run._fit", reached)
-    with pytest.raises(InterruptedError):
-        translate.main(config)
+    is_resumed(CONFIG, tsv=str(pairs))
     pairs.write_text(pairs.read_text().replace("e", "ø"))
     with pytest.raises(UserError, match="other settings:\n  checksum of the tokenizers: '"):
-        translate.main(config)
-
-
-def test_other_weights_than_those_of_a_translator(corpus, tmp_path, digits_run):
-    config = dataclasses.replace(
-        translate.FINE_TUNING,
-        weights=str(digits_run[1]),
-        tsv=str(corpus),
-        out=str(tmp_path / "run"),
-    )
-    with pytest.raises(UserError, match="is not a translation model"):
-        translate.main(config)
+        is_resumed(CONFIG, tsv=str(pairs))

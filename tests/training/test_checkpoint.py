@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import json
 import os
 import re
 import shutil
@@ -197,15 +196,6 @@ def test_a_finished_run_can_be_resumed(whole, tmp_path):
     assert_equal(everything(trainer), everything(whole[0]))
 
 
-def test_the_history_says_how_fast_each_device_was(whole):
-    lines = (whole[1] / "history.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert [row["epoch"] for row in rows] == [0, 1, 2]
-    for row in rows:
-        assert row["rows_per_second"] == row["rows_per_second_per_device"] > 0
-        assert {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"} <= set(row)
-
-
 # --- which are written ---------------------------------------------------------------------------
 
 
@@ -230,16 +220,15 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path, monkeypatch, seconds, kep
     assert files.paths(folder / "best") == [best]
 
 
-@pytest.mark.parametrize("monitor,expected", [("val_loss", 2), ("val_accuracy", 1)])
-def test_the_best_checkpoint_survives_resuming(tmp_path, monitor, expected):
+def test_the_best_checkpoint_survives_resuming(tmp_path):
     trainer = make_trainer()
     for epoch, value in enumerate([2.0, 5.0, 1.0, 3.0]):
-        checkpoint = Checkpoint(tmp_path, STEPS, monitor=monitor)
+        checkpoint = Checkpoint(tmp_path, STEPS)
         checkpoint.set_model(trainer)
         checkpoint.restore(trainer)
         checkpoint.step = (epoch + 1) * STEPS
-        checkpoint.on_epoch_end(epoch, {monitor: value})
-    assert steps(tmp_path / "checkpoints" / "best") == [(expected + 1, (expected + 1) * STEPS)]
+        checkpoint.on_epoch_end(epoch, {"val_loss": value})
+    assert steps(tmp_path / "checkpoints" / "best") == [(3, 3 * STEPS)]
 
 
 def test_one_is_written_after_some_minutes(tmp_path, monkeypatch):

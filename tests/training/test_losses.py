@@ -137,15 +137,8 @@ def test_the_accuracy_is_that_of_keras(dtype):
 def test_the_loss_is_saved_whole():
     loss = SmoothedCrossEntropy(0.2, reduction="none", name="mine")
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
-    assert (
-        copy.get_config()
-        == loss.get_config()
-        == {
-            "label_smoothing": 0.2,
-            "reduction": "none",
-            "name": "mine",
-        }
-    )
+    expected = {"label_smoothing": 0.2, "reduction": "none", "name": "mine"}
+    assert copy.get_config() == loss.get_config() == expected
     labels, logits = tokens()
     np.testing.assert_array_equal(copy(labels, logits), loss(labels, logits))
     for value in (-0.1, 1.0, float("nan")):

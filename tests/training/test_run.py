@@ -448,12 +448,6 @@ def test_a_function_of_the_steps_done(tmp_path):
     assert_same_weights(model, expected)
 
 
-def test_a_run_is_not_resumed_with_another_seed(tmp_path):
-    train(classifier, dataset(X, Y), tmp_path / "run", epochs=1)
-    with pytest.raises(RunFolderError, match="seed: 3, now 4"):
-        train(classifier, dataset(X, Y), tmp_path / "run", seed=4)
-
-
 class Misfit(keras.Model):
     def __init__(self, size):
         super().__init__()

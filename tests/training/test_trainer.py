@@ -199,17 +199,13 @@ def test_an_overflow_of_16_bits_skips_the_step():
     assert all(changed) and int(trainer.optimizer.iterations) == 1
 
 
-def test_the_model_is_the_one_that_was_given():
-    model = language_model()
-    assert Trainer(model).trained_model() is model
-
-
 def test_what_is_predicted_with_and_saved_is_the_model(tmp_path):
     trainer = compiled()
     trainer.fit(dataset(data(2)), steps_per_epoch=2, verbose=0)
     inputs = data(1)[0][0]
     expected = trainer.model.predict(inputs, verbose=0)
     np.testing.assert_array_equal(trainer.predict(inputs, verbose=0), expected)
+    assert trainer.trained_model() is trainer.model
     trainer.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded) is keras.Sequential

@@ -187,19 +187,31 @@ def _check_not_quantized(model):
 
 
 def copy_model(model, **arguments):
-    """A model with the same weights, and with other `arguments`, such as `dtype`.
+    """A model with the same weights, not compiled, and with other `arguments`, such as `dtype`.
 
-    The updates of LoRA are added to the matrices.
+    The updates of LoRA are added to the matrices. Any Keras model that can be saved is copied.
 
     Raises:
         UserError: if the weights are quantized.
     """
     _check_not_quantized(model)
-    copy = type(model).from_config({**model.get_config(), **arguments})
-    copy.build_from_config(model.get_build_config())
-    for mine, value in zip(copy.weights, merged_weights(model), strict=True):
-        mine.assign(value)
+    config = _without_lora(keras.saving.serialize_keras_object(model))
+    config.pop("compile_config", None)
+    config["config"].update(arguments)
+    # Own classes and functions need not be registered.
+    classes = {type(layer).__name__: type(layer) for layer in compat.all_layers(model)}
+    copy = keras.saving.deserialize_keras_object(config, classes, safe_mode=False)
+    copy.set_weights(merged_weights(model))
     return copy
+
+
+def _without_lora(config):
+    if isinstance(config, dict):
+        names = config.keys() - {"lora_rank", "lora_alpha"}
+        return {k: _without_lora(v) for k, v in config.items() if k in names}
+    if isinstance(config, (list, tuple)):
+        return type(config)(map(_without_lora, config))
+    return config
 
 
 def merged_weights(model):

@@ -1,17 +1,20 @@
-"""Callbacks for the history files, the training speed and patch dropout."""
+"""Callbacks: history files, training speed, patch dropout, and the average of last epochs."""
 
 import csv
 import io
 import json
 import math
 import pathlib
+import shutil
 import time
 
 import keras
+import numpy as np
 
 from zoo import compat
 from zoo.files import write_text
 from zoo.layers import PatchDropout
+from zoo.training import checkpoint_file as files
 
 
 class HistoryFiles(keras.callbacks.Callback):
@@ -30,24 +33,14 @@ class HistoryFiles(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         values = {name: float(value) for name, value in sorted((logs or {}).items())}
+        finite = {name: v if math.isfinite(v) else None for name, v in values.items()}
         rows = [row for row in history_rows(self.folder) if row["epoch"] < epoch]
-        rows = [{k: math.nan if v is None else v for k, v in row.items()} for row in rows]
-        rows.append({"epoch": epoch, **values})
-        # JSON has no NaN.
-        lines = [
-            json.dumps({name: v if math.isfinite(v) else None for name, v in row.items()})
-            for row in rows
-        ]
-        table = io.StringIO(newline="")
-        names = dict.fromkeys(name for row in rows for name in row)
-        writer = csv.DictWriter(table, names, restval="nan")
-        writer.writeheader()
-        writer.writerows(rows)
-        for path, text in (
-            ("history.jsonl", "\n".join(lines) + "\n"),
-            ("history.csv", table.getvalue()),
-        ):
-            write_text(self.folder / path, text)
+        rows.append({"epoch": epoch, **finite})  # JSON has no NaN
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        write_text(self.folder / "history.jsonl", lines)
+        columns, table = history(self.folder), io.StringIO(newline="")
+        csv.writer(table).writerows([columns, *zip(*columns.values())])
+        write_text(self.folder / "history.csv", table.getvalue())
 
 
 def history_rows(folder):
@@ -57,6 +50,13 @@ def history_rows(folder):
     except FileNotFoundError:
         return []
     return [json.loads(line) for line in lines]
+
+
+def history(folder):
+    """The metrics of a run: {name: [value of each epoch]}, NaN in epochs that have none."""
+    rows = history_rows(folder)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {k: [math.nan if row.get(k) is None else row[k] for row in rows] for k in names}
 
 
 class EpochFigures(keras.callbacks.Callback):
@@ -114,3 +114,79 @@ class PatchDropoutRates(keras.callbacks.Callback):
             if isinstance(layer, PatchDropout) and layer.rate != rate:
                 layer.rate = rate
                 self.model.trace()
+
+
+class AverageCheckpoints(keras.callbacks.Callback):
+    """Saves the weights of the last epochs, whose mean translates better than the last weights.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 6.1, which averages the last
+    five checkpoints. Here the last epoch that counts is the one with the lowest `val_loss`, as the
+    epochs before early stopping are all worse; without a `val_loss`, it is the last one. Those
+    after it are kept too, until one of them is better.
+
+    Put this callback before `Checkpoint` in the list: the weights of an epoch are then on disk
+    before the checkpoint that marks the epoch as done.
+
+    Args:
+        folder: run directory; its subfolder ``last_epochs`` holds the weights until `remove` is
+            called.
+        count: number of epochs to average, at least 1.
+        is_chief: whether this worker writes the files.
+    """
+
+    def __init__(self, folder, count, is_chief=True):
+        super().__init__()
+        self.folder = pathlib.Path(folder) / "last_epochs"
+        self.count = count
+        self.is_chief = is_chief
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.is_chief:
+            return
+        path, loss = self.folder / f"epoch_{epoch:05d}", (logs or {}).get("val_loss")
+        if loss is not None:
+            loss = float(loss) if math.isfinite(loss) else math.inf
+        losses = [_loss(other) for other in files.paths(self.folder) if other < path] + [loss]
+        since_best = len(losses) - 1 - _best_index(losses)
+        weights = {f"{index:05d}": v for index, v in enumerate(self.model.weights)}
+        files.write(path, weights, since_best + self.count, {"loss": loss})
+
+    def average(self, model):
+        """Sets the weights of `model` to their mean over the saved epochs.
+
+        Integer and boolean variables, such as counters, get the value of the last epoch.
+
+        Raises:
+            FileNotFoundError: if no epoch has been saved.
+            ValueError: if the files do not fit `model`.
+            CheckpointError: if a file is damaged.
+        """
+        paths, total = files.paths(self.folder), {}
+        if not paths:
+            raise FileNotFoundError(f"{self.folder} contains no epoch weights to average.")
+        losses = list(map(_loss, paths))
+        end = _best_index(losses) + 1
+        paths = paths[max(0, end - self.count) : end]
+        for path in paths:
+            for name, array in files.read(path)[1].items():
+                is_count = array.dtype.kind in "iub"
+                total[name] = array if is_count else total.get(name, 0) + array.astype(np.float64)
+        model.set_weights([w if w.dtype.kind in "iub" else w / len(paths) for w in total.values()])
+
+    def remove(self):
+        """Deletes the saved epochs."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _best_index(losses):
+    """The index of the lowest finite loss; without one, of the last epoch."""
+    known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+    return losses.index(min(known)) if known else len(losses) - 1
+
+
+def _loss(path):
+    """The `val_loss` of a saved epoch: None if not validated, infinite if its files are damaged."""
+    try:
+        return files.read(path, with_state=False)[0]["loss"]
+    except files.Damaged:
+        return math.inf

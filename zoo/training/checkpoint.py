@@ -45,9 +45,7 @@ class Checkpoint(keras.callbacks.Callback):
         minutes: minutes between checkpoints.
         steps: steps between checkpoints, in addition to `minutes`; 0 to disable.
         keep: number of checkpoints to keep, at least 1; the best one is also kept, in the
-            subfolder ``best``.
-        monitor: metric that selects the best epoch; lower is better if its name ends in "loss",
-            else higher.
+            subfolder ``best``: that of the lowest `val_loss`.
 
     Attributes:
         step: number of steps done.
@@ -56,7 +54,7 @@ class Checkpoint(keras.callbacks.Callback):
             `keras.callbacks.EarlyStopping` may be another one now.
     """
 
-    def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3, monitor="val_loss"):
+    def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3):
         super().__init__()
         self.auto_resume = pathlib.Path(folder) / AUTO_RESUME
         self.folder = self.auto_resume.parent
@@ -64,11 +62,10 @@ class Checkpoint(keras.callbacks.Callback):
         self.minutes = minutes
         self.steps = steps
         self.keep = keep
-        self.monitor = monitor
         self.step = self.epoch = 0
         self.stopped = False
         self._saved = 0  # step of the last checkpoint
-        self._best = None  # value of `monitor`
+        self._best = None  # `val_loss`
         self._metrics = None  # of the epoch that is resumed, until they are restored
         self._callbacks, self._begun = [], []  # and their states when training began
         self._states, self._rates = [], []  # to restore
@@ -168,7 +165,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._exit()
 
     def on_epoch_end(self, epoch, logs=None):
-        value = (logs or {}).get(self.monitor)
+        value = (logs or {}).get("val_loss")
         self._save(epoch + 1, self._is_best(value))
         if self._decide(0)[1]:
             self._exit()
@@ -201,7 +198,7 @@ class Checkpoint(keras.callbacks.Callback):
         files.set_state(model, state)
         self.step = self._saved = metadata["step"]
         self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]
-        self._best = metadata.get(self.monitor)
+        self._best = metadata["val_loss"]
         self._states = metadata["callbacks"]
         self.stopped = self._has_stopped(metadata["stopped"])
         # callbacks may change them in the steps that are skipped
@@ -269,7 +266,7 @@ class Checkpoint(keras.callbacks.Callback):
             "epoch": epochs_done,
             "steps_per_epoch": self.steps_per_epoch,
             "metrics": files.read_metrics(self.model),
-            self.monitor: self._best,
+            "val_loss": self._best,
             "stopped": bool(self.model.stop_training),
             "callbacks": [
                 # Settings, which do not change, may be others when the run is resumed.
@@ -289,8 +286,7 @@ class Checkpoint(keras.callbacks.Callback):
     def _is_best(self, value):
         if value is None or not np.isfinite(value):
             return False
-        sign = 1 if self.monitor.endswith("loss") else -1
-        if self._best is not None and sign * value >= sign * self._best:
+        if self._best is not None and value >= self._best:
             return False
         self._best = float(value)
         return True

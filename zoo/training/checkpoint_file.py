@@ -8,7 +8,6 @@ same on all replicas. Random states are derived from that of the first replica
 (`distribution.set_random_state`). Metric variables are summed over the replicas of all workers.
 """
 
-import contextlib
 import json
 import pathlib
 import re
@@ -72,32 +71,21 @@ def write(path, variables, keep, metadata=None):
         shutil.rmtree(other)
 
 
-def read(path):
+def read(path, with_state=True):
     """Reads a checkpoint: (metadata, {name: array}).
+
+    Args:
+        path: path of its folder.
+        with_state: whether to read the arrays; without, the dict is empty.
 
     Raises:
         Damaged: if the content is not what was written.
     """
-    with _opened(path) as reader:
-        keys = sorted(key for key in reader.get_variable_to_shape_map() if key.startswith("state/"))
-        return _metadata(reader), {key.split("/")[1]: reader.get_tensor(key) for key in keys}
-
-
-def read_metadata(path):
-    """Reads the metadata of a checkpoint only; see `read`."""
-    with _opened(path) as reader:
-        return _metadata(reader)
-
-
-def _metadata(reader):
-    return json.loads(reader.get_tensor("metadata/.ATTRIBUTES/py_state"))
-
-
-@contextlib.contextmanager
-def _opened(path):
-    """Yields a reader of a checkpoint; raises `Damaged` if something in it cannot be read."""
     try:
-        yield tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
+        reader = tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
+        keys = sorted(reader.get_variable_to_shape_map()) if with_state else ()
+        state = {k.split("/")[1]: reader.get_tensor(k) for k in keys if k.startswith("state/")}
+        return json.loads(reader.get_tensor("metadata/.ATTRIBUTES/py_state")), state
     # TensorFlow raises errors of several types, depending on where the damage is.
     except Exception as error:
         raise Damaged(f"{path} is damaged and cannot be used: {error}.") from None

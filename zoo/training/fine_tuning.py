@@ -1,10 +1,83 @@
-"""Fine-tuning of Vision Transformers: a new head, layer-wise rates, a frozen backbone, LoRA."""
+"""Fine-tuning: the models of ``--weights``, a new head, layer-wise rates, frozen weights, LoRA."""
+
+import pathlib
 
 import keras
 import numpy as np
 
-from zoo import compat
-from zoo.models.base import merged_weights
+from zoo.errors import UserError
+from zoo.loading import load
+from zoo.models.base import copy_model
+from zoo.tasks.translator import Translator
+
+
+def pretrained_classifier(path, num_classes, image_size=None, random=False, **rates):
+    """Loads the Vision Transformer of ``--weights`` with a new head, whose weights are zero.
+
+    Args:
+        path: see `zoo.load`.
+        num_classes: number of classes.
+        image_size: side of the images in pixels; that of the model by default.
+        random: whether to keep the architecture and the preprocessing only, and draw all weights.
+        **rates: `dropout`, `stochastic_depth` and `patch_dropout`.
+
+    Returns:
+        `zoo.tasks.classifier.ImageClassifier`.
+
+    Raises:
+        UserError: if there is no such path, or its model cannot be used.
+    """
+    if not path or not pathlib.Path(path).exists():
+        raise UserError(
+            "Pass --weights PATH: published weights of a Vision Transformer, see "
+            f"docs/checkpoints.md, or a run directory. Received: {path}."
+        )
+    if image_size:
+        rates["input_shape"] = (image_size, image_size)
+    try:
+        # in the precision of this run, not that of the run it was trained in
+        dtype = keras.config.dtype_policy().name
+        classifier = load(path, num_classes=num_classes, dtype=dtype, **rates)
+    except (UserError, FileNotFoundError) as error:
+        raise UserError(f"--weights: {error}") from None
+    if random:
+        model = classifier.model
+        classifier.model = type(model).from_config(model.get_config())
+        classifier.model.build((None, *model.input_shape))
+    else:
+        reset_heads(classifier.model)
+    return classifier
+
+
+def pretrained_translator(path, languages, rates, search):
+    """Loads the translator of ``--weights``, in the precision that Keras is set to.
+
+    Args:
+        path: see `zoo.load`.
+        languages: dict of `src_lang` and `tgt_lang`; None for those that the model does not need.
+        rates: dict of `dropout` and `attention_dropout`.
+        search: dict of `beam_size` and `length_penalty`; None for those of the model.
+
+    Returns:
+        `zoo.tasks.translator.Translator`.
+
+    Raises:
+        UserError: if there is no such path, or its model cannot be used.
+    """
+    try:
+        translator = load(path, **{k: v for k, v in languages.items() if v is not None})
+    except FileNotFoundError as error:
+        raise UserError(f"--weights: {error}") from None
+    if not isinstance(translator, Translator):
+        raise UserError(f"--weights {path} is not a translation model.")
+    try:
+        translator.model = copy_model(translator.model, dtype=keras.config.dtype_policy(), **rates)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    for name, value in search.items():
+        if value is not None:
+            setattr(translator, name, value)
+    return translator
 
 
 def heads(model):
@@ -72,28 +145,3 @@ def enable_lora(model, rank):
             *(feed_forward.hidden, feed_forward.output_projection),
         ):
             dense.enable_lora(rank)
-
-
-def has_lora(model):
-    """Whether LoRA is enabled in a layer of a model."""
-    return any(getattr(layer, "lora_enabled", False) for layer in compat.all_layers(model))
-
-
-def without_lora(model):
-    """A copy of any Keras model in which the updates of LoRA are added to the matrices."""
-    config = _without_lora_arguments(keras.saving.serialize_keras_object(model))
-    config.pop("compile_config", None)
-    # Own classes and functions need not be registered.
-    classes = {type(layer).__name__: type(layer) for layer in compat.all_layers(model)}
-    copy = keras.saving.deserialize_keras_object(config, classes, safe_mode=False)
-    copy.set_weights(merged_weights(model))
-    return copy
-
-
-def _without_lora_arguments(config):
-    if isinstance(config, dict):
-        names = config.keys() - {"lora_rank", "lora_alpha"}
-        return {k: _without_lora_arguments(v) for k, v in config.items() if k in names}
-    if isinstance(config, (list, tuple)):
-        return type(config)(map(_without_lora_arguments, config))
-    return config

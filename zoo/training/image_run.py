@@ -1,4 +1,4 @@
-"""The training run of an image classifier: its images, their augmentation, and the training."""
+"""The training run of an image classifier, and the augmentation of its images."""
 
 import contextlib
 import dataclasses
@@ -6,51 +6,13 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from zoo.data import images
-from zoo.data.image_folder import folder_classes, image_folder
+from zoo.data.images import StreamedImages
 from zoo.data.pipeline import test_batches, training_batches
-from zoo.data.preprocessing import ImagePreprocessing
-from zoo.data.tfds_images import tfds_classes, tfds_images
 from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
 from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint
-
-
-def load_images(settings, preprocessing=None, train_examples=None, streamed=False):
-    """Finds the images that settings select: `zoo.data.images.ImageDataset`.
-
-    Args:
-        settings: `zoo.training.settings.ImageSettings`.
-        preprocessing: `zoo.data.preprocessing.ImagePreprocessing` that resizes and crops them; by
-            default they are resized to `image_size`.
-        train_examples: number of training images to draw; all by default.
-        streamed: whether the training images keep their sizes until they are needed, for random
-            crops.
-    """
-    size = settings.image_size and (settings.image_size, settings.image_size)
-    options = {"preprocessing": preprocessing, "train_examples": train_examples}
-    if settings.dataset == "digits" and not settings.is_folder:
-        options["preprocessing"] = preprocessing or (size and ImagePreprocessing(tuple(size), 1))
-        data = images.digits(settings.seed, **options)
-    elif not settings.is_folder:
-        source = settings.dataset, settings.data_dir
-        data = tfds_images(*source, size, settings.seed, streamed=streamed, **options)
-    elif size or preprocessing:
-        data = image_folder(settings.data_dir, size, settings.seed, streamed=streamed, **options)
-    else:
-        raise UserError(f"Pass --image-size, such as 64, for the image folder {settings.data_dir}.")
-    return data.held_out(settings.validation_split, settings.seed)
-
-
-def class_names(settings):
-    """The class names of the images that settings select, without reading any image."""
-    if settings.is_folder:
-        return folder_classes(settings.data_dir)
-    if settings.dataset == "digits":
-        return images.DIGITS
-    return tfds_classes(settings.dataset, settings.data_dir)
 
 
 def augmentation(settings, **others):
@@ -127,6 +89,6 @@ def _unreadable_images_named(data):
         yield
     except tf.errors.OpError:
         for part in (data.train, data.test):
-            if isinstance(part, images.StreamedImages):
+            if isinstance(part, StreamedImages):
                 part.check()
         raise

@@ -1,7 +1,7 @@
 """The end of a run: tests the model, saves it, draws plots, writes ``metrics.json`` and a summary.
 
 Each task has a function that adds its scores and pictures; `_begin` and `_end` are what all share.
-Their `folder` is the `zoo.training.run_folder.RunFolder` of the run, which has ``history.csv``.
+Their `folder` is the `zoo.training.run_folder.RunFolder` of the run.
 """
 
 import math
@@ -14,7 +14,7 @@ from tqdm import tqdm
 from zoo.data.pipeline import test_batches
 from zoo.errors import TextError
 from zoo.tasks.attention_rollout import attention_rollout
-from zoo.training import pictures
+from zoo.training import callbacks, pictures
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8
@@ -27,7 +27,7 @@ def _begin(folder, task, **labels):
     """Saves the model and draws the learning curves; returns the history of the training."""
     print("Testing the model, saving it and drawing plots ...")
     task.save(folder.path)
-    history = folder.history()
+    history = callbacks.history(folder.path)
     pictures.learning_curves(history, folder / "learning_curves.png", **labels)
     return history
 

@@ -1,6 +1,5 @@
 """The run directory: everything needed to use a trained model or to resume its training."""
 
-import csv
 import json
 import os
 import pathlib
@@ -90,12 +89,6 @@ class RunFolder:
     def write_json(self, name, values):
         """Writes a JSON file atomically."""
         write_text(self.path / name, json.dumps(values, indent=2) + "\n")
-
-    def history(self):
-        """The metrics of each epoch, from ``history.csv``: {name: [value of each epoch]}."""
-        with open(self.path / "history.csv", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return {name: [float(row[name]) for row in rows] for name in rows[0]} if rows else {}
 
     def _open_existing(self, config, overwrite, resume, may_change):
         stored = stored_config(self.path)

@@ -1,11 +1,10 @@
 """The sentence pairs that the settings of a translation run select, tokenized once for all runs."""
 
-import functools
 import pathlib
 
-from zoo.data import parallel_text
 from zoo.data import tokenized_corpus as corpus
-from zoo.data.token_store import cached_folder, file_key, numbered_folder
+from zoo.data.selection import text_source
+from zoo.data.token_store import cached_folder, numbered_folder
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 
@@ -47,26 +46,3 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
     for line in data.skipped if run.is_chief else ():
         print(f"skipped: {line}")
     return data
-
-
-def text_source(settings):
-    """Returns (identity of the sentence pairs, for the key of the cache; function that reads them:
-    `zoo.data.parallel_text.ParallelText`)."""
-    seed = settings.seed
-    if settings.tsv:
-        read = functools.partial(parallel_text.tsv, settings.tsv, seed)
-        return [file_key(settings.tsv), seed], read
-    if settings.source:
-        files = [
-            (settings.source, settings.target),
-            (settings.valid_source, settings.valid_target),
-            (settings.test_source, settings.test_target),
-        ]
-        identity = [path and file_key(path) for pair in files for path in pair]
-        held_out = [pair if any(pair) else None for pair in files[1:]]
-        read = functools.partial(parallel_text.parallel_files, *files[0], *held_out, seed)
-        return [identity, None if all(held_out) else seed], read
-    if settings.dataset == "phrasebook":
-        return ["phrasebook", seed], functools.partial(parallel_text.phrasebook, seed)
-    data = (settings.dataset, settings.data_dir, seed)
-    return parallel_text.tfds_key(*data), functools.partial(parallel_text.tfds_pairs, *data)

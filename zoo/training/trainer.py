@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from zoo import compat
 from zoo.data.worker_batches import WorkerBatches, parts_of
+from zoo.models.base import copy_model
 from zoo.training import distribution
 from zoo.training.checkpoint_file import random_states
 from zoo.training.distribution import RowWeights
-from zoo.training.fine_tuning import has_lora, without_lora
 from zoo.training.losses import is_summed, weighted_by_example
 from zoo.training.step import loss_and_gradients, training_step, validation_step
 
@@ -68,9 +68,10 @@ class Trainer(compat.TrainingModel):
 
         On several devices or with LoRA, it is a copy that is not compiled.
         """
-        if not self._has_strategy and not has_lora(self.model):
-            return self.model
-        return without_lora(self.model)
+        layers = compat.all_layers(self.model)
+        if self._has_strategy or any(getattr(one, "lora_enabled", False) for one in layers):
+            return copy_model(self.model)
+        return self.model
 
     def call(self, inputs, training=None):
         inputs = inputs if self.preprocess is None else self.preprocess(inputs)
@@ -158,10 +159,17 @@ class Trainer(compat.TrainingModel):
             verbose = 0
         if verbose and replicas > 1:
             print(f"Training on {replicas} devices, {replicas // workers} per worker")
+        whole = batches.whole() if isinstance(batches, WorkerBatches) else batches
         if workers > 1:
-            self._check_same_start(batches, is_pure, settings.get("steps_per_epoch"))
+            distribution.check_same_start(
+                strategy,
+                self.optimizer.iterations.numpy(),
+                [weight.numpy() for weight in self.trainable_variables],
+                next(iter(whole)) if is_pure else ([], [], []),
+                settings.get("steps_per_epoch"),
+            )
         with strategy.scope():
-            self._build_metrics(batches)
+            self._build_metrics(parts_of(whole.element_spec)[0])
         if validation_data is not None:
             settings["validation_steps"] = num_batches(validation_data)
             validation_data = distribution.distribute(validation_data, strategy)
@@ -194,11 +202,10 @@ class Trainer(compat.TrainingModel):
         return self.trained_model().save(*args, **kwargs)
 
     def train_on_batch(self, *args, **kwargs):
-        # Keras's method would train every replica on the whole batch.
-        raise NotImplementedError("Trainer does not support train_on_batch. Use `fit`.")
+        # Keras's methods would give every replica the whole batch.
+        raise NotImplementedError("Trainer supports `fit` and `evaluate` only.")
 
-    def test_on_batch(self, *args, **kwargs):
-        raise NotImplementedError("Trainer does not support test_on_batch. Use `evaluate`.")
+    test_on_batch = train_on_batch
 
     def make_train_function(self, force=False):
         # Keras's own function for several steps fails under a strategy.
@@ -272,21 +279,9 @@ class Trainer(compat.TrainingModel):
             logs = {name: tf.reshape(value, [1]) for name, value in logs.items()}
         return logs
 
-    def _check_same_start(self, batches, is_pure, steps_per_epoch):
-        batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
-        distribution.check_same_start(
-            self.distribute_strategy,
-            self.optimizer.iterations.numpy(),
-            [weight.numpy() for weight in self.trainable_variables],
-            next(iter(batches)) if is_pure else ([], [], []),
-            steps_per_epoch,
-        )
-
-    def _build_metrics(self, batches):
-        batches = batches.whole() if isinstance(batches, WorkerBatches) else batches
-        first = parts_of(batches.element_spec)[0]
-        tensors = [keras.KerasTensor(s.shape, s.dtype.name) for s in tf.nest.flatten(first)]
-        self.build_losses_and_metrics(self.test_step, tf.nest.pack_sequence_as(first, tensors))
+    def _build_metrics(self, batch):
+        tensors = [keras.KerasTensor(s.shape, s.dtype.name) for s in tf.nest.flatten(batch)]
+        self.build_losses_and_metrics(self.test_step, tf.nest.pack_sequence_as(batch, tensors))
 
 
 def num_batches(batches):
