@@ -16,6 +16,7 @@ import pytest
 from keras import ops
 
 from zoo import compat
+from zoo.layers.blocks import TransformerBlock
 from zoo.models.base import TransformerModel
 
 # Two ways of computing the same float32 numbers differ by a few units in the last place.
@@ -84,7 +85,10 @@ def own_arguments(cls):
         return {}  # as in a layer without arguments
     parameters = {**inspect.signature(cls.__init__).parameters}
     if issubclass(cls, TransformerModel):
-        parameters.update(inspect.signature(cls.block_settings).parameters)
+        blocks = inspect.signature(TransformerBlock.__init__).parameters
+        parameters |= {
+            name: blocks[name].replace(default=d) for name, d in cls.block_defaults.items()
+        }
     return {
         name: parameter
         for name, parameter in parameters.items()
@@ -243,7 +247,7 @@ def losses(model, inputs, targets):
 
 
 def check_carried_masks(case):
-    """Masks that Keras carries along with the inputs are obeyed beside masks and bias of a call."""
+    """Masks that Keras carries along with the inputs are applied beside those of a call."""
     layer = case.make()
     outputs = run(case, layer)
     shake(layer)

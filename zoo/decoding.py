@@ -122,9 +122,7 @@ def next_token(logits, special, position, uniform, temperature, top_k=None, top_
         uniform: float32 [B, K], random numbers in [0, 1).
         special, position, temperature, top_k, top_p: see `sample`.
     """
-    logits = ops.cast(logits, "float32")
-    total = ops.logsumexp(logits, axis=-1)
-    logits = _allowed(logits, total, position, special, min_length=0)
+    _, _, logits = _allowed(logits, position, special, min_length=0)
     return _draw(logits / temperature, uniform, top_k, top_p)
 
 
@@ -173,9 +171,8 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
 
     def body(position, tokens, last, log_probs, lengths, done, cache):
         logits, cache = step(last, cache)
-        logits = ops.cast(logits, "float32")
-        total = ops.logsumexp(logits, axis=-1)
-        token = choose(_allowed(logits, total, position, special, min_length), position)
+        logits, total, allowed = _allowed(logits, position, special, min_length)
+        token = choose(allowed, position)
         gained = ops.take_along_axis(logits, token[..., None], axis=-1)[..., 0] - total
         if special.first is not None:  # with a probability of one
             gained = ops.where(special.forced(position)[1], 0.0, gained)
@@ -278,14 +275,11 @@ def beam_search(
         cache=cache,
     )
 
-    def unfinished(state):
-        return ops.logical_not(ops.all(state.done))
-
     def body(state):
         state = _advance(step, state, special, alpha, min_length)
         return (_with_done(state, alpha, max_length, early_stopping, best_only),)
 
-    [state] = ops.while_loop(unfinished, body, (state,))
+    [state] = ops.while_loop(lambda state: ops.logical_not(ops.all(state.done)), body, (state,))
     return _ranked(state, alpha, max_length, early_stopping)
 
 
@@ -324,9 +318,7 @@ def _advance(step, state, special, alpha, min_length):
     """One step of beam search, in which sentences that are done keep their hypotheses."""
     beam_size = ops.shape(state.last)[1]
     logits, cache = step(state.last, state.cache)
-    logits = ops.cast(logits, "float32")
-    total = ops.logsumexp(logits, axis=-1)
-    logits = _allowed(logits, total, state.position, special, min_length)
+    _, total, logits = _allowed(logits, state.position, special, min_length)
     parents, token, log_probs = _continuations(logits, state.live.log_probs - total, 2 * beam_size)
     tokens = take_rows(state.live.tokens, parents)
     now = ops.arange(ops.shape(tokens)[2]) == state.position
@@ -394,11 +386,12 @@ def _pick(hypotheses, indices):
     return Hypotheses(tokens, *(ops.take_along_axis(x, indices, axis=1) for x in hypotheses[1:]))
 
 
-def _allowed(logits, total, position, special, min_length):
-    """Logits [B, K, V], minus infinity for tokens that must not come next.
-
-    `total` [B, K] is the logarithm of the sum of ``exp(logits)``.
+def _allowed(logits, position, special, min_length):
+    """Of logits [B, K, V]: them in float32; the logarithm of the sum of their exponentials, [B, K];
+    and those of tokens that may come next, the others being minus infinity: [B, K, V].
     """
+    logits = ops.cast(logits, "float32")
+    total = ops.logsumexp(logits, axis=-1)
     token = ops.arange(ops.shape(logits)[-1])
     forbidden = token < 0
     for other in (special.start, special.pad):
@@ -407,12 +400,12 @@ def _allowed(logits, total, position, special, min_length):
     if min_length:
         early = ops.logical_and(token == special.end, position + 1 < min_length)
         forbidden = ops.logical_or(forbidden, early)
-    logits = ops.where(forbidden, NEG_INF, logits)
+    allowed = ops.where(forbidden, NEG_INF, logits)
     if special.first is not None:  # with a probability of one
         forced, is_forced = special.forced(position)
         only = ops.where(token == forced[..., None], total[..., None], NEG_INF)
-        logits = ops.where(is_forced[..., None], only, logits)
-    return logits
+        allowed = ops.where(is_forced[..., None], only, allowed)
+    return logits, total, allowed
 
 
 @kernels.accelerated_by(kernels.top_k)

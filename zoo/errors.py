@@ -1,4 +1,4 @@
-"""Errors that users can fix, as opposed to bugs."""
+"""Errors that users can fix, as opposed to bugs, and the checks of arguments that many raise."""
 
 import importlib
 
@@ -17,6 +17,19 @@ class TextError(UserError):
 
 class DataError(UserError):
     """Training data cannot be used; the message says which, why and what to do."""
+
+
+def check_choice(name, value, choices):
+    """Raises ValueError if an argument is not one of `choices`, a tuple."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}. Received: {name}={value!r}.")
+
+
+def check_at_least_1(**numbers):
+    """Raises ValueError if one of the numbers is smaller."""
+    if min(numbers.values()) < 1:
+        received = ", ".join(f"{name}={number}" for name, number in numbers.items())
+        raise ValueError(f"{', '.join(numbers)} must be at least 1. Received: {received}.")
 
 
 def needed(name):

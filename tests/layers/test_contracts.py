@@ -182,6 +182,15 @@ def test_config_is_complete(case):
     contracts.check_config_is_complete(case)
 
 
+def test_a_config_that_lacks_an_argument():
+    class Lacking(zoo.layers.FeedForward):
+        def __init__(self, other, **kwargs):
+            super().__init__(**kwargs)
+
+    with pytest.raises(NotImplementedError, match="Lacking must pass .*other"):
+        Lacking(1, embed_dim=4).get_config()
+
+
 @each_layer
 def test_config_round_trip(case):
     contracts.check_config_round_trip(case)

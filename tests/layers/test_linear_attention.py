@@ -138,7 +138,7 @@ def test_the_layers_have_the_weights_of_self_attention():
     weights = bidirectional.attention_weights(x, mask=valid)
     expected = bidirectional._output(ops.matmul(weights, value))
     np.testing.assert_allclose(numpy(bidirectional(x, mask=valid)), numpy(expected), atol=TOLERANCE)
-    first = bidirectional.first_queries(x, 2, mask=padding_mask(valid))
+    first = bidirectional.first_tokens(x, 2, mask=padding_mask(valid))
     np.testing.assert_allclose(numpy(first), numpy(expected)[:, :2], atol=TOLERANCE)
 
 
@@ -152,7 +152,7 @@ def test_weights_are_those_of_a_causal_call(attention):
     _, _, value = layer.project(x)
     attended = layer._output(ops.matmul(weights, value))
     np.testing.assert_allclose(numpy(attended), numpy(expected), atol=TOLERANCE)
-    first = layer.first_queries(x, 3, mask=valid, angles=angles)
+    first = layer.first_tokens(x, 3, mask=valid, angles=angles)
     np.testing.assert_allclose(numpy(first), numpy(expected)[:, :3], atol=TOLERANCE)
 
 

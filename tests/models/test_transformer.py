@@ -255,8 +255,8 @@ def test_it_learns_to_copy(settings):
         ("base", {"norm": "middle"}, "norm must be"),
         ("base", {"num_heads": 7}, "embed_dim=512, num_heads=7"),
         ("base", {"shared": "all", "target_vocab_size": 9}, "equal vocabulary sizes"),
-        ("base", {"num_decoder_layers": 0}, "at least one block"),
-        ("base", {"source_vocab_size": 0}, "at least one token"),
+        ("base", {"num_decoder_layers": 0}, "num_decoder_layers=0"),
+        ("base", {"source_vocab_size": 0}, "source_vocab_size=0"),
     ],
 )
 def test_bad_settings(size, settings, message):

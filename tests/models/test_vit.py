@@ -297,6 +297,8 @@ def test_stochastic_depth_grows_to_the_last_block():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         zoo.vit(**arguments)
+    with pytest.raises(TypeError, match="ViT also needs embed_dim, num_heads"):
+        zoo.models.ViT((8, 12, 3), num_classes=5, patch_size=4, num_layers=1)
 
 
 def test_rollout_follows_attention_through_the_layers():

@@ -93,6 +93,7 @@ _RUNS = {
     bfloat16_logits: compiled_for_cpus,
     int8_dense: compiled_for_cpus,
     int8_logits: compiled_for_cpus,
+    _prepare_logits: compiled_for_cpus,
     top_k: everywhere,
 }
 
@@ -111,6 +112,6 @@ def accelerated_by(kernel):
     return decorate
 
 
+@accelerated_by(_prepare_logits)
 def prepare_logits(layer, rows):
     """See `zoo.kernels.products.prepare_logits`; None where it would take no less time."""
-    return _prepare_logits(layer, rows) if _enabled and compiled_for_cpus() else None

@@ -52,11 +52,8 @@ def attention(query, key, value, mask=None, dropout=None, bias=None, causal=Fals
 
 def _supports(query, key, value, mask, causal):
     """Not float16, whose gradients would underflow, nor shapes that are broadcast or wrong."""
-    if query.dtype == "float16" or query.shape[:2] != key.shape[:2]:
-        return False
-    if key.shape[:3] != value.shape[:3]:
-        return False
-    if causal and query.shape[2] != key.shape[2]:
+    fit = query.shape[:2] == key.shape[:2] and key.shape[:3] == value.shape[:3]
+    if query.dtype == "float16" or not fit or (causal and query.shape[2] != key.shape[2]):
         return False
     full = (*query.shape[:3], key.shape[2])
     return mask is None or all(

@@ -85,20 +85,18 @@ def prepare_logits(layer, rows):
     Returns:
         [N, E, V/N], padded with zeros; or None where it would not be faster.
     """
-    is_embedding = hasattr(layer, "tie_weights")
-    is_float32 = (getattr(layer, "reverse_dtype", None) or layer.compute_dtype) == "float32"
-    is_changed = layer.lora_enabled or layer.quantization_mode is not None
-    if is_changed or not is_float32 or not _is_product(layer):
+    if not (isinstance(rows, Integral) and 2 <= rows <= 32 and _is_float32_product(layer)):
         return None
-    matrix = compat.stored_matrix(layer)
+    matrix, is_embedding = compat.stored_matrix(layer), hasattr(layer, "tie_weights")
     columns = matrix.shape[0 if is_embedding else 1]
-    if not (isinstance(rows, Integral) and 2 <= rows <= 32 and matrix.dtype == "float32"):
-        return None
     is_wide = is_embedding or columns > MAX_BLOCK_COLUMNS
     if not is_wide or math.prod(matrix.shape) > MAX_BLOCKS_SIZE:
         return None
     matrix = ops.transpose(matrix) if is_embedding else ops.convert_to_tensor(matrix)
-    return _blocks(matrix, columns)
+    count = math.ceil(columns / MAX_BLOCK_COLUMNS)
+    size = math.ceil(columns / count)
+    matrix = ops.pad(matrix, [(0, 0), (0, count * size - columns)])
+    return ops.transpose(ops.reshape(matrix, (-1, count, size)), (1, 0, 2))
 
 
 def multiply_blocks(x, blocks, columns):
@@ -111,18 +109,17 @@ def multiply_blocks(x, blocks, columns):
     return ops.reshape(products, (*lengths, columns))
 
 
-def _blocks(matrix, columns):
-    count = math.ceil(columns / MAX_BLOCK_COLUMNS)
-    size = math.ceil(columns / count)
-    matrix = ops.pad(matrix, [(0, 0), (0, count * size - columns)])
-    return ops.transpose(ops.reshape(matrix, (-1, count, size)), (1, 0, 2))
-
-
 def _is_product(layer):
     """Whether the layer computes nothing but a product with its matrix."""
     if hasattr(layer, "tie_weights"):
         return layer.tie_weights and layer.logit_soft_cap is None
     return layer.bias is None and layer.activation is activations.linear
+
+
+def _is_float32_product(layer):
+    dtypes = {getattr(layer, "reverse_dtype", None) or layer.compute_dtype, layer.variable_dtype}
+    is_plain = layer.quantization_mode is None and not layer.lora_enabled
+    return dtypes == {"float32"} and is_plain and _is_product(layer)
 
 
 def _is_int8(layer):

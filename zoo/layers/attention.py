@@ -73,6 +73,24 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     return ops.cast(ops.where(mask, weights, 0.0), dtype)
 
 
+def transposed(x):
+    return ops.swapaxes(x, -1, -2)
+
+
+def chunks(x, size):
+    """[B, H, T, D] -> [B, H, chunks, size, D], padded by zeros."""
+    batch, heads, length, width = ops.shape(x)
+    count = -(-length // size)
+    x = ops.pad(x, [(0, 0), (0, 0), (0, count * size - length), (0, 0)])
+    return ops.reshape(x, (batch, heads, count, size, width))
+
+
+def joined(chunks, length):
+    """[B, H, chunks, size, D] -> [B, H, T, D], the inverse of `chunks`."""
+    batch, heads, count, size, width = ops.shape(chunks)
+    return ops.reshape(chunks, (batch, heads, count * size, width))[:, :, :length]
+
+
 def check_broadcast(name, tensor, shape):
     """Raises ValueError if a mask or bias does not broadcast to `shape`, [B, H, T, S].
 

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from zoo import compat
+from zoo.errors import check_choice
 from zoo.layers.cache import DecoderCache
 from zoo.layers.config import SameShapeLayer
 from zoo.layers.dropout import Dropout
@@ -39,16 +40,20 @@ class LayerScale(SameShapeLayer):
 
 
 class TransformerBlock(SameShapeLayer):
-    """What the blocks share: their arguments, and the residual connection.
+    """What the blocks share: their arguments, layers and residual connections.
 
     A block computes, for each of its sub-layers, by `pre_norm` and `residual`:
 
     - ``norm="pre"``: x + dropout(sublayer(norm(x)))
     - ``norm="post"``: norm(x + dropout(sublayer(x)))
 
-    The arguments are described in `zoo.layers.TransformerEncoder`. A pre-norm stack needs one more
-    layer normalization after its last block, which belongs to the model.
+    A sub-layer "attention" has the attributes `attention`, `attention_norm` and `attention_scale`,
+    which is None without a layer scale. The arguments are described in
+    `zoo.layers.TransformerEncoder`. A pre-norm stack needs one more layer normalization after its
+    last block, which belongs to the model.
     """
+
+    sublayers = ()  # their names
 
     def __init__(
         self,
@@ -69,70 +74,61 @@ class TransformerBlock(SameShapeLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if norm not in ("pre", "post"):
-            raise ValueError(f'norm must be "pre" or "post". Received: norm={norm!r}.')
+        check_choice("norm", norm, ("pre", "post"))
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self._attention = attention  # the attribute `attention` of an encoder block is a layer
-        self.create_sublayers()
-        policy = self.dtype_policy
-        self.feed_forward = FeedForward(
-            embed_dim,
-            ff_dim,
-            activation,
-            dropout,
-            kernel_initializer=kernel_initializer,
-            dtype=policy,
-            name="feed_forward",
-        )
-        self._dropout = Dropout(dropout, dtype=policy)
-        self._stochastic_depth = Dropout(stochastic_depth, noise_shape=(None, 1, 1), dtype=policy)
+        policy = {"dtype": self.dtype_policy}
+        initializer = {"kernel_initializer": kernel_initializer}
+        for name in self.sublayers:
+            layer = LayerNormalization(epsilon, **policy, name=f"{name}_norm")
+            setattr(self, f"{name}_norm", layer)
+            layer = None
+            if layer_scale is not None:
+                layer = LayerScale(layer_scale, **policy, name=f"{name}_scale")
+            setattr(self, f"{name}_scale", layer)
+        heads = {"embed_dim": embed_dim, "num_heads": num_heads, "key_dim": key_dim}
+        settings = {"dropout": attention_dropout, "qkv_bias": qkv_bias, **initializer, **policy}
+        self.create_attention(**heads, **settings)
+        network = (embed_dim, ff_dim, activation, dropout)
+        self.feed_forward = FeedForward(*network, **initializer, **policy, name="feed_forward")
+        self._dropout = Dropout(dropout, **policy)
+        self._stochastic_depth = Dropout(stochastic_depth, noise_shape=(None, 1, 1), **policy)
 
-    def create_sublayers(self):
-        """Creates the normalizations, layer scales and attention of the block."""
+    def create_attention(self, **settings):
+        """Creates the attention layers, given the arguments that they share."""
         raise NotImplementedError
 
     def get_config(self):
         return {**super().get_config(), "attention": self._attention}
 
-    def pre_norm(self, norm, x):
-        """`x`, normalized in a pre-norm block."""
+    def build_sublayer(self, name, shape, *memory_shape):
+        getattr(self, name).build(shape, *memory_shape)
+        for layer in filter(None, self._norm_and_scale(name)):
+            layer.build(shape)
+
+    def pre_norm(self, name, x):
+        """The input of a sub-layer: `x`, normalized in a pre-norm block."""
+        norm, _ = self._norm_and_scale(name)
         return norm(x) if self.norm == "pre" else x
 
-    def residual(self, x, y, norm, scale):
+    def residual(self, name, x, y):
         """The sum of `x` and the output `y` of a sub-layer, normalized in a post-norm block."""
+        norm, scale = self._norm_and_scale(name)
         y = y if scale is None else scale(y)
         x = ops.add(x, self._stochastic_depth(self._dropout(y)))
         return norm(x) if self.norm == "post" else x
 
+    def add_feed_forward(self, x):
+        """The output of the block, given that of the attention."""
+        y = self.feed_forward(self.pre_norm("feed_forward", x))
+        return self.residual("feed_forward", x, y)
+
+    def _norm_and_scale(self, name):
+        return getattr(self, f"{name}_norm"), getattr(self, f"{name}_scale")
+
     def compute_mask(self, inputs, previous_mask):
         return carried_mask(inputs)  # not the mask of the call, which may be causal
-
-    def norm_layer(self, name):
-        return LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
-
-    def scale_layer(self, name):
-        """A layer scale, or None if the block has none."""
-        if self.layer_scale is None:
-            return None
-        return LayerScale(self.layer_scale, dtype=self.dtype_policy, name=name)
-
-    def attention_layer(self, layer_class, name, **arguments):
-        return layer_class(
-            self.embed_dim,
-            self.num_heads,
-            self.key_dim,
-            dropout=self.attention_dropout,
-            qkv_bias=self.qkv_bias,
-            kernel_initializer=self.kernel_initializer,
-            dtype=self.dtype_policy,
-            name=name,
-            **arguments,
-        )
-
-    def self_attention_layer(self, name, causal=False):
-        arguments = {"attention": self._attention, "causal": causal}
-        return self.attention_layer(MultiHeadSelfAttention, name, **arguments)
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -172,39 +168,32 @@ class TransformerEncoder(TransformerBlock):
             `norm` or `attention` is unknown.
     """
 
-    def create_sublayers(self):
-        self.attention_norm = self.norm_layer("attention_norm")
-        self.attention_scale = self.scale_layer("attention_scale")
-        self.feed_forward_norm = self.norm_layer("feed_forward_norm")
-        self.feed_forward_scale = self.scale_layer("feed_forward_scale")
-        self.attention = self.self_attention_layer("attention")
+    sublayers = ("attention", "feed_forward")
+
+    def create_attention(self, **settings):
+        settings["attention"] = self._attention
+        self.attention = MultiHeadSelfAttention(**settings, name="attention")
 
     def build(self, input_shape):
-        self.attention.build(input_shape)
-        for norm in (self.attention_norm, self.feed_forward_norm):
-            norm.build(input_shape)
-        for scale in filter(None, (self.attention_scale, self.feed_forward_scale)):
-            scale.build(input_shape)
-        self.feed_forward.build(input_shape)
+        self.build_sublayer("attention", input_shape)
+        self.build_sublayer("feed_forward", input_shape)
 
     def call(self, x, mask=None, bias=None, angles=None):
-        y = self.pre_norm(self.attention_norm, x)
-        y = self.attention(y, mask=mask, bias=bias, angles=angles)
-        x = self.residual(x, y, self.attention_norm, self.attention_scale)
-        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
-        return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
+        y = self.attention(self.pre_norm("attention", x), mask=mask, bias=bias, angles=angles)
+        x = self.residual("attention", x, y)  # equation 2
+        y = self.feed_forward(self.pre_norm("feed_forward", x))
+        return self.residual("feed_forward", x, y)  # equation 3
 
     def first_tokens(self, x, count, mask=None, bias=None, angles=None):
         """The output at the first `count` positions, for less work than all: [B, count, E]."""
-        y = self.pre_norm(self.attention_norm, x)
-        y = self.attention.first_queries(y, count, mask, bias, angles)
-        x = self.residual(x[:, :count], y, self.attention_norm, self.attention_scale)
-        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
-        return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
+        y = self.pre_norm("attention", x)
+        y = self.attention.first_tokens(y, count, mask, bias, angles)
+        x = self.residual("attention", x[:, :count], y)
+        return self.add_feed_forward(x)
 
     def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
-        x = self.pre_norm(self.attention_norm, x)
+        x = self.pre_norm("attention", x)
         return self.attention.attention_weights(x, mask, bias, angles)
 
 
@@ -226,41 +215,31 @@ class TransformerDecoder(TransformerBlock):
     [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions` for it, [B, 1, T, D].
     """
 
-    def create_sublayers(self):
-        self.self_attention_norm = self.norm_layer("self_attention_norm")
-        self.self_attention_scale = self.scale_layer("self_attention_scale")
-        self.cross_attention_norm = self.norm_layer("cross_attention_norm")
-        self.cross_attention_scale = self.scale_layer("cross_attention_scale")
-        self.feed_forward_norm = self.norm_layer("feed_forward_norm")
-        self.feed_forward_scale = self.scale_layer("feed_forward_scale")
-        self.self_attention = self.self_attention_layer("self_attention", causal=True)
-        self.cross_attention = self.attention_layer(MultiHeadAttention, "cross_attention")
+    sublayers = ("self_attention", "cross_attention", "feed_forward")
+
+    def create_attention(self, **settings):
+        causal = {"attention": self._attention, "causal": True}
+        self.self_attention = MultiHeadSelfAttention(**settings, **causal, name="self_attention")
+        self.cross_attention = MultiHeadAttention(**settings, name="cross_attention")
 
     def build(self, x_shape, memory_shape=None):
-        self.self_attention.build(x_shape)
-        layers = [self.self_attention_norm, self.self_attention_scale]
-        cross_layers = [self.cross_attention_norm, self.cross_attention_scale]
+        self.build_sublayer("self_attention", x_shape)
         if memory_shape is None:
-            compat.forget_layers(self, [*filter(None, cross_layers), self.cross_attention])
+            unused = (*self._norm_and_scale("cross_attention"), self.cross_attention)
+            compat.forget_layers(self, [*filter(None, unused)])
             self.cross_attention = None
         else:
-            self.cross_attention.build(x_shape, memory_shape)
-            layers += cross_layers
-        layers += [self.feed_forward_norm, self.feed_forward_scale, self.feed_forward]
-        for layer in filter(None, layers):
-            layer.build(x_shape)
+            self.build_sublayer("cross_attention", x_shape, memory_shape)
+        self.build_sublayer("feed_forward", x_shape)
 
     def call(self, x, memory=None, mask=None, memory_mask=None, bias=None, angles=None):
         self._check_memory(memory)
-        y = self.pre_norm(self.self_attention_norm, x)
-        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
-        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
+        x = self._add_self_attention(x, mask, bias, angles)
         if memory is not None:
-            y = self.pre_norm(self.cross_attention_norm, x)
+            y = self.pre_norm("cross_attention", x)
             y = self.cross_attention(y, memory, mask=memory_mask)
-            x = self.residual(x, y, self.cross_attention_norm, self.cross_attention_scale)
-        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
-        return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
+            x = self.residual("cross_attention", x, y)
+        return self.add_feed_forward(x)
 
     def start(self, length, memory=None, batch_size=None):
         """The cache for up to `length` positions, a `DecoderCache`.
@@ -290,27 +269,28 @@ class TransformerDecoder(TransformerBlock):
         Returns:
             ([B, T, E], the cache with `x` written to it).
         """
-        y = self.pre_norm(self.self_attention_norm, x)
+        y = self.pre_norm("self_attention", x)
         y, target = self.self_attention.step(y, cache.target, position, mask, bias, angles)
-        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
+        x = self.residual("self_attention", x, y)
         if cache.memory:
-            y = self.pre_norm(self.cross_attention_norm, x)
+            y = self.pre_norm("cross_attention", x)
             y = self.cross_attention.attend(y, cache.memory, memory_mask)
-            x = self.residual(x, y, self.cross_attention_norm, self.cross_attention_scale)
-        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
-        x = self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
-        return x, cache._replace(target=target)
+            x = self.residual("cross_attention", x, y)
+        return self.add_feed_forward(x), cache._replace(target=target)
 
     def cross_attention_weights(
         self, x, memory, mask=None, memory_mask=None, bias=None, angles=None
     ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
         self._check_memory(memory)
-        y = self.pre_norm(self.self_attention_norm, x)
-        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
-        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
-        x = self.pre_norm(self.cross_attention_norm, x)
+        x = self._add_self_attention(x, mask, bias, angles)
+        x = self.pre_norm("cross_attention", x)
         return self.cross_attention.attention_weights(x, memory, memory_mask)
+
+    def _add_self_attention(self, x, mask, bias, angles):
+        y = self.pre_norm("self_attention", x)
+        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
+        return self.residual("self_attention", x, y)
 
     def _check_memory(self, memory):
         if (memory is None) != (self.cross_attention is None):

@@ -15,7 +15,10 @@ from zoo.layers.attention import (
     attention_weights,
     check_broadcast,
     check_causal,
+    chunks,
+    joined,
     scaled_dot_product_attention,
+    transposed,
 )
 
 BLOCK_SIZE = 128
@@ -81,12 +84,9 @@ def blockwise_attention(
 
 
 class _Blocks:
-    """Attention of a block of queries to all keys, for one block after the other.
+    """Attention of a block of b queries to all keys, for one block after the other.
 
-    Args:
-        size: b.
-        query, key, mask, bias, causal: see `blockwise_attention`; the mask and the bias are None or
-            have rank 4.
+    The arguments are those of `blockwise_attention`; mask and bias are None or have rank 4.
     """
 
     def __init__(self, size, query, key, mask, bias, causal):
@@ -103,16 +103,11 @@ class _Blocks:
             return None
         if x.shape[2] == 1:
             return x[None]
-        batch, heads, length, width = ops.shape(x)
-        x = ops.pad(x, [(0, 0), (0, 0), (0, self.count * self.size - length), (0, 0)])
-        x = ops.reshape(x, (batch, heads, self.count, self.size, width))
-        return ops.transpose(x, (2, 0, 1, 3, 4))
+        return ops.transpose(chunks(x, self.size), (2, 0, 1, 3, 4))
 
     def join(self, blocks):
         """[n, B, H, b, D] -> [B, H, T, D]."""
-        count, batch, heads, size, width = ops.shape(blocks)
-        x = ops.reshape(ops.transpose(blocks, (1, 2, 0, 3, 4)), (batch, heads, count * size, width))
-        return x[:, :, : self.length]
+        return joined(ops.transpose(blocks, (1, 2, 0, 3, 4)), self.length)
 
     def weights(self, i):
         """The attention weights of block i: [B, H, b, S]."""
@@ -144,17 +139,15 @@ def _gradients(blocks, value, output, upstream):
     def add_block(i, sums):
         d_query, d_key, d_value, *d_bias = sums
         weights = blocks.weights(i)
-        change = wide(ops.matmul(upstream[i], _transposed(value)))
+        change = wide(ops.matmul(upstream[i], transposed(value)))
         d_scores = wide(weights) * (change - mean[i])
         if bias is not None:
-            index = 0 if bias.shape[0] == 1 else i
-            d_bias = [
-                _set_block(d_bias[0], index, d_bias[0][index] + _sum_to_shape(bias[0], d_scores))
-            ]
+            [total], index = d_bias, 0 if bias.shape[0] == 1 else i
+            d_bias = [_set_block(total, index, total[index] + _sum_to_shape(bias[0], d_scores))]
         d_scores = ops.cast(d_scores, key.dtype)
         d_query = _set_block(d_query, i, scale * ops.matmul(d_scores, key))
-        d_key = d_key + scale * wide(ops.matmul(_transposed(d_scores), query[i]))
-        d_value = d_value + wide(ops.matmul(_transposed(weights), upstream[i]))
+        d_key = d_key + scale * wide(ops.matmul(transposed(d_scores), query[i]))
+        d_value = d_value + wide(ops.matmul(transposed(weights), upstream[i]))
         return d_query, d_key, d_value, *d_bias
 
     sums = [ops.zeros_like(query), *(ops.zeros_like(wide(x)) for x in (key, value))]
@@ -187,7 +180,3 @@ def _get_block(blocks, i):
 def _rank_4(x):
     x = ops.convert_to_tensor(x)
     return ops.reshape(x, (*[1] * (4 - len(x.shape)), *ops.shape(x)))
-
-
-def _transposed(x):
-    return ops.swapaxes(x, -1, -2)

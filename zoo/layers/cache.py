@@ -56,7 +56,8 @@ class Cache(NamedTuple):
             it was written to.
         blocks: `DecoderCache` of each decoder block, with T·K slots.
         memory_mask: bool [B, 1, 1, S], or () without a memory.
-        output_matrix: that of the logits, see `zoo.models.tokens.Decoder.prepared_matrix`.
+        output_matrix: that of the logits, as `zoo.kernels.prepare_logits` returns it, in a tuple,
+            which is empty where that is None.
     """
 
     position: Any

@@ -6,11 +6,12 @@ Axes: B batch, H image height, W image width, C channels.
 import keras
 from keras import ops
 
-from zoo.layers.config import ConfigMixin
+from zoo.errors import check_at_least_1
+from zoo.layers.config import SameShapeLayer
 
 
 @keras.saving.register_keras_serializable("zoo")
-class SqueezeExcite(ConfigMixin, keras.layers.Layer):
+class SqueezeExcite(SameShapeLayer):
     """Multiplies each channel by a weight in (0, 1), computed from the means of all channels.
 
     Source: Hu et al. 2017, "Squeeze-and-Excitation Networks", section 3. Without biases, as in the
@@ -28,8 +29,7 @@ class SqueezeExcite(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, ratio=16, use_bias=False, **kwargs):
         super().__init__(**kwargs)
-        if ratio < 1:
-            raise ValueError(f"ratio must be positive. Received: ratio={ratio}.")
+        check_at_least_1(ratio=ratio)
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=4)
 
@@ -48,9 +48,6 @@ class SqueezeExcite(ConfigMixin, keras.layers.Layer):
     def channel_weights(self, x):
         """The weight of each channel: [B, C]."""
         return ops.sigmoid(self._mlp(ops.mean(x, axis=(1, 2))))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def _mlp(self, pooled):
         return self.output_projection(self.hidden(pooled))
@@ -78,8 +75,7 @@ class ConvBlockAttention(SqueezeExcite):
 
     def __init__(self, ratio=16, kernel_size=7, use_bias=False, **kwargs):
         super().__init__(ratio, use_bias, **kwargs)
-        if kernel_size < 1:
-            raise ValueError(f"kernel_size must be positive. Received: kernel_size={kernel_size}.")
+        check_at_least_1(kernel_size=kernel_size)
         self.store(locals())
 
     def build(self, input_shape):

@@ -10,35 +10,38 @@ from zoo import compat
 class ConfigMixin:
     """Gives a Keras layer or model ``get_config`` and ``from_config``.
 
-    The config is what the constructor was called with: every argument is stored as an attribute of
-    the same name, unchanged. The config of a subclass has the arguments of its own constructor and
-    of those of its bases. List it first: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
+    The config is what the constructors of a class and of its bases passed to `store`, and what
+    Keras adds. List it first: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
     """
 
+    _stored = ()
+
     def store(self, arguments):
-        """Stores the arguments of a constructor, its ``locals()``, as attributes."""
-        for name, value in arguments.items():
-            if name not in ("self", "kwargs", "__class__"):
-                setattr(self, name, value)
+        """Stores the arguments of a constructor as attributes: its ``locals()``, at the start."""
+        names = [name for name in arguments if name not in ("self", "kwargs", "__class__")]
+        for name in names:
+            setattr(self, name, arguments[name])
+        self._stored = (*self._stored, *names)
 
     def get_config(self):
         """Returns the constructor's arguments as a JSON-serializable dict.
 
         Raises:
-            NotImplementedError: if an argument of a subclass is not stored under its name, and the
-                subclass has no `get_config` of its own that adds it.
+            NotImplementedError: if an argument of a subclass is not stored, and the subclass has no
+                `get_config` of its own that adds it.
         """
-        config = super().get_config()
-        for name in _constructor_arguments(type(self)):
-            if name in config:  # such as "dtype", which Keras adds
-                continue
-            if hasattr(self, name):
-                config[name] = keras.saving.serialize_keras_object(getattr(self, name))
-            elif type(self).get_config is ConfigMixin.get_config:
-                raise NotImplementedError(
-                    f"{type(self).__name__} must store its constructor's argument {name!r} as "
-                    f"`self.{name}`, or override get_config to add it."
-                )
+        values = {name: getattr(self, name) for name in self._stored}
+        config = {**keras.saving.serialize_keras_object(values), **super().get_config()}
+        own, common = (
+            inspect.signature(cls.__init__).parameters.keys()
+            for cls in (type(self), keras.layers.Layer)
+        )
+        missing = own - common - {"args", *config}
+        if missing and type(self).get_config is ConfigMixin.get_config:
+            raise NotImplementedError(
+                f"{type(self).__name__} must pass its constructor's arguments {sorted(missing)} to "
+                "`self.store`, or override get_config to add them."
+            )
         return config
 
     def stateless_call(self, *args, training=None, **kwargs):
@@ -53,21 +56,11 @@ class ConfigMixin:
             return super().stateless_call(*args, **kwargs)
 
     @classmethod
-    def keyword_arguments(cls):
-        """Names of arguments that the constructor takes, but only its `**kwargs` stand for."""
-        return ()
-
-    @classmethod
     def from_config(cls, config, custom_objects=None):
         """Builds the object that `config` describes."""
-        return cls(
-            **{
-                name: keras.saving.deserialize_keras_object(value, custom_objects)
-                if isinstance(value, (dict, list))
-                else value
-                for name, value in config.items()
-            }
-        )
+        serialized = {name: x for name, x in config.items() if isinstance(x, (dict, list))}
+        objects = keras.saving.deserialize_keras_object(serialized, custom_objects)
+        return cls(**{**config, **objects})
 
 
 class SameShapeLayer(ConfigMixin, keras.layers.Layer):
@@ -89,18 +82,3 @@ def own_initializer(initializer):
     """
     is_random = isinstance(initializer, compat.RandomInitializer)
     return initializer.clone() if is_random and isinstance(initializer.seed, int) else initializer
-
-
-def _constructor_arguments(cls):
-    """Names of the arguments of the constructors of `cls` and its bases, as keys of a dict."""
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    names = {}
-    for base in cls.__mro__[: cls.__mro__.index(ConfigMixin)]:
-        if "__init__" in vars(base):
-            parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
-            names.update({p.name: None for p in parameters if p.kind in named})
-            if all(p.kind != inspect.Parameter.VAR_KEYWORD for p in parameters):
-                break  # arguments of the bases cannot be passed to it
-    else:
-        names.update(dict.fromkeys(cls.keyword_arguments()))
-    return names.keys()

@@ -54,10 +54,10 @@ ACTIVATIONS = {function.__name__: function for function in (gelu, gelu_tanh, qui
 
 @keras.saving.register_keras_serializable("zoo")
 class FeedForward(ConfigMixin, keras.layers.Layer):
-    """Two linear layers with an activation between, at each position separately.
+    """FFN(x) = act(xW₁ + b₁)W₂ + b₂, at each position separately.
 
-    Source: Vaswani et al. 2017, section 3.3, with ReLU; Dosovitskiy et al. 2020, section 3.1, with
-    GELU.
+    Source: Vaswani et al. 2017, section 3.3, equation 2, with ReLU; Dosovitskiy et al. 2020,
+    section 3.1, with GELU.
 
     Args:
         embed_dim: E, width of the output.
@@ -83,15 +83,11 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         super().__init__(**kwargs)
         self.store(locals())
         self.supports_masking = True
-        if isinstance(activation, str):
-            activation = ACTIVATIONS.get(activation, activation)
-        activation = keras.activations.get(activation)
-        if activation in ACTIVATIONS.values():
-            self._activation = functools.partial(activate, activation)
-        else:
-            self._activation = activation
+        function = keras.activations.get(ACTIVATIONS.get(activation, activation))
+        is_ours = function in ACTIVATIONS.values()
+        self._activation = functools.partial(activate, function) if is_ours else function
         self._width = ff_dim or 4 * embed_dim
-        halves = 2 if activation is swiglu else 1
+        halves = 2 if function is swiglu else 1
         settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
         self.hidden = Dense(halves * self._width, **settings, name="hidden")
         self.output_projection = Dense(embed_dim, **settings, name="output_projection")
@@ -105,9 +101,7 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
         return by_rows(self._network, x)
 
     def _network(self, rows):
-        """activation(xW₁ + b₁)W₂ + b₂, equation 2 of Vaswani et al. 2017."""
-        hidden = self._dropout(self._activation(self.hidden(rows)))
-        return self.output_projection(hidden)
+        return self.output_projection(self._dropout(self._activation(self.hidden(rows))))
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embed_dim)

@@ -8,6 +8,7 @@ import itertools
 import keras
 from keras import ops
 
+from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.attention import attention_weights, scaled_dot_product_attention
 from zoo.layers.blockwise_attention import blockwise_attention
 from zoo.layers.cache import KeyValue
@@ -31,23 +32,13 @@ def head_width(embed_dim, num_heads, key_dim=None):
     Raises:
         ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`.
     """
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be at least 1. Received: num_heads={num_heads}.")
+    check_at_least_1(num_heads=num_heads)
     if key_dim is None and embed_dim % num_heads:
         raise ValueError(
             f"num_heads must divide embed_dim. Received: embed_dim={embed_dim}, "
             f"num_heads={num_heads}. Change one of them, or set the width of a head by key_dim."
         )
     return embed_dim // num_heads if key_dim is None else key_dim
-
-
-def check_attention(attention):
-    """Raises ValueError if there is no attention of this name."""
-    if attention not in ATTENTION:
-        raise ValueError(
-            f"attention must be one of {', '.join(map(repr, ATTENTION))}. "
-            f"Received: attention={attention!r}."
-        )
 
 
 class _MultiHead(ConfigMixin, keras.layers.Layer):
@@ -68,7 +59,7 @@ class _MultiHead(ConfigMixin, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_attention(attention)
+        check_choice("attention", attention, tuple(ATTENTION))
         self.store(locals())
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
@@ -96,6 +87,9 @@ class _MultiHead(ConfigMixin, keras.layers.Layer):
         _, weights = ATTENTION[self.attention]
         return weights(query, key, mask, bias, causal)
 
+    def compute_output_shape(self, query_shape, *memory_shape):
+        return (*query_shape[:-1], self.embed_dim)
+
     def compute_mask(self, inputs, previous_mask):
         # Keras would pass on the mask of the call, which is not the padding of the output: it may
         # be the memory's, or causal. The output is padded where the queries are.
@@ -113,12 +107,15 @@ class _MultiHead(ConfigMixin, keras.layers.Layer):
 
     def _heads(self, x, *widths):
         """[B, T, sum of the widths], projections side by side -> [B, H, T, D] of each."""
-        if len(set(widths)) > 1:
-            parts = ops.split(x, list(itertools.accumulate(widths[:-1])), axis=-1)
-            return [self._heads(part, width)[0] for part, width in zip(parts, widths)]
-        heads = len(widths) * self.num_heads  # one transpose is faster than one of each
-        shape = (-1, ops.shape(x)[1], heads, x.shape[-1] // heads)
-        return ops.split(ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3)), len(widths), axis=1)
+        if len(set(widths)) == 1:  # one transpose is faster than one of each
+            heads = self._transposed_heads(x, len(widths) * self.num_heads)
+            return ops.split(heads, len(widths), axis=1)
+        parts = ops.split(x, list(itertools.accumulate(widths[:-1])), axis=-1)
+        return [self._transposed_heads(part, self.num_heads) for part in parts]
+
+    def _transposed_heads(self, x, count):
+        x = ops.reshape(x, (-1, ops.shape(x)[1], count, x.shape[-1] // count))
+        return ops.transpose(x, (0, 2, 1, 3))
 
     def _output(self, x):
         """Heads [B, H, T, value_dim] -> [B, T, E]."""
@@ -172,9 +169,6 @@ class MultiHeadSelfAttention(_MultiHead):
         mask = attention_mask(mask, keys=x)
         return self._attend(query, key, value, mask, bias, self.causal)
 
-    def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], self.embed_dim)
-
     def project(self, x, angles=None):
         """The heads of the queries, keys and values."""
         widths = self._key_width, self._key_width, self._value_width
@@ -183,7 +177,7 @@ class MultiHeadSelfAttention(_MultiHead):
             query, key = rotate(query, angles), rotate(key, angles)
         return query, key, value
 
-    def first_queries(self, x, count, mask=None, bias=None, angles=None):
+    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
         """The output at the first `count` positions, which attend to all of `x`: [B, count, E]."""
         query, key, value = self.project(x, angles)
         keys = count if self.causal else None  # later keys are hidden from these queries
@@ -255,9 +249,6 @@ class MultiHeadAttention(_MultiHead):
 
     def call(self, query, memory, mask=None):
         return self.attend(query, self.project(memory), attention_mask(mask, keys=memory))
-
-    def compute_output_shape(self, query_shape, memory_shape):
-        return (*query_shape[:-1], self.embed_dim)
 
     def project(self, memory):
         """The heads of the memory's keys and values, a `KeyValue`."""

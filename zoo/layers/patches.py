@@ -7,6 +7,7 @@ width.
 import keras
 from keras import ops
 
+from zoo.errors import check_at_least_1
 from zoo.layers.config import ConfigMixin
 
 
@@ -28,8 +29,7 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, patch_size, **kwargs):
         super().__init__(**kwargs)
-        if patch_size < 1:
-            raise ValueError(f"patch_size must be positive. Received: patch_size={patch_size}.")
+        check_at_least_1(patch_size=patch_size)
         self.store(locals())
 
     def call(self, images):

@@ -9,6 +9,7 @@ from numbers import Integral
 import keras
 from keras import ops
 
+from zoo.errors import check_choice
 from zoo.layers.config import ConfigMixin, SameShapeLayer
 
 LAYOUTS = ("interleaved", "halves")
@@ -58,8 +59,7 @@ class SinusoidalPositions(SameShapeLayer):
 
     def __init__(self, layout="interleaved", max_wavelength=10000.0, offset=0, **kwargs):
         super().__init__(**kwargs)
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout must be one of {LAYOUTS}. Received: layout={layout!r}.")
+        check_choice("layout", layout, LAYOUTS)
         self.store(locals())
 
     def build(self, input_shape):
@@ -136,11 +136,7 @@ class LearnedPositions(SameShapeLayer):
 
     def __init__(self, shape, num_prefix_tokens=0, interpolation="bicubic", **kwargs):
         super().__init__(**kwargs)
-        if interpolation not in INTERPOLATIONS:
-            raise ValueError(
-                f"interpolation must be one of {INTERPOLATIONS}. "
-                f"Received: interpolation={interpolation!r}."
-            )
+        check_choice("interpolation", interpolation, INTERPOLATIONS)
         self.store(locals())
 
     def build(self, input_shape):
@@ -209,13 +205,13 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, num_heads, num_buckets=32, max_distance=128, bidirectional=True, **kwargs):
         super().__init__(**kwargs)
+        self.store(locals())
         exact = num_buckets // (4 if bidirectional else 2)
         if not 1 <= exact < max_distance:
             raise ValueError(
                 "num_buckets // 4 (not bidirectional: // 2) must be positive and less than "
                 f"max_distance. Received: {num_buckets} buckets, max_distance={max_distance}."
             )
-        self.store(locals())
 
     def build(self, queries_shape, keys_shape):
         shape, start = (self.num_buckets, self.num_heads), keras.initializers.RandomNormal(0, 0.02)

@@ -6,6 +6,7 @@ Axes: B batch, H image height, W image width, C channels of the input, F filters
 import keras
 from keras import ops
 
+from zoo.errors import check_choice
 from zoo.layers.channel_attention import ConvBlockAttention, SqueezeExcite
 from zoo.layers.config import ConfigMixin, own_initializer
 
@@ -55,20 +56,18 @@ class ResidualBlock(ConfigMixin, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if attention is not None and attention not in ATTENTION:
-            raise ValueError(
-                f"attention must be None or one of {[*ATTENTION]}. Received: {attention!r}."
-            )
+        check_choice("attention", attention, (None, *ATTENTION))
         self.store(locals())
-        self.first_conv = self._conv("first_conv", strides)
-        self.first_norm = self._norm("first_norm")
-        self.second_conv = self._conv("second_conv")
-        self.second_norm = self._norm("second_norm")
+        policy = {"dtype": self.dtype_policy}
+        norm = {"epsilon": epsilon, **policy}
+        first, second = (filters, kernel_initializer, strides), (filters, kernel_initializer)
+        self.first_conv = convolution(*first, **policy, name="first_conv")
+        self.first_norm = keras.layers.GroupNormalization(groups, **norm, name="first_norm")
+        self.second_conv = convolution(*second, **policy, name="second_conv")
+        self.second_norm = keras.layers.GroupNormalization(groups, **norm, name="second_norm")
         self.attention_layer = None
         if attention is not None:
-            self.attention_layer = ATTENTION[attention](
-                ratio, dtype=self.dtype_policy, name="attention_layer"
-            )
+            self.attention_layer = ATTENTION[attention](ratio, **policy, name="attention_layer")
 
     def build(self, input_shape):
         if input_shape[-1] > self.filters:
@@ -102,20 +101,16 @@ class ResidualBlock(ConfigMixin, keras.layers.Layer):
         added = self.filters - x.shape[-1]
         return ops.pad(x, ((0, 0), (0, 0), (0, 0), (0, added))) if added else x
 
-    def _conv(self, name, strides=1):
-        return keras.layers.Conv2D(
-            self.filters,
-            3,
-            strides,
-            padding="same" if strides == 1 else "valid",
-            use_bias=False,
-            data_format="channels_last",
-            kernel_initializer=own_initializer(self.kernel_initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
 
-    def _norm(self, name):
-        return keras.layers.GroupNormalization(
-            self.groups, epsilon=self.epsilon, dtype=self.dtype_policy, name=name
-        )
+def convolution(filters, kernel_initializer, strides=1, **settings):
+    """A convolution of 3x3 without a bias; with strides, its input is to be padded."""
+    return keras.layers.Conv2D(
+        filters,
+        3,
+        strides,
+        padding="same" if strides == 1 else "valid",
+        use_bias=False,
+        data_format="channels_last",
+        kernel_initializer=own_initializer(kernel_initializer),
+        **settings,
+    )

@@ -1,14 +1,13 @@
 """Base classes of the models, their settings of blocks, tables of sizes, and copies of a model."""
 
-import dataclasses
-from typing import Any
+import inspect
 
 import keras
-import numpy as np
+from keras import ops
 
 from zoo import compat
 from zoo.errors import UserError
-from zoo.layers import multi_head_attention
+from zoo.layers.blocks import TransformerBlock
 from zoo.layers.config import ConfigMixin
 from zoo.layers.normalization import LayerNormalization
 
@@ -21,8 +20,11 @@ class ZooModel(ConfigMixin, keras.Model):
     """
 
     def input_signature(self):
-        """The shape and dtype of the inputs: `keras.layers.InputSpec`, or a dict of them."""
-        raise NotImplementedError
+        """The shape and dtype of the inputs: `keras.layers.InputSpec`, or a dict of them.
+
+        Those of images of the model's `input_shape`, unless a model says otherwise.
+        """
+        return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
@@ -41,6 +43,9 @@ class ZooModel(ConfigMixin, keras.Model):
         spec = super().compute_output_spec(*args, **kwargs)
         return keras.KerasTensor(spec.shape, self.variable_dtype)  # logits are in full precision
 
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.num_classes)
+
     def layer(self, layer_class, name, *arguments, **settings):
         """A layer with the dtype policy of the model."""
         return layer_class(*arguments, **settings, dtype=self.dtype_policy, name=name)
@@ -55,49 +60,46 @@ class ZooModel(ConfigMixin, keras.Model):
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BlockSettings:
-    """Arguments that a model passes on to its blocks: see `zoo.layers.TransformerEncoder`.
-
-    A model has a subclass of it with its own defaults, and with more of the block's arguments.
-    """
-
-    embed_dim: int
-    num_heads: int
-    ff_dim: int | None = None
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    norm: str = "pre"
-    activation: Any = "gelu"
-    key_dim: int | None = None
-    qkv_bias: bool = True
-    epsilon: float = 1e-6
-    kernel_initializer: Any = "glorot_uniform"
+_REQUIRED = inspect.Parameter.empty
+# The arguments that every model of Transformer blocks passes on to them, and their defaults.
+BLOCK_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(TransformerBlock.__init__).parameters.items()
+    if name not in ("self", "stochastic_depth", "layer_scale", "attention", "kwargs")
+}
 
 
 class TransformerModel(ZooModel):
     """Base class of models made of Transformer blocks.
 
-    Its constructor takes the fields of `block_settings` as arguments. Each is an attribute of the
-    model, and an entry of its config.
+    Its constructor takes the arguments that `block_defaults` names, see
+    `zoo.layers.TransformerEncoder`. Each is an attribute of the model, and an entry of its config.
     """
 
-    block_settings = BlockSettings  # or a subclass of it
+    block_defaults = BLOCK_DEFAULTS  # a model may have other defaults, and more arguments
 
     def __init__(self, **kwargs):
-        given = {name: kwargs.pop(name) for name in self.keyword_arguments() if name in kwargs}
-        settings = self.block_settings(**given)
+        settings = {name: kwargs.pop(name, value) for name, value in self.block_defaults.items()}
+        missing = [name for name, value in settings.items() if value is _REQUIRED]
+        if missing:
+            raise TypeError(f"{type(self).__name__} also needs {', '.join(missing)}.")
         super().__init__(**kwargs)
-        self.store(vars(settings))
-
-    @classmethod
-    def keyword_arguments(cls):
-        return [field.name for field in dataclasses.fields(cls.block_settings)]
+        self.store(settings)
 
     def block(self, block_class, name, **settings):
         """A block with the model's settings of blocks; `settings` override them."""
-        shared = {name: getattr(self, name) for name in self.keyword_arguments()}
+        shared = {name: getattr(self, name) for name in self.block_defaults}
         return self.layer(block_class, name, **{**shared, **settings})
+
+    def blocks(self, block_class, name, count, **settings):
+        return [self.block(block_class, f"{name}_{index}", **settings) for index in range(count)]
+
+    def tanh_layer(self, name, width):
+        """A dense layer with tanh, which comes before a head, or None without a width."""
+        if not width:
+            return None
+        initializer = {"kernel_initializer": self.kernel_initializer}
+        return self.layer(keras.layers.Dense, name, width, "tanh", **initializer)
 
     def norm_layer(self, name, exists):
         """A layer normalization if it `exists`, or None."""
@@ -116,9 +118,8 @@ def apply(layer, x):
     return x if layer is None else layer(x)
 
 
-def check_attention(attention, positions):
-    """Raises ValueError if there are no blocks with this attention, or not for these positions."""
-    multi_head_attention.check_attention(attention)
+def check_linear_attention(attention, positions):
+    """Raises ValueError if linear attention cannot have these positions."""
     if attention == "linear" and positions == "relative":
         raise ValueError(
             "Linear attention has no scores that relative positions could be added to. Use "
@@ -127,42 +128,30 @@ def check_attention(attention, positions):
         )
 
 
-def check_choice(name, value, choices):
-    """Raises ValueError if an argument is not one of `choices`."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {choices}. Received: {name}={value!r}.")
-
-
-def check_at_least_1(**numbers):
-    """Raises ValueError if one of the numbers is smaller."""
-    if min(numbers.values()) < 1:
-        received = ", ".join(f"{name}={number}" for name, number in numbers.items())
-        raise ValueError(f"{', '.join(numbers)} must be at least 1. Received: {received}.")
-
-
 def check_image_shape(shape):
     """Raises ValueError if a shape is not (H, W, C), all of them known."""
     if len(shape) != 3 or None in shape:
         raise ValueError(f"input_shape must be (H, W, C). Received: input_shape={shape}.")
 
 
-def with_size(function, size, sizes, settings, required=("embed_dim", "num_layers", "num_heads")):
-    """The settings of a published size, overridden by those that are given.
+def arguments_of_size(
+    function, size, sizes, settings, required=("embed_dim", "num_layers", "num_heads")
+):
+    """The arguments of a model of a published size, overridden by those that are given.
 
     Args:
-        function: name of the function that builds the model, for messages.
+        function: name of the function that builds the model; that of the model by default.
         size: a name in `sizes`, or None.
-        sizes: {name: dict of settings}.
+        sizes: {name: dict of arguments}.
         settings: dict.
-        required: names of settings that must be given without a size.
+        required: names of arguments that must be given without a size.
 
     Raises:
         ValueError: if the size is unknown or incomplete.
     """
-    if size is not None:
-        if size not in sizes:
-            raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(sizes)}.")
-        settings = {**sizes[size], **settings}
+    if size is not None and size not in sizes:
+        raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(sizes)}.")
+    settings = {"name": function, **sizes.get(size, {}), **settings}
     missing = [name for name in required if name not in settings]
     if missing:
         raise ValueError(
@@ -174,12 +163,17 @@ def with_size(function, size, sizes, settings, required=("embed_dim", "num_layer
 
 def dtype_name(model):
     """The name of the model's dtype policy; of quantized weight matrices, such as "int8"."""
-    modes = {getattr(layer, "quantization_mode", None) for layer in compat.all_layers(model)}
-    return min(modes - {None}, default=model.dtype_policy.name)
+    return _quantization_mode(model) or model.dtype_policy.name
+
+
+def _quantization_mode(model):
+    """That of the first quantized layer, or None; Keras quantizes a model in one mode."""
+    modes = (getattr(layer, "quantization_mode", None) for layer in compat.all_layers(model))
+    return next(filter(None, modes), None)
 
 
 def _check_not_quantized(model):
-    if dtype_name(model) != model.dtype_policy.name:
+    if _quantization_mode(model) is not None:
         raise UserError(
             "A model whose weights are quantized can be exported as a SavedModel, but not saved or "
             'converted. For that, load it without dtype="int8".'
@@ -220,11 +214,11 @@ def merged_weights(model):
     Keras's own merge, when it saves a model, rounds the sums to the compute dtype, such as
     bfloat16.
     """
-    updates = {}
+    numpy, updates = ops.convert_to_numpy, {}
     for layer in compat.all_layers(model):
         if getattr(layer, "lora_enabled", False):
             name = "kernel" if hasattr(layer, "lora_kernel_a") else "embeddings"
-            a, b = (np.asarray(getattr(layer, f"lora_{name}_{side}")) for side in "ab")
+            a, b = (numpy(getattr(layer, f"lora_{name}_{side}")) for side in "ab")
             updates[id(compat.stored_matrix(layer))] = layer.lora_alpha / layer.lora_rank * (a @ b)
     weights = [weight for weight in model.weights if not weight.name.startswith("lora_")]
-    return [np.asarray(w) + updates[id(w)] if id(w) in updates else np.asarray(w) for w in weights]
+    return [numpy(w) + updates[id(w)] if id(w) in updates else numpy(w) for w in weights]

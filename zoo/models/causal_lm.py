@@ -6,15 +6,14 @@ Sources: Radford et al. 2018, "Improving Language Understanding by Generative Pr
 Axes: B sequences, T tokens, K hypotheses of a sequence, E model width, V vocabulary.
 """
 
-import dataclasses
 from numbers import Integral
-from typing import Any
 
 import keras
 from keras import ops
 
-from zoo.layers import Cache, Dropout, TransformerDecoder
-from zoo.models.base import BlockSettings, check_at_least_1, check_attention, with_size
+from zoo.errors import check_at_least_1
+from zoo.layers import Dropout, TransformerDecoder
+from zoo.models.base import BLOCK_DEFAULTS, arguments_of_size, check_linear_attention
 from zoo.models.tokens import Decoder
 
 SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
@@ -39,22 +38,12 @@ def causal_lm(size=None, *, vocab_size, **settings):
         A built `zoo.models.CausalLM`.
 
     Raises:
-        ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
+        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
     """
-    settings = {"name": "causal_lm", **with_size("causal_lm", size, SIZES, settings)}
+    settings = arguments_of_size("causal_lm", size, SIZES, settings)
     model = CausalLM(vocab_size, **settings)
     model.build()
     return model
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GPT2Blocks(BlockSettings):
-    """Settings of the blocks of Radford et al. 2019."""
-
-    dropout: float = 0.1
-    activation: Any = "gelu_tanh"
-    epsilon: float = 1e-5
-    attention: str = "softmax"
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -74,7 +63,7 @@ class CausalLM(Decoder):
         scale_embeddings: whether embeddings are multiplied by √E.
         normalize_embeddings: whether to normalize before the first block.
         logits_bias: whether the logits have a learned bias.
-        **kwargs: `embed_dim`, `num_heads` and the other fields of `GPT2Blocks`, which
+        **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to embeddings with
             positions as well. A model with ``norm="pre"`` also normalizes the last block's output.
 
@@ -84,13 +73,19 @@ class CausalLM(Decoder):
     well.
 
     Raises:
-        ValueError: if the numbers do not fit together or a name is unknown; on a call, if there are
+        ValueError: if arguments are inconsistent or a name is unknown; on a call, if there are
             more tokens than learned positions.
     """
 
     decoder_side = "token"
 
-    block_settings = GPT2Blocks
+    block_defaults = {
+        **BLOCK_DEFAULTS,
+        "dropout": 0.1,
+        "activation": "gelu_tanh",
+        "epsilon": 1e-5,
+        "attention": "softmax",
+    }
 
     def __init__(
         self,
@@ -108,15 +103,13 @@ class CausalLM(Decoder):
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=2)
         self.check_positions()
-        check_attention(self.attention, positions)
+        check_linear_attention(self.attention, positions)
         check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
         self.token_embedding = self.embedding_layer("token_embedding", vocab_size)
         self.token_positions = self.positions_layer("token_positions", bidirectional=False)
         self.token_norm = self.norm_layer("token_norm", normalize_embeddings)
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
-        self.decoder_blocks = [
-            self.block(TransformerDecoder, f"decoder_{index}") for index in range(num_layers)
-        ]
+        self.decoder_blocks = self.blocks(TransformerDecoder, "decoder", num_layers)
         self.decoder_norm = self.norm_layer("decoder_norm", self.norm == "pre")
         self.output_projection = None
         if not tie_weights:
@@ -162,16 +155,7 @@ class CausalLM(Decoder):
             if tokens.shape[1] != 0:
                 x, cache = block.step(x, cache, 0, causal, **settings)
             blocks.append(cache._replace(target=cache.target.with_slots(num_hypotheses)))
-        return Cache(
-            ops.full((), prompt, "int32"),
-            ops.zeros((batch_size, num_hypotheses, length), "int32"),
-            tuple(blocks),
-            (),
-            self.prepared_matrix(batch_size * num_hypotheses),
-        )
-
-    def input_signature(self):
-        return keras.layers.InputSpec(dtype="int32", shape=(None, None))
+        return self.first_cache(prompt, (batch_size, num_hypotheses, length), blocks)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.vocab_size)

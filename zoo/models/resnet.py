@@ -8,8 +8,9 @@ Axes: B batch, H image height, W image width, C channels, F filters of the last 
 import keras
 from keras import ops
 
-from zoo.layers.residual_block import ResidualBlock
-from zoo.models.base import ZooModel, check_at_least_1, check_image_shape
+from zoo.errors import check_at_least_1
+from zoo.layers.residual_block import ResidualBlock, convolution
+from zoo.models.base import ZooModel, check_image_shape
 
 _STAGES = 3
 
@@ -69,19 +70,8 @@ class ResNet(ZooModel):
         self.store(locals())
         self.input_shape = tuple(input_shape)
         self._check()
-        self._create_layers()
-
-    def _create_layers(self):
-        self.stem_conv = self.layer(
-            keras.layers.Conv2D,
-            "stem_conv",
-            self.width,
-            3,
-            padding="same",
-            use_bias=False,
-            data_format="channels_last",
-            kernel_initializer=self.kernel_initializer,
-        )
+        stem = (self.width, self.kernel_initializer)
+        self.stem_conv = self.layer(convolution, "stem_conv", *stem)
         self.stem_norm = self.layer(
             keras.layers.GroupNormalization, "stem_norm", self.groups, epsilon=self.epsilon
         )
@@ -115,12 +105,6 @@ class ResNet(ZooModel):
         for block in self.residual_blocks:
             x = block(x)
         return ops.mean(ops.cast(x, self.variable_dtype), axis=(1, 2))
-
-    def input_signature(self):
-        return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
-
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.num_classes)
 
     def _check(self):
         check_image_shape(self.input_shape)

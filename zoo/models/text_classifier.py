@@ -4,22 +4,14 @@ Deep Bidirectional Transformers for Language Understanding".
 Axes: B texts, T tokens, E model width.
 """
 
-import dataclasses
-
 import keras
 from keras import ops
 
 from zoo import compat
 from zoo.dtypes import wide
+from zoo.errors import check_at_least_1, check_choice
 from zoo.layers import Dropout, TransformerEncoder, padding_mask
-from zoo.models.base import (
-    BlockSettings,
-    apply,
-    build_layers,
-    check_at_least_1,
-    check_choice,
-    with_size,
-)
+from zoo.models.base import BLOCK_DEFAULTS, apply, arguments_of_size, build_layers
 from zoo.models.tokens import TokenModel
 
 SIZES = {
@@ -50,22 +42,12 @@ def text_classifier(size=None, *, vocab_size, num_classes, **settings):
         A built `zoo.models.EncoderClassifier`.
 
     Raises:
-        ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
+        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
     """
-    settings = {"name": "text_classifier", **with_size("text_classifier", size, SIZES, settings)}
+    settings = arguments_of_size("text_classifier", size, SIZES, settings)
     model = EncoderClassifier(vocab_size, num_classes, **settings)
     model.build()
     return model
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BertBlocks(BlockSettings):
-    """Settings of the blocks of Devlin et al. 2018."""
-
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    norm: str = "post"
-    epsilon: float = 1e-12
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -89,7 +71,7 @@ class EncoderClassifier(TokenModel):
         pad_id: padding token.
         scale_embeddings: whether embeddings are multiplied by √E.
         normalize_embeddings: whether to normalize before the first block.
-        **kwargs: `embed_dim`, `num_heads` and the other fields of `BertBlocks`, which
+        **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to the embeddings and to
             the input of the head as well. A model with ``norm="pre"`` also normalizes the last
             block's output.
@@ -99,11 +81,17 @@ class EncoderClassifier(TokenModel):
     Output: logits [B, num_classes], float32 in mixed precision as well.
 
     Raises:
-        ValueError: if the numbers do not fit together or a name is unknown; on a call, if there are
+        ValueError: if arguments are inconsistent or a name is unknown; on a call, if there are
             more tokens than learned positions.
     """
 
-    block_settings = BertBlocks
+    block_defaults = {
+        **BLOCK_DEFAULTS,
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+        "norm": "post",
+        "epsilon": 1e-12,
+    }
 
     def __init__(
         self,
@@ -142,19 +130,9 @@ class EncoderClassifier(TokenModel):
                 embeddings_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
             )
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
-        self.encoder_blocks = [
-            self.block(TransformerEncoder, f"encoder_{index}") for index in range(self.num_layers)
-        ]
+        self.encoder_blocks = self.blocks(TransformerEncoder, "encoder", self.num_layers)
         self.encoder_norm = self.norm_layer("encoder_norm", self.norm == "pre")
-        self.pooler_layer = None
-        if self.pooler:
-            self.pooler_layer = self.layer(
-                keras.layers.Dense,
-                "pooler_layer",
-                self.embed_dim,
-                activation="tanh",
-                kernel_initializer=self.kernel_initializer,
-            )
+        self.pooler_layer = self.tanh_layer("pooler_layer", self.pooler and self.embed_dim)
         self.head = self.head_layer("head")
 
     def build(self, input_shape=None):
@@ -179,12 +157,6 @@ class EncoderClassifier(TokenModel):
         """The last block's output, normalized if the model is pre-norm: [B, T, E]."""
         with compat.call_context(training):
             return self._encode(tokens)
-
-    def input_signature(self):
-        return keras.layers.InputSpec(dtype="int32", shape=(None, None))
-
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.num_classes)
 
     def _encode(self, tokens, count=None):
         """The encoder's output at the first `count` tokens; at all by default."""

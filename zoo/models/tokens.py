@@ -10,6 +10,7 @@ from keras import ops
 
 from zoo import kernels
 from zoo.layers import (
+    Cache,
     LearnedPositions,
     RelativePositions,
     RotaryPositions,
@@ -57,6 +58,9 @@ class TokenModel(TransformerModel):
         self.positions.build((None, None, self.embed_dim))
         settings = {**self.positions.get_config(), "dtype": self.dtype_policy, "name": name}
         return type(self.positions).from_config(settings)
+
+    def input_signature(self):
+        return keras.layers.InputSpec(dtype="int32", shape=(None, None))
 
     def build_side(self, side):
         """Builds the layers that embed the tokens of a side."""
@@ -166,7 +170,7 @@ class Decoder(TokenModel):
     def logits(self, x, matrix=()):
         """[B, T, V] of the last block's output [B, T, E].
 
-        `matrix` may be that of the logits, as `prepared_matrix` returns it.
+        `matrix` is the `output_matrix` of the cache, if there is one.
         """
         x = apply(self.decoder_norm, x)
         embedding, _, _ = self._side(self.decoder_side)
@@ -178,16 +182,21 @@ class Decoder(TokenModel):
             logits = self.output_projection(x)
         return logits + self.output_bias if self.logits_bias else logits
 
-    def prepared_matrix(self, rows):
-        """The matrix of the logits for many products with few rows, or (): `logits` takes it.
+    def first_cache(self, position, shape, blocks, memory_mask=()):
+        """The `zoo.layers.Cache` of the first step.
 
         Args:
-            rows: B·K, the number of hypotheses in each step.
+            position: number of tokens that the blocks have read.
+            shape: (B, K, T).
+            blocks: `zoo.layers.DecoderCache` of each decoder block, with T·K slots.
+            memory_mask: bool [B, 1, 1, S], or () without a memory.
         """
         embedding, _, _ = self._side(self.decoder_side)
         layer = embedding if self.output_projection is None else self.output_projection
-        blocks = kernels.prepare_logits(layer, rows)
-        return () if blocks is None else (blocks,)
+        matrix = kernels.prepare_logits(layer, shape[0] * shape[1])
+        matrix = () if matrix is None else (matrix,)
+        paths = ops.zeros(shape, "int32")
+        return Cache(ops.full((), position, "int32"), paths, tuple(blocks), memory_mask, matrix)
 
     def check_length(self, length):
         """Raises ValueError if there are fewer learned positions than `length`."""

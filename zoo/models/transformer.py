@@ -4,15 +4,13 @@ Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence,
 V target vocabulary.
 """
 
-import dataclasses
-from typing import Any
-
 import keras
 from keras import ops
 
 from zoo import compat
-from zoo.layers import Cache, Dropout, TransformerDecoder, TransformerEncoder, padding_mask
-from zoo.models.base import BlockSettings, apply, build_layers, check_choice, with_size
+from zoo.errors import check_at_least_1, check_choice
+from zoo.layers import Dropout, TransformerDecoder, TransformerEncoder, padding_mask
+from zoo.models.base import BLOCK_DEFAULTS, apply, arguments_of_size, build_layers
 from zoo.models.tokens import INSIDE_ATTENTION, Decoder
 
 SIZES = {  # Vaswani et al. 2017, table 3
@@ -36,21 +34,12 @@ def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
         A built `zoo.models.Transformer`.
 
     Raises:
-        ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
+        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
     """
-    settings = {"name": "transformer", **with_size("transformer", size, SIZES, settings)}
+    settings = arguments_of_size("transformer", size, SIZES, settings)
     model = Transformer(source_vocab_size, target_vocab_size, **settings)
     model.build()
     return model
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PaperBlocks(BlockSettings):
-    """Settings of the blocks of Vaswani et al. 2017."""
-
-    dropout: float = 0.1
-    norm: str = "post"
-    activation: Any = "relu"
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -77,7 +66,7 @@ class Transformer(Decoder):
         scale_embeddings: whether embeddings are multiplied by √E (section 3.4).
         normalize_embeddings: whether to normalize before the first blocks (Liu et al. 2020, mBART).
         logits_bias: whether the logits have a learned bias.
-        **kwargs: `embed_dim`, `num_heads` and the other fields of `PaperBlocks`, which
+        **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to embeddings with
             positions as well (section 5.4). With ``norm="pre"`` in place of the paper's "post", the
             output of the last blocks is normalized, too (Xiong et al. 2020).
@@ -89,11 +78,11 @@ class Transformer(Decoder):
     as well.
 
     Raises:
-        ValueError: if the numbers do not fit together or a name is unknown; on a call, if there are
+        ValueError: if arguments are inconsistent or a name is unknown; on a call, if there are
             more tokens than learned positions.
     """
 
-    block_settings = PaperBlocks
+    block_defaults = {**BLOCK_DEFAULTS, "dropout": 0.1, "norm": "post", "activation": "relu"}
 
     def __init__(
         self,
@@ -128,14 +117,14 @@ class Transformer(Decoder):
         self.source_positions = self.positions_layer("source_positions", bidirectional=True)
         self.target_positions = self.positions_layer("target_positions", bidirectional=False)
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
-        self.encoder_blocks = [
-            self.block(TransformerEncoder, f"encoder_{index}") for index in range(self.num_layers)
-        ]
-        heads, ff_dim = self.decoder_num_heads or self.num_heads, self.decoder_ff_dim or self.ff_dim
-        self.decoder_blocks = [
-            self.block(TransformerDecoder, f"decoder_{index}", num_heads=heads, ff_dim=ff_dim)
-            for index in range(self.num_decoder_layers or self.num_layers)
-        ]
+        self.encoder_blocks = self.blocks(TransformerEncoder, "encoder", self.num_layers)
+        self.decoder_blocks = self.blocks(
+            TransformerDecoder,
+            "decoder",
+            self.num_decoder_layers or self.num_layers,
+            num_heads=self.decoder_num_heads or self.num_heads,
+            ff_dim=self.decoder_ff_dim or self.ff_dim,
+        )
         pre, embeddings = self.norm == "pre", self.normalize_embeddings
         self.source_norm = self.norm_layer("source_norm", embeddings)
         self.target_norm = self.norm_layer("target_norm", embeddings)
@@ -178,13 +167,9 @@ class Transformer(Decoder):
         """
         self.check_length(length)
         memory, batch_size = self.encode(source), ops.shape(source)[0]
-        return Cache(
-            ops.zeros((), "int32"),
-            ops.zeros((batch_size, num_hypotheses, length), "int32"),
-            tuple(block.start(length * num_hypotheses, memory) for block in self.decoder_blocks),
-            padding_mask(source != self.pad_id),
-            self.prepared_matrix(batch_size * num_hypotheses),
-        )
+        blocks = [block.start(length * num_hypotheses, memory) for block in self.decoder_blocks]
+        shape = (batch_size, num_hypotheses, length)
+        return self.first_cache(0, shape, blocks, padding_mask(source != self.pad_id))
 
     def cross_attention_maps(self, inputs):
         """Attention weights over the source: [B, decoder blocks, heads, T, S]."""
@@ -196,7 +181,7 @@ class Transformer(Decoder):
         return ops.stack(maps, axis=1)
 
     def input_signature(self):
-        ids = keras.layers.InputSpec(dtype="int32", shape=(None, None))
+        ids = super().input_signature()
         return {"source": ids, "target": ids}
 
     def compute_output_shape(self, input_shape):
@@ -209,13 +194,14 @@ class Transformer(Decoder):
         return x, {"memory_mask": padding_mask(inputs["source"] != self.pad_id), **settings}
 
     def _check(self):
-        sizes = (self.source_vocab_size, self.target_vocab_size)
-        received = f"source_vocab_size={sizes[0]}, target_vocab_size={sizes[1]}."
-        if min(sizes) < 1:
-            raise ValueError(f"Vocabularies must have at least one token. Received: {received}")
+        source, target = self.source_vocab_size, self.target_vocab_size
+        check_at_least_1(source_vocab_size=source, target_vocab_size=target)
         check_choice("shared", self.shared, SHARED)
-        if self.shared == "all" and sizes[0] != sizes[1]:
-            raise ValueError(f'shared="all" needs equal vocabulary sizes. Received: {received}')
+        if self.shared == "all" and source != target:
+            raise ValueError(
+                'shared="all" needs equal vocabulary sizes. Received: '
+                f"source_vocab_size={source}, target_vocab_size={target}."
+            )
         self.check_positions()
         heads = self.decoder_num_heads or self.num_heads
         differ = self.positions in INSIDE_ATTENTION and heads != self.num_heads
@@ -226,8 +212,4 @@ class Transformer(Decoder):
                 f"num_heads={self.num_heads}, decoder_num_heads={heads}, key_dim={self.key_dim}."
             )
         decoder = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
-        if min(self.num_layers, decoder) < 1:
-            raise ValueError(
-                "An encoder and a decoder need at least one block each. Received: "
-                f"num_layers={self.num_layers}, num_decoder_layers={self.num_decoder_layers}."
-            )
+        check_at_least_1(num_layers=self.num_layers, num_decoder_layers=decoder)

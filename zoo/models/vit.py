@@ -3,12 +3,11 @@
 Axes: B batch, H image height, W image width, C channels, N patches, T tokens, E width, L layers.
 """
 
-import dataclasses
-
 import keras
 from keras import ops
 
 from zoo import compat, layers
+from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.multi_head_attention import head_width
 from zoo.models import base
 
@@ -44,7 +43,7 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
         A built `zoo.models.ViT`.
 
     Raises:
-        ValueError: if the size is unknown or incomplete, or if the numbers do not fit together.
+        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
     """
     pixels = str(size).rpartition("/")[2]
     pixels = int(pixels) if pixels.isdecimal() else 16
@@ -54,19 +53,10 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
     if patch_size is not None:
         settings["patch_size"] = patch_size
     required = ("patch_size", "embed_dim", "num_layers", "num_heads")
-    settings = {"name": "vit", **base.with_size("vit", size, sizes, settings, required)}
+    settings = base.arguments_of_size("vit", size, sizes, settings, required)
     model = ViT(input_shape, num_classes, **settings)
     model.build((None, *input_shape))
     return model
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ViTBlocks(base.BlockSettings):
-    """Settings of the blocks."""
-
-    stochastic_depth: float = 0.0
-    layer_scale: float | None = None
-    attention: str = "softmax"
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -100,7 +90,7 @@ class ViT(base.TransformerModel):
             pre-training (Dosovitskiy et al. 2020, section 3.1).
         patch_dropout: share of the patches, in [0, 1), that training leaves out of each image (Liu
             et al. 2022), to take less time; with learned or sinusoidal positions.
-        **kwargs: `embed_dim`, `num_heads` and the other fields of `ViTBlocks`, which
+        **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to the embedded patches
             as well (Dosovitskiy et al. 2020, appendix B.1). `kernel_initializer` is also that of
             the patch projection. `stochastic_depth` is the rate of the last block; it grows
@@ -111,10 +101,15 @@ class ViT(base.TransformerModel):
     Output: logits [B, num_classes].
 
     Raises:
-        ValueError: if the numbers do not fit together, or a name is unknown.
+        ValueError: if arguments are inconsistent, or a name is unknown.
     """
 
-    block_settings = ViTBlocks
+    block_defaults = {
+        **base.BLOCK_DEFAULTS,
+        "stochastic_depth": 0.0,
+        "layer_scale": None,
+        "attention": "softmax",
+    }
 
     def __init__(
         self,
@@ -149,16 +144,13 @@ class ViT(base.TransformerModel):
         return self._forward(images)[-1]
 
     def _forward(self, images, all_tokens=False, maps=None):
-        """From images to logits: sections 3.1 and 3.2 of the paper.
+        """From images to logits, sections 3.1 and 3.2 of the paper; with `all_tokens`, the last
+        block computes those as well that no head reads.
 
-        Args:
-            all_tokens: whether the last block computes all tokens, or only those that are read.
-            maps: a list to which the attention weights of each block are added.
-
-        Returns:
-            (tokens [B, T, E], input of the heads [B, 1 or 2, its width], logits [B, num_classes]).
+        Adds the attention weights of each block to the list `maps`, if there is one. Returns
+        (tokens [B, T, E], input of the heads [B, 1 or 2, its width], logits [B, num_classes]).
         """
-        x = self.patch_embed(images)
+        x = self.patch_embed(images)  # equation 1, up to the blocks
         grid, with_prefix = self.grid(images.shape), self._has_prefix_positions
         if self.positions in ADDED and not with_prefix:
             x = self.patch_positions(x, grid=grid)
@@ -171,14 +163,14 @@ class ViT(base.TransformerModel):
         x = self._patch_dropout(x)
 
         in_attention, last = self.position_arguments(grid), self.encoder_blocks[-1]
-        for block in self.encoder_blocks:
+        for block in self.encoder_blocks:  # equations 2 and 3
             if maps is not None:
                 maps.append(block.attention_weights(x, **in_attention))
             if block is last and self.pool == "cls" and not all_tokens:
                 x = block.first_tokens(x, self.num_prefix_tokens, **in_attention)
             else:
                 x = block(x, **in_attention)
-        tokens = base.apply(self.encoder_norm, x)
+        tokens = base.apply(self.encoder_norm, x)  # equation 4
 
         prefix = self.num_prefix_tokens
         if self.pool == "cls":
@@ -234,9 +226,6 @@ class ViT(base.TransformerModel):
                 f"for instance {self.input_shape}. Received: images of {tuple(shape)}."
             )
         return layers.patch_grid(shape[1:3], self.patch_size)
-
-    def input_signature(self):
-        return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
 
     def compute_output_shape(self, input_shape):
         self.grid(input_shape)
@@ -301,21 +290,16 @@ class ViT(base.TransformerModel):
         self.head_norm = self.norm_layer("head_norm", pre and self.normalize_pooled)
 
     def _create_head(self):
-        self.representation = None
-        if self.representation_dim:
-            sizes, initializer = (self.representation_dim, "tanh"), self.kernel_initializer
-            self.representation = self.layer(
-                keras.layers.Dense, "representation", *sizes, kernel_initializer=initializer
-            )
+        self.representation = self.tanh_layer("representation", self.representation_dim)
         self.head = self.head_layer("head")
         distilled = self.pool == "cls" and self.num_prefix_tokens == 2
         self.distillation_head = self.head_layer("distillation_head") if distilled else None
 
     def _check(self):
-        base.check_choice("pool", self.pool, POOLS)
-        base.check_choice("positions", self.positions, POSITIONS)
-        base.check_attention(self.attention, self.positions)
-        base.check_at_least_1(num_layers=self.num_layers, num_classes=self.num_classes)
+        check_choice("pool", self.pool, POOLS)
+        check_choice("positions", self.positions, POSITIONS)
+        base.check_linear_attention(self.attention, self.positions)
+        check_at_least_1(num_layers=self.num_layers, num_classes=self.num_classes)
         if self.patch_dropout and self.positions not in ADDED:
             raise ValueError(
                 f"patch_dropout needs positions to be one of {ADDED}. Received: "
