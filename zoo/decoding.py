@@ -56,7 +56,7 @@ class SpecialTokens(NamedTuple):
         """The token that must come next, and whether there is one: each [1, 1] or [B, 1]."""
         first = ops.reshape(ops.convert_to_tensor(self.first, "int32"), (-1, self._num_first))
         token = ops.take(first, ops.minimum(position, self._num_first - 1), axis=1)[:, None]
-        return token, ops.logical_and(position < self._num_first, token != self.pad)
+        return token, (position < self._num_first) & (token != self.pad)
 
     @property
     def _num_first(self):
@@ -167,7 +167,7 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
     max_length = ops.reshape(ops.convert_to_tensor(max_length, "int32"), (-1, 1))
 
     def unfinished(position, tokens, last, log_probs, lengths, done, cache):
-        return ops.logical_not(ops.all(done))
+        return ~ops.all(done)
 
     def body(position, tokens, last, log_probs, lengths, done, cache):
         logits, cache = step(last, cache)
@@ -180,8 +180,7 @@ def _extend(step, cache, shape, special, max_length, alpha, min_length, choose):
         tokens = ops.where(ops.arange(shape[2]) == position, token[..., None], tokens)
         log_probs = log_probs + ops.where(done, 0.0, gained)
         lengths = lengths + ops.where(done, 0, 1)
-        ends = ops.logical_or(token == special.end, position + 1 >= max_length)
-        done = ops.logical_or(done, ends)
+        done = done | (token == special.end) | (position + 1 >= max_length)
         return position + 1, tokens, token, log_probs, lengths, done, cache
 
     rows = shape[:2]
@@ -279,7 +278,7 @@ def beam_search(
         state = _advance(step, state, special, alpha, min_length)
         return (_with_done(state, alpha, max_length, early_stopping, best_only),)
 
-    [state] = ops.while_loop(lambda state: ops.logical_not(ops.all(state.done)), body, (state,))
+    [state] = ops.while_loop(lambda state: ~ops.all(state.done), body, (state,))
     return _ranked(state, alpha, max_length, early_stopping)
 
 
@@ -299,19 +298,18 @@ def _with_done(state, alpha, max_length, early_stopping, best_only):
     stops = worst > NEG_INF
     if early_stopping is False:
         now = live / length_penalty(state.position, alpha)
-        stops = ops.logical_and(stops, now <= worst)
+        stops = stops & (now <= worst)
     elif early_stopping == "never":
         # Log-probabilities only fall: a continuation scores best either now or at the maximum
         # length.
         bounds = [live / length_penalty(n, alpha) for n in (state.position + 1, max_length)]
         best = ops.max(scores, axis=1)
         stops = best > NEG_INF if best_only else stops
-        stops = ops.logical_and(stops, ops.maximum(*bounds) <= best)
+        stops = stops & (ops.maximum(*bounds) <= best)
     is_cut = state.position >= max_length
-    none = ops.logical_and(stops, ops.logical_not(is_cut))[:, None]
+    none = (stops & ~is_cut)[:, None]
     live = state.live._replace(log_probs=ops.where(none, NEG_INF, state.live.log_probs))
-    done = ops.logical_or(state.done, ops.logical_or(stops, is_cut))
-    return state._replace(live=live, done=done)
+    return state._replace(live=live, done=state.done | stops | is_cut)
 
 
 def _advance(step, state, special, alpha, min_length):
@@ -325,8 +323,7 @@ def _advance(step, state, special, alpha, min_length):
     tokens = ops.where(now, token[..., None], tokens)
 
     is_end = token == special.end
-    joins = ops.logical_and(is_end, ops.arange(2 * beam_size) < beam_size)
-    joins = ops.logical_and(joins, ops.logical_not(state.done)[:, None])
+    joins = is_end & (ops.arange(2 * beam_size) < beam_size) & ~state.done[:, None]
     scores = log_probs / length_penalty(state.position + 1, alpha)
     ended = Hypotheses(tokens, log_probs, ops.where(joins, scores, NEG_INF))
     finished = _concatenated(state.finished, ended)
@@ -396,10 +393,9 @@ def _allowed(logits, position, special, min_length):
     forbidden = token < 0
     for other in (special.start, special.pad):
         if other != special.end:  # some models start, or are padded, with the end token
-            forbidden = ops.logical_or(forbidden, token == other)
+            forbidden = forbidden | (token == other)
     if min_length:
-        early = ops.logical_and(token == special.end, position + 1 < min_length)
-        forbidden = ops.logical_or(forbidden, early)
+        forbidden = forbidden | ((token == special.end) & (position + 1 < min_length))
     allowed = ops.where(forbidden, NEG_INF, logits)
     if special.first is not None:  # with a probability of one
         forced, is_forced = special.forced(position)

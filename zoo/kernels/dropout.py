@@ -29,11 +29,7 @@ def dropout(layer, x):
 
 @functools.cache
 def _compiled(rate, lengths):
-    """Dropout as a function of an input and a key, uint64 [].
-
-    Args:
-        lengths: shape of the mask: 1, or None for a length of the input.
-    """
+    """Dropout of an input by a key, uint64 []; a length of the mask is 1, or None: the input's."""
     import tensorflow as tf
 
     def drop(x, key):

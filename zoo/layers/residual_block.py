@@ -59,11 +59,10 @@ class ResidualBlock(ConfigMixin, keras.layers.Layer):
         check_choice("attention", attention, (None, *ATTENTION))
         self.store(locals())
         policy = {"dtype": self.dtype_policy}
-        norm = {"epsilon": epsilon, **policy}
-        first, second = (filters, kernel_initializer, strides), (filters, kernel_initializer)
-        self.first_conv = convolution(*first, **policy, name="first_conv")
+        conv, norm = {"kernel_initializer": kernel_initializer}, {"epsilon": epsilon, **policy}
+        self.first_conv = convolution(filters, strides, **conv, **policy, name="first_conv")
         self.first_norm = keras.layers.GroupNormalization(groups, **norm, name="first_norm")
-        self.second_conv = convolution(*second, **policy, name="second_conv")
+        self.second_conv = convolution(filters, **conv, **policy, name="second_conv")
         self.second_norm = keras.layers.GroupNormalization(groups, **norm, name="second_norm")
         self.attention_layer = None
         if attention is not None:
@@ -102,7 +101,7 @@ class ResidualBlock(ConfigMixin, keras.layers.Layer):
         return ops.pad(x, ((0, 0), (0, 0), (0, 0), (0, added))) if added else x
 
 
-def convolution(filters, kernel_initializer, strides=1, **settings):
+def convolution(filters, strides=1, *, kernel_initializer, **settings):
     """A convolution of 3x3 without a bias; with strides, its input is to be padded."""
     return keras.layers.Conv2D(
         filters,

@@ -12,12 +12,32 @@ from zoo.layers.config import ConfigMixin
 from zoo.layers.normalization import LayerNormalization
 
 
+def default_arguments(layer_class, without):
+    """The arguments of a layer, but for those named: {name: default, which may be empty}."""
+    parameters = inspect.signature(layer_class.__init__).parameters
+    skipped = ("self", "kwargs", *without)
+    return {name: p.default for name, p in parameters.items() if name not in skipped}
+
+
 class ZooModel(ConfigMixin, keras.Model):
     """Base class of the models; it makes `export` independent of a previous call.
+
+    The constructor takes the arguments of the model's blocks that `block_defaults` names. Each is
+    an attribute of the model, and an entry of its config.
 
     Keras passes `training` of a call on to all layers, so that ``call(inputs, training=None)`` has
     nothing to do with it. On JAX, `fit` looks for it in the signature of `call`.
     """
+
+    block_defaults = {}
+
+    def __init__(self, **kwargs):
+        settings = {name: kwargs.pop(name, value) for name, value in self.block_defaults.items()}
+        missing = [name for name, x in settings.items() if x is inspect.Parameter.empty]
+        if missing:
+            raise TypeError(f"{type(self).__name__} also needs {', '.join(missing)}.")
+        super().__init__(**kwargs)
+        self.store(settings)
 
     def input_signature(self):
         """The shape and dtype of the inputs: `keras.layers.InputSpec`, or a dict of them.
@@ -50,6 +70,11 @@ class ZooModel(ConfigMixin, keras.Model):
         """A layer with the dtype policy of the model."""
         return layer_class(*arguments, **settings, dtype=self.dtype_policy, name=name)
 
+    def block(self, block_class, name, **settings):
+        """A block with the model's arguments of blocks; `settings` override them."""
+        shared = {name: getattr(self, name) for name in self.block_defaults}
+        return self.layer(block_class, name, **{**shared, **settings})
+
     def head_layer(self, name):
         """The layer from features to the logits of classes, which are in full precision."""
         return keras.layers.Dense(
@@ -60,36 +85,15 @@ class ZooModel(ConfigMixin, keras.Model):
         )
 
 
-_REQUIRED = inspect.Parameter.empty
-# The arguments that every model of Transformer blocks passes on to them, and their defaults.
-BLOCK_DEFAULTS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(TransformerBlock.__init__).parameters.items()
-    if name not in ("self", "stochastic_depth", "layer_scale", "attention", "kwargs")
-}
-
-
 class TransformerModel(ZooModel):
     """Base class of models made of Transformer blocks.
 
-    Its constructor takes the arguments that `block_defaults` names, see
-    `zoo.layers.TransformerEncoder`. Each is an attribute of the model, and an entry of its config.
+    `zoo.layers.TransformerEncoder` describes the arguments that it passes on to them.
     """
 
-    block_defaults = BLOCK_DEFAULTS  # a model may have other defaults, and more arguments
-
-    def __init__(self, **kwargs):
-        settings = {name: kwargs.pop(name, value) for name, value in self.block_defaults.items()}
-        missing = [name for name, value in settings.items() if value is _REQUIRED]
-        if missing:
-            raise TypeError(f"{type(self).__name__} also needs {', '.join(missing)}.")
-        super().__init__(**kwargs)
-        self.store(settings)
-
-    def block(self, block_class, name, **settings):
-        """A block with the model's settings of blocks; `settings` override them."""
-        shared = {name: getattr(self, name) for name in self.block_defaults}
-        return self.layer(block_class, name, **{**shared, **settings})
+    block_defaults = default_arguments(
+        TransformerBlock, without=("stochastic_depth", "layer_scale", "attention")
+    )
 
     def blocks(self, block_class, name, count, **settings):
         return [self.block(block_class, f"{name}_{index}", **settings) for index in range(count)]

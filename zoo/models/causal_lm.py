@@ -13,7 +13,7 @@ from keras import ops
 
 from zoo.errors import check_at_least_1
 from zoo.layers import Dropout, TransformerDecoder
-from zoo.models.base import BLOCK_DEFAULTS, arguments_of_size, check_linear_attention
+from zoo.models.base import arguments_of_size, check_linear_attention
 from zoo.models.tokens import Decoder
 
 SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
@@ -80,7 +80,7 @@ class CausalLM(Decoder):
     decoder_side = "token"
 
     block_defaults = {
-        **BLOCK_DEFAULTS,
+        **Decoder.block_defaults,
         "dropout": 0.1,
         "activation": "gelu_tanh",
         "epsilon": 1e-5,

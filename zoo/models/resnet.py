@@ -10,7 +10,7 @@ from keras import ops
 
 from zoo.errors import check_at_least_1
 from zoo.layers.residual_block import ResidualBlock, convolution
-from zoo.models.base import ZooModel, check_image_shape
+from zoo.models.base import ZooModel, check_image_shape, default_arguments
 
 _STAGES = 3
 
@@ -42,7 +42,8 @@ class ResNet(ZooModel):
         num_classes: number of logits.
         blocks_per_stage: n; the paper has networks with 3, 5, 7, 9 and 18.
         width: filters of the first stage.
-        attention, ratio, groups, epsilon, kernel_initializer: see `zoo.layers.ResidualBlock`.
+        **kwargs: `attention`, `ratio`, `groups`, `epsilon` and `kernel_initializer`, which
+            `zoo.layers.ResidualBlock` describes.
 
     Input: images [B, H, W, C], floating point, already normalized.
 
@@ -53,39 +54,33 @@ class ResNet(ZooModel):
             unknown.
     """
 
+    block_defaults = default_arguments(ResidualBlock, without=("filters", "strides"))
+
     def __init__(
         self,
         input_shape,
         num_classes,
         blocks_per_stage=3,
         width=16,
-        attention=None,
-        ratio=16,
-        groups=8,
-        epsilon=1e-5,
-        kernel_initializer="he_normal",
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.store(locals())
         self.input_shape = tuple(input_shape)
         self._check()
-        stem = (self.width, self.kernel_initializer)
-        self.stem_conv = self.layer(convolution, "stem_conv", *stem)
+        initializer = {"kernel_initializer": self.kernel_initializer}
+        self.stem_conv = self.layer(convolution, "stem_conv", self.width, **initializer)
         self.stem_norm = self.layer(
             keras.layers.GroupNormalization, "stem_norm", self.groups, epsilon=self.epsilon
         )
-        names = ("attention", "ratio", "groups", "epsilon", "kernel_initializer")
-        settings, n = {name: getattr(self, name) for name in names}, self.blocks_per_stage
         self.residual_blocks = [
-            self.layer(
+            self.block(
                 ResidualBlock,
                 f"residual_{index}",
-                self.width * 2 ** (index // n),
-                strides=2 if index and index % n == 0 else 1,
-                **settings,
+                filters=width * 2 ** (index // blocks_per_stage),
+                strides=2 if index and index % blocks_per_stage == 0 else 1,
             )
-            for index in range(_STAGES * n)
+            for index in range(_STAGES * blocks_per_stage)
         ]
         self.head = keras.layers.Dense(self.num_classes, dtype=self.variable_dtype, name="head")
 

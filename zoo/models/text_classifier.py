@@ -11,7 +11,7 @@ from zoo import compat
 from zoo.dtypes import wide
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers import Dropout, TransformerEncoder, padding_mask
-from zoo.models.base import BLOCK_DEFAULTS, apply, arguments_of_size, build_layers
+from zoo.models.base import apply, arguments_of_size, build_layers
 from zoo.models.tokens import TokenModel
 
 SIZES = {
@@ -86,7 +86,7 @@ class EncoderClassifier(TokenModel):
     """
 
     block_defaults = {
-        **BLOCK_DEFAULTS,
+        **TokenModel.block_defaults,
         "dropout": 0.1,
         "attention_dropout": 0.1,
         "norm": "post",

@@ -10,7 +10,7 @@ from keras import ops
 from zoo import compat
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers import Dropout, TransformerDecoder, TransformerEncoder, padding_mask
-from zoo.models.base import BLOCK_DEFAULTS, apply, arguments_of_size, build_layers
+from zoo.models.base import apply, arguments_of_size, build_layers
 from zoo.models.tokens import INSIDE_ATTENTION, Decoder
 
 SIZES = {  # Vaswani et al. 2017, table 3
@@ -82,7 +82,12 @@ class Transformer(Decoder):
             more tokens than learned positions.
     """
 
-    block_defaults = {**BLOCK_DEFAULTS, "dropout": 0.1, "norm": "post", "activation": "relu"}
+    block_defaults = {
+        **Decoder.block_defaults,
+        "dropout": 0.1,
+        "norm": "post",
+        "activation": "relu",
+    }
 
     def __init__(
         self,

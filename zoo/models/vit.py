@@ -105,7 +105,7 @@ class ViT(base.TransformerModel):
     """
 
     block_defaults = {
-        **base.BLOCK_DEFAULTS,
+        **base.TransformerModel.block_defaults,
         "stochastic_depth": 0.0,
         "layer_scale": None,
         "attention": "softmax",
