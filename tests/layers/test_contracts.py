@@ -187,7 +187,7 @@ def test_a_config_that_lacks_an_argument():
         def __init__(self, other, **kwargs):
             super().__init__(**kwargs)
 
-    with pytest.raises(NotImplementedError, match="Lacking must pass .*other"):
+    with pytest.raises(NotImplementedError, match="Lacking must store .*other"):
         Lacking(1, embed_dim=4).get_config()
 
 

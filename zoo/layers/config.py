@@ -11,7 +11,8 @@ class ConfigMixin:
     """Gives a Keras layer or model ``get_config`` and ``from_config``.
 
     The config is what the constructors of a class and of its bases passed to `store`, and what
-    Keras adds. List it first: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
+    Keras adds; a subclass may also store its arguments as attributes of the same names. List it
+    first: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
     """
 
     _stored = ()
@@ -30,19 +31,18 @@ class ConfigMixin:
             NotImplementedError: if an argument of a subclass is not stored, and the subclass has no
                 `get_config` of its own that adds it.
         """
-        values = {name: getattr(self, name) for name in self._stored}
-        config = {**keras.saving.serialize_keras_object(values), **super().get_config()}
         own, common = (
-            inspect.signature(cls.__init__).parameters.keys()
-            for cls in (type(self), keras.layers.Layer)
+            inspect.signature(cls.__init__).parameters for cls in (type(self), keras.layers.Layer)
         )
-        missing = own - common - {"args", *config}
+        names = [*self._stored, *(name for name in own if name not in ("args", *common))]
+        missing = [name for name in names if not hasattr(self, name)]
         if missing and type(self).get_config is ConfigMixin.get_config:
             raise NotImplementedError(
-                f"{type(self).__name__} must pass its constructor's arguments {sorted(missing)} to "
-                "`self.store`, or override get_config to add them."
+                f"{type(self).__name__} must store its constructor's arguments {missing} as "
+                "attributes of the same names, or override get_config to add them."
             )
-        return config
+        values = {name: getattr(self, name) for name in names if name not in missing}
+        return {**keras.saving.serialize_keras_object(values), **super().get_config()}
 
     def stateless_call(self, *args, training=None, **kwargs):
         """As `keras.layers.Layer.stateless_call`, with `training` for nested layers as well.
