@@ -4,8 +4,9 @@ import gc
 import pathlib
 
 from zoo import checkpoints, engines
-from zoo.checkpoints import run
+from zoo.checkpoints import saved_runs
 from zoo.errors import UserError
+from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.generator import TextGenerator
 from zoo.tasks.translator import Translator
 
@@ -48,7 +49,13 @@ def load(path, dtype=None, engine=None, **options):
         raise UserError(f"dtype must be one of {dtypes} {given}. Received: dtype={dtype!r}.")
     if dtype is not None and engine is None:
         options["dtype"] = "float32" if dtype == "int8" else dtype
-    loaded = _load(pathlib.Path(path), options)
+    path = pathlib.Path(path)
+    if checkpoints.is_checkpoint(path):
+        loaded = checkpoints.load(path, **options)
+    elif path.is_dir():
+        loaded = saved_runs.load(path, options)
+    else:
+        raise FileNotFoundError(f"There is no file or folder {path}.")
     if engine is not None:
         loaded.engine = engines.create_engine(loaded, engine, dtype or "float32")
     elif dtype == "int8":
@@ -56,23 +63,20 @@ def load(path, dtype=None, engine=None, **options):
     return loaded
 
 
-def _load(path, options):
-    if checkpoints.is_checkpoint(path):
-        return checkpoints.load(path, **options)
-    if not path.is_dir():
-        raise FileNotFoundError(f"There is no file or folder {path}.")
-    return run.load(path, options)
-
-
 def _quantize(loaded):
     """Replaces the weight matrices of a translator or text generator by integers of 8 bits."""
     import keras
 
     if not isinstance(loaded, (Translator, TextGenerator)):
+        advice = 'for a text classifier, use dtype="bfloat16"'
+        if isinstance(loaded, ImageClassifier):
+            advice = (
+                'for an image classifier, use engine="onnxruntime", or export it with '
+                'format="onnx" or "litert" and dtype="int8"'
+            )
         raise UserError(
-            'dtype="int8" without an engine is for translators and text generators; for an image '
-            'classifier, use engine="onnxruntime", or export it with format="onnx" or "litert" and '
-            f'dtype="int8". Received: {type(loaded).__name__}.'
+            'dtype="int8" without an engine is for translators and text generators; '
+            f"{advice}. Received: {type(loaded).__name__}."
         )
     layers = (keras.layers.Dense, keras.layers.Embedding)  # Keras would warn about all others
     was_frozen = gc.get_freeze_count() > 0

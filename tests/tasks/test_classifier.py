@@ -128,6 +128,8 @@ def test_classifying_a_folder_continues_after_a_broken_image(classifier, folder,
     [[(name, share), _]] = classifier([folder / "images" / "0.png"], top_k=2)
     assert lines[0].split("\t")[1] == f"{name} {share:.1%}"
     assert "broken.jpg cannot be read" in err and "1 of 3 images" in err
+    assert main(["classify", str(folder), *[str(folder / "images" / "1.png")] * 2]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 import zoo
 from zoo import decoding
 from zoo.__main__ import main
-from zoo.commands import FEW_TEXTS
+from zoo.commands.inference import FEW_TEXTS
 from zoo.errors import TextError
 from zoo.tasks import programs
 from zoo.tasks.batches import token_batches
@@ -548,16 +548,22 @@ def command(*arguments, **options):
 
 
 @pytest.mark.ci
-def test_the_command_line(translator, folder, tmp_path, capsys):
+def test_the_command_line(translator, folder, tmp_path, capsys, monkeypatch):
     given = ["the dog", "", "a cat sees bread"]
     process = command("translate", folder, input="\n".join(given))
     assert process.returncode == 0, process.stderr
     assert process.stdout.split("\n") == [*translator(given), ""]
     assert not process.stderr
     picture = tmp_path / "attention.png"
-    assert main(["translate", str(folder), "the dog", "--attention", str(picture)]) == 0
-    assert capsys.readouterr().out == translator(["the dog"])[0] + "\n"
-    assert picture.stat().st_size > 1000
+    aligned, alignment = [], Translator.alignment
+    monkeypatch.setattr(
+        Translator, "alignment", lambda *given: [aligned.extend(given[1:]), alignment(*given)][1]
+    )
+    given = ["translate", str(folder), "the dog", "--beam-size", "1"]
+    assert main([*given, "--attention", str(picture)]) == 0
+    [greedy] = translator(["the dog"], beam_size=1)
+    assert capsys.readouterr().out == greedy + "\n"
+    assert picture.stat().st_size > 1000 and aligned == ["the dog", greedy]
     assert main(["info", str(folder)]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["model"]["type"] == "Transformer" and report["search"]["beam_size"] == 2
@@ -570,10 +576,10 @@ def test_the_command_line(translator, folder, tmp_path, capsys):
         ("translate {run} --file {here}/latin1.txt", "not UTF-8"),
         ("translate {run} --file {here}/missing.txt", "missing.txt cannot be read: No such file"),
         ("translate {run} --file {here}", "cannot be read: Is a directory"),
-        ("translate {run} a --file {here}/latin1.txt", "Pass texts or --file, not both"),
+        ("translate {here}/nowhere a --file {here}/latin1.txt", "Pass texts or --file, not both"),
         ("translate {here}/nowhere a", "no file or folder"),
         ("translate {run} a --tgt-lang es", "is a run, which is loaded as it was trained"),
-        ("translate {run} a b --attention x.png", "--attention takes one text"),
+        ("translate {here}/nowhere a b --attention x.png", "--attention takes one text"),
         ("translate {run} a --beam-size -1", "beam_size must be an integer of at least 1"),
     ],
 )
