@@ -19,7 +19,7 @@ from tests.deploy.small_models import (
 from zoo.__main__ import main
 from zoo.decoding import SpecialTokens
 from zoo.engines import create_engine
-from zoo.errors import TextError, UserError
+from zoo.errors import TaskError, UserError
 from zoo.tasks.translator import Translator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 
@@ -157,7 +157,7 @@ def test_what_an_engine_does_not_compute_is_computed_by_the_model(tmp_path):
     assert loaded.sample(LINES, seed=3) == original.sample(LINES, seed=3)
     long = ["The cat sat. " * 40]
     assert len(loaded(long, too_long="split")) == 1
-    with pytest.raises(TextError, match="too long"):
+    with pytest.raises(TaskError, match="too long"):
         loaded(long)
 
 
@@ -183,7 +183,7 @@ def test_a_model_that_computes_nan_has_no_translation():
     kernel.assign(np.full(kernel.shape, np.nan))
     small.engine = create_engine(small, "ctranslate2", "float32")
     for beam_size in (1, 3):
-        with pytest.raises(TextError, match="There is no result"):
+        with pytest.raises(TaskError, match="There is no result"):
             small(["The cat sat."], beam_size=beam_size)
 
 

@@ -10,9 +10,9 @@ class UserError(ValueError):
     """
 
 
-class TextError(UserError):
-    """An input, an option or a model cannot be used to classify, translate or generate text; the
-    message says which and why."""
+class TaskError(UserError):
+    """An input, an option or a model cannot be used to classify, translate or generate; the message
+    says which and why."""
 
 
 class DataError(UserError):

@@ -15,8 +15,8 @@ from tests.deploy.small_models import small_translator
 from tests.deploy.test_every_kind import assert_answers
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy.translator_signatures import TranslatorSignatures
-from zoo.tasks.attention_rollout import attention_rollout
-from zoo.tasks.batches import BATCHES
+from zoo.models.attention_rollout import attention_rollout
+from zoo.tasks.padded_batches import BATCH_SIZES
 
 pytestmark = pytest.mark.ci
 
@@ -226,7 +226,7 @@ def test_the_model_computes_a_few_texts_at_once(signature, monkeypatch):
     monkeypatch.setattr(block, "call", watched)
     function = getattr(signatures, signature)  # not a graph, so that shapes are known
     found = function(*map(tf.constant, given.values()))
-    assert max(largest) == max(BATCHES)
+    assert max(largest) == max(BATCH_SIZES)
     for index in (0, 13, 69):
         alone = function(*(tf.constant(side[index : index + 1]) for side in given.values()))
         for name, expected in alone.items():

@@ -10,8 +10,8 @@ from keras import ops
 import zoo
 from zoo import compat
 from zoo.layers import LayerNormalization
+from zoo.models.attention_rollout import _rollout, attention_rollout
 from zoo.models.vit import SIZES
-from zoo.tasks.attention_rollout import attention_rollout, rollout
 
 SMALL = {
     "input_shape": (8, 12, 3),
@@ -307,7 +307,7 @@ def test_rollout_follows_attention_through_the_layers():
     maps[0, 1, 0, 0] = [0, 0, 0, 1, 0]
     maps[0, 0, 0, 3] = [0, 1, 0, 0, 0]
     # half of every step stays in place: the residual connection
-    np.testing.assert_allclose(numpy(rollout(maps))[0, 0], [0.5, 0.25, 0.0, 0.25, 0.0])
+    np.testing.assert_allclose(numpy(_rollout(maps))[0, 0], [0.5, 0.25, 0.0, 0.25, 0.0])
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
@@ -324,7 +324,7 @@ def test_rollout_of_uniform_attention(pool):
 @pytest.mark.parametrize("settings", [{"pool": "cls+mean"}, {"num_class_tokens": 2}])
 def test_rollout_follows_all_that_the_head_reads(settings):
     model = zoo.vit(**SMALL, **settings)
-    flow = numpy(rollout(model.attention_maps(IMAGES)))
+    flow = numpy(_rollout(model.attention_maps(IMAGES)))
     prefix = model.num_prefix_tokens
     read = flow[:, :prefix].mean(axis=1)
     if model.pool == "cls+mean":

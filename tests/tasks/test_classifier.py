@@ -11,7 +11,7 @@ from PIL import Image
 import zoo
 from zoo.__main__ import main
 from zoo.data.preprocessing import ImageError, ImagePreprocessing
-from zoo.errors import UserError
+from zoo.errors import TaskError, UserError
 from zoo.tasks.classifier import ImageClassifier
 
 PREPROCESSING = ImagePreprocessing((8, 8), 3, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
@@ -75,14 +75,14 @@ def test_bad_calls(classifier, folder, tmp_path):
         classifier(["nowhere.png"])
     with pytest.raises(ImageError, match="broken.jpg"):
         classifier([folder / "images" / "broken.jpg"])
-    with pytest.raises(ValueError, match="must be a list"):
+    with pytest.raises(TaskError, match="must be a list"):
         classifier("cat.jpg")
     for shape in ((20, 30, 3), (20, 30, 1)):
-        with pytest.raises(ValueError, match=r"must be a list, or an array .*Pass \[image\]"):
+        with pytest.raises(TaskError, match=r"must be a list, or an array .*Pass \[image\]"):
             classifier(np.zeros(shape, np.uint8))
-    with pytest.raises(ValueError, match="top_k=0"):
+    with pytest.raises(TaskError, match="top_k=0"):
         classifier([], top_k=0)
-    with pytest.raises(ValueError, match="3 classes. Received 2 class names"):
+    with pytest.raises(TaskError, match="3 classes. Received 2 class names"):
         ImageClassifier(classifier.model, PREPROCESSING, ["ant", "bee"])
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         zoo.load(tmp_path / "elsewhere")

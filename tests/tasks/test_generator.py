@@ -6,7 +6,8 @@ import pytest
 
 import zoo
 from zoo.__main__ import main
-from zoo.errors import TextError
+from zoo.errors import TaskError
+from zoo.tasks import padded_batches
 from zoo.tasks.generator import TextGenerator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.tokenizer import train_tokenizer
@@ -44,7 +45,7 @@ def test_as_many_new_tokens_as_fit(generator):
         length = len(tokens_of(generator, prompt))
         assert generator.num_new(length, 64) == min(64, 65 - length)
     assert generator(PROMPTS[3:]), "they fit"
-    with pytest.raises(TextError, match="Prompt 1 is too long: .* max_new_tokens=30"):
+    with pytest.raises(TaskError, match="Prompt 1 is too long: .* max_new_tokens=30"):
         generator(["the", "the " * 40], max_new_tokens=30)
 
 
@@ -156,6 +157,21 @@ def test_saved_and_loaded(generator, tmp_path, capsys):
     assert "use `python -m zoo generate`" in capsys.readouterr().err
 
 
+def test_many_new_tokens_make_small_batches(generator, monkeypatch):
+    """Memory is needed for new tokens as well."""
+    monkeypatch.setattr(padded_batches, "TOKENS_IN_BATCH", 8 * 32)
+    rows, run = [], generator.run
+
+    def record(graph, read, *tensors, **settings):
+        rows.append(len(read))
+        return run(graph, read, *tensors, **settings)
+
+    monkeypatch.setattr(generator, "run", record)
+    for count in (20, 60):
+        generator(["the"] * 3, max_new_tokens=count)
+    assert rows == [8, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
@@ -166,12 +182,12 @@ def test_saved_and_loaded(generator, tmp_path, capsys):
         (lambda g: g(["the"], n=2, beam_size=1), "beam_size must be an integer of at least 2"),
         (lambda g: g.sample(["the"], temperature=0.0), "temperature must be a finite number"),
         (lambda g: g.sample(["the"], top_p=1.5), "top_p must be a finite number"),
-        (lambda g: list(g.stream("the", top_k=0)), "top_k must be an integer of at least 1"),
-        (lambda g: list(g.stream(["the"])), "must be a list of str"),
+        (lambda g: g.stream("the", top_k=0), "top_k must be an integer of at least 1"),
+        (lambda g: g.stream(["the"]), "must be a list of str"),
     ],
 )
 def test_bad_input(generator, call, message):
-    with pytest.raises(TextError, match=message):
+    with pytest.raises(TaskError, match=message):
         call(generator)
 
 
@@ -179,7 +195,7 @@ def test_a_model_that_computes_nan(generator, tmp_path):
     generator.save(tmp_path)
     broken = zoo.load(tmp_path)
     broken.model.decoder_norm.gamma.assign(broken.model.decoder_norm.gamma * np.nan)
-    with pytest.raises(TextError, match="the model computed NaN"):
+    with pytest.raises(TaskError, match="the model computed NaN"):
         broken(["the"])
-    with pytest.raises(TextError, match="the model computed NaN"):
+    with pytest.raises(TaskError, match="the model computed NaN"):
         list(broken.stream("the"))

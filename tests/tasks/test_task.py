@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from tests.deploy.small_models import (
     small_translator,
 )
 from zoo.__main__ import main
-from zoo.errors import TextError
+from zoo.errors import TaskError
 
 MAKE = [small_classifier, small_text_classifier, small_translator, small_generator]
 IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)
@@ -56,8 +57,20 @@ def test_a_model_that_computes_nan(saved):
     broken = zoo.load(saved[1])
     for weight in broken.model.weights:
         weight.assign(weight * np.nan)
-    with pytest.raises(TextError, match="the model computed NaN"):
+    with pytest.raises(TaskError, match="the model computed NaN"):
         answers(broken)
+
+
+def test_a_change_of_the_models_variables_takes_effect(saved):
+    """Without another trace an adapter would not be in the graph."""
+    task = zoo.load(saved[1])
+    task.jit_compile, before = None, answers(task)
+    dense = [x for x in task.model._flatten_layers() if isinstance(x, keras.layers.Dense)]
+    for layer in dense:
+        layer.enable_lora(2)
+        for variable in layer.trainable_variables:
+            variable.assign(np.random.default_rng(0).normal(size=variable.shape))
+    assert dense and answers(task) != before
 
 
 @pytest.mark.parametrize("make", MAKE[1:])

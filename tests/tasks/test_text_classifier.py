@@ -8,7 +8,7 @@ import pytest
 import zoo
 from tests.deploy.small_models import small_text_classifier
 from zoo.__main__ import main
-from zoo.errors import TextError
+from zoo.errors import TaskError
 from zoo.tasks.classifier import TextClassifier
 
 TEXTS = ["The cat sat.", "¿Dónde está el gato?", "", "a dog", "The dog sat on the mat, " * 2]
@@ -58,7 +58,7 @@ def test_no_texts_no_answers(classifier):
 
 def test_a_text_that_is_too_long(classifier):
     long = "The cat sat on the mat. " * 30
-    with pytest.raises(TextError, match=r"Text 1 is too long: \d+ tokens, and the model takes 40"):
+    with pytest.raises(TaskError, match=r"Text 1 is too long: \d+ tokens, and the model takes 40"):
         classifier(["a", long])
     [tokens] = classifier.encode([long], too_long="truncate")
     whole = classifier.tokenizer.encode([long])[0]
@@ -72,18 +72,18 @@ def test_a_text_that_is_too_long(classifier):
 
 def test_bad_calls(classifier):
     model, tokenizer = classifier.model, classifier.tokenizer
-    with pytest.raises(ValueError, match="must be a list"):
+    with pytest.raises(TaskError, match="must be a list"):
         classifier("a text")
-    with pytest.raises(ValueError, match="top_k=0"):
+    with pytest.raises(TaskError, match="top_k=0"):
         classifier([], top_k=0)
-    with pytest.raises(ValueError, match="too_long='split'"):
+    with pytest.raises(TaskError, match="too_long='split'"):
         classifier(["a"], too_long="split")
-    with pytest.raises(ValueError, match="3 classes. Received 2 class names"):
+    with pytest.raises(TaskError, match="3 classes. Received 2 class names"):
         TextClassifier(model, tokenizer, ["ant", "bee"])
     for settings in ({"vocab_size": 5}, {"pad_id": 7}):
         arguments = {**model.get_config(), **settings}
         other = zoo.models.EncoderClassifier(**arguments)
-        with pytest.raises(ValueError, match=f"{tokenizer.vocab_size} tokens and the padding"):
+        with pytest.raises(TaskError, match=f"{tokenizer.vocab_size} tokens and the padding"):
             TextClassifier(other, tokenizer, classifier.class_names)
 
 

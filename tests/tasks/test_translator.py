@@ -18,11 +18,11 @@ import zoo
 from zoo import decoding
 from zoo.__main__ import main
 from zoo.commands.inference import FEW_TEXTS
-from zoo.errors import TextError
-from zoo.tasks import programs
-from zoo.tasks.batches import token_batches
-from zoo.tasks.programs import PROGRAMS, Programs
-from zoo.tasks.translator import TranslationError, Translator
+from zoo.errors import TaskError
+from zoo.tasks import compiled_functions
+from zoo.tasks.compiled_functions import MAX_FUNCTIONS, CompiledFunctions
+from zoo.tasks.padded_batches import token_batches
+from zoo.tasks.translator import Translator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.tokenizer import train_tokenizer
@@ -33,7 +33,7 @@ WORDS = "the a red big house dog cat sees eats in on bread table garden and".spl
 
 
 def texts(count, longest=14, seed=0):
-    """Texts of up to `longest` words, which are tokens; most tests share the programs for 16."""
+    """Texts of up to `longest` words, which are tokens; most tests share the functions for 16."""
     random = np.random.default_rng(seed)
     return [" ".join(random.choice(WORDS, random.integers(1, longest + 1))) for _ in range(count)]
 
@@ -114,18 +114,18 @@ def test_sampling_depends_on_the_seed_and_not_on_the_neighbors(translator):
 @pytest.mark.ci
 def test_few_shapes_are_compiled(translator):
     """Sentences of random lengths, alone and together."""
-    given, before = texts(100, longest=30), num_programs(translator)
+    given, before = texts(100, longest=30), num_functions(translator)
     for text in given:
         translator([text])
     for count in (2, 5, 7):
         for start in range(0, 90, 10):
             translator(given[start : start + count])
-    assert num_programs(translator) - before <= 4  # lengths 16 and 32, batches of 1 and 8
+    assert num_functions(translator) - before <= 4  # lengths 16 and 32, batches of 1 and 8
 
 
 def test_batches_are_computed_at_once(translator, monkeypatch):
     """Rows keep their order, and an error of any batch is raised."""
-    monkeypatch.setattr(programs, "CORES", 2)
+    monkeypatch.setattr(compiled_functions, "CORES", 2)
     rows, ran, together = [([n + 1] * (1 + n % 32),) for n in range(1024)], [], Barrier(2)
 
     def function(batch):
@@ -134,22 +134,22 @@ def test_batches_are_computed_at_once(translator, monkeypatch):
             together.wait(timeout=60)
         time.sleep(0.01 * (batch.indices[0] % 3))
         if len(ran) > limit:
-            raise TextError("as this batch does")
+            raise TaskError("as this batch does")
         return [batch.tokens[0][:, 0]]
 
     limit = 1000
     firsts = [int(first) for (first,) in translator.compute(rows, function)]
     assert firsts == list(range(1, 1025)) and ran == [32] * 32
     ran, limit = [], 3
-    with pytest.raises(TextError, match="this batch"):
+    with pytest.raises(TaskError, match="this batch"):
         translator.compute(rows, function)
 
 
 @pytest.mark.parametrize("cores, parameters", [(1, 10**9), (4, 0)])
 def test_batches_are_computed_one_by_one(translator, monkeypatch, cores, parameters):
     """On one core, and with a large model."""
-    monkeypatch.setattr(programs, "CORES", cores)
-    monkeypatch.setattr(programs, "CONCURRENT_PARAMETERS", parameters)
+    monkeypatch.setattr(compiled_functions, "CORES", cores)
+    monkeypatch.setattr(compiled_functions, "CONCURRENT_PARAMETERS", parameters)
     running = []
 
     def function(batch):
@@ -166,9 +166,9 @@ def test_a_copy_translates(translator):
     assert copied(["the dog"]) == translator(["the dog"])
 
 
-def num_programs(translator):
-    """How often a program was traced."""
-    return translator._programs._program.cache_info().misses
+def num_functions(translator):
+    """How often a function was traced."""
+    return translator._functions._function.cache_info().misses
 
 
 def direct(translator, text, length, beam_size=1):
@@ -198,15 +198,15 @@ def assert_is_direct(translator, text, length=8, beam_size=1):
 
 @pytest.fixture
 def made(monkeypatch):
-    """Whether XLA is to compile each program that is made; none of them is compiled."""
-    made, graph_function = [], programs._graph_function
+    """Whether XLA is to compile each function that is made; none of them is compiled."""
+    made, graph_function = [], compiled_functions._compiled
 
     def record(graph, shapes, jit_compile, **settings):
         made.append(jit_compile)
         return graph_function(graph, shapes, False, **settings)
 
-    monkeypatch.setattr(programs, "_graph_function", record)
-    monkeypatch.setattr(programs, "JIT_COMPILE", True)
+    monkeypatch.setattr(compiled_functions, "_compiled", record)
+    monkeypatch.setattr(compiled_functions, "JIT_COMPILE", True)
     return made
 
 
@@ -245,10 +245,10 @@ def test_compiled_and_not(translator):
 
 @pytest.mark.ci
 def test_lengths_that_callers_choose_are_not_compiled_for(translator):
-    [text], before = texts(1, seed=3), num_programs(translator)
+    [text], before = texts(1, seed=3), num_functions(translator)
     found = [translator([text], max_length=length)[0] for length in range(1, 33)]
     drawn = [translator.sample([text, text], n=2, max_length=n)[0] for n in range(17, 33)]
-    assert num_programs(translator) - before <= 3  # two lengths of buffers, and one of the samples
+    assert num_functions(translator) - before <= 3  # two lengths of buffers, and one of the samples
     assert len(set(found)) > 5
     for length in (1, 2, 5, 16, 17, 32):
         expected, _ = direct(translator, text, length, translator.beam_size)
@@ -263,17 +263,17 @@ def test_lengths_that_callers_choose_are_not_compiled_for(translator):
         assert [draw.text for draw in drawn[length - 17]] == expected
 
 
-def test_few_programs_are_kept(translator):
-    kept = Programs(translator.model)
+def test_few_functions_are_kept(translator):
+    kept = CompiledFunctions(translator.model)
 
     def double(values):
         return values * 2
 
     for _ in range(2):
-        for size in range(1, PROGRAMS + 9):
+        for size in range(1, MAX_FUNCTIONS + 9):
             values = np.arange(size)
             assert np.array_equal(kept.call(double, [values], False, {}), 2 * values)
-            assert kept._program.cache_info().currsize <= PROGRAMS
+            assert kept._function.cache_info().currsize <= MAX_FUNCTIONS
 
 
 def test_batches_hold_each_source_once_and_few_tokens():
@@ -324,7 +324,7 @@ def test_whatever_changes_in_the_model_takes_effect(translator):
     check()
     draw(changing.model.weights, 2)
     check()
-    assert num_programs(changing) == 1, "new values need no new program"
+    assert num_functions(changing) == 1, "new values need no new function"
 
     layer = changing.model.decoder_blocks[0].feed_forward.hidden
     layer.enable_lora(2)
@@ -345,7 +345,7 @@ def test_whatever_changes_in_the_model_takes_effect(translator):
 
 @pytest.mark.parametrize("value", [0, 1, "nevr", None])
 def test_invalid_early_stopping(translator, value):
-    with pytest.raises(TranslationError, match="early_stopping must be"):
+    with pytest.raises(TaskError, match="early_stopping must be"):
         copy_with(translator, translator.model, early_stopping=value)
 
 
@@ -359,10 +359,10 @@ def test_options_that_the_search_is_compiled_with_are_not_changed(translator, na
 def test_another_model_must_fit(translator):
     wrong = small_model(translator, pad_id=5)
     message = "padding token is 5 .*Received special tokens with pad=0"
-    with pytest.raises(TranslationError, match=message):
+    with pytest.raises(TaskError, match=message):
         copy_with(translator, wrong)
     changing = copy_with(translator, translator.model)
-    with pytest.raises(TranslationError, match=message):
+    with pytest.raises(TaskError, match=message):
         changing.model = wrong
     size = translator.source_tokenizer.vocab_size
     other = zoo.transformer(
@@ -372,11 +372,11 @@ def test_another_model_must_fit(translator):
         num_heads=2,
         num_layers=1,
     )
-    with pytest.raises(TranslationError, match=f"has {size + 1} source tokens"):
+    with pytest.raises(TaskError, match=f"has {size + 1} source tokens"):
         changing.model = other
     assert changing.model is translator.model
     changing.max_length = 30
-    with pytest.raises(TranslationError, match="max_length must be an integer from 1 to 16"):
+    with pytest.raises(TaskError, match="max_length must be an integer from 1 to 16"):
         changing.model = small_model(translator, max_length=16)
     assert copy_with(translator, wrong, special_tokens=SPECIAL_TOKENS._replace(pad=5))
 
@@ -384,7 +384,7 @@ def test_another_model_must_fit(translator):
 @pytest.mark.parametrize("tokens", [{"end": 10**6}, {"start": None}, {"first": 2.0}, {"pad": -1}])
 def test_bad_special_tokens(translator, tokens):
     [name] = tokens
-    with pytest.raises(TranslationError, match=f"special_tokens.{name} must be an integer from 0"):
+    with pytest.raises(TaskError, match=f"special_tokens.{name} must be an integer from 0"):
         copy_with(translator, translator.model, special_tokens=SPECIAL_TOKENS._replace(**tokens))
 
 
@@ -424,7 +424,7 @@ def test_a_model_that_computes_nan(translator, place):
             lambda: translator.sample(given, n=2),
             lambda: translator.score(given, given),
         ):
-            with pytest.raises(TranslationError, match="the model computed NaN"):
+            with pytest.raises(TaskError, match="the model computed NaN"):
                 answer()
     finally:
         weight.assign(before)
@@ -433,18 +433,18 @@ def test_a_model_that_computes_nan(translator, place):
 
 def test_learned_positions_are_not_exceeded(translator):
     learned = copy_with(translator, small_model(translator, positions="learned", max_length=6))
-    with pytest.raises(TranslationError, match="max_length must be an integer from 1 to 6"):
+    with pytest.raises(TaskError, match="max_length must be an integer from 1 to 6"):
         learned(["a"], max_length=7)
     for call in (learned.score, lambda texts, others: learned.alignment(*texts, *others)):
-        with pytest.raises(TranslationError, match="Translation 0 is too long: 7 .* takes 6"):
+        with pytest.raises(TaskError, match="Translation 0 is too long: 7 .* takes 6"):
             call(["a"], ["the cat sees the red dog"])
-        with pytest.raises(TranslationError, match="Text 0 is too long: 7 .* takes 6"):
+        with pytest.raises(TaskError, match="Text 0 is too long: 7 .* takes 6"):
             call(["the cat sees the red dog"], ["a"])
 
 
 def test_a_text_that_is_too_long(translator):
     long = " ".join(texts(10, longest=12)) + ". " + "the dog eats bread. " * 20
-    with pytest.raises(TranslationError, match=r"Text 1 is too long: \d+ tokens.*takes 32.*split"):
+    with pytest.raises(TaskError, match=r"Text 1 is too long: \d+ tokens.*takes 32.*split"):
         translator(["the dog", long])
     [_, whole] = translator(["the dog", long], too_long="split")
     assert len(whole) > 20
@@ -496,22 +496,22 @@ def test_where_texts_are_split(text, expected):
     ],
 )
 def test_bad_input(translator, call, message):
-    with pytest.raises(TranslationError, match=message):
+    with pytest.raises(TaskError, match=message):
         call(translator)
 
 
 def test_integers_of_other_libraries(translator):
     """A refused option leaves nothing behind, and an accepted one is an int."""
-    with pytest.raises(TranslationError):
+    with pytest.raises(TaskError):
         translator(["the dog"], beam_size=2.0)
-    before = translator(["the dog"], beam_size=2, max_length=32), num_programs(translator)
+    before = translator(["the dog"], beam_size=2, max_length=32), num_functions(translator)
     options = {"beam_size": np.int64(2), "max_length": np.int8(32)}
-    assert before == (translator(["the dog"], **options), num_programs(translator))
+    assert before == (translator(["the dog"], **options), num_functions(translator))
 
 
 def test_tokenizers_must_be_the_models(translator):
     other = train_tokenizer(["one two"], "word", 270)
-    with pytest.raises(TranslationError, match="target tokens. Received a tokenizer with"):
+    with pytest.raises(TaskError, match="target tokens. Received a tokenizer with"):
         Translator(translator.model, translator.source_tokenizer, other)
 
 
@@ -598,7 +598,7 @@ def test_scores_of_given_translations_are_those_of_the_search(translator):
     fewer = translator.score(texts[1:], [translation.text for translation in best[1:]])
     np.testing.assert_allclose(scores[1:], fewer, atol=1e-4)
     assert translator.score([], []) == []
-    with pytest.raises(TranslationError, match="1 texts and 2 translations"):
+    with pytest.raises(TaskError, match="1 texts and 2 translations"):
         translator.score(["a"], ["a", "b"])
-    with pytest.raises(TranslationError, match="Translation 1 is too long"):
+    with pytest.raises(TaskError, match="Translation 1 is too long"):
         translator.score(["a", "b"], ["a", "b " * 600])

@@ -7,7 +7,7 @@ from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import activation, read_json
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
-from zoo.errors import TextError
+from zoo.errors import TaskError
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer
@@ -132,7 +132,7 @@ def translator(folder, config, model, tokenizers, special):
             early_stopping=search.get("early_stopping", False),
             max_length=min(length, model.max_length),
         )
-    except TextError as error:
+    except TaskError as error:
         raise CheckpointError(f"{folder}: {error}") from None
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from zoo.data.image_header import decode_inspected, inspect
 from zoo.data.worker_batches import without_autotuning
 from zoo.deploy.signatures import Signatures
-from zoo.tasks.attention_rollout import attention_rollout
+from zoo.models.attention_rollout import attention_rollout
 
 _PARALLEL_DECODES = 4
 _IMAGES_AT_ONCE = 32  # so that the memory for a large batch is bounded

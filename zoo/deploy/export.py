@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
-from zoo.errors import TextError
+from zoo.errors import TaskError
 from zoo.models.base import dtype_name
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
@@ -181,7 +181,7 @@ def _number(*arguments):
     """`checked`, with an `ExportError`."""
     try:
         return checked(*arguments)
-    except TextError as error:
+    except TaskError as error:
         raise ExportError(str(error)) from None
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from zoo.deploy.signatures import TEXTS, Signatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing
-from zoo.tasks.batches import LENGTHS
 from zoo.tasks.generator import NEW_TOKENS
+from zoo.tasks.padded_batches import LENGTHS
 
 _LEAST = (1e-3, 1e-6)  # temperature and top_p
 _TEMPERATURE = f"temperature must be a finite number of at least {_LEAST[0]}."
@@ -112,7 +112,8 @@ class GeneratorSignatures(Signatures):
             return best(found, (rows, self._n_best), decode)
 
         lengths, initial = tf.where(error == "", sizes, 0), nothing(tf.size(texts), self._n_best)
-        generated, scores = in_groups(lengths, self._limit, compute, initial)
+        buffer = self._generator.num_new(1, self.summands)
+        generated, scores = in_groups(lengths, self._limit, compute, initial, buffer)
         return {"generated_texts": generated, "scores": scores, "error": error}
 
     def _search(self, read, forced, length):

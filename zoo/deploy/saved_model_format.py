@@ -15,9 +15,9 @@ from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.deploy.warm_up_requests import write_warm_up_requests
 from zoo.models.base import dtype_name
-from zoo.tasks.batches import BATCHES
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import TextGenerator
+from zoo.tasks.padded_batches import BATCH_SIZES
 from zoo.tasks.translator import Translator
 
 _SIGNATURES = {
@@ -63,7 +63,7 @@ def write(original, folder, **options):
     inputs, expected = signatures.examples()
     # in batches of the sizes that searches are compiled for
     _, [spec], _ = functions["serving_default"]
-    requests = [{spec.name: inputs[:1] * rows} for rows in BATCHES]
+    requests = [{spec.name: inputs[:1] * rows} for rows in BATCH_SIZES]
     write_warm_up_requests(folder, requests)
     loaded = tf.saved_model.load(str(folder))
     outputs = loaded.signatures["serving_default"](tf.constant(inputs))

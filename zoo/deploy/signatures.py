@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from zoo.tasks import programs
+from zoo.tasks import compiled_functions
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
 _UNCOMPILED = "the same without XLA, for servers that do not support it; slower"
@@ -39,7 +39,7 @@ class Signatures:
 
 def search_signatures(function, search, specs, what):
     """Two signatures of ``function(texts, search)``: with a search compiled by XLA, and without."""
-    kinds = {"serving_default": (programs.JIT_COMPILE, what)}
+    kinds = {"serving_default": (compiled_functions.JIT_COMPILE, what)}
     kinds["uncompiled"] = None, _UNCOMPILED
     found = {}
     for name, (compiled, text) in kinds.items():

@@ -7,7 +7,7 @@ import functools
 
 import tensorflow as tf
 
-from zoo.tasks.batches import BATCHES, LENGTHS, TOKENS_IN_BATCH
+from zoo.tasks.padded_batches import BATCH_SIZES, LENGTHS, TOKENS_IN_BATCH
 
 
 def encode(text_graph, texts, limit, start=(), end=()):
@@ -70,7 +70,7 @@ def in_groups(lengths, limit, compute, results, buffer_length=0):
         limit: maximum number of tokens.
         compute: function (indices of the texts of a group, padded width) -> list of values.
         results: list of tensors [B, ...], the initial results of all texts.
-        buffer_length: see `zoo.tasks.batches.token_batches`.
+        buffer_length: see `zoo.tasks.padded_batches.token_batches`.
     """
     lengths = tf.cast(lengths, tf.int32)
     known = [length for length in LENGTHS if length < limit] + [limit]
@@ -102,7 +102,7 @@ def in_groups(lengths, limit, compute, results, buffer_length=0):
 def filled(group):
     """Indices of texts, the first one repeated up to one of the compiled numbers of rows."""
     count = tf.size(group)
-    rows = tf.gather(BATCHES, tf.searchsorted(tf.constant(BATCHES), [count])[0])
+    rows = tf.gather(BATCH_SIZES, tf.searchsorted(tf.constant(BATCH_SIZES), [count])[0])
     return tf.concat([group, tf.repeat(group[:1], rows - count)], axis=0)
 
 
@@ -142,8 +142,8 @@ def fit(values, sizes):
 
 
 def _most_rows(width):
-    """Maximum number of texts per batch at a padded width; see `zoo.tasks.batches`."""
-    fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCHES]
+    """Maximum number of texts per batch at a padded width; see `zoo.tasks.padded_batches`."""
+    fitting = [tf.where(rows * width <= TOKENS_IN_BATCH, rows, 1) for rows in BATCH_SIZES]
     return tf.reduce_max(tf.stack(fitting))
 
 

@@ -3,6 +3,7 @@
 Axes: B images or texts, T tokens.
 """
 
+import math
 import os
 
 import keras
@@ -11,10 +12,12 @@ import tensorflow as tf
 
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.decoding import SpecialTokens
-from zoo.errors import TextError
-from zoo.tasks.programs import without_nan
+from zoo.errors import TaskError
+from zoo.tasks.compiled_functions import without_nan
+from zoo.tasks.options import checked
 from zoo.tasks.task import Task, TextTask
-from zoo.text.special_tokens import SPECIAL_TOKENS, encode_texts, truncated
+from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
+from zoo.text.translation_text import encode
 
 _IMAGES_IN_BATCH = 64
 
@@ -34,7 +37,7 @@ class ImageClassifier(Task):
             `zoo.load`. None by default.
 
     Raises:
-        ValueError: if the number of class names is not the number of logits.
+        TaskError: if the number of class names is not the number of logits.
     """
 
     description_file = "classifier.json"
@@ -56,17 +59,17 @@ class ImageClassifier(Task):
 
         Raises:
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
-            ValueError: if `top_k` is not positive.
+            TaskError: if `images` is not a list, `top_k` is not positive or the model computes NaN.
         """
-        _check_top_k(top_k)
+        top_k = checked("top_k", top_k, int, 1)
         return _most_likely(self.probabilities(images), self.class_names, top_k)
 
     def preprocess(self, images):
         """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
         if isinstance(images, (str, os.PathLike)) or hasattr(images, "convert"):
-            raise ValueError(f"images must be a list. Pass [{images!r}] for one image.")
+            raise TaskError(f"images must be a list. Pass [{images!r}] for one image.")
         if getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4):
-            raise ValueError(
+            raise TaskError(
                 "images must be a list, or an array [B, H, W, C]. Received: an array "
                 f"{tuple(images.shape)}. Pass [image] for one image."
             )
@@ -78,8 +81,7 @@ class ImageClassifier(Task):
     def probabilities(self, images):
         """Returns the probability of each class for each image: float32 [B, classes].
 
-        Raises:
-            TextError: if the model computes NaN.
+        Raises: see `__call__`.
         """
         inputs = self.preprocess(images)
         if not len(inputs):
@@ -88,18 +90,17 @@ class ImageClassifier(Task):
         parts = [compute(inputs[start : start + size]) for start in range(0, len(inputs), size)]
         return without_nan(np.concatenate(parts))
 
+    def _probabilities(self, inputs):
+        # `Model.predict` has an overhead of tens of milliseconds per call.
+        spec = tf.TensorSpec((None, *self.model.input_shape), tf.float32)
+        return np.asarray(self.call(self.probabilities_of_inputs, inputs, specs=(spec,)))
+
+    def probabilities_of_inputs(self, inputs):
+        """The probability of each class as a graph: [B, H, W, C] to float32 [B, classes]."""
+        return _softmax(self.model(inputs, training=False))
+
     def check(self, model):
         _check_classes(model, self.class_names)
-
-    def prepare(self):
-        model = self.model
-
-        # `Model.predict` has an overhead of tens of milliseconds per call.
-        def probabilities(inputs):
-            return _softmax(model(inputs, training=False))
-
-        inputs = tf.TensorSpec((None, *model.input_shape), tf.float32)
-        self._probabilities = tf.function(probabilities, input_signature=[inputs], autograph=False)
 
     def description(self):
         """Returns preprocessing and class names as a dict that can be stored as JSON."""
@@ -121,7 +122,7 @@ class TextClassifier(TextTask):
         special_tokens: `zoo.decoding.SpecialTokens`: a text is between start and end.
 
     Raises:
-        ValueError: if the number of class names, the vocabulary or the padding token is not that of
+        TaskError: if the number of class names, the vocabulary or the padding token is not that of
             the model.
     """
 
@@ -131,7 +132,7 @@ class TextClassifier(TextTask):
     def __init__(self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS):
         self.tokenizer = tokenizer
         self.class_names = list(class_names)
-        super().__init__(model, special_tokens)
+        super().__init__(model, special_tokens, tokenizer.vocab_size)
 
     def __call__(self, texts, top_k=1, too_long="error"):
         """Classifies texts.
@@ -147,10 +148,10 @@ class TextClassifier(TextTask):
             depend on the other texts.
 
         Raises:
-            TextError: if a text is too long.
-            ValueError: if `top_k` is not positive or `too_long` is unknown.
+            TaskError: if `texts` is not a list of str, one is too long, an option is wrong or the
+                model computes NaN.
         """
-        _check_top_k(top_k)
+        top_k = checked("top_k", top_k, int, 1)
         return _most_likely(self.probabilities(texts, too_long), self.class_names, top_k)
 
     def probabilities(self, texts, too_long="error"):
@@ -169,21 +170,14 @@ class TextClassifier(TextTask):
 
         Raises: see `__call__`.
         """
-        if isinstance(texts, str):
-            raise ValueError(f"texts must be a list. Pass [{texts!r:.80}] for one text.")
         if too_long not in ("error", "truncate"):
-            raise ValueError(
+            raise TaskError(
                 f'too_long must be "error" or "truncate". Received: too_long={too_long!r}.'
             )
-        limit = self.model.max_length
-        rows = encode_texts(self.tokenizer, texts, self.special_tokens)
-        for index, row in enumerate(rows):
-            if len(row) > limit and too_long == "error":
-                raise TextError(
-                    f"Text {index} is too long: {len(row)} tokens, and the model takes {limit}. "
-                    'Shorten it, or classify its beginning with too_long="truncate". '
-                    f"It begins: {texts[index][:60]!r}."
-                )
+        limit, special = self.model.max_length, self.special_tokens
+        most = limit if too_long == "error" else math.inf
+        advice = 'Shorten it, or classify its beginning with too_long="truncate".'
+        rows = encode(self.tokenizer, texts, most, special.end, special.start, advice=advice)
         return [truncated(row, limit) for row in rows]
 
     def probabilities_of_tokens(self, tokens):
@@ -194,11 +188,10 @@ class TextClassifier(TextTask):
         _check_classes(model, self.class_names)
         pad = self.special_tokens.pad
         if (model.vocab_size, model.pad_id) != (self.tokenizer.vocab_size, pad):
-            raise ValueError(
+            raise TaskError(
                 f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
                 f"tokenizer with {self.tokenizer.vocab_size} tokens and the padding token {pad}."
             )
-        self.check_special_tokens(model.vocab_size)
 
     def description(self):
         """Returns tokenizer and class names as a dict that can be stored as JSON."""
@@ -220,14 +213,9 @@ def _softmax(logits):
 
 def _check_classes(model, class_names):
     if model.num_classes != len(class_names):
-        raise ValueError(
+        raise TaskError(
             f"The model has {model.num_classes} classes. Received {len(class_names)} class names."
         )
-
-
-def _check_top_k(top_k):
-    if top_k < 1:
-        raise ValueError(f"top_k must be at least 1. Received: top_k={top_k}.")
 
 
 def _most_likely(probabilities, class_names, top_k):

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from zoo import decoding
-from zoo.errors import TextError
-from zoo.tasks.batches import LENGTHS, padded
-from zoo.tasks.options import checked, checked_sampling, uniforms
-from zoo.tasks.programs import without_nan
+from zoo.errors import TaskError
+from zoo.tasks.compiled_functions import without_nan
+from zoo.tasks.options import checked, checked_sampling, checked_search, uniforms
+from zoo.tasks.padded_batches import LENGTHS, padded
 from zoo.tasks.task import TextTask
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.translation_text import encode
@@ -32,22 +32,6 @@ class Generation(NamedTuple):
     score: float
 
 
-class Prompts(NamedTuple):
-    """The prompts of a batch.
-
-    Fields:
-        read: int32 [B, P], the first tokens, which the model reads at once.
-        forced: int32 [B, F], the others, then padding.
-        max_length: int32 [B], the largest number of forced and new tokens.
-        buffer: number of tokens for which there is a buffer, at least `max_length`.
-    """
-
-    read: np.ndarray
-    forced: np.ndarray
-    max_length: np.ndarray
-    buffer: int
-
-
 class TextGenerator(TextTask):
     """A causal language model together with its tokenizer.
 
@@ -59,7 +43,7 @@ class TextGenerator(TextTask):
             prompt does, as in GPT-2.
 
     Raises:
-        TextError: if model, tokenizer and special tokens do not fit together.
+        TaskError: if model, tokenizer and special tokens do not fit together.
     """
 
     description_file = "generator.json"
@@ -68,10 +52,10 @@ class TextGenerator(TextTask):
     def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS, add_start_token=True):
         self.tokenizer = tokenizer
         self.add_start_token = add_start_token
-        super().__init__(model, special_tokens)
+        super().__init__(model, special_tokens, tokenizer.vocab_size)
 
     def __call__(self, prompts, **options):
-        """The most likely continuation of each prompt, a list of str; see `n_best`."""
+        """Each prompt with its most likely continuation, a list of str; see `n_best`."""
         return [best.text for [best, *_] in self.n_best(prompts, **options)]
 
     def n_best(self, prompts, n=1, beam_size=None, length_penalty=0.0, max_new_tokens=None):
@@ -86,15 +70,13 @@ class TextGenerator(TextTask):
             max_new_tokens: the largest number of new tokens; by default 64, or as many as fit.
 
         Returns:
-            For each prompt a list of `Generation`.
+            For each prompt a list of `Generation`, whose texts begin with the prompt.
 
         Raises:
-            TextError: if prompt and new tokens are more than the model's `max_length`, an
+            TaskError: if prompt and new tokens are more than the model's `max_length`, an
                 option is wrong or the model computes NaN.
         """
-        n = checked("n", n, int, 1)
-        beam_size = checked("beam_size", n if beam_size is None else beam_size, int, n)
-        alpha = np.float32(checked("length_penalty", length_penalty, float))
+        n, beam_size, alpha = checked_search(n, beam_size, length_penalty)
         rows, most = self._encode(prompts, max_new_tokens)
 
         def search(batch):
@@ -102,7 +84,7 @@ class TextGenerator(TextTask):
             settings = {"beam_size": beam_size, "buffer": buffer}
             return self.run(self.search, read, forced, alpha, length, **settings)
 
-        return [best[:n] for best in self._generations(rows, search)]
+        return [best[:n] for best in self._generations(rows, search, most)]
 
     def sample(
         self, prompts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None
@@ -118,13 +100,13 @@ class TextGenerator(TextTask):
             seed: of the draws; a prompt's draws depend on it and on the prompt's place in the list.
 
         Returns:
-            For each prompt a list of `Generation`, whose scores are log-probabilities.
+            For each prompt a list of `Generation`, whose texts begin with the prompt and whose
+            scores are log-probabilities.
 
         Raises:
-            TextError: see `n_best`.
+            TaskError: see `n_best`.
         """
-        n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
-        top_k, *scalars = checked_sampling(temperature, top_k, top_p)
+        n, seed, top_k, *scalars = checked_sampling(n, seed, temperature, top_k, top_p)
         rows, most = self._encode(prompts, max_new_tokens)
 
         def draw(batch):
@@ -132,17 +114,19 @@ class TextGenerator(TextTask):
             random = uniforms(seed, batch.indices, len(length), n, buffer)
             return self.run(self.draw, read, forced, random, length, *scalars, top_k=top_k)
 
-        return self._generations(rows, draw)
+        return self._generations(rows, draw, most)
 
     def stream(self, prompt, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None):
         """Draws a continuation as `sample` does, and yields its text piece by piece, as str.
 
         Together, the pieces are what `sample` adds to the prompt. For the arguments and errors see
-        `sample`.
+        `sample`; wrong arguments are reported before the first piece is asked for.
         """
-        seed = checked("seed", seed, int, 0)
-        top_k, *scalars = checked_sampling(temperature, top_k, top_p)
+        _, *settings = checked_sampling(1, seed, temperature, top_k, top_p)
         [tokens], most = self._encode([prompt], max_new_tokens)
+        return self._stream(tokens, most, *settings)
+
+    def _stream(self, tokens, most, seed, top_k, *scalars):
         count, size = num_read(len(tokens)), len(tokens)
         last = size + self.num_new(size, most) - 1
         buffer = padded(last - count, self.model.max_length - count)
@@ -188,19 +172,21 @@ class TextGenerator(TextTask):
 
     def check(self, model):
         if model.vocab_size != self.tokenizer.vocab_size:
-            raise TextError(
+            raise TaskError(
                 f"The model has {model.vocab_size} tokens. "
                 f"Received a tokenizer with {self.tokenizer.vocab_size} tokens."
             )
-        self.check_special_tokens(model.vocab_size)
 
     def search(self, read, forced, alpha, max_length, beam_size, buffer):
         """Beam search as a graph, greedy search if `beam_size` is 1.
 
         Args:
-            read, forced, max_length, buffer: see `Prompts`.
+            read: int32 [B, P], the first tokens of prompts, which the model reads at once.
+            forced: int32 [B, F], their other tokens, then padding.
             alpha: of the length penalty, a scalar tensor.
+            max_length: int32 [B], the largest number of forced and new tokens.
             beam_size: K.
+            buffer: number of tokens for which there is a buffer, at least `max_length`.
 
         Returns:
             `zoo.decoding.Hypotheses` of forced and new tokens.
@@ -209,8 +195,9 @@ class TextGenerator(TextTask):
         special = self.special_tokens._replace(first=forced)
         rows, length = keras.ops.shape(read)
         settings = (self._first_step(read), cache, rows, special, max_length)
-        # The length of the penalty is that of the whole text. The search counts new tokens and the
-        # last one of `read`, and adds the offset, 5 in the penalty of a translator.
+        # A text of P read tokens and t others has the length P - 1 + t, as its first token does not
+        # count, and so the penalty ((4 + P + t) / 6) ** alpha. The search, with the offset 4 + P,
+        # divides by ((4 + P + t) / (5 + P)) ** alpha; the rest is the penalty of P tokens.
         penalty = decoding.LengthPenalty(alpha, 4.0 + keras.ops.cast(length, "float32"))
         if beam_size == 1:
             best = decoding.greedy_search(*settings, penalty, buffer_length=buffer)
@@ -247,7 +234,7 @@ class TextGenerator(TextTask):
         return step
 
     def _prompts(self, batch, most):
-        """The `Prompts` of a batch, with up to `most` new tokens for each."""
+        """(read, forced, max_length, buffer) of a batch for `search`: up to `most` new tokens."""
         [tokens] = batch.tokens
         count = num_read(tokens.shape[1])
         read, forced = tokens[:, : count + 1], tokens[:, count + 1 :]
@@ -256,11 +243,12 @@ class TextGenerator(TextTask):
         for row, size in enumerate(batch.lengths):
             length[row] = size - count - 1 + self.num_new(size, most)
         buffer = padded(tokens.shape[1] - count - 1 + most, self.model.max_length - count)
-        return Prompts(read, forced, length, buffer)
+        return read, forced, length, buffer
 
-    def _generations(self, rows, search):
+    def _generations(self, rows, search, most):
         """For each row of tokens a list of `Generation`; `search` is a function of a batch."""
-        hypotheses, generations = self.compute([[row] for row in rows], search), []
+        generations, buffer_length = [], self.num_new(1, most)
+        hypotheses = self.compute([[row] for row in rows], search, buffer_length)
         for row, (tokens, log_probs, scores) in zip(rows, hypotheses):
             read, possible = row[: num_read(len(row)) + 1], np.isfinite(log_probs)
             texts = [self._text([*read, *new]) for new in tokens[possible]]
@@ -283,7 +271,7 @@ class TextGenerator(TextTask):
         rows = [row[:-1] or [special.start] for row in rows]
         for index, tokens in enumerate(rows):
             if len(tokens) > limit:
-                raise TextError(
+                raise TaskError(
                     f"Prompt {index} is too long: {len(tokens)} tokens with the start token, and "
                     f"the model reads {self.model.max_length}, new ones included. Shorten it, or "
                     f"decrease max_new_tokens. Received: max_new_tokens={max_new_tokens}."
@@ -294,6 +282,6 @@ class TextGenerator(TextTask):
 def num_read(length):
     """How many tokens of a prompt, before the one that the first step takes, are read at once.
 
-    It is one of a few numbers, so that few programs are compiled.
+    It is one of a few numbers, so that few functions are compiled.
     """
     return max(number for number in (0, *LENGTHS) if number < length)

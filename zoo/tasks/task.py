@@ -7,10 +7,10 @@ import keras
 import numpy as np
 
 from zoo.decoding import SpecialTokens
-from zoo.tasks.batches import token_batches
+from zoo.tasks.compiled_functions import CompiledFunctions, without_nan
 from zoo.tasks.model_file import load_model
 from zoo.tasks.options import checked
-from zoo.tasks.programs import Programs, without_nan
+from zoo.tasks.padded_batches import token_batches
 from zoo.text.loading import load_tokenizer
 
 MODEL_FILE = "model.keras"
@@ -20,8 +20,7 @@ class Task:
     """A model with all that it takes to use it, in memory and in a folder.
 
     A subclass has `description`, the content of its JSON file, and `from_description`, the inverse;
-    `check`, which raises an error for a model that does not fit; and `prepare`, for what computes
-    with the model.
+    and `check`, which raises an error for a model that does not fit.
 
     Class attributes:
         description_file: name of its JSON file.
@@ -31,9 +30,10 @@ class Task:
         model: Keras model. Another one that fits may be assigned at any time.
         engine: function that computes in place of the model, see `zoo.load`. None by default.
         run_folder: the directory it was loaded from, or None.
+        jit_compile: whether XLA compiles what computes with the model.
     """
 
-    description_file = None
+    description_file, jit_compile = None, None
     tokenizer_files = {}
 
     def __init__(self, model):
@@ -48,7 +48,7 @@ class Task:
     def model(self, model):
         self.check(model)
         self._model, self.engine = model, None
-        self.prepare()
+        self._functions = CompiledFunctions(model)
 
     def save(self, folder):
         """Writes the model and all that belongs to it into `folder`."""
@@ -71,52 +71,50 @@ class Task:
         task.run_folder = folder
         return task
 
+    def call(self, graph, *tensors, specs=None, **settings):
+        """Computes ``graph(*tensors, **settings)``, see `CompiledFunctions.call`."""
+        return self._functions.call(graph, tensors, self.jit_compile, settings, specs)
+
+    def run(self, graph, *tensors, **settings):
+        """The same as arrays; raises `TaskError` if the model computes NaN."""
+        outputs = self.call(graph, *tensors, **settings)
+        return without_nan(keras.tree.map_structure(np.asarray, outputs))
+
 
 class TextTask(Task):
-    """A task of texts, which computes with programs of tokens.
+    """A task of texts, which computes with batches of tokens.
+
+    Args:
+        model: see `Task`.
+        special_tokens: `zoo.decoding.SpecialTokens`.
+        vocab_size: number of tokens, of which they are some.
 
     Attributes:
-        special_tokens: `zoo.decoding.SpecialTokens`.
-        jit_compile: whether XLA compiles the programs, as it does by default. It takes seconds for
+        special_tokens: as given.
+        jit_compile: whether XLA compiles the functions, as it does by default. It takes seconds for
             each padded shape, and pays off after some batches of that shape. Without it, results
             may differ by rounding.
     """
 
-    def __init__(self, model, special_tokens):
+    def __init__(self, model, special_tokens, vocab_size):
         self.jit_compile = True
-        self._special_tokens = special_tokens
+        tokens = special_tokens._asdict()
+        for name, token in tokens.items():
+            if (name, token) != ("first", None):
+                tokens[name] = checked(f"special_tokens.{name}", token, int, 0, vocab_size - 1)
+        self._special_tokens = SpecialTokens(**tokens)
         super().__init__(model)
 
     @property
     def special_tokens(self):
         return self._special_tokens
 
-    def check_special_tokens(self, vocab_size):
-        """Raises `TextError` if a special token is not one of `vocab_size` tokens."""
-        tokens = self.special_tokens._asdict()
-        for name, token in tokens.items():
-            if (name, token) != ("first", None):
-                tokens[name] = checked(f"special_tokens.{name}", token, int, 0, vocab_size - 1)
-        self._special_tokens = SpecialTokens(**tokens)
-
-    def prepare(self):
-        self._programs = Programs(self.model)
-
-    def call(self, graph, *tensors, **settings):
-        """``graph(*tensors, **settings)`` as a program, see `zoo.tasks.programs.Programs`."""
-        return self._programs.call(graph, tensors, self.jit_compile, settings)
-
-    def run(self, graph, *tensors, **settings):
-        """The same as arrays; raises `TextError` if the model computes NaN."""
-        outputs = self.call(graph, *tensors, **settings)
-        return without_nan(keras.tree.map_structure(np.asarray, outputs))
-
     def compute(self, rows, function, buffer_length=0):
         """Computes with rows of tokens in batches.
 
         Args:
-            rows, buffer_length: see `zoo.tasks.batches.token_batches`.
-            function: function of a `zoo.tasks.batches.Batch` -> arrays [B, ...].
+            rows, buffer_length: see `zoo.tasks.padded_batches.token_batches`.
+            function: function of a `zoo.tasks.padded_batches.Batch` -> arrays [B, ...].
 
         Returns:
             For each row a tuple of arrays.
@@ -124,7 +122,7 @@ class TextTask(Task):
         results = [None] * len(rows)
         limits = (self.model.max_length, buffer_length)
         batches = token_batches(rows, self.special_tokens, *limits)
-        for batch, arrays in self._programs.each(function, batches):
+        for batch, arrays in self._functions.each(function, batches):
             for index, values in zip(batch.indices, zip(*arrays)):
                 results[index] = values
         return results

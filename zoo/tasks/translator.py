@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from zoo import decoding
-from zoo.errors import TextError
-from zoo.tasks.batches import padded
-from zoo.tasks.options import checked, checked_sampling, uniforms
-from zoo.tasks.programs import without_nan
+from zoo.errors import TaskError
+from zoo.tasks.compiled_functions import without_nan
+from zoo.tasks.options import checked, checked_sampling, checked_search, uniforms
+from zoo.tasks.padded_batches import padded
 from zoo.tasks.task import TextTask
 from zoo.text import translation_text
 from zoo.text.special_tokens import SPECIAL_TOKENS
@@ -19,7 +19,6 @@ from zoo.text.translation_text import Alignment
 
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
 _SEARCH = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
-TranslationError = TextError  # another name of the same class
 
 
 class Translator(TextTask):
@@ -43,7 +42,7 @@ class Translator(TextTask):
             call it at once. None by default.
 
     Raises:
-        TextError: if model, tokenizers and special tokens do not fit together, or an option
+        TaskError: if model, tokenizers and special tokens do not fit together, or an option
             is wrong.
     """
 
@@ -68,13 +67,15 @@ class Translator(TextTask):
         self.length_penalty = checked("length_penalty", length_penalty, float)
         self._length_offset = checked("length_offset", length_offset, float, 0)
         if not decoding.is_early_stopping(early_stopping):
-            raise TextError(
+            raise TaskError(
                 'early_stopping must be True, False or "never". '
                 f"Received: early_stopping={early_stopping!r}."
             )
         self._early_stopping = early_stopping
+        if max_length is not None:
+            max_length = checked("max_length", max_length, int, 1)
         self.max_length = max_length
-        super().__init__(model, special_tokens)
+        super().__init__(model, special_tokens, target_tokenizer.vocab_size)
 
     def __call__(self, texts, **options):
         """The best translation of each text, a list of str; see `n_best`."""
@@ -98,14 +99,10 @@ class Translator(TextTask):
             For each text a list of `Translation`.
 
         Raises:
-            TextError: if a text is too long, an option is wrong or the model computes NaN.
+            TaskError: if a text is too long, an option is wrong or the model computes NaN.
         """
-        n = checked("n", n, int, 1)
-        beam_size = max(n, self.beam_size) if beam_size is None else beam_size
-        beam_size = checked("beam_size", beam_size, int, n)
         alpha = self.length_penalty if length_penalty is None else length_penalty
-        alpha = np.float32(checked("length_penalty", alpha, float))
-
+        n, beam_size, alpha = checked_search(n, beam_size, alpha, self.beam_size)
         max_length = self._max_length(max_length)
 
         def search(batch):
@@ -146,10 +143,9 @@ class Translator(TextTask):
             For each text a list of `Translation`, whose scores are log-probabilities.
 
         Raises:
-            TextError: see `n_best`.
+            TaskError: see `n_best`.
         """
-        n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
-        top_k, *scalars = checked_sampling(temperature, top_k, top_p)
+        n, seed, top_k, *scalars = checked_sampling(n, seed, temperature, top_k, top_p)
         max_length = self._max_length(max_length)
 
         def draw(batch):
@@ -170,7 +166,7 @@ class Translator(TextTask):
             list of float.
 
         Raises:
-            TextError: if there are not as many translations as texts, one is too long or
+            TaskError: if there are not as many translations as texts, one is too long or
                 the model computes NaN.
         """
 
@@ -184,7 +180,7 @@ class Translator(TextTask):
         """The `Alignment` of a text and a translation, by default the model's own.
 
         Raises:
-            TextError: if one of them is too long.
+            TaskError: if one of them is too long.
         """
         translation = self([text])[0] if translation is None else translation
         [(source, target)] = self._pairs([text], [translation])
@@ -227,15 +223,14 @@ class Translator(TextTask):
         for side, tokenizer in self._tokenizers().items():
             size = getattr(model, f"{side}_vocab_size")
             if size != tokenizer.vocab_size:
-                raise TextError(
+                raise TaskError(
                     f"The model has {size} {side} tokens. "
                     f"Received a tokenizer with {tokenizer.vocab_size} tokens."
                 )
         if self.max_length is not None:
-            self.max_length = checked("max_length", self.max_length, int, 1, model.max_length)
-        self.check_special_tokens(model.target_vocab_size)
+            checked("max_length", self.max_length, int, 1, model.max_length)
         if self.special_tokens.pad != model.pad_id:
-            raise TextError(
+            raise TaskError(
                 f"The model's padding token is {model.pad_id} (pad_id). "
                 f"Received special tokens with pad={self.special_tokens.pad}."
             )
@@ -312,15 +307,15 @@ class Translator(TextTask):
     def _translations(self, texts, search, max_length, too_long):
         """For each text a list of `Translation`; `search` is a function of a batch."""
         limit, special = self.max_source_length, self.special_tokens
-        parts = translation_text.encode_parts(
+        sources = translation_text.encode_parts(
             self.source_tokenizer, texts, limit, special.end, too_long
         )
-        hypotheses = self.compute([[tokens] for _, tokens in parts], search, max_length or 0)
-        translations = [[] for _ in texts]
-        for (index, _), arrays in zip(parts, hypotheses):
+        hypotheses = self.compute([[tokens] for _, tokens in sources], search, max_length or 0)
+        translated = [[] for _ in texts]  # of the parts of each text
+        for (index, _), arrays in zip(sources, hypotheses):
             decoded = translation_text.decode(self.target_tokenizer, special, *arrays)
-            translations[index].append(decoded)
-        return [translation_text.joined(parts) for parts in translations]
+            translated[index].append(decoded)
+        return [translation_text.joined(parts) for parts in translated]
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.errors import TextError
+from zoo.errors import TaskError
 
 _SENTENCES, _WORDS = r"(?<=[.!?…;:])\s+|(?<=[。！？])|\n+", r"\s+"
 
@@ -44,16 +44,16 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
         name, advice: of a text in the message of an error, and what to do about it.
 
     Raises:
-        TextError: if `texts` is not a list of str, or a text has more than `limit` tokens.
+        TaskError: if `texts` is not a list of str, or a text has more than `limit` tokens.
     """
     is_list = hasattr(texts, "__len__") and not isinstance(texts, str)
     if not is_list or not all(isinstance(text, str) for text in texts):
-        raise TextError(f"Texts must be a list of str. Received: {texts!r:.80}.")
+        raise TaskError(f"Texts must be a list of str. Received: {texts!r:.80}.")
     prefix = [] if first is None else [first]
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
         if len(row) > limit:
-            raise TextError(
+            raise TaskError(
                 f"{name} {index} is too long: {len(row)} tokens, and the model takes {limit}. "
                 f"{advice} It begins: {texts[index][:60]!r}."
             )
@@ -71,10 +71,10 @@ def encode_parts(tokenizer, texts, limit, end, too_long):
         List of (index of the text, tokens).
 
     Raises:
-        TextError: see `encode`, or if `too_long` is neither of these.
+        TaskError: see `encode`, or if `too_long` is neither of these.
     """
     if too_long not in ("error", "split"):
-        raise TextError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
+        raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
     most = limit if too_long == "error" else float("inf")
     advice = 'Shorten it, or translate it with too_long="split".'
     rows = encode(tokenizer, texts, most, end, advice=advice)
@@ -92,13 +92,13 @@ def encode_pairs(tokenizers, texts, limit, special):
     """(source tokens, target tokens) of each text and its translation.
 
     Raises:
-        TextError: see `encode`, or if there are not as many translations as texts.
+        TaskError: see `encode`, or if there are not as many translations as texts.
     """
     (source, target), (texts, translations) = tokenizers, texts
     sources = encode(source, texts, limit, special.end)
     targets = encode(target, translations, limit, special.end, special.first, "Translation")
     if len(sources) != len(targets):
-        raise TextError(
+        raise TaskError(
             f"Each text has one translation. Received: {len(sources)} texts and "
             f"{len(targets)} translations."
         )

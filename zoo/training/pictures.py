@@ -108,7 +108,7 @@ def attention(pixels, shares, answers, class_names, path):
     Args:
         pixels: uint8 [B, H, W, C].
         shares: [B, rows, columns], the attention to each patch; see
-            `zoo.tasks.attention_rollout.attention_rollout`.
+            `zoo.models.attention_rollout.attention_rollout`.
         answers: the predicted (class name, probability) of each image.
         class_names: the true class name of each image.
         path: path of the PNG file.

@@ -12,8 +12,8 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.data.pipeline import test_batches
-from zoo.errors import TextError
-from zoo.tasks.attention_rollout import attention_rollout
+from zoo.errors import TaskError
+from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
@@ -250,7 +250,7 @@ def _draw_alignment(translator, sources, path):
     fitting = [source for source, length in zip(sources, lengths) if low <= length <= high]
     try:
         alignment = translator.alignment((fitting or sorted(sources, key=len))[0])
-    except TextError:  # it is too long for the model, or the result is NaN
+    except TaskError:  # it is too long for the model, or the result is NaN
         return
     pictures.cross_attention(alignment.weights, alignment.source, alignment.target, path)
 

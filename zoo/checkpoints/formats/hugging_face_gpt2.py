@@ -6,7 +6,7 @@ from zoo.checkpoints.hugging_face_config import activation, check_settings, read
 from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe
 from zoo.checkpoints.mapping import assign, feed_forward, linear, norm, same
 from zoo.decoding import SpecialTokens
-from zoo.errors import TextError
+from zoo.errors import TaskError
 from zoo.models.causal_lm import causal_lm
 from zoo.tasks.generator import TextGenerator
 
@@ -63,7 +63,7 @@ def load(folder, config, tensors, options):
     assign(model, tensors, table, IGNORED)
     try:
         return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)
-    except TextError as error:
+    except TaskError as error:
         raise CheckpointError(f"{folder}: {error}") from None
 
 

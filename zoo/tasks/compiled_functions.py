@@ -1,4 +1,4 @@
-"""Functions of a model on tokens, each traced and compiled once for its shapes."""
+"""Functions of a model on tensors, each traced and compiled once for its shapes."""
 
 import concurrent.futures
 import functools
@@ -11,10 +11,10 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.decoding import Hypotheses
-from zoo.errors import TextError
+from zoo.errors import TaskError
 
-JIT_COMPILE = True  # by XLA; False for all programs, exported ones as well
-PROGRAMS = 32  # compiled programs that are kept, the last used ones
+JIT_COMPILE = True  # by XLA; False for all functions, exported ones as well
+MAX_FUNCTIONS = 32  # that are kept, the last used ones
 # Batches that are computed at once, at most, by a CPU with a model of up to this size: the matrix
 # products of a small model leave cores idle.
 CONCURRENT_BATCHES, CONCURRENT_PARAMETERS = 8, 30_000_000
@@ -22,7 +22,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 _lock = threading.Lock()
 
 
-class Programs:
+class CompiledFunctions:
     """Runs functions of a model, each traced once for the shapes of its tensors and its settings.
 
     New values of the model's variables take effect at once. If the variables are not the same as
@@ -31,23 +31,32 @@ class Programs:
 
     def __init__(self, model):
         self._model = model
-        self._variables = []  # of the programs
-        self._program = functools.lru_cache(PROGRAMS)(_graph_function)
+        self._variables = []  # of the model when the functions were traced
+        self._function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
 
-    def call(self, graph, tensors, jit_compile, settings):
-        """``graph(*tensors, **settings)`` as a program, compiled by XLA if told so."""
+    def call(self, graph, tensors, jit_compile, settings, specs=None):
+        """Computes ``graph(*tensors, **settings)``.
+
+        Args:
+            graph: function of tensors.
+            tensors: its arguments, which may be nested.
+            jit_compile: whether XLA compiles it.
+            settings: its other arguments, a dict; they are constants of the graph.
+            specs: tuple of a `tf.TensorSpec` for each tensor, if one graph is for several shapes.
+        """
         tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
         with _lock:
             now, before = self._model.weights, self._variables
             if len(now) != len(before) or any(map(operator.is_not, now, before)):
-                self._program.cache_clear()
+                self._function.cache_clear()
                 self._variables = now
-            program = self._program(graph, shapes, jit_compile and JIT_COMPILE, **settings)
-        return program(*tensors)
+            jit_compile = jit_compile and JIT_COMPILE
+            function = self._function(graph, specs or shapes, jit_compile, **settings)
+        return function(*tensors)
 
     def each(self, function, batches):
-        """Yields each `zoo.tasks.batches.Batch` with ``function(batch)``, in order.
+        """Yields each `zoo.tasks.padded_batches.Batch` with ``function(batch)``, in order.
 
         Several threads call the function at once if that is faster. A bar is shown on a terminal,
         for work that takes longer than a moment.
@@ -72,16 +81,17 @@ class Programs:
 
 
 def without_nan(outputs):
-    """An array or `zoo.decoding.Hypotheses`; raises `TextError` if it contains NaN."""
+    """An array or `zoo.decoding.Hypotheses`; raises `TaskError` if it contains NaN."""
     if np.isnan(outputs.log_probs if isinstance(outputs, Hypotheses) else outputs).any():
-        raise TextError(
+        raise TaskError(
             "There is no result: the model computed NaN. Its weights are not finite, perhaps "
             "because its training diverged."
         )
     return outputs
 
 
-def _graph_function(graph, shapes, jit_compile, **settings):
-    """A function of tensors of these shapes."""
+def _compiled(graph, shapes, jit_compile, **settings):
+    """A function of tensors of these shapes; of any that fit if they are `tf.TensorSpec`."""
+    specs = shapes if all(isinstance(shape, tf.TensorSpec) for shape in shapes) else None
     graph = functools.partial(graph, **settings)
-    return tf.function(graph, autograph=False, jit_compile=jit_compile)
+    return tf.function(graph, input_signature=specs, autograph=False, jit_compile=jit_compile)

@@ -1,4 +1,4 @@
-"""Rows of tokens in batches of a few padded shapes, so that few programs are traced and compiled.
+"""Rows of tokens in batches of a few padded shapes, for which few functions are compiled.
 
 Axes: B rows of a batch, T tokens.
 """
@@ -10,7 +10,7 @@ import numpy as np
 # Sequences are padded to the next of these lengths, and batches to the next of these numbers of
 # rows. Buffers for hypotheses have one of these lengths too, whatever `max_length` is.
 LENGTHS = tuple(16 * 2**n for n in range(16))
-BATCHES = (1, 8, 32)
+BATCH_SIZES = (1, 8, 32)
 TOKENS_IN_BATCH = 4096  # padded tokens; batches of long rows have fewer rows
 
 
@@ -18,7 +18,7 @@ class Batch(NamedTuple):
     """Rows of tokens that are computed together.
 
     Fields:
-        indices: of the rows; the arrays have one of `BATCHES` rows, the last ones without a text.
+        indices: of the rows; the arrays have one of `BATCH_SIZES` rows, the last without a text.
         lengths: of the rows: of each the number of tokens of its longest sequence.
         tokens: int32 [B, T] of each sequence of a row, such as source and target.
     """
@@ -46,7 +46,7 @@ def token_batches(rows, special, max_length, buffer_length=0):
         by_width.setdefault(padded(lengths[index], max_length), []).append(index)
     for width, indices in by_width.items():
         tokens = max(width, buffer_length)
-        count = max(n for n in BATCHES if n == 1 or n * tokens <= TOKENS_IN_BATCH)
+        count = max(n for n in BATCH_SIZES if n == 1 or n * tokens <= TOKENS_IN_BATCH)
         for start in range(0, len(indices), count):
             together = indices[start : start + count]
             sequences = zip(*(rows[index] for index in together))
@@ -61,8 +61,10 @@ def padded(length, limit):
 
 
 def _array(sequences, width, special):
-    """Lists of tokens -> int32 [B, width], with B one of `BATCHES`."""
-    array = np.full((next(n for n in BATCHES if n >= len(sequences)), width), special.pad, np.int32)
+    """Lists of tokens -> int32 [B, width], with B one of `BATCH_SIZES`."""
+    array = np.full(
+        (next(n for n in BATCH_SIZES if n >= len(sequences)), width), special.pad, np.int32
+    )
     array[:, 0] = special.end  # of rows without a text
     for row, sequence in zip(array, sequences):
         row[: len(sequence)] = sequence

@@ -17,7 +17,7 @@ def attention_rollout(model, images):
     """
     maps = model.attention_maps(images)
     first = model.num_prefix_tokens + model.num_registers
-    shares = rollout(maps)[:, :, first:]
+    shares = _rollout(maps)[:, :, first:]
     # What the head reads: the mean of its parts.
     parts = {
         "cls": [shares[:, : model.num_prefix_tokens]],  # a distillation token has a head, too
@@ -28,7 +28,7 @@ def attention_rollout(model, images):
     return ops.reshape(shares, (-1, *model.grid(images.shape)))
 
 
-def rollout(maps):
+def _rollout(maps):
     """The share of each token before the first layer in each token after the last.
 
     Args:
