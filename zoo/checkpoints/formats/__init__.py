@@ -1,7 +1,8 @@
 """Published weights: one file for each format, and here which of them reads a path.
 
-A new format is a file with a table of names, see `zoo.checkpoints.mapping`, and a function `load`,
-which is named below.
+A new format is a file with a table of names, see `zoo.checkpoints.mapping`, and a function
+``load(path, config, tensors, options)``: of a file or folder, the content of config.json, which is
+empty for a file, the `zoo.checkpoints.tensors.Tensors`, and the options of `zoo.load`.
 """
 
 import pathlib
@@ -22,7 +23,7 @@ from zoo.checkpoints.tensor_files import read_file, read_folder
 from zoo.errors import UserError
 
 _KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
-_HUGGING_FACE = {
+_READERS = {
     "vit": hugging_face_vit,
     "deit": hugging_face_vit,
     "dinov2": hugging_face_vit,
@@ -32,8 +33,9 @@ _HUGGING_FACE = {
     "marian": hugging_face_marian,
     "m2m_100": hugging_face_m2m100,
     "mbart": hugging_face_m2m100,
+    "ViTBackbone": kerashub,
+    "DeiTBackbone": kerashub,
 }
-_KERAS_HUB = ("ViTBackbone", "DeiTBackbone")
 
 
 def is_checkpoint(path):
@@ -64,7 +66,7 @@ def load(path, **options):
     """
     path = pathlib.Path(path)
     try:
-        return (_load_file if path.is_file() else _load_folder)(path, dict(options))
+        return _load(path, dict(options))
     except UserError:
         raise
     # Metadata may hold anything, and options too; what does not fit fails wherever it is used.
@@ -74,20 +76,22 @@ def load(path, **options):
         raise CheckpointError(f"{path}: the {source} cannot be used: {reason}.") from error
 
 
-def _load_file(path, options):
-    tensors = read_file(path)
-    if path.suffix == ".npz":
-        return google.load(tensors, options)
-    return timm.load(tensors, {}, options)
+def _load(path, options):
+    if path.is_file():
+        config, tensors = {}, read_file(path)
+        reader = google if path.suffix == ".npz" else timm
+    else:
+        config = read_json(path / "config.json")
+        reader = _reader(path, config)
+        tensors = None if reader is kerashub else read_folder(path)
+    return reader.load(path, config, tensors, options)
 
 
-def _load_folder(path, options):
-    config = read_json(path / "config.json")
+def _reader(path, config):
+    """The module of a folder's format."""
     name = str(config.get("model_type") or config.get("class_name"))
-    if name in _HUGGING_FACE:
-        return _HUGGING_FACE[name].load(path, config, read_folder(path), options)
-    if name in _KERAS_HUB:
-        return kerashub.load(path, options)
+    if name in _READERS:
+        return _READERS[name]
     if "architecture" in config:
-        return timm.load(read_folder(path), config, options)
+        return timm
     raise CheckpointError(f"{path / 'config.json'}: the model {name!r} is not supported.")

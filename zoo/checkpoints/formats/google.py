@@ -36,7 +36,7 @@ def table(is_new):
     }
 
 
-def load(tensors, options):
+def load(path, config, tensors, options):
     """The classifier of an archive, see `zoo.load`."""
     tensors = tensors.without_prefix(*PREFIXES).unstacked(SCANNED, BLOCK)
     shapes, is_new = tensors.shapes, any("/MlpBlock_0/" in name for name in tensors)

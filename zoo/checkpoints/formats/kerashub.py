@@ -41,8 +41,8 @@ DEIT = {
 }
 
 
-def load(folder, options):
-    """The classifier of a preset, see `zoo.load`."""
+def load(folder, config, tensors, options):
+    """The classifier of a preset, see `zoo.load`; keras-hub reads config and tensors."""
     config, tensors, converter = read_preset(folder)
     table = DEIT if "distillation_token" in tensors else VIT
     if not config["use_mha_bias"]:

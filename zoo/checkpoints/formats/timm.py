@@ -52,8 +52,8 @@ TABLE = {
 }
 
 
-def load(tensors, config, options):
-    """The classifier of a file, see `zoo.load`; `config` is that of a folder, or empty."""
+def load(path, config, tensors, options):
+    """The classifier of a file or folder, see `zoo.load`."""
     tensors = tensors.without_prefix("module.", "backbone.")
     unknown = config.get("model_args", {}).keys() - MODEL_ARGS
     architecture = config.get("architecture", "")
