@@ -59,7 +59,7 @@ def in_engine_int8(folder, **settings):
 def in_ctranslate2(folder, run_folder, texts, dtype="float32"):
     import ctranslate2
 
-    from zoo.text.loading import load_tokenizer  # which does not import TensorFlow
+    from zoo.text.saved_tokenizers import load_tokenizer  # which does not import TensorFlow
 
     folder = pathlib.Path(folder)
     source, target = (load_tokenizer(folder / f"{side}.json") for side in ("source", "target"))

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from zoo.data.token_store import Sequences, by_length, write_sequences
 from zoo.errors import DataError
 from zoo.files import atomic
-from zoo.text.loading import load_tokenizer
+from zoo.text.saved_tokenizers import load_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.tokenizer import train_tokenizer
 

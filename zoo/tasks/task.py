@@ -11,7 +11,7 @@ from zoo.tasks.compiled_functions import CompiledFunctions, without_nan
 from zoo.tasks.model_file import load_model
 from zoo.tasks.options import checked
 from zoo.tasks.padded_batches import token_batches
-from zoo.text.loading import load_tokenizer
+from zoo.text.saved_tokenizers import load_tokenizer
 
 MODEL_FILE = "model.keras"
 
