@@ -3,7 +3,7 @@
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.formats.hugging_face_marian import CONTROL, UNKNOWN
 from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES
-from zoo.checkpoints.hugging_face_translators import SHARED, SOURCE, TABLE, TARGET
+from zoo.checkpoints.hugging_face_translators import SETTINGS, SHARED, SOURCE, TABLE, TARGET
 from zoo.checkpoints.mapping import collect, same
 from zoo.text.sentencepiece import KIND, LANGUAGE
 
@@ -95,26 +95,20 @@ def _config(translator):
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
-        "vocab_size": model.source_vocab_size,
+        **{theirs: getattr(model, ours) for ours, theirs in SETTINGS.items()},
         "decoder_vocab_size": model.target_vocab_size,
-        "d_model": model.embed_dim,
-        "encoder_layers": model.num_layers,
         "num_hidden_layers": model.num_layers,
         "decoder_layers": len(model.decoder_blocks),
-        "encoder_attention_heads": model.num_heads,
         "decoder_attention_heads": model.decoder_num_heads or model.num_heads,
         "encoder_ffn_dim": ff_dim,
         "decoder_ffn_dim": model.decoder_ff_dim or ff_dim,
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_function": ACTIVATION_NAMES[model.activation],
-        "scale_embedding": model.scale_embeddings,
-        "max_position_embeddings": model.max_length,
         "share_encoder_decoder_embeddings": model.shared == "all",
         "tie_word_embeddings": model.shared != "none",
         "decoder_start_token_id": special.start,
         "eos_token_id": special.end,
-        "pad_token_id": special.pad,
     }
 
 

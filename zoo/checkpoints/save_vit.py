@@ -1,7 +1,7 @@
 """What `zoo.save_hf` writes for a Vision Transformer (transformers: models/vit)."""
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.formats.hugging_face_vit import VIT
+from zoo.checkpoints.formats.hugging_face_vit import PATCHES, SETTINGS, VIT
 from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES, INTERPOLATIONS
 from zoo.checkpoints.mapping import collect, patches
 
@@ -19,6 +19,7 @@ _VIT = {
     "normalize_pooled": False,
     "representation_dim": None,
 }
+SIDES = ("height", "width")
 
 
 def contents(classifier):
@@ -28,8 +29,7 @@ def contents(classifier):
         "config.json": _config(vit, classifier.class_names),
         "preprocessor_config.json": _preprocessor(classifier.preprocessing),
     }
-    kernel = "embeddings.patch_embeddings.projection.weight"
-    table = {**VIT, "patch_embed/projection/kernel": patches(kernel, vit.input_shape[-1])}
+    table = {**VIT, "patch_embed/projection/kernel": patches(PATCHES, vit.input_shape[-1])}
     tensors = {
         name if name.startswith("classifier.") else f"vit.{name}": array
         for name, array in collect(vit, table).items()
@@ -49,18 +49,13 @@ def _config(vit, class_names):
     return {
         "architectures": ["ViTForImageClassification"],
         "model_type": "vit",
-        "hidden_size": vit.embed_dim,
-        "num_hidden_layers": vit.num_layers,
-        "num_attention_heads": vit.num_heads,
+        **{theirs: getattr(vit, ours) for ours, (theirs, _) in SETTINGS.items()},
         "intermediate_size": vit.ff_dim or 4 * vit.embed_dim,
         "hidden_act": ACTIVATION_NAMES[vit.activation],
         "hidden_dropout_prob": vit.dropout,
         "attention_probs_dropout_prob": vit.attention_dropout,
-        "layer_norm_eps": vit.epsilon,
         "image_size": height,
-        "patch_size": vit.patch_size,
         "num_channels": channels,
-        "qkv_bias": vit.qkv_bias,
         "id2label": {str(index): name for index, name in enumerate(class_names)},
         "label2id": {name: index for index, name in enumerate(class_names)},
     }
@@ -70,19 +65,17 @@ def _preprocessor(settings):
     if not settings.antialias:
         raise CheckpointError("The image processors of transformers always antialias.")
     size, resize = settings.image_size, settings.resize or settings.image_size[0]
-    sides = ("height", "width")
+    if not isinstance(resize, int):
+        resize = dict(zip(SIDES, map(int, resize)))
+    filters = {name: number for number, name in INTERPOLATIONS.items()}
     return {
         "image_processor_type": "BitImageProcessor",
         "do_convert_rgb": settings.channels == 3,
         "do_resize": True,
-        "size": {"shortest_edge": resize}
-        if isinstance(resize, int)
-        else dict(zip(sides, map(int, resize))),
-        "resample": {name: number for number, name in INTERPOLATIONS.items()}[
-            settings.interpolation
-        ],
+        "size": {"shortest_edge": resize} if isinstance(resize, int) else resize,
+        "resample": filters[settings.interpolation],
         "do_center_crop": True,
-        "crop_size": dict(zip(sides, size)),
+        "crop_size": dict(zip(SIDES, size)),
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
