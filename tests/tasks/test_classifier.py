@@ -101,6 +101,15 @@ def test_a_damaged_description_is_named(folder, tmp_path, description):
         zoo.load(tmp_path / "run")
 
 
+def test_a_description_of_another_model_is_named(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    description = json.loads((folder / "classifier.json").read_text())
+    description["class_names"].pop()
+    (tmp_path / "run" / "classifier.json").write_text(json.dumps(description))
+    with pytest.raises(UserError, match="run cannot be loaded: The model has 3 classes"):
+        zoo.load(tmp_path / "run")
+
+
 def test_a_damaged_model_is_named(folder, tmp_path):
     """Also one whose layers would take hours to build."""
     shutil.copytree(folder, tmp_path / "run")

@@ -12,7 +12,7 @@ from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import has_grid, resized_positions, with_channels
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.errors import UserError
+from zoo.errors import TaskError, UserError
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import TextGenerator
@@ -47,6 +47,8 @@ def load(folder, options):
             return task.load(folder, **options)
         if config["class_name"] == ViT.__name__:
             return _changed_classifier(folder, config, options)
+    except TaskError as error:  # the files do not fit together
+        raise UserError(f"{folder} cannot be loaded: {error}") from None
     except UserError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
