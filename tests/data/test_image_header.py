@@ -61,7 +61,7 @@ def test_format_and_size_are_read(kind, mode, options, size, monkeypatch):
 
 
 @pytest.mark.parametrize("data", [b"", b"\x89PN", b"%PDF-1.7", encoded("TIFF", 5, 5)])
-def test_what_is_no_image_is_refused(data):
+def test_a_file_of_another_format_is_refused(data):
     assert b"not one of" in inspect(data)[1].numpy()
 
 

@@ -107,11 +107,9 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
     windows = (len(tokens) - length) // length
     weights = np.full((batch_size, length), 1.0 / (batch_size * length), np.float32)
 
-    def windows_of(step):
-        epoch, numbers = (
-            step // steps,
-            step % steps * batch_size + tf.range(batch_size, dtype=tf.int64),
-        )
+    def places(step):
+        epoch, first = step // steps, step % steps * batch_size
+        numbers = first + tf.range(batch_size, dtype=tf.int64)
         return epoch, shuffled(numbers, windows, seed, epoch)
 
     def batch(epoch, numbers):
@@ -119,7 +117,7 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
         labels = tokens[starts[:, None] + np.arange(length)]
         return _inputs(labels), labels, weights
 
-    batches = tf.data.Dataset.counter(first_step).map(windows_of)
+    batches = tf.data.Dataset.counter(first_step).map(places)
     return split_batches(computed(batches, batch, _SIGNATURE))
 
 

@@ -254,22 +254,20 @@ def random_resized_crop(image, seed, image_size, channels, min_area):
         uint8 [H, W, C].
     """
     if image.dtype == tf.string:
-        is_jpeg = tf.io.is_jpeg(image)
+
+        def part_of_jpeg():
+            data = accepted(image, jpeg_refusal(image))
+            box = _box(tf.io.extract_jpeg_shape(data), seed, min_area)
+            return tf.io.decode_and_crop_jpeg(data, box, channels=3, dct_method="INTEGER_FAST")
+
         part = tf.cond(
-            is_jpeg,
-            lambda: _part_of_jpeg(accepted(image, jpeg_refusal(image)), seed, min_area),
-            lambda: _part(decoded(image), seed, min_area),
+            tf.io.is_jpeg(image), part_of_jpeg, lambda: _part(decoded(image), seed, min_area)
         )
     else:
         part = _part(image, seed, min_area)
     resized = tf.image.resize(part, image_size)
     resized = with_channels(tf.cast(tf.round(resized), tf.uint8), channels)
     return tf.ensure_shape(resized, (*image_size, channels))
-
-
-def _part_of_jpeg(data, seed, min_area):
-    box = _box(tf.io.extract_jpeg_shape(data), seed, min_area)
-    return tf.io.decode_and_crop_jpeg(data, box, channels=3, dct_method="INTEGER_FAST")
 
 
 def _part(pixels, seed, min_area):

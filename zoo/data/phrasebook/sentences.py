@@ -155,8 +155,8 @@ class Sentences(Phrases):
             kinds = ("unknown",) if self.chance(0.3) else (*THINGS, *MASS, "animal")
         use = {"tener": "had", "necesitar": "had", "amar": "loved"}.get(verb.infinitive, "object")
         draw = self.pair if self.chance(0.05) else self.noun_phrase
-        what = draw(kinds, "subject" if verb.preposition else use)
-        return join(("", verb.preposition), what.both)
+        thing = draw(kinds, "subject" if verb.preposition else use)
+        return join(("", verb.preposition), thing.both)
 
     def description(self):
         """The house is big. Are you tired? Where is the cat? It was cold yesterday."""
@@ -213,23 +213,23 @@ class Sentences(Phrases):
 
     def existence(self):
         """There are two dogs in the park."""
-        what = self.noun_phrase(_COMMON, "there")
+        thing = self.noun_phrase(_COMMON, "there")
         tense = self.pick(["present", "past"])
         verb = {"present": "hay", "past": "había"}[tense]
-        operator = _BE[tense][what.person]
-        rest = join(what.both, self.place()) if self.chance(0.8) else what.both
+        operator = _BE[tense][thing.person]
+        rest = join(thing.both, self.place()) if self.chance(0.8) else thing.both
         predicate = Predicate(operator, operator, "", "", verb, rest, tense)
-        some = what.english.startswith("some")
+        some = thing.english.startswith("some")
         return self.sentence(Phrase("there", ""), predicate, negative=False if some else None)
 
     def identification(self):
         """This is my house. Those are your keys."""
-        what = self.noun_phrase((*_COMMON, "name"))
-        several = what.person > 2
+        thing = self.noun_phrase((*_COMMON, "name"))
+        several = thing.person > 2
         this = self.pick(words.DEMONSTRATIVES[several])
-        form = this.forms[2 * several + (what.gender == "f")]
-        subject = Phrase(this.english, form, what.person)
-        return self.sentence(subject, self.linked(SER, what.person, what.both))
+        form = this.forms[2 * several + (thing.gender == "f")]
+        subject = Phrase(this.english, form, thing.person)
+        return self.sentence(subject, self.linked(SER, thing.person, thing.both))
 
     def liking(self):
         """I like coffee, which is in Spanish: coffee pleases me."""
@@ -237,11 +237,11 @@ class Sentences(Phrases):
         verb = "gusta"
         if self.chance(0.2):
             liked = self.pick(_ACTIVE)
-            what = (f"to {liked.english[0]}", liked.infinitive)
-            rest = join(what, self.objects(liked, subject.person, clitics=False)[1])
+            thing = (f"to {liked.english[0]}", liked.infinitive)
+            rest = join(thing, self.objects(liked, subject.person, clitics=False)[1])
         else:
-            what = self.noun_phrase(_COMMON, "subject")
-            rest, verb = what.both, verb + "n" * (what.person == 4)
+            thing = self.noun_phrase(_COMMON, "subject")
+            rest, verb = thing.both, verb + "n" * (thing.person == 4)
         do, s = ("does", "s") if subject.person == 2 else ("do", "")
         clitic = _OBJECTS[subject.person].indirect
         predicate = Predicate(f"like{s}", do, "like", clitic, verb, rest, "present")
