@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import zoo
-from tests.interrupted import assert_same, outcome
+from tests.interrupted import assert_same, killed, outcome, resumed
 from tests.test_recipes import recipe
 from zoo.errors import UserError
 
@@ -85,44 +85,29 @@ def test_other_settings_learn_to_classify(tmp_path):
     assert [name for [(name, _)] in answers] == ["animal", "fruit", "fruit"]
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.mark.slow  # the other recipes resume in the same way
-@pytest.mark.parametrize("moment", ["in an epoch", "after training"])
-def test_a_resumed_run_ends_as_an_uninterrupted_one(sentences_part, tmp_path, monkeypatch, moment):
-    """Also if early stopping has ended the training, and the report was interrupted."""
-    from zoo.training import checkpoint, report
+def test_killed_while_it_writes_a_checkpoint_it_resumes_bit_for_bit(
+    tmp_path, texts_run, sentences_part
+):
+    folder, flags = tmp_path / "run", ("--tsv", str(sentences_part))
+    killed("texts", folder, "writing", *flags)
+    assert_same(resumed("texts", folder, *flags), outcome(texts_run[1]))
 
+
+@pytest.mark.slow
+def test_a_run_that_stopped_early_is_resumed_in_its_report(sentences_part, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
     config = dataclasses.replace(
-        CONFIG, tsv=str(sentences_part), epochs=9, patience=1, checkpoint_steps=1,
-        learning_rate=1.0, dropout=0.0, out=str(tmp_path / "whole"),
-    )  # fmt: skip
+        CONFIG, tsv=str(sentences_part), epochs=9, patience=1, learning_rate=1.0, out=str(folder)
+    )
+    with monkeypatch.context() as patch, pytest.raises(TypeError):
+        patch.setattr("zoo.training.report.finish_text_classifier", None)
+        text_classifier.main(config)
+    history = (folder / "history.csv").read_text()
+    assert len(history.splitlines()) - 1 < 9, "it stops early: the learning rate is too high"
     text_classifier.main(config)
-    expected = outcome(tmp_path / "whole")
-    assert len(expected[1]) < 9, "it stops early: the learning rate is too high"
-    config = dataclasses.replace(config, out=str(tmp_path / "run"))
-
-    def stop(*args, **settings):
-        raise Stop
-
-    with monkeypatch.context() as patch:
-        if moment == "after training":
-            patch.setattr(report, "finish_text_classifier", stop)
-        else:
-            save = checkpoint.Checkpoint._save
-
-            def save_some(self, *args):
-                save(self, *args)
-                if self.step == 12:
-                    raise Stop
-
-            patch.setattr(checkpoint.Checkpoint, "_save", save_some)
-        with pytest.raises(Stop):
-            text_classifier.main(config)
-    text_classifier.main(dataclasses.replace(config, resume=True))
-    assert_same(outcome(tmp_path / "run"), expected)
+    assert (folder / "history.csv").read_text() == history
+    assert (folder / "metrics.json").is_file()
 
 
 @pytest.mark.parametrize(
