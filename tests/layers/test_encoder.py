@@ -159,7 +159,7 @@ def test_gelu_is_the_exact_one(dtype, tolerance):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("mask", ["none", "padding", "causal"])
-def test_the_first_queries_alone_are_as_among_all(norm, mask):
+def test_the_first_tokens_alone_are_as_among_all(norm, mask):
     block = TransformerEncoder(8, 2, norm=norm)
     x = normal(3, 5, 8)
     block(x)

@@ -199,7 +199,7 @@ def copy_model(model, **arguments):
     # Own classes and functions need not be registered.
     classes = {type(layer).__name__: type(layer) for layer in compat.all_layers(model)}
     copy = keras.saving.deserialize_keras_object(config, classes, safe_mode=False)
-    copy.set_weights(merged_weights(model))
+    copy.set_weights(_merged_weights(model))
     return copy
 
 
@@ -212,7 +212,7 @@ def _without_lora(config):
     return config
 
 
-def merged_weights(model):
+def _merged_weights(model):
     """The weights of the same model without LoRA, as arrays: its updates are added to the matrices.
 
     Keras's own merge, when it saves a model, rounds the sums to the compute dtype, such as

@@ -56,14 +56,7 @@ class ResNet(ZooModel):
 
     block_defaults = default_arguments(ResidualBlock, without=("filters", "strides"))
 
-    def __init__(
-        self,
-        input_shape,
-        num_classes,
-        blocks_per_stage=3,
-        width=16,
-        **kwargs,
-    ):
+    def __init__(self, input_shape, num_classes, blocks_per_stage=3, width=16, **kwargs):
         super().__init__(**kwargs)
         self.store(locals())
         self.input_shape = tuple(input_shape)
