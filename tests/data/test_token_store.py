@@ -57,16 +57,6 @@ def test_a_damaged_folder_is_made_again(tmp_path, damage):
     assert cached_folder(tmp_path, SETTINGS, never) == (folder, True)
 
 
-def test_an_error_leaves_nothing(tmp_path):
-    def failing(folder):
-        write(folder)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        cached_folder(tmp_path, SETTINGS, failing)
-    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
-
-
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(WriteError, match="file cannot be written to: "):
