@@ -11,6 +11,7 @@ import pathlib
 import pkgutil
 import re
 import runpy
+import subprocess
 
 import matplotlib.image
 import numpy as np
@@ -183,3 +184,12 @@ def test_scores_are_those_of_their_runs(folder):
         if line.startswith(f"| [{folder}](")
     ]
     assert f"| {score} |" in line
+
+
+def test_what_ci_runs_exists():
+    named = re.findall(r"tests/[^\s\"\\]+", (ROOT / ".ci" / "run").read_text())
+    expanded = subprocess.run(
+        ["bash", "-c", "echo " + " ".join(named)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    missing = [name for name in expanded if not (ROOT / name.split("::")[0]).exists()]
+    assert len(expanded) > 10 and not missing, missing
