@@ -29,7 +29,6 @@ __all__ = [
     "compile_arguments",
     "cpu_workers_strategy",
     "expand_slurm_nodes",
-    "forget_layers",
     "get_keras_mask",
     "in_xla_context",
     "leave_gradients_as_they_are",
@@ -99,16 +98,6 @@ def in_xla_context():
 def all_layers(layer):
     """A layer or model itself and all layers within it; `Model.layers` has the outermost only."""
     return layer._flatten_layers()
-
-
-def forget_layers(layer, parts):
-    """Removes layers from those of which a layer consists, before they are built.
-
-    `keras.Model.quantize` refuses a model with layers that are not built. Creating layers in
-    `build` instead would change the order of the weights, and the random numbers they start with.
-    """
-    for part in parts:
-        layer._layers.remove(part)
 
 
 # --- training ------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ CASES = {
         _BLOCK_RATES,
     ),
     "TransformerDecoder, no memory": Case(
-        lambda **k: L.TransformerDecoder(**_BLOCK, **k),
+        lambda **k: L.TransformerDecoder(**_BLOCK, **{"cross_attention": False, **k}),
         [_SEQUENCE],
         [(1,)],
         _hiding_a_row(_T, _T),

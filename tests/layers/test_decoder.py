@@ -82,7 +82,8 @@ def test_steps_equal_the_whole(norm, sizes):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_without_a_memory_it_is_a_causal_encoder(norm):
-    layer, x = TransformerDecoder(12, 3, 20, norm=norm), normal(2, 6, 12)
+    layer = TransformerDecoder(12, 3, 20, norm=norm, cross_attention=False)
+    x = normal(2, 6, 12)
     layer(x)
     shaken(layer)
     encoder = TransformerEncoder(12, 3, 20, norm=norm)
@@ -104,12 +105,12 @@ def test_without_a_memory_it_is_a_causal_encoder(norm):
 def test_a_memory_is_given_always_or_never():
     layer, x, memory = decoder_with_inputs()
     for call in (lambda: layer(x), lambda: layer.start(6, batch_size=2)):
-        with pytest.raises(ValueError, match="built with a memory.*called without"):
+        with pytest.raises(ValueError, match="cross_attention=True, no memory"):
             call()
-    alone = TransformerDecoder(12, 3, 20)
+    alone = TransformerDecoder(12, 3, 20, cross_attention=False)
     alone(x)
     for call in (lambda: alone(x, memory), lambda: alone.start(6, memory)):
-        with pytest.raises(ValueError, match="built without a memory.*called with"):
+        with pytest.raises(ValueError, match="cross_attention=False, a memory"):
             call()
 
 

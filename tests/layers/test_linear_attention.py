@@ -164,7 +164,7 @@ def test_causal_attention_needs_as_many_queries_as_keys(function):
 
 def test_a_decoder_step_by_step_equals_the_call():
     x = normal(B, 7, 8)
-    decoder = TransformerDecoder(8, 2, attention="linear")
+    decoder = TransformerDecoder(8, 2, cross_attention=False, attention="linear")
     expected = numpy(decoder(x))
     _, cache = decoder.step(
         x[:, :3], decoder.start(7, batch_size=B), 0, np.tri(3, 7, dtype=bool)[None, None]

@@ -91,7 +91,7 @@ def test_the_first_tokens_are_those_of_the_call(norm):
 @pytest.mark.parametrize("with_memory", [False, True])
 def test_steps_equal_the_whole(with_memory):
     memory = normal(2, 4, 6) if with_memory else None
-    layer, x = TransformerDecoder(16, 2, 24), normal(2, 5, 16)
+    layer, x = TransformerDecoder(16, 2, 24, cross_attention=with_memory), normal(2, 5, 16)
     shaken_after_build(layer, x, *[memory] * with_memory)
     positions = np.arange(5)[None]
     expected = numpy(layer(x, memory, angles=angles_of(positions)))
@@ -104,12 +104,19 @@ def test_steps_equal_the_whole(with_memory):
         np.testing.assert_allclose(numpy(found), expected[:, first:last], **TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", [MultiHeadSelfAttention, TransformerEncoder, TransformerDecoder])
+@pytest.mark.parametrize(
+    "kind, options",
+    [
+        (MultiHeadSelfAttention, {}),
+        (TransformerEncoder, {}),
+        (TransformerDecoder, {"cross_attention": False}),
+    ],
+)
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
-def test_functional_models(kind, dtype, tmp_path):
+def test_functional_models(kind, options, dtype, tmp_path):
     """Layers with angles build, infer shapes of any length, and are saved."""
     inputs = [keras.Input((None, 16)), keras.Input((None,), dtype="int32")]
-    layer = kind(16, 2, dtype=dtype)
+    layer = kind(16, 2, **options, dtype=dtype)
     outputs = layer(inputs[0], angles=RotaryPositions(8, dtype=dtype)(inputs[1]))
     assert outputs.shape == (None, None, 16)
     model = keras.Model(inputs, outputs)

@@ -9,7 +9,6 @@ Axes: B batch, T target tokens, S source tokens, H heads, D head width, E model 
 import keras
 from keras import ops
 
-from zoo import compat
 from zoo.errors import check_choice
 from zoo.layers.cache import DecoderCache
 from zoo.layers.config import SameShapeLayer
@@ -40,20 +39,16 @@ class LayerScale(SameShapeLayer):
 
 
 class TransformerBlock(SameShapeLayer):
-    """What the blocks share: their arguments, layers and residual connections.
+    """What the blocks share: their arguments, and the residual connection.
 
     A block computes, for each of its sub-layers, by `pre_norm` and `residual`:
 
     - ``norm="pre"``: x + dropout(sublayer(norm(x)))
     - ``norm="post"``: norm(x + dropout(sublayer(x)))
 
-    A sub-layer "attention" has the attributes `attention`, `attention_norm` and `attention_scale`,
-    which is None without a layer scale. The arguments are described in
-    `zoo.layers.TransformerEncoder`. A pre-norm stack needs one more layer normalization after its
-    last block, which belongs to the model.
+    The arguments are described in `zoo.layers.TransformerEncoder`. A pre-norm stack needs one more
+    layer normalization after its last block, which belongs to the model.
     """
-
-    sublayers = ()  # their names
 
     def __init__(
         self,
@@ -78,57 +73,60 @@ class TransformerBlock(SameShapeLayer):
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self._attention = attention  # the attribute `attention` of an encoder block is a layer
-        policy = {"dtype": self.dtype_policy}
-        initializer = {"kernel_initializer": kernel_initializer}
-        for name in self.sublayers:
-            layer = LayerNormalization(epsilon, **policy, name=f"{name}_norm")
-            setattr(self, f"{name}_norm", layer)
-            layer = None
-            if layer_scale is not None:
-                layer = LayerScale(layer_scale, **policy, name=f"{name}_scale")
-            setattr(self, f"{name}_scale", layer)
-        heads = {"embed_dim": embed_dim, "num_heads": num_heads, "key_dim": key_dim}
-        settings = {"dropout": attention_dropout, "qkv_bias": qkv_bias, **initializer, **policy}
-        self.create_attention(**heads, **settings)
+        self.create_sublayers()
+        settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
         network = (embed_dim, ff_dim, activation, dropout)
-        self.feed_forward = FeedForward(*network, **initializer, **policy, name="feed_forward")
-        self._dropout = Dropout(dropout, **policy)
-        self._stochastic_depth = Dropout(stochastic_depth, noise_shape=(None, 1, 1), **policy)
+        self.feed_forward = FeedForward(*network, **settings, name="feed_forward")
+        self._dropout = Dropout(dropout, dtype=self.dtype_policy)
+        depth = {"noise_shape": (None, 1, 1), "dtype": self.dtype_policy}
+        self._stochastic_depth = Dropout(stochastic_depth, **depth)
 
-    def create_attention(self, **settings):
-        """Creates the attention layers, given the arguments that they share."""
+    def create_sublayers(self):
+        """Creates the normalizations, the layer scales and the attention of the block."""
         raise NotImplementedError
 
     def get_config(self):
         return {**super().get_config(), "attention": self._attention}
 
-    def build_sublayer(self, name, shape, *memory_shape):
-        getattr(self, name).build(shape, *memory_shape)
-        for layer in filter(None, self._norm_and_scale(name)):
-            layer.build(shape)
-
-    def pre_norm(self, name, x):
+    def pre_norm(self, norm, x):
         """The input of a sub-layer: `x`, normalized in a pre-norm block."""
-        norm, _ = self._norm_and_scale(name)
         return norm(x) if self.norm == "pre" else x
 
-    def residual(self, name, x, y):
+    def residual(self, x, y, norm, scale):
         """The sum of `x` and the output `y` of a sub-layer, normalized in a post-norm block."""
-        norm, scale = self._norm_and_scale(name)
         y = y if scale is None else scale(y)
         x = ops.add(x, self._stochastic_depth(self._dropout(y)))
         return norm(x) if self.norm == "post" else x
 
     def add_feed_forward(self, x):
-        """The output of the block, given that of the attention."""
-        y = self.feed_forward(self.pre_norm("feed_forward", x))
-        return self.residual("feed_forward", x, y)
-
-    def _norm_and_scale(self, name):
-        return getattr(self, f"{name}_norm"), getattr(self, f"{name}_scale")
+        """The output of the block, given the sum after its attention."""
+        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
+        return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
 
     def compute_mask(self, inputs, previous_mask):
         return carried_mask(inputs)  # not the mask of the call, which may be causal
+
+    def norm_layer(self, name):
+        return LayerNormalization(self.epsilon, dtype=self.dtype_policy, name=name)
+
+    def scale_layer(self, name):
+        """A layer scale, or None if the block has none."""
+        if self.layer_scale is None:
+            return None
+        return LayerScale(self.layer_scale, dtype=self.dtype_policy, name=name)
+
+    def attention_layer(self, layer_class, name, **arguments):
+        return layer_class(
+            self.embed_dim,
+            self.num_heads,
+            self.key_dim,
+            dropout=self.attention_dropout,
+            qkv_bias=self.qkv_bias,
+            kernel_initializer=self.kernel_initializer,
+            dtype=self.dtype_policy,
+            name=name,
+            **arguments,
+        )
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -168,32 +166,38 @@ class TransformerEncoder(TransformerBlock):
             `norm` or `attention` is unknown.
     """
 
-    sublayers = ("attention", "feed_forward")
-
-    def create_attention(self, **settings):
-        settings["attention"] = self._attention
-        self.attention = MultiHeadSelfAttention(**settings, name="attention")
+    def create_sublayers(self):
+        self.attention_norm = self.norm_layer("attention_norm")
+        self.attention_scale = self.scale_layer("attention_scale")
+        self.feed_forward_norm = self.norm_layer("feed_forward_norm")
+        self.feed_forward_scale = self.scale_layer("feed_forward_scale")
+        settings = {"attention": self._attention}
+        self.attention = self.attention_layer(MultiHeadSelfAttention, "attention", **settings)
 
     def build(self, input_shape):
-        self.build_sublayer("attention", input_shape)
-        self.build_sublayer("feed_forward", input_shape)
+        norms = (self.attention_norm, self.feed_forward_norm)
+        scales = (self.attention_scale, self.feed_forward_scale)
+        for layer in (self.attention, *norms, *filter(None, scales), self.feed_forward):
+            layer.build(input_shape)
 
     def call(self, x, mask=None, bias=None, angles=None):
-        y = self.attention(self.pre_norm("attention", x), mask=mask, bias=bias, angles=angles)
-        x = self.residual("attention", x, y)  # equation 2
-        y = self.feed_forward(self.pre_norm("feed_forward", x))
-        return self.residual("feed_forward", x, y)  # equation 3
+        y = self.attention(
+            self.pre_norm(self.attention_norm, x), mask=mask, bias=bias, angles=angles
+        )
+        x = self.residual(x, y, self.attention_norm, self.attention_scale)  # equation 2
+        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
+        return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)  # equation 3
 
     def first_tokens(self, x, count, mask=None, bias=None, angles=None):
         """The output at the first `count` positions, for less work than all: [B, count, E]."""
-        y = self.pre_norm("attention", x)
+        y = self.pre_norm(self.attention_norm, x)
         y = self.attention.first_tokens(y, count, mask, bias, angles)
-        x = self.residual("attention", x[:, :count], y)
+        x = self.residual(x[:, :count], y, self.attention_norm, self.attention_scale)
         return self.add_feed_forward(x)
 
     def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
-        x = self.pre_norm("attention", x)
+        x = self.pre_norm(self.attention_norm, x)
         return self.attention.attention_weights(x, mask, bias, angles)
 
 
@@ -201,44 +205,68 @@ class TransformerEncoder(TransformerBlock):
 class TransformerDecoder(TransformerBlock):
     """One block: causal self-attention, attention to the memory, feed-forward.
 
-    Each has a residual connection. A block that is built without a memory, as in a language model,
-    has no attention to it. To decode step by step, `start` makes a cache, and `step` takes it and
-    returns the next.
+    Each has a residual connection. To decode step by step, `start` makes a cache, and `step` takes
+    it and returns the next.
     Source: Vaswani et al. 2017, section 3.1, with ``norm="post", activation="relu"``.
 
-    Args, Output, Raises: see `zoo.layers.TransformerEncoder`; `attention` is that of the
-    self-attention.
+    Args:
+        cross_attention: whether the block attends to a memory; not in a language model.
+        embed_dim, num_heads, ff_dim, **kwargs: see `zoo.layers.TransformerEncoder`; `attention` is
+            that of the self-attention.
 
-    Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output, or None; `mask`
-    (in addition to the causal mask) and `memory_mask`, bool, True = attend: see
-    `zoo.layers.attention_mask`; `bias`, added to the scores of the self-attention, broadcastable to
-    [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions` for it, [B, 1, T, D].
+    Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output, with
+    cross-attention only; `mask` (in addition to the causal mask) and `memory_mask`, bool, True =
+    attend: see `zoo.layers.attention_mask`; `bias`, added to the scores of the self-attention,
+    broadcastable to [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions` for it, [B, 1, T, D].
+    Output: [B, T, E].
+
+    Raises:
+        ValueError: as `zoo.layers.TransformerEncoder`; when built or called, if a memory is missing
+            or not expected.
     """
 
-    sublayers = ("self_attention", "cross_attention", "feed_forward")
+    def __init__(self, embed_dim, num_heads, ff_dim=None, *, cross_attention=True, **kwargs):
+        self._has_memory = cross_attention
+        super().__init__(embed_dim, num_heads, ff_dim, **kwargs)
 
-    def create_attention(self, **settings):
-        causal = {"attention": self._attention, "causal": True}
-        self.self_attention = MultiHeadSelfAttention(**settings, **causal, name="self_attention")
-        self.cross_attention = MultiHeadAttention(**settings, name="cross_attention")
+    def create_sublayers(self):
+        self.self_attention_norm = self.norm_layer("self_attention_norm")
+        self.self_attention_scale = self.scale_layer("self_attention_scale")
+        if self._has_memory:
+            self.cross_attention_norm = self.norm_layer("cross_attention_norm")
+            self.cross_attention_scale = self.scale_layer("cross_attention_scale")
+        self.feed_forward_norm = self.norm_layer("feed_forward_norm")
+        self.feed_forward_scale = self.scale_layer("feed_forward_scale")
+        settings = {"attention": self._attention, "causal": True}
+        self.self_attention = self.attention_layer(
+            MultiHeadSelfAttention, "self_attention", **settings
+        )
+        if self._has_memory:
+            self.cross_attention = self.attention_layer(MultiHeadAttention, "cross_attention")
+
+    def get_config(self):
+        return {**super().get_config(), "cross_attention": self._has_memory}
 
     def build(self, x_shape, memory_shape=None):
-        self.build_sublayer("self_attention", x_shape)
-        if memory_shape is None:
-            unused = (*self._norm_and_scale("cross_attention"), self.cross_attention)
-            compat.forget_layers(self, [*filter(None, unused)])
-            self.cross_attention = None
-        else:
-            self.build_sublayer("cross_attention", x_shape, memory_shape)
-        self.build_sublayer("feed_forward", x_shape)
+        self._check_memory(memory_shape)
+        self.self_attention.build(x_shape)
+        layers = [self.self_attention_norm, self.self_attention_scale]
+        if self._has_memory:
+            self.cross_attention.build(x_shape, memory_shape)
+            layers += [self.cross_attention_norm, self.cross_attention_scale]
+        layers += [self.feed_forward_norm, self.feed_forward_scale, self.feed_forward]
+        for layer in filter(None, layers):
+            layer.build(x_shape)
 
     def call(self, x, memory=None, mask=None, memory_mask=None, bias=None, angles=None):
         self._check_memory(memory)
-        x = self._add_self_attention(x, mask, bias, angles)
-        if memory is not None:
-            y = self.pre_norm("cross_attention", x)
+        y = self.pre_norm(self.self_attention_norm, x)
+        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
+        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
+        if self._has_memory:
+            y = self.pre_norm(self.cross_attention_norm, x)
             y = self.cross_attention(y, memory, mask=memory_mask)
-            x = self.residual("cross_attention", x, y)
+            x = self.residual(x, y, self.cross_attention_norm, self.cross_attention_scale)
         return self.add_feed_forward(x)
 
     def start(self, length, memory=None, batch_size=None):
@@ -269,13 +297,13 @@ class TransformerDecoder(TransformerBlock):
         Returns:
             ([B, T, E], the cache with `x` written to it).
         """
-        y = self.pre_norm("self_attention", x)
+        y = self.pre_norm(self.self_attention_norm, x)
         y, target = self.self_attention.step(y, cache.target, position, mask, bias, angles)
-        x = self.residual("self_attention", x, y)
-        if cache.memory:
-            y = self.pre_norm("cross_attention", x)
+        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
+        if self._has_memory:
+            y = self.pre_norm(self.cross_attention_norm, x)
             y = self.cross_attention.attend(y, cache.memory, memory_mask)
-            x = self.residual("cross_attention", x, y)
+            x = self.residual(x, y, self.cross_attention_norm, self.cross_attention_scale)
         return self.add_feed_forward(x), cache._replace(target=target)
 
     def cross_attention_weights(
@@ -283,19 +311,16 @@ class TransformerDecoder(TransformerBlock):
     ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
         self._check_memory(memory)
-        x = self._add_self_attention(x, mask, bias, angles)
-        x = self.pre_norm("cross_attention", x)
+        y = self.pre_norm(self.self_attention_norm, x)
+        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
+        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
+        x = self.pre_norm(self.cross_attention_norm, x)
         return self.cross_attention.attention_weights(x, memory, memory_mask)
 
-    def _add_self_attention(self, x, mask, bias, angles):
-        y = self.pre_norm("self_attention", x)
-        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
-        return self.residual("self_attention", x, y)
-
     def _check_memory(self, memory):
-        if (memory is None) != (self.cross_attention is None):
+        if (memory is not None) != self._has_memory:
             raise ValueError(
-                "A decoder block has attention to a memory if it was built with one. This one was "
-                f"built {'with' if self.cross_attention else 'without'} a memory, and is called "
-                f"{'without' if memory is None else 'with'}."
+                "A decoder block needs a memory, unless it is made with cross_attention=False. "
+                f"Received: cross_attention={self._has_memory}, "
+                f"{'no memory' if memory is None else 'a memory'}."
             )

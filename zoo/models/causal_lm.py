@@ -109,7 +109,9 @@ class CausalLM(Decoder):
         self.token_positions = self.positions_layer("token_positions", bidirectional=False)
         self.token_norm = self.norm_layer("token_norm", normalize_embeddings)
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
-        self.decoder_blocks = self.blocks(TransformerDecoder, "decoder", num_layers)
+        self.decoder_blocks = self.blocks(
+            TransformerDecoder, "decoder", num_layers, cross_attention=False
+        )
         self.decoder_norm = self.norm_layer("decoder_norm", self.norm == "pre")
         self.output_projection = None
         if not tie_weights:
