@@ -187,8 +187,13 @@ def test_a_config_that_lacks_an_argument():
         def __init__(self, other, **kwargs):
             super().__init__(**kwargs)
 
-    with pytest.raises(NotImplementedError, match="Lacking must store .*other"):
-        Lacking(1, embed_dim=4).get_config()
+    class LackingBlock(zoo.layers.TransformerEncoder):
+        def __init__(self, other, **kwargs):
+            super().__init__(**kwargs)
+
+    for layer in (Lacking(1, embed_dim=4), LackingBlock(1, embed_dim=4, num_heads=2)):
+        with pytest.raises(NotImplementedError, match="Lacking.* must store .*other"):
+            layer.get_config()
 
 
 @each_layer

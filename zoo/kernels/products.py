@@ -23,7 +23,7 @@ MAX_BLOCKS_SIZE = 2**26  # numbers in the copy of a matrix as blocks, 256 MiB
 
 
 def bfloat16_dense(layer, x):
-    """`zoo.layers.Dense` of a matrix: the bias and the activation are added in float32."""
+    """`zoo.layers.dense.Dense` of a matrix: the bias and the activation are added in float32."""
     if x.dtype != "bfloat16":
         return None
     x = _bfloat16_product(x, ops.cast(layer.kernel, "bfloat16"))
@@ -31,7 +31,7 @@ def bfloat16_dense(layer, x):
 
 
 def bfloat16_logits(layer, x):
-    """The product of a matrix with the embeddings of a `zoo.layers.ReversibleEmbedding`."""
+    """The product of a matrix with the embeddings of a `zoo.layers.dense.ReversibleEmbedding`."""
     dtype = layer.reverse_dtype or layer.compute_dtype
     if dtype != "bfloat16" or not _is_product(layer):
         return None
@@ -40,7 +40,7 @@ def bfloat16_logits(layer, x):
 
 
 def int8_dense(layer, x, training=None):
-    """A quantized `zoo.layers.Dense` of a matrix, without the custom gradient of Keras's.
+    """A quantized `zoo.layers.dense.Dense` of a matrix, without the custom gradient of Keras's.
 
     That would keep the weights alive.
     """
@@ -79,7 +79,7 @@ def prepare_logits(layer, rows):
     as four.
 
     Args:
-        layer: `zoo.layers.Dense` or `zoo.layers.ReversibleEmbedding`.
+        layer: `zoo.layers.dense.Dense` or `zoo.layers.dense.ReversibleEmbedding`.
         rows: number of rows of each product.
 
     Returns:

@@ -57,7 +57,7 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     if keras.backend.standardize_dtype(dtype) == "float16":
         query, key = wide(query), wide(key)
     query = query * query.shape[-1] ** -0.5  # cheaper than scaling the scores
-    scores = wide(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))))
+    scores = wide(ops.matmul(query, transposed(key)))
     check_broadcast("mask", mask, tuple(scores.shape))
     check_broadcast("bias", bias, tuple(scores.shape))
     if causal:

@@ -50,6 +50,8 @@ class TransformerBlock(SameShapeLayer):
     layer normalization after its last block, which belongs to the model.
     """
 
+    renamed = {"attention": "_attention"}  # the attribute `attention` of an encoder is a layer
+
     def __init__(
         self,
         embed_dim,
@@ -72,7 +74,7 @@ class TransformerBlock(SameShapeLayer):
         check_choice("norm", norm, ("pre", "post"))
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        self._attention = attention  # the attribute `attention` of an encoder block is a layer
+        self._attention = attention
         self.create_sublayers()
         settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
         network = (embed_dim, ff_dim, activation, dropout)
@@ -84,9 +86,6 @@ class TransformerBlock(SameShapeLayer):
     def create_sublayers(self):
         """Creates the normalizations, the layer scales and the attention of the block."""
         raise NotImplementedError
-
-    def get_config(self):
-        return {**super().get_config(), "attention": self._attention}
 
     def pre_norm(self, norm, x):
         """The input of a sub-layer: `x`, normalized in a pre-norm block."""
@@ -225,8 +224,11 @@ class TransformerDecoder(TransformerBlock):
             or not expected.
     """
 
+    renamed = {**TransformerBlock.renamed, "cross_attention": "_has_memory"}
+
     def __init__(self, embed_dim, num_heads, ff_dim=None, *, cross_attention=True, **kwargs):
-        self._has_memory = cross_attention
+        self.store({"cross_attention": cross_attention})
+        self._has_memory = cross_attention  # for `create_sublayers`, which the base calls
         super().__init__(embed_dim, num_heads, ff_dim, **kwargs)
 
     def create_sublayers(self):
@@ -243,9 +245,6 @@ class TransformerDecoder(TransformerBlock):
         )
         if self._has_memory:
             self.cross_attention = self.attention_layer(MultiHeadAttention, "cross_attention")
-
-    def get_config(self):
-        return {**super().get_config(), "cross_attention": self._has_memory}
 
     def build(self, x_shape, memory_shape=None):
         self._check_memory(memory_shape)
@@ -274,8 +273,8 @@ class TransformerDecoder(TransformerBlock):
 
         Args:
             length: number of positions.
-            memory: [B, S, width], what they attend to, or None. The mask that it carries has to be
-                given to `step`: the cache does not keep it.
+            memory: [B, S, width], what they attend to, or None. A mask that Keras attached to it
+                has to be given to `step`: the cache does not keep it.
             batch_size: B, needed without a memory.
         """
         self._check_memory(memory)

@@ -15,6 +15,7 @@ class ConfigMixin:
     first: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
     """
 
+    renamed = {}  # {argument: attribute}, where the name of the argument is that of a layer
     _stored = ()
 
     def store(self, arguments):
@@ -35,13 +36,15 @@ class ConfigMixin:
             inspect.signature(cls.__init__).parameters for cls in (type(self), keras.layers.Layer)
         )
         names = [*self._stored, *(name for name in own if name not in ("args", *common))]
-        missing = [name for name in names if not hasattr(self, name)]
+        attributes = {name: self.renamed.get(name, name) for name in names}
+        missing = [name for name, attribute in attributes.items() if not hasattr(self, attribute)]
         if missing and type(self).get_config is ConfigMixin.get_config:
             raise NotImplementedError(
                 f"{type(self).__name__} must store its constructor's arguments {missing} as "
                 "attributes of the same names, or override get_config to add them."
             )
-        values = {name: getattr(self, name) for name in names if name not in missing}
+        present = {name: x for name, x in attributes.items() if name not in missing}
+        values = {name: getattr(self, attribute) for name, attribute in present.items()}
         return {**keras.saving.serialize_keras_object(values), **super().get_config()}
 
     def stateless_call(self, *args, training=None, **kwargs):

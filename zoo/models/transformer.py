@@ -216,5 +216,6 @@ class Transformer(Decoder):
                 "heads or, if the positions are rotary, a key_dim. Received: "
                 f"num_heads={self.num_heads}, decoder_num_heads={heads}, key_dim={self.key_dim}."
             )
-        decoder = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
-        check_at_least_1(num_layers=self.num_layers, num_decoder_layers=decoder)
+        names = ("num_decoder_layers", "decoder_num_heads", "decoder_ff_dim")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        check_at_least_1(num_layers=self.num_layers, **given)

@@ -40,7 +40,6 @@ class RunFolder:
 
     def __init__(self, path, config, overwrite=False, resume=False, writable=True, may_change=()):
         self.path = pathlib.Path(path)
-        self.writable = writable
         self.close = lambda: None
         if not writable:
             return

@@ -14,6 +14,7 @@ from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, st
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import first_head_alone, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
+from zoo.errors import needed
 
 BLOCK = "encoder/transformer_block_{i}/"
 QKV = [f"{BLOCK}mha/{name}" for name in ("query", "key", "value")]
@@ -66,8 +67,7 @@ def load(folder, config, tensors, options):
 
 def read_preset(folder):
     """(config of the backbone, `Tensors`, image converter or None) of a preset."""
-    import keras_hub
-
+    keras_hub = needed("keras_hub")
     is_task = (folder / "task.json").is_file()
     preset_class = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
     try:
