@@ -143,7 +143,7 @@ def test_sentence_pairs_are_tokenized_once(corpus, loaded, tmp_path, capsys, mon
     assert (again.test, again.skipped, again.tokenizers) == first[2:]
     chosen = np.arange(20)
     for one, other in zip(
-        again.train.batch(chosen, (20, 64), 1)[1:], first.train.batch(chosen, (20, 64), 1)[1:]
+        again.train.batch(chosen, (20, 64))[1:], first.train.batch(chosen, (20, 64))[1:]
     ):
         np.testing.assert_array_equal(one, other)
 

@@ -115,6 +115,7 @@ def test_files(exported):
     assert {*description["files"]} == {file.name for file in folder.iterdir()} - {
         "export.json",
         "README.md",
+        "__pycache__",  # of the program, if it has been run
     }
     text = (folder / "README.md").read_text()
     assert "2 translations per text" in text and "$" not in text

@@ -178,7 +178,9 @@ def test_texts_that_are_too_long_are_named_in_every_signature(translator, transl
 
 def test_states_scores_and_attention_are_those_of_the_model(translator, translate, sentences):
     texts = sentences[:5]
-    answers = translator(texts)
+    answers = [
+        answer[:40] for answer in translator(texts)
+    ]  # a model of few steps may repeat itself
     found = translate("encode", texts=texts)
     for text, states, tokens in zip(texts, found["states"], found["tokens"]):
         count = np.count_nonzero(tokens)
