@@ -5,4 +5,4 @@ functions: TensorFlow takes seconds to import, and ``--help`` should not.
 """
 
 from zoo.commands import inference, serving, training  # they add their commands to `app`
-from zoo.commands.app import app
+from zoo.commands.shared import app

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from zoo.commands.app import (
+from zoo.commands.shared import (
     File,
     Float,
     Int,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from tyro.conf import Positional, UseAppendAction
 
-from zoo.commands.app import (
+from zoo.commands.shared import (
     Float,
     Int,
     RunFolder,

@@ -2,7 +2,7 @@
 
 from tyro.conf import Positional
 
-from zoo.commands.app import app, flag
+from zoo.commands.shared import app, flag
 
 
 @app.command
