@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
+from tests.training.test_optimizers import SMALL
 from zoo.layers import PatchDropout
 from zoo.training.callbacks import (
     AverageCheckpoints,
@@ -19,16 +20,6 @@ from zoo.training.callbacks import (
 )
 from zoo.training.trainer import Trainer
 
-SMALL = {
-    "input_shape": (8, 8, 3),
-    "num_classes": 3,
-    "patch_size": 4,
-    "embed_dim": 8,
-    "num_heads": 2,
-    "num_layers": 2,
-    "num_registers": 1,
-    "layer_scale": 0.1,
-}
 IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32")
 LABELS = np.eye(3, dtype="float32")[np.arange(8) % 3]
 
