@@ -10,9 +10,10 @@ from PIL import Image
 
 from tests.data.prepared import prepare
 from zoo.data import tfds_images as tfds_module
+from zoo.data.image_files import ImageError
 from zoo.data.image_folder import folder_classes, image_folder
 from zoo.data.images import StreamedImages, digits
-from zoo.data.preprocessing import ImageError, ImagePreprocessing
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.data.tfds_images import tfds_classes, tfds_images
 from zoo.errors import DataError
 

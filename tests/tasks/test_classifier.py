@@ -10,7 +10,8 @@ from PIL import Image
 
 import zoo
 from zoo.__main__ import main
-from zoo.data.preprocessing import ImageError, ImagePreprocessing
+from zoo.data.image_files import ImageError
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TaskError, UserError
 from zoo.tasks.classifier import ImageClassifier
 

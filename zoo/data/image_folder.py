@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data import images
-from zoo.data.preprocessing import ImageError, ImagePreprocessing
+from zoo.data.image_files import ImageError
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")

@@ -4,23 +4,17 @@ Axes: H image height, W image width, C channels.
 """
 
 import dataclasses
-import functools
 import numbers
 import os
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.image_header import decode_inspected, inspect, jpeg_refusal
-from zoo.errors import UserError
+from zoo.data.image_files import ImageError, accepted, decoded, read_file
 
 _CROP_RATIOS = (3 / 4, 4 / 3)  # width to height of random crops
 # of `tf.raw_ops.ScaleAndTranslate`
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic"}
-
-
-class ImageError(UserError):
-    """An image cannot be used; the message names it and says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +71,7 @@ class ImagePreprocessing:
             ImageError: if it is not a readable image.
         """
         if isinstance(image, (str, os.PathLike)):
-            pixels = self._decode_file(os.fspath(image))
+            pixels = read_file(os.fspath(image))
         elif hasattr(image, "convert"):
             pixels = _pil_pixels(image)
         else:
@@ -163,40 +157,6 @@ class ImagePreprocessing:
         """The inverse of `to_dict`."""
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
 
-    def _decode_file(self, path):
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"There is no image {path}.")
-        try:
-            data, reason = _inspect_in_graph()(tf.io.read_file(path))
-            reason = reason.numpy().decode()
-            if not reason:
-                return decode_inspected(data).numpy()
-        except tf.errors.OpError as error:
-            cause = error.message.splitlines()[0].split("}} ")[-1].split(" [Op:")[0]
-            reason = f"It is damaged or uses an unsupported feature: {cause}."
-        raise ImageError(f"{path} cannot be read as an image: {reason}")
-
-
-def decoded(data):
-    """Decodes an image (string tensor) of any size to uint8 [its height, its width, 3].
-
-    Raises InvalidArgumentError if it cannot be read; see `zoo.data.image_header`.
-    """
-    return decode_inspected(accepted(*_inspect_in_graph()(data)))
-
-
-def accepted(image, refusal):
-    """Returns an encoded image, string []; raises InvalidArgumentError if it is refused."""
-    with tf.control_dependencies([tf.debugging.Assert(refusal == "", [refusal])]):
-        return tf.identity(image)
-
-
-@functools.cache
-def _inspect_in_graph():
-    """`inspect`, traced once for all data sets; eagerly, its many operations take 12 ms a file."""
-    function = tf.function(inspect, autograph=False)
-    return function.get_concrete_function(tf.TensorSpec((), tf.string))
-
 
 def _pil_pixels(image):
     """Converts a PIL image as if it were read from a file: uint8 [H, W] or [H, W, 3]."""
@@ -256,7 +216,7 @@ def random_resized_crop(image, seed, image_size, channels, min_area):
     if image.dtype == tf.string:
 
         def part_of_jpeg():
-            data = accepted(image, jpeg_refusal(image))
+            data = accepted(image)
             box = _box(tf.io.extract_jpeg_shape(data), seed, min_area)
             return tf.io.decode_and_crop_jpeg(data, box, channels=3, dct_method="INTEGER_FAST")
 

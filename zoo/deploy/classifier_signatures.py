@@ -9,7 +9,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.image_header import decode_inspected, inspect
+from zoo.data.image_files import decode, refusal
 from zoo.data.worker_batches import without_autotuning
 from zoo.deploy.signatures import Signatures
 from zoo.models.attention_rollout import attention_rollout
@@ -66,7 +66,7 @@ class ClassifierSignatures(Signatures):
             return files, self._classifier.probabilities(paths)
 
     def classify(self, image_bytes):
-        """Classifies encoded images, string [B]: JPEG, PNG, GIF (first frame), BMP or WebP."""
+        """Classifies encoded images, string [B]: JPEG or PNG."""
         return self._answers(*self._read(image_bytes))
 
     def classify_pixels(self, pixels):
@@ -132,11 +132,9 @@ class ClassifierSignatures(Signatures):
         empty = tf.zeros(shape, tf.uint8)
 
         def read(index, data):
-            image, reason = inspect(data)
+            reason = refusal(data)
             pixels = tf.cond(
-                reason == "",
-                lambda: self._preprocessing.fit(decode_inspected(image)),
-                lambda: empty,
+                reason == "", lambda: self._preprocessing.fit(decode(data)), lambda: empty
             )
             return index, pixels, reason
 

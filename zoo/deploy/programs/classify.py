@@ -17,7 +17,6 @@ import io
 import json
 import pathlib
 import re
-import struct
 import sys
 
 import numpy as np
@@ -158,26 +157,16 @@ def _open(path, channels):
 
 
 def _check(data, image):
-    """Refuses what the zoo refuses before it is decoded: too much work, and rare kinds of files."""
+    """Refuses what takes too long to decode, as the zoo does."""
     pixels = image.width * image.height
     if pixels > _MAX_PIXELS:
         raise ValueError(f"An image must have from 1 to {_MAX_PIXELS:,} pixels, not {pixels:,}")
     if image.format == "PNG" and data.count(b"TXt") > 10:
         raise ValueError("A PNG must have at most 10 long texts")
-    if image.format == "GIF" and image.tile[0][1] != (0, 0, *struct.unpack("<HH", data[6:10])):
-        raise ValueError("The first frame of a GIF must have its full size")
-    if image.format == "WEBP" and data[12:16] == b"VP8X" and data[20] & 2:
-        raise ValueError("A WebP must not be animated")
-    if image.format == "BMP":
-        header, bits, compression = struct.unpack("<I10xHI", data[14:34].ljust(20, b"\0"))
-        if header < 40 or bits not in (24, 32) or compression:
-            raise ValueError("A BMP must have 24 or 32 bits per pixel and no compression")
     if data.startswith(b"\xff\xd8\xff"):  # JPEG
         headers = re.findall(rb"\xff\xda\0(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)", data)
         if len(headers) > 100 or len(headers) * pixels > 1_000_000_000:
             raise ValueError("A JPEG must have at most 100 scans, of 1,000,000,000 pixels in all")
-        if len(data) < pixels // 512:
-            raise ValueError("It is too short for its size in pixels")
 
 
 def main(arguments=None):

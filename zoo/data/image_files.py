@@ -1,0 +1,160 @@
+"""Encoded images to pixels: JPEG and PNG by TensorFlow, in any graph; other formats by Pillow.
+
+A file of a few bytes can take gigabytes or minutes to decode. That shows in the bytes of the file,
+before it is decoded.
+"""
+
+import io
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.errors import UserError
+
+_BY_PILLOW = ("GIF", "BMP", "WEBP")
+_MAX_PIXELS = 50_000_000
+_SIZE = f"An image must have from 1 to {_MAX_PIXELS:,} pixels. This one has: "
+_JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+_OTHERS = {  # offset and bytes of formats that are not decoded
+    "GIF": (0, b"GIF8"),
+    "BMP": (0, b"BM"),
+    "WebP": (8, b"WEBP"),
+    "TIFF": (0, b"II*\0"),
+    "HEIC or AVIF": (4, b"ftyp"),
+}
+_LENGTH = 24  # bytes of the header that are read
+_MAX_SCANS = 100  # of a JPEG
+_MAX_SCANNED = 1_000_000_000  # pixels of all scans together, as each is a pass over the image
+_MOST_MARKERS = 1000  # that look like scans, as those of embedded thumbnails and videos do
+_MAX_TEXTS = 10  # of a PNG; each can expand to 8 MB
+
+
+class ImageError(UserError):
+    """An image cannot be used; the message names it and says why."""
+
+
+def read_file(path):
+    """Decodes a file: uint8 [its height, its width, 3]."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"There is no image {path}.")
+    try:
+        data = tf.io.read_file(path)
+        if not _is_jpeg_or_png(data):
+            return _read_with_pillow(data.numpy())
+        reason = refusal(data).numpy().decode()
+        if not reason:
+            return decode(data).numpy()
+    except ImageError as error:
+        reason = str(error)
+    except tf.errors.OpError as error:
+        cause = error.message.splitlines()[0].split("}} ")[-1].split(" [Op:")[0]
+        reason = f"It is damaged or uses an unsupported feature: {cause}."
+    raise ImageError(f"{path} cannot be read as an image: {reason}")
+
+
+def decoded(data):
+    """Decodes an image (string tensor) of any size to uint8 [its height, its width, 3].
+
+    Raises an `OpError` if it cannot be read. What is not JPEG or PNG is decoded by Python, which
+    an exported graph cannot do: there, call `refusal` and `decode`.
+    """
+
+    def by_pillow():
+        pixels = tf.numpy_function(_read_with_pillow, [data], tf.uint8, stateful=False)
+        return tf.ensure_shape(pixels, (None, None, 3))
+
+    return tf.cond(_is_jpeg_or_png(data), lambda: decode(accepted(data)), by_pillow)
+
+
+def accepted(data):
+    """An encoded JPEG or PNG, string []; raises InvalidArgumentError if it is refused."""
+    reason = refusal(data)
+    with tf.control_dependencies([tf.debugging.Assert(reason == "", [reason])]):
+        return tf.identity(data)
+
+
+def _read_with_pillow(data):
+    """Decodes the bytes of a GIF (its first frame), BMP or WebP: uint8 [H, W, 3]."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(data), formats=_BY_PILLOW) as image:
+            pixels = image.width * image.height
+            if pixels > _MAX_PIXELS:
+                raise ValueError(f"{_SIZE}{pixels}.")
+            return np.asarray(image.convert("RGB"))
+    except UnidentifiedImageError:
+        formats = ", ".join(("JPEG", "PNG", *_BY_PILLOW))
+        reason = f"It is damaged, or the format is not one of {formats}: convert it to PNG."
+    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        reason = str(error)
+    raise ImageError(reason)
+
+
+def _is_jpeg_or_png(data):
+    """Whether an encoded image (string tensor []) begins as a JPEG or PNG file."""
+    head = _head(data)
+    return _at(head, 0, _JPEG) | _at(head, 0, _PNG)
+
+
+def refusal(data):
+    """Why an encoded image (string tensor []) must not be decoded, "" if it may be: string [].
+
+    Source: ISO/IEC 10918-1 and RFC 2083. Raises InvalidArgumentError for some damaged files.
+    """
+    head = _head(data)
+    cases = [
+        (_at(head, 0, _JPEG), lambda: _jpeg(data)),
+        (_at(head, 0, _PNG) & _at(head, 12, b"IHDR"), lambda: _png(data, head)),
+    ]
+    pixels, reason = tf.case(cases, default=lambda: (tf.constant(1, tf.int64), _other(head)))
+    size = tf.strings.join([_SIZE, tf.strings.as_string(pixels), "."])
+    return tf.where((pixels >= 1) & (pixels <= _MAX_PIXELS), reason, size)
+
+
+def decode(data):
+    """Decodes an image for which `refusal` returns "": uint8 [its height, its width, 3]."""
+    return tf.ensure_shape(
+        tf.io.decode_image(data, channels=3, expand_animations=False), (None, None, 3)
+    )
+
+
+def _head(data):
+    padded = tf.strings.join([tf.strings.substr(data, 0, _LENGTH), b"\0" * _LENGTH])
+    return tf.strings.substr(padded, 0, _LENGTH)
+
+
+def _at(head, offset, magic):
+    return tf.strings.substr(head, offset, len(magic)) == magic
+
+
+def _other(head):
+    name = tf.constant("unknown")
+    for other, place in _OTHERS.items():
+        name = tf.where(_at(head, *place), other, name)
+    advice = ". Only JPEG and PNG can be read here: convert the image, or pass its pixels."
+    return tf.strings.join(["Its format is ", name, advice])
+
+
+# Each of these returns the number of pixels, int64 [], and a refusal.
+
+
+def _jpeg(data):
+    pixels = tf.reduce_prod(tf.io.extract_jpeg_shape(data, output_type=tf.int64)[:2])
+    # The header of a scan: FF DA, its length in two bytes, and the number of components.
+    after = tf.strings.split(data, b"\xff\xda", maxsplit=_MOST_MARKERS)[1:]
+    headers = [bytes([0, 6 + 2 * components, components]) for components in (1, 2, 3, 4)]
+    scans = tf.math.count_nonzero(tf.strings.substr(after, 0, 3)[:, None] == headers)
+    many = (scans > _MAX_SCANS) | (scans * pixels > _MAX_SCANNED)
+    many |= tf.size(after) == _MOST_MARKERS
+    most = f"A JPEG must have at most {_MAX_SCANS} scans, of {_MAX_SCANNED:,} pixels in all."
+    return pixels, tf.where(many, most, "")
+
+
+def _png(data, head):
+    sides = tf.io.decode_raw(tf.strings.substr(head, 16, 8), tf.int32, little_endian=False)
+    pixels = tf.reduce_prod(tf.cast(sides, tf.int64) % 2**32)
+    texts = tf.strings.split(data, "TXt", maxsplit=_MAX_TEXTS + 1)  # after zTXt and iTXt
+    most = f"A PNG must have at most {_MAX_TEXTS} long texts."
+    return pixels, tf.where(tf.size(texts) - 1 > _MAX_TEXTS, most, "")
