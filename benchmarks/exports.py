@@ -4,8 +4,7 @@
     python benchmarks/exports.py runs/digits
     python benchmarks/exports.py runs/translate_phrasebook --count 500
 
-All formats get the same test data, in batches and one at a time. A LiteRT translator takes one text
-at a time, with the search of the ONNX export.
+All formats get the same test data, in batches and one at a time.
 """
 
 import csv
@@ -30,11 +29,14 @@ FORMATS = {
     "LiteRT": ("litert", None),
     "LiteRT, float16": ("litert", "float16"),
     "LiteRT, int8": ("litert", "int8"),
+    "CTranslate2": ("ctranslate2", None),
+    "CTranslate2, int8": ("ctranslate2", "int8"),
 }
+IMAGES_ONLY, TEXTS_ONLY = ("onnx", "litert"), ("ctranslate2",)
 
 
 def cases(run_folder, exports, count):
-    cases, formats = [], ("zoo", *FORMATS)
+    cases, formats = [], ("zoo", *formats_of(run_folder))
     for batch_size, items in ((BATCH, count), (1, min(count, SINGLES))):
         settings = {"run_folder": str(run_folder), "exports": str(exports), "count": items}
         settings["batch_size"] = batch_size
@@ -49,7 +51,8 @@ def prepare(folder, all_settings):
     import_tensorflow_quietly()
     import zoo
 
-    for name, (format, dtype) in FORMATS.items():
+    for name in formats_of(all_settings[0]["run_folder"]):
+        format, dtype = FORMATS[name]
         path = pathlib.Path(all_settings[0]["exports"]) / name / "1"
         model_dtype, export_dtype = (dtype, None) if format == "saved_model" else (None, dtype)
         loaded = zoo.load(all_settings[0]["run_folder"], dtype=model_dtype)
@@ -72,6 +75,12 @@ def test_data(run_folder, count):
     data = load_images(config)
     pixels, labels = data.test.sample(count)
     return list(pixels), [data.class_names[label] for label in labels]
+
+
+def formats_of(run_folder):
+    """The names of the formats of this kind of model."""
+    others = TEXTS_ONLY if is_classifier(run_folder) else IMAGES_ONLY
+    return [name for name, (format, _) in FORMATS.items() if format not in others]
 
 
 def is_classifier(run_folder):
@@ -115,25 +124,20 @@ def function_of(name, run_folder, exports):
     format, folder, helper = FORMATS[name][0], exports / name / "1", exports / "ONNX" / "1"
     if format == "saved_model":
         return saved_model_function(folder, is_image)
-    # The programs of an ONNX export, which LiteRT uses as well.
-    sys.path.insert(0, str(helper))
-    program = importlib.import_module("classify" if is_image else "translate")
+    # The program of an ONNX export, which LiteRT uses as well.
+    sys.path.insert(0, str(helper if is_image else folder))
+    if not is_image:
+        return importlib.import_module("translate").Translator(folder)
+    classifier = importlib.import_module("classify").Classifier(helper)
     if format == "onnx":
-        if not is_image:
-            return program.Translator(folder)
-        classifier = program.Classifier(folder)
-        return lambda images: [best for [(best, _)] in classifier(images)]
-    from ai_edge_litert.interpreter import Interpreter
+        classifier = type(classifier)(folder)
+    else:
+        from ai_edge_litert.interpreter import Interpreter
 
-    model = Interpreter(model_path=str(folder / "model.tflite"), num_threads=turns.CORES)
-    if is_image:
-        classifier, run = program.Classifier(helper), model.get_signature_runner()
+        path = str(folder / "model.tflite")
+        run = Interpreter(model_path=path, num_threads=turns.CORES).get_signature_runner()
         classifier.probabilities = lambda pixels: run(pixels=pixels)["probabilities"]
-        return lambda images: [best for [(best, _)] in classifier(images)]
-    translator = program.Translator(helper)
-    engine = translator.engine
-    engine.encode, engine.decode = map(signature, (model, model), ("encode", "decode"))
-    return lambda texts: [translation for text in texts for translation in translator([text])]
+    return lambda images: [best for [(best, _)] in classifier(images)]
 
 
 def saved_model_function(folder, is_image):
@@ -152,15 +156,9 @@ def saved_model_function(folder, is_image):
     return answer
 
 
-def signature(model, name):
-    """A LiteRT signature as a function from a dict of arrays to a dict of arrays."""
-    run = model.get_signature_runner(name)
-    return lambda inputs: run(**inputs)
-
-
 def megabytes(folder):
     """Size of the model files."""
-    kinds = {".keras", ".pb", ".onnx", ".tflite"}
+    kinds = {".keras", ".pb", ".onnx", ".tflite", ".bin"}
     files = [file for file in folder.rglob("*") if file.suffix in kinds or "data-" in file.name]
     return sum(file.stat().st_size for file in files if "checkpoint" not in str(file)) / 1e6
 

@@ -14,8 +14,7 @@ from keras import ops
 
 from zoo import decoding
 from zoo.deploy import ctranslate2_format, onnx_format
-from zoo.deploy.plain_graphs import Graph, plain_copy, tensor
-from zoo.deploy.programs.search import runner
+from zoo.deploy.plain_graphs import classifier_graph
 from zoo.errors import UserError, needed
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.translator import Translator
@@ -57,18 +56,16 @@ def create_engine(loaded, name, dtype):
 
 def onnxruntime_engine(classifier, dtype):
     """ONNX Runtime as a function of preprocessed images: probabilities, float32 [B, classes]."""
-    onnxruntime = needed("onnxruntime")
-    session = onnxruntime.InferenceSession(
-        _to_onnx(classifier, dtype), providers=["CPUExecutionProvider"]
-    )
-    run = runner(session)
-    return lambda images: run({"images": images})["probabilities"]
+    graph = classifier_graph(classifier, preprocessed=True)
+    run = onnx_format.runner(onnx_format.to_onnx(graph, dtype).SerializeToString())
+    return lambda images: run(images=images)["probabilities"]
 
 
 def openvino_engine(classifier, dtype):
     """OpenVINO as a function of preprocessed images: probabilities, float32 [B, classes]."""
     openvino = needed("openvino")
-    model = openvino.Core().read_model(_to_onnx(classifier, "float32"))
+    graph = classifier_graph(classifier, preprocessed=True)
+    model = openvino.Core().read_model(onnx_format.to_onnx(graph).SerializeToString())
     settings = {"PERFORMANCE_HINT": "LATENCY"}  # all cores for one batch
     settings["INFERENCE_PRECISION_HINT"] = {"float32": "f32", "bfloat16": "bf16"}[dtype]
     any_number = openvino.compile_model(model, "CPU", settings)
@@ -81,19 +78,6 @@ def openvino_engine(classifier, dtype):
             return (only_one if len(images) == 1 else any_number)(images)["probabilities"]
 
     return probabilities
-
-
-def _to_onnx(classifier, dtype):
-    """The function from preprocessed images to probabilities as the bytes of an ONNX model."""
-    model = plain_copy(classifier.model)
-
-    def probabilities(images):
-        return {"probabilities": ops.softmax(model(images, training=False))}
-
-    inputs = {"images": tensor("float32", "B", *model.input_shape)}
-    outputs = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
-    graph = Graph(probabilities, inputs, outputs)
-    return onnx_format.to_onnx(graph, model, dtype).SerializeToString()
 
 
 def ctranslate2_engine(translator, dtype):

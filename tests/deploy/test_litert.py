@@ -5,25 +5,21 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from tests.deploy.small_models import small_classifier, small_translator
+from tests.deploy.small_models import small_classifier
 from zoo.deploy import litert_format
 from zoo.deploy.errors import ExportError
 
 pytestmark = pytest.mark.ci
 
 
-@pytest.mark.parametrize("make", [small_classifier, small_translator])
-def test_files_need_no_other_operations(make, tmp_path):
-    report = litert_format.write(make(num_layers=1), tmp_path, beam_size=2)
+def test_files_need_no_other_operations(tmp_path):
+    litert_format.write(small_classifier(num_layers=1), tmp_path)
     interpreter = Interpreter(model_path=str(tmp_path / "model.tflite"))
     # What the converter has no operation for it makes "Flex" or custom ones.
     operations = {operation["op_name"] for operation in interpreter._get_ops_details()}
     assert not any("flex" in name.lower() or "custom" in name.lower() for name in operations)
-    if make is small_classifier:
-        inputs = interpreter.get_signature_runner("serving_default").get_input_details()
-        assert inputs["pixels"]["dtype"] == np.uint8
-    else:
-        assert report["signatures"]["decode"]["inputs"]["paths"]["shape"] == [1, 2, "T"]
+    inputs = interpreter.get_signature_runner("serving_default").get_input_details()
+    assert inputs["pixels"]["dtype"] == np.uint8
 
 
 def test_what_cannot_be_expressed_is_said(tmp_path):

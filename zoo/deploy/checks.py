@@ -1,6 +1,6 @@
 """Compares the outputs of an exported model with those of the original model.
 
-Axes: B images or sentences, S source tokens, T target tokens, K hypotheses, V vocabulary.
+Axes: T target tokens.
 """
 
 import numpy as np
@@ -8,8 +8,6 @@ import tensorflow as tf
 from keras import ops
 
 from zoo.deploy.errors import ExportError
-from zoo.deploy.programs.search import Steps
-from zoo.tasks.classifier import ImageClassifier
 
 # Float32 sums in a different order: differences of 1e-6 in shallow models, more in deep ones.
 _EXACT, _EXACT_LOGARITHM = 1e-4, 1e-3
@@ -18,14 +16,12 @@ _EXACT, _EXACT_LOGARITHM = 1e-4, 1e-3
 _QUANTIZED = {"mean_shifted_probability": 0.2, "mean_difference": 0.5}
 
 
-def check(original, runners, shapes, runtime, dtype="float32"):
-    """Compares the outputs of a few random inputs.
+def check_classes(classifier, run, runtime, dtype="float32"):
+    """Compares the probabilities of a few random images, in batches of different sizes.
 
     Args:
-        original: `zoo.tasks.classifier.ImageClassifier` or `zoo.tasks.translator.Translator`.
-        runners: functions of the export from a dict of arrays to a dict of arrays, named as the
-            graphs of `zoo.deploy.plain_graphs`.
-        shapes: list of (B, K) to compare; of a translator only.
+        classifier: `zoo.tasks.classifier.ImageClassifier`.
+        run: the export as a function from "pixels" to a dict of "probabilities".
         runtime: name and version of the runtime of the export.
         dtype: of the weight matrices.
 
@@ -35,20 +31,18 @@ def check(original, runners, shapes, runtime, dtype="float32"):
     Raises:
         ExportError: if the outputs differ by more than the tolerance.
     """
+    shape = (5, *classifier.model.input_shape)
+    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    parts = [run(pixels=part)["probabilities"] for part in (images[:1], images[1:])]
     with tf.device("CPU"):  # on a GPU products may be rounded to TensorFloat-32
-        if isinstance(original, ImageClassifier):
-            found, expected = shares = _probabilities(original, *runners.values())
-            tolerance = _EXACT
-        else:
-            found, expected = _log_probs(original.model, **runners, shapes=shapes)
-            shares, tolerance = np.exp([found, expected]), _EXACT_LOGARITHM
+        found, expected = np.concatenate(parts), classifier.probabilities(list(images))
+    difference = np.abs(found - expected)
     measured = {
-        "largest_difference": float(np.abs(found - expected).max()),
-        "mean_shifted_probability": float(0.5 * np.abs(np.subtract(*shares)).sum(axis=-1).mean()),
+        "largest_difference": float(difference.max()),
+        "mean_shifted_probability": float(0.5 * difference.sum(axis=-1).mean()),
         "same_best": float(np.mean(found.argmax(axis=-1) == expected.argmax(axis=-1))),
     }
-    low = "mean_shifted_probability"
-    return _report(original, measured, runtime, dtype, tolerance, low)
+    return _report(classifier, measured, runtime, dtype, _EXACT, "mean_shifted_probability")
 
 
 def check_tokens(original, log_probs, runtime, dtype="float32"):
@@ -58,9 +52,9 @@ def check_tokens(original, log_probs, runtime, dtype="float32"):
         original: `zoo.tasks.translator.Translator`.
         log_probs: function of lists of sources and targets, each a list of ids with the end token,
             to a list of arrays [T].
-        runtime, dtype: see `check`.
+        runtime, dtype: see `check_classes`.
 
-    Returns, raises: see `check`.
+    Returns, raises: see `check_classes`.
     """
     model, special, random = original.model, original.special_tokens, np.random.default_rng(0)
     pairs, expected = [], []
@@ -89,35 +83,6 @@ def _report(original, measured, runtime, dtype, tolerance, low):
     if {dtype, original.model.compute_dtype} != {"float32"}:
         return report(runtime, measured, _QUANTIZED[low], low)
     return report(runtime, measured, tolerance)
-
-
-def _probabilities(classifier, run):
-    """The probabilities of random images, in batches of different sizes."""
-    shape = (5, *classifier.model.input_shape)
-    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    parts = [run({"pixels": part})["probabilities"] for part in (images[:1], images[1:])]
-    return np.concatenate(parts), classifier.probabilities(list(images))
-
-
-def _log_probs(model, encode, decode, shapes):
-    """The log-probabilities of a few decoding steps, float32 [any, V]."""
-    found, expected, length = [], [], min(5, model.max_length)
-    for batch, beams in shapes:
-        random = np.random.default_rng(len(found))
-        width = min(random.integers(4, 12), model.max_length)
-        source = random.integers(3, model.source_vocab_size, (batch, width)).astype(np.int32)
-        source[1:, -(width // 2) :] = model.pad_id
-        tokens = random.integers(3, model.target_vocab_size, (length, batch, beams), np.int32)
-        parents = random.integers(0, beams, (length, batch, beams))
-        steps, cache = Steps(encode, decode, source, beams), model.start(source, length, beams)
-        for step_tokens, step_parents in zip(tokens, parents):
-            logits, cache = model.step(tf.constant(step_tokens), cache)
-            cache = cache.follow(tf.constant(step_parents))
-            log_probs = ops.convert_to_numpy(ops.log_softmax(ops.cast(logits, "float32")))
-            expected.append(log_probs.reshape(batch * beams, -1))
-            found.append(steps.log_probs(step_tokens).reshape(batch * beams, -1))
-            steps.follow(step_parents)
-    return np.concatenate(found), np.concatenate(expected)
 
 
 def report(runtime, measured, tolerance, compared="largest_difference"):

@@ -10,10 +10,11 @@ from keras import ops
 
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
-from zoo.deploy.plain_graphs import plain_copy, write_data
+from zoo.deploy.plain_graphs import plain_copy
 from zoo.deploy.programs import write_programs
 from zoo.errors import needed
 from zoo.models.tokens import INSIDE_ATTENTION
+from zoo.tasks.translator import SOURCE_FILE, TARGET_FILE
 
 _PROGRAMS = {
     "translate.py": "translates texts with ctranslate2 and tokenizers only",
@@ -48,7 +49,7 @@ def write(original, folder, dtype="float32", **options):
         "model.bin": "the model",
         "config.json": "its control tokens",
         **{file.name: "its tokens" for file in sorted(folder.glob("*_vocabulary.json"))},
-        **write_data(original, folder),
+        **_write_tokenizers(original, folder),
         **_PROGRAMS,
     }
     translator = ctranslate2.Translator(str(folder))
@@ -61,6 +62,21 @@ def write(original, folder, dtype="float32", **options):
     version = f"ctranslate2 {ctranslate2.__version__}"
     checked = checks.check_tokens(original, log_probs, version, dtype)
     return {"files": files, "signatures": {}, "checked": checked}
+
+
+def _write_tokenizers(translator, folder):
+    tokenizers = {
+        SOURCE_FILE: translator.source_tokenizer,
+        TARGET_FILE: translator.target_tokenizer,
+    }
+    for name, tokenizer in tokenizers.items():
+        if not hasattr(tokenizer, "to_tokenizer_json"):
+            raise ExportError(f"The program cannot read tokenizers of kind {tokenizer.kind!r}.")
+        (folder / name).write_text(tokenizer.to_tokenizer_json(), encoding="utf-8")
+    return {
+        SOURCE_FILE: "the tokenizer of the source language, for the package tokenizers",
+        TARGET_FILE: "the tokenizer of the target language",
+    }
 
 
 def write_model(model, special, folder, dtype="float32"):

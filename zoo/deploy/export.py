@@ -19,8 +19,6 @@ from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
 from zoo.tasks.options import checked
 from zoo.tasks.translator import SOURCE_FILE, Translator
-from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.tokenizer import SPLIT_PATTERNS
 
 _PACKAGES = {  # that run an export, and others that write it
     "saved_model": (["tensorflow"], []),
@@ -35,6 +33,12 @@ _KINDS = {
     TextClassifier: "text_classifier",
     Translator: "translator",
     TextGenerator: "generator",
+}
+_FORMATS_OF_KINDS = {
+    "classifier": ("saved_model", "onnx", "litert"),
+    "text_classifier": ("saved_model",),
+    "translator": ("saved_model", "ctranslate2"),
+    "generator": ("saved_model",),
 }
 DESCRIPTION_FILE = "export.json"
 
@@ -58,8 +62,8 @@ def export(
             `zoo.tasks.translator.Translator` or `zoo.tasks.generator.TextGenerator`.
         folder: path of a new folder. TensorFlow Serving requires a version number as its name,
             such as "serving/vit/1".
-        format: "saved_model", "onnx", "litert", or "ctranslate2" for a translator; a text
-            classifier or generator is exported as a SavedModel only.
+        format: "saved_model"; "onnx" or "litert" for an image classifier; "ctranslate2" for a
+            translator.
         dtype: of the weight matrices, for formats other than "saved_model": "float32" by default;
             "float16"; or "int8", with one scale per row or column. A SavedModel has the dtypes of
             the model, see `zoo.load`.
@@ -152,12 +156,11 @@ def _checked(model, format, dtype, options):
         )
     if dtype not in (None, *DTYPES):
         raise ExportError(f"dtype must be one of {DTYPES}. Received: dtype={dtype!r}.")
-    if format == "ctranslate2" and isinstance(model, ImageClassifier):
-        raise ExportError('The format "ctranslate2" is for translators. Use another format.')
-    if format != "saved_model" and _is_saved_model_only(model):
+    formats = _FORMATS_OF_KINDS[_kind(model)]
+    if format not in formats:
         raise ExportError(
-            f"This {type(model).__name__} can be exported as a saved_model only. Use this format, "
-            f"which takes strings and needs TensorFlow only. Received: format={format!r}."
+            f"What a {type(model).__name__} can be exported as: {', '.join(formats)}. "
+            f"Received: format={format!r}."
         )
     if format != "saved_model" and dtype_name(model.model) == "int8":
         raise ExportError(
@@ -183,15 +186,6 @@ def _number(*arguments):
         return checked(*arguments)
     except TaskError as error:
         raise ExportError(str(error)) from None
-
-
-def _is_saved_model_only(model):
-    """Whether ONNX and LiteRT do not cover this kind of model, its tokenizers or its search."""
-    if not isinstance(model, Translator):
-        return isinstance(model, (TextClassifier, TextGenerator))
-    kinds = {model.source_tokenizer.kind, model.target_tokenizer.kind}
-    search = (model.special_tokens, model.length_offset, model.early_stopping, model.max_length)
-    return not kinds <= SPLIT_PATTERNS.keys() or search != (SPECIAL_TOKENS, 5.0, "never", None)
 
 
 def _known(model, n_best):

@@ -1,98 +1,86 @@
-"""Exports to ONNX, for ONNX Runtime and other runtimes.
+"""Exports of image classifiers to ONNX, for ONNX Runtime and other runtimes.
 
 Axes: B images, H image height, W image width, C channels.
 """
 
 import json
 import pathlib
+import shutil
 
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
 from zoo.deploy.onnx_graph import convert, halved, quantized
-from zoo.deploy.plain_graphs import PixelClassifier, StepGraphs, write_data
-from zoo.deploy.programs import write_programs
-from zoo.deploy.programs.search import runner
+from zoo.deploy.plain_graphs import classifier_graph, write_labels
 from zoo.errors import needed
-from zoo.tasks.classifier import ImageClassifier
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
-_MODELS = {  # graph: file, description
-    "serving_default": ("model.onnx", "pixels to probabilities"),
-    "encode": ("encoder.onnx", "source tokens to the keys and values of cross-attention"),
-    "decode": ("decoder.onnx", "one decoding step: log-probabilities of the next token"),
-}
 _STORED = {"float32": lambda model: model, "float16": halved, "int8": quantized}
-_CLASSIFIER_PROGRAMS = {"classify.py": "runs the model with numpy and onnxruntime only"}
-_TRANSLATOR_PROGRAMS = {
-    "translate.py": "translates texts with numpy, onnxruntime and tokenizers only",
-    "engine.py": "runs the models for translate.py",
-    "search.py": "beam search for engine.py",
-}
+_PROGRAM = pathlib.Path(__file__).parent / "programs" / "classify.py"
 
 
-def write(original, folder, dtype="float32", **options):
-    """Writes the models, their data, and programs that run them; checks the models.
+def write(classifier, folder, dtype="float32", **options):
+    """Writes ``model.onnx``, ``labels.txt`` and ``classify.py``, and checks the model.
 
-    Of a classifier: ``model.onnx``, ``labels.txt`` and ``classify.py``. ``model.onnx`` maps
-    "pixels", uint8 [B, H, W, C] of the model's image size, to "probabilities", float32
+    The model maps "pixels", uint8 [B, H, W, C] of its image size, to "probabilities", float32
     [B, classes]. Its metadata contain the labels and how images are resized as JSON, under "labels"
     and "resizing".
 
-    Of a translator: ``encoder.onnx``, ``decoder.onnx``, the tokenizers and ``translate.py``. The
-    models are `encode` and `decode` of `zoo.deploy.plain_graphs.StepGraphs`.
-
     Args:
-        original: `zoo.tasks.classifier.ImageClassifier` or `zoo.tasks.translator.Translator`.
+        classifier: `zoo.tasks.classifier.ImageClassifier`.
         folder: path of an existing folder.
         dtype: of the weight matrices: "float32", "float16" or "int8".
-        **options: not used: programs read them in export.json.
+        **options: not used.
 
     Returns:
         dict for export.json: "files" (name -> description), "signatures", "checked".
 
     Raises:
-        ExportError: if a model is too large for one file, its outputs differ from the original, or
-            its images cannot be resized by the program.
+        ExportError: if the model is too large for one file, its outputs differ from the original,
+            or its images cannot be resized by the program.
     """
-    folder = pathlib.Path(folder)
-    if isinstance(original, ImageClassifier):
-        plain, programs = PixelClassifier(original), _CLASSIFIER_PROGRAMS
-        metadata = _metadata(original)
-    else:
-        plain, programs, metadata = StepGraphs(original.model), _TRANSLATOR_PROGRAMS, {}
+    folder, graph = pathlib.Path(folder), classifier_graph(classifier)
     onnx, onnxruntime = needed("onnx"), needed("onnxruntime")
-    files, signatures, runners = {}, {}, {}
-    for name, graph in plain.graphs.items():
-        file, what = _MODELS[name]
-        model = to_onnx(graph, plain.model, dtype)
-        onnx.helper.set_model_props(model, metadata)
-        onnx.checker.check_model(model, full_check=True)
-        onnx.save(model, folder / file)
-        files[file], signatures[file] = what, graph.description()
-        session = onnxruntime.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
-        runners[name] = runner(session)
-    write_programs(folder, programs, engine="onnx_engine.py")
+    metadata, model = _metadata(classifier), to_onnx(graph, dtype)
+    onnx.helper.set_model_props(model, metadata)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, folder / "model.onnx")
+    shutil.copy(_PROGRAM, folder)
+    files = {
+        "model.onnx": "pixels to probabilities",
+        **write_labels(classifier, folder),
+        _PROGRAM.name: "runs the model with numpy and onnxruntime only",
+    }
     version = f"onnxruntime {onnxruntime.__version__}"
     return {
-        "files": {**files, **write_data(original, folder), **programs},
-        "signatures": signatures,
-        "checked": checks.check(original, runners, [(1, 1), (3, 2)], version, dtype),
+        "files": files,
+        "signatures": {"model.onnx": graph.description()},
+        "checked": checks.check_classes(classifier, runner(folder / "model.onnx"), version, dtype),
     }
 
 
-def to_onnx(graph, model, dtype="float32"):
-    """A `zoo.deploy.plain_graphs.Graph` of a Keras model as an `onnx.ModelProto`.
+def to_onnx(graph, dtype="float32"):
+    """A `zoo.deploy.plain_graphs.Graph` as an `onnx.ModelProto`.
 
     Args:
-        graph: function with the weights of `model`.
-        model: Keras model in float32.
         dtype: of the weight matrices: "float32", "float16" or "int8".
 
     Raises:
         ExportError: if the model is too large.
     """
-    _check_size(model)
-    return _STORED[dtype](convert(graph, model.weights))
+    size = 4 * graph.model.count_params()
+    if size > _LARGEST:
+        raise ExportError(
+            f"The model is too large for ONNX: it has {size / 1e9:.1f} GB of parameters, and the "
+            "limit is 2.1 GB. Export it as a SavedModel."
+        )
+    return _STORED[dtype](convert(graph))
+
+
+def runner(model):
+    """A file, or its content, as a function from arrays by name to a dict of arrays."""
+    session = needed("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda **inputs: dict(zip(names, session.run(names, inputs)))
 
 
 def _metadata(classifier):
@@ -106,13 +94,3 @@ def _metadata(classifier):
     resizing = {name: getattr(classifier.preprocessing, name) for name in names}
     metadata = {"labels": classifier.class_names, "resizing": resizing}
     return {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
-
-
-def _check_size(model):
-    """Raises `ExportError` if the float32 parameters do not fit in one file."""
-    size = 4 * model.count_params()
-    if size > _LARGEST:
-        raise ExportError(
-            f"The model is too large for ONNX: it has {size / 1e9:.1f} GB of parameters, and the "
-            "limit is 2.1 GB. Export it as a SavedModel."
-        )

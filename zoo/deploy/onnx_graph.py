@@ -12,25 +12,21 @@ from zoo.errors import needed
 OPSET = 18  # the newest that tf2onnx supports
 
 
-def convert(graph, weights):
+def convert(graph):
     """Converts a `zoo.deploy.plain_graphs.Graph` to an ONNX model.
 
-    Args:
-        weights: the float32 variables of the graph; in the model they are named by their paths.
-
     Returns:
-        `onnx.ModelProto`.
+        `onnx.ModelProto`, in which the weights are named by their paths.
     """
-    tf2onnx = needed("tf2onnx")
+    tf2onnx, weights = needed("tf2onnx"), graph.model.weights
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     # The converter sees the weights as inputs; they are inserted afterwards. It copies the graph
     # many times: with the weights inside, a model of 350 MB took 20 GB of memory.
     named = {f"weight_{index}": variable for index, variable in enumerate(weights)}
-    count = len(graph.inputs)
 
-    def stateless(*values):
-        with keras.StatelessScope(zip(weights, values[count:])):
-            return graph.call(*values[:count])
+    def stateless(images, *values):
+        with keras.StatelessScope(zip(weights, values)):
+            return graph.function(images)
 
     specs = [tf.TensorSpec(weight.shape, "float32", name) for name, weight in named.items()]
     model, _ = tf2onnx.convert.from_function(
@@ -42,7 +38,8 @@ def convert(graph, weights):
         if value.name in named:
             model.graph.input.remove(value)
     _insert_weights(model.graph, named)
-    _name_axes(model, {**graph.inputs, **graph.outputs})
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "B"
     return model
 
 
@@ -57,15 +54,6 @@ def _insert_weights(graph, weights):
     for weight in used.values():
         array = keras.ops.convert_to_numpy(weight)
         graph.initializer.append(onnx.numpy_helper.from_array(array, weight.path))
-
-
-def _name_axes(model, tensors):
-    """Names the dynamic dimensions of inputs and outputs by their letters."""
-    for value in (*model.graph.input, *model.graph.output):
-        axes = value.type.tensor_type.shape.dim
-        for axis, size in zip(axes, tensors[value.name]["shape"], strict=True):
-            if isinstance(size, str):
-                axis.dim_param = size
 
 
 def halved(model):
