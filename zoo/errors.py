@@ -19,6 +19,10 @@ class DataError(UserError):
     """Training data cannot be used; the message says which, why and what to do."""
 
 
+class TokenizerError(UserError):
+    """Invalid text, ids or tokenizer file; the message says which and why."""
+
+
 def check_choice(name, value, choices):
     """Raises ValueError if an argument is not one of `choices`, a tuple."""
     if value not in choices:

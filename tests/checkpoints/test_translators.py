@@ -22,8 +22,8 @@ from tests.checkpoints.translation_folders import (  # noqa: E402
 from zoo.__main__ import main  # noqa: E402
 from zoo.checkpoints import CheckpointError, languages  # noqa: E402
 from zoo.deploy.errors import ExportError  # noqa: E402
+from zoo.errors import TokenizerError  # noqa: E402
 from zoo.text.sentencepiece import SentencePieceTokenizer  # noqa: E402
-from zoo.text.tokenizer import TokenizerError  # noqa: E402
 
 TEXTS = ["the cat", "a dog \U0001f600", "", "cafe\u0301 \ufb01x \u4f60\u597d", "  two  spaces "]
 CASES = {
@@ -200,7 +200,7 @@ def test_two_tokens_with_one_id(tmp_path):
     write_marian(tmp_path)
     vocab = json.loads((tmp_path / "vocab.json").read_text())
     write_json(tmp_path / "vocab.json", {**vocab, ">>fr<<": vocab[">>es<<"]})
-    with pytest.raises(CheckpointError, match="source.spm: .* '>>es<<' have the same id"):
+    with pytest.raises(CheckpointError, match="source.spm: .* '>>fr<<' have the same id"):
         zoo.load(tmp_path)
 
 

@@ -11,9 +11,9 @@ from tests.checkpoints.translation_folders import pieces, spm  # noqa: E402
 from zoo.data.phrasebook import phrasebook_pairs  # noqa: E402
 from zoo.deploy.errors import ExportError  # noqa: E402
 from zoo.deploy.text_graph import TextGraph  # noqa: E402
+from zoo.errors import TokenizerError  # noqa: E402
 from zoo.text.saved_tokenizers import load_tokenizer  # noqa: E402
 from zoo.text.sentencepiece import SentencePieceTokenizer  # noqa: E402
-from zoo.text.tokenizer import TokenizerError  # noqa: E402
 
 pytestmark = pytest.mark.ci
 

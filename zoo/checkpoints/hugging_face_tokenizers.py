@@ -7,8 +7,8 @@ whose settings go before those of tokenizer.json, as in transformers.
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.decoding import SpecialTokens
+from zoo.errors import TokenizerError
 from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
-from zoo.text.tokenizer import TokenizerError
 
 # What the tokenizers do; tokenizer.json may also leave it out.
 _GPT2 = {

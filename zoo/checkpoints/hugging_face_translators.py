@@ -7,11 +7,10 @@ from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import activation, read_json
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
-from zoo.errors import TaskError
+from zoo.errors import TaskError, TokenizerError
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer
-from zoo.text.tokenizer import TokenizerError
 
 SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
 SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"

@@ -12,14 +12,9 @@ import pathlib
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from zoo.text.tokenizer import (
-    BYTE_ALPHABET,
-    BYTE_OF,
-    CONTINUATION,
-    TokenizerError,
-    checked_ids,
-    checked_texts,
-)
+from zoo.errors import TokenizerError
+from zoo.text.checks import checked_ids, checked_texts
+from zoo.text.tokenizer import BYTE_ALPHABET, BYTE_OF, CONTINUATION
 
 
 class PublishedTokenizer:

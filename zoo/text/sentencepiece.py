@@ -1,64 +1,139 @@
-"""Tokenizers of published models: a SentencePiece model with the ids of another vocabulary.
+"""SentencePiece: the tokenizer of models that are trained here, and of published translators.
 
-Source: Kudo and Richardson 2018, "SentencePiece: A simple and language independent subword
-tokenizer and detokenizer for Neural Text Processing". The library `sentencepiece` implements it.
+Sources: Kudo and Richardson 2018, "SentencePiece: A simple and language independent subword
+tokenizer and detokenizer for Neural Text Processing"; Kudo 2018, "Subword Regularization", section
+3.2 (unigram); Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units",
+section 3.2 (bpe). The library `sentencepiece` implements it.
 """
 
 import base64
 import dataclasses
 import functools
+import io
+import itertools
 import re
 
-from zoo.errors import needed
-from zoo.text.published import PublishedTokenizer
-from zoo.text.tokenizer import TokenizerError, checked_ids, checked_texts
+import sentencepiece
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
 
-KIND = "sentencepiece"
+from zoo.errors import TokenizerError
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.checks import check_text, checked_ids, checked_texts
+
+KINDS = {"unigram": "unigram", "bpe": "bpe", "word": "word", "character": "char"}
+NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 SPACE = "▁"  # how pieces are spelled with a space
+UNKNOWN_ID = 3
+_SMALLEST = UNKNOWN_ID + 1 + 256  # control ids and bytes
+_LONGEST_LINE = 1000  # characters; the library skips lines of more than 4,192 bytes
+_TRAINING = {
+    "pad_id": PAD_ID,
+    "bos_id": BOS_ID,
+    "eos_id": EOS_ID,
+    "unk_id": UNKNOWN_ID,
+    "byte_fallback": True,
+    "character_coverage": 0.9999,  # characters that are rarer are spelled in bytes
+    "hard_vocab_limit": False,
+    "num_threads": 16,  # on every machine: scores are sums, in an order that depends on it
+    "minloglevel": 3,
+}
 LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
-class SentencePieceTokenizer(PublishedTokenizer):
-    """Encodes text to ids and decodes ids to text, like the published tokenizer.
+class SentencePieceTokenizer:
+    """Encodes text to ids and decodes ids to text by a SentencePiece model.
+
+    Created by `train_tokenizer` and `SentencePieceTokenizer.load`. Ids are those of the model;
+    published translators have another vocabulary, `vocab`, for the same pieces.
 
     Args:
         model: content of a .model or .spm file, bytes.
-        vocab: {token: id}. Pieces of the model that are not in it are unknown.
+        vocab: {piece: id}; pieces that are not in it are unknown. By default the model's own.
         unknown: id of unknown pieces.
-        control: tokens that are not text: `decode` leaves them out.
+        control: pieces that are not text: `decode` leaves them out.
         vocab_size: number of ids, at least those of `vocab`.
         prefix: ids at the beginning of each text, such as a language code.
         language_prefixes: whether a text may begin with a language code such as ">>es<<", which is
-            one token.
+            one token of `vocab`.
 
     Raises:
         TokenizerError: if the model or the vocabulary is invalid.
     """
 
-    model: bytes
-    vocab: dict
-    unknown: int
-    control: tuple[str, ...]
-    vocab_size: int
+    model: bytes = dataclasses.field(repr=False)
+    vocab: dict | None = dataclasses.field(default=None, repr=False)
+    unknown: int | None = None
+    control: tuple[str, ...] = ()
+    vocab_size: int | None = None
     prefix: tuple[int, ...] = ()
     language_prefixes: bool = False
 
-    kind = KIND
+    kind = "sentencepiece"
 
     def __post_init__(self):
-        self.check_vocab()
-        checked_ids([self.unknown, *self.prefix, 0], self.vocab_size)
-        if any(piece.type == piece.BYTE for piece in self.proto.pieces):
-            raise TokenizerError("SentencePiece models with byte fallback are not supported.")
+        proto, own = self.proto, self._processor
+        if self.vocab is None:
+            control = tuple(p.piece for p in proto.pieces if p.type == p.CONTROL)
+            values = {"unknown": own.unk_id(), "control": control, "vocab_size": len(own)}
+            for name, value in values.items():  # the way of a frozen dataclass
+                object.__setattr__(self, name, value)
+        check_vocab(self.vocab or {}, self.vocab_size)
+        checked_ids([self.unknown, *self.prefix], self.vocab_size)
 
     def encode(self, texts):
-        """Encodes texts, with `prefix` but without control ids: a list of ids for each text."""
-        return [[*self.prefix, *self._ids(text)] for text in checked_texts(texts)]
+        """Encodes texts, with `prefix` but without control ids.
+
+        Args:
+            texts: list of str.
+
+        Returns:
+            A list of ids (int) for each text.
+
+        Raises:
+            TokenizerError: if `texts` is one str, or an item is not a str or has a lone surrogate.
+        """
+        texts = checked_texts(texts)
+        if self.vocab is None:
+            return [[*self.prefix, *row] for row in self._processor.encode(texts)]
+        matches = [self.language_prefixes and LANGUAGE.match(text) for text in texts]
+        codes = [match[0] if match else "" for match in matches]
+        texts = [text[len(code) :] for code, text in zip(codes, texts)]
+        pieces = self._processor.encode(texts, out_type=str)
+        pieces = [[code, *row] if code else row for code, row in zip(codes, pieces)]
+        id_of = self.vocab.get
+        return [[*self.prefix, *(id_of(piece, self.unknown) for piece in row)] for row in pieces]
 
     def decode(self, ids):
-        """Decodes sequences of ids; control tokens are left out."""
-        return [text.decode().strip(" ") for text in self._joined(ids)]
+        """Decodes sequences of ids; control ids are left out.
+
+        Args:
+            ids: a sequence of integers in [0, vocab_size) per text: lists, an array or a tensor.
+
+        Returns:
+            list of str. Bytes that are not UTF-8 become U+FFFD.
+
+        Raises:
+            TokenizerError: if an id is not in the vocabulary, or an item is not a sequence of ids.
+        """
+        rows = [checked_ids(row, self.vocab_size) for row in ids]
+        if self.vocab is None:
+            texts = [self._processor.decode(row) for row in rows]
+        else:
+            left_out = {"", *self.control}
+            rows = [[self.tokens.get(id, "") for id in row] for row in rows]
+            rows = [[token for token in row if token not in left_out] for row in rows]
+            texts = [self._processor.decode_pieces(row) for row in rows]
+        # Spaces that were spelled in bytes, or of pieces that are not in the model
+        texts = [text.replace(SPACE, " ") for text in texts]
+        strips = self.proto.normalizer_spec.remove_extra_whitespaces
+        return [text.strip(" ") for text in texts] if strips else texts
+
+    def pieces(self, ids):
+        """Returns a label for each id of one sequence: its text, "<0xE2>" for a byte, or "</s>"."""
+        ids = checked_ids(ids, self.vocab_size)
+        return [self.tokens.get(id, "").replace(SPACE, " ") for id in ids]
 
     def with_prefix(self, *prefix):
         """The same tokenizer with another `prefix`."""
@@ -66,24 +141,30 @@ class SentencePieceTokenizer(PublishedTokenizer):
 
     def to_dict(self):
         """Returns the arguments as a dict that can be stored as JSON; `model` in Base64."""
-        return {**super().to_dict(), "model": base64.b64encode(self.model).decode()}
+        table = dataclasses.asdict(self)
+        return {"kind": self.kind, **table, "model": base64.b64encode(self.model).decode()}
 
     @classmethod
     def from_dict(cls, table):
         """The inverse of `to_dict`; raises `TokenizerError` if the table is invalid."""
+        table = {key: value for key, value in table.items() if key not in ("version", "kind")}
         try:
             model = base64.b64decode(table["model"])
+            lists = {name: tuple(table[name]) for name in ("control", "prefix")}
+            return cls(**{**table, **lists, "model": model})
         except (KeyError, TypeError, ValueError) as error:
             raise TokenizerError(f"Its SentencePiece model cannot be read: {error!r}.") from None
-        return super().from_dict({**table, "model": model})
+
+    def save(self, path):
+        """Writes the table to a JSON file."""
+        import json
+        import pathlib
+
+        pathlib.Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False) + "\n")
 
     @functools.cached_property
     def proto(self):
         """The model's tables: `sentencepiece_model_pb2.ModelProto`."""
-        from google.protobuf.message import DecodeError
-
-        sentencepiece_model_pb2 = needed("sentencepiece.sentencepiece_model_pb2")
-
         try:
             proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
         except DecodeError:
@@ -93,21 +174,111 @@ class SentencePieceTokenizer(PublishedTokenizer):
             raise TokenizerError("The SentencePiece model is not complete.")
         return proto
 
-    def _bytes(self, token):
-        return token.replace(SPACE, " ").encode()
+    @functools.cached_property
+    def tokens(self):
+        """{id: piece}."""
+        if self.vocab is None:
+            return {id: piece.piece for id, piece in enumerate(self.proto.pieces)}
+        return {id: piece for piece, id in self.vocab.items()}
+
+    @functools.cached_property
+    def token_bytes(self):
+        """The bytes of each id, as a list of bytes; empty for control ids and unused ids."""
+        byte = re.compile("<0x([0-9A-F]{2})>").fullmatch
+        pieces = [self.tokens.get(id, "") for id in range(self.vocab_size)]
+        pieces = ["" if piece in self.control else piece for piece in pieces]
+        texts = [piece.replace(SPACE, " ").encode() for piece in pieces]
+        spelled = zip(map(byte, pieces), texts)
+        return [bytes.fromhex(match[1]) if match else text for match, text in spelled]
 
     @functools.cached_property
     def _processor(self):
-        sentencepiece = needed("sentencepiece")
-
         try:
             return sentencepiece.SentencePieceProcessor(model_proto=self.model)
         except RuntimeError as error:
             raise TokenizerError(f"The SentencePiece model is not valid: {error}") from None
 
-    def _ids(self, text):
-        language = LANGUAGE.match(text) if self.language_prefixes else None
-        pieces = [language[0]] if language else []
-        rest = text[language.end() :] if language else text
-        pieces += self._processor.encode(rest, out_type=str)
-        return [self.vocab.get(piece, self.unknown) for piece in pieces]
+
+def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"):
+    """Trains a SentencePiece model; the same lines give the same on every machine.
+
+    - "unigram": the most probable segmentation into pieces, of which each has a probability.
+    - "bpe": byte-pair encoding, merges of the most frequent pairs.
+    - "word": the most frequent words, separated by spaces, with their punctuation.
+    - "character": the most frequent characters.
+
+    Ids: padding, start, end and unknown; the 256 bytes; then the learned pieces. Text outside the
+    vocabulary is encoded as bytes, so the round trip is exact up to the normalization:
+
+    - "nmt_nfkc": Unicode's NFKC; line ends, tabs and kin become spaces, and spaces are removed at
+      both ends and next to others. "nfkc" is the same with the characters of Unicode's NFKC only,
+      and "nmt_nfkc_cf" and "nfkc_cf" fold case as well.
+    - "identity": none, but "▁" (U+2581) is a space. Spaces are kept, except by the kind "word".
+
+    Args:
+        lines: iterable of str, iterated once.
+        kind: "unigram", "bpe", "word" or "character".
+        vocab_size: maximum number of ids; a small corpus gives fewer.
+        normalization: "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf" or "identity".
+
+    Raises:
+        TokenizerError: if the kind or the normalization is unknown, the size is too small or there
+            is no text.
+    """
+    given = (("kind", kind, KINDS), ("normalization", normalization, NORMALIZATIONS))
+    for name, value, choices in given:
+        if value not in choices:
+            raise TokenizerError(
+                f"There is no {name} {value!r} of tokenizers. They are: {', '.join(choices)}."
+            )
+    if not isinstance(vocab_size, int) or vocab_size < _SMALLEST:
+        raise TokenizerError(
+            f"vocab_size must be an integer of at least {_SMALLEST}, the number of control ids and "
+            f"bytes. Received: {vocab_size}."
+        )
+    failed, written = [], io.BytesIO()
+    keeps_spaces = normalization == "identity" and kind != "word"
+    parts = _parts(lines, failed)
+    first = next(parts, None)
+    if first is None:
+        raise TokenizerError("There is no text to train a tokenizer on: all lines are empty.")
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=itertools.chain([first], parts),
+            model_writer=written,
+            model_type=KINDS[kind],
+            vocab_size=vocab_size,
+            normalization_rule_name=normalization,
+            remove_extra_whitespaces=not keeps_spaces,
+            **_TRAINING,
+        )
+    except RuntimeError as error:
+        if failed:
+            raise failed[0] from None
+        message = re.sub(r"^.*\] *", "", str(error))
+        raise TokenizerError(f"The tokenizer cannot be trained: {message}") from None
+    return SentencePieceTokenizer(written.getvalue())
+
+
+def _parts(lines, failed):
+    """Yields lines in parts that the library takes; an error goes to the list `failed` as well.
+
+    The library reports errors of an iterator as errors of its own.
+    """
+    try:
+        for index, line in enumerate(lines):
+            check_text(line, index)
+            for start in range(0, len(line), _LONGEST_LINE) if line.strip() else ():
+                yield line[start : start + _LONGEST_LINE]
+    except Exception as error:
+        failed.append(error)
+        raise
+
+
+def check_vocab(vocab, vocab_size):
+    """Raises `TokenizerError` if an id is not one of `vocab_size`, or not of one token."""
+    ids, tokens = checked_ids([*vocab.values()], vocab_size), {}
+    for token, id in zip(vocab, ids):
+        if id in tokens:
+            raise TokenizerError(f"The tokens {tokens[id]!r} and {token!r} have the same id.")
+        tokens[id] = token

@@ -15,16 +15,15 @@ import functools
 import itertools
 import json
 import math
-import operator
 import pathlib
 import unicodedata
 
-import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from zoo.errors import UserError
+from zoo.errors import TokenizerError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.checks import checked_ids, checked_texts
 
 # Spaces are split one by one, so a word after two spaces is still one space and the word.
 _WORDS_AND_SPACES = r" ?[\p{L}\p{M}]+| ?[\p{N}]+|[ \t\n\r\f\v]"
@@ -50,10 +49,6 @@ _LONGEST_LEARNED = {**LONGEST_WORD, "subword": 1000}
 _CONTROL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>"}
 _SMALLEST = len(_CONTROL) + 256
 _VERSION = 1  # of the split patterns and the file format
-
-
-class TokenizerError(UserError):
-    """Invalid text, ids or tokenizer file; the message says which and why."""
 
 
 def _byte_alphabet():
@@ -378,43 +373,6 @@ def _prepared(texts):
     """Normalizes texts to NFC and prefixes a space; empty texts stay empty."""
     for text in checked_texts(texts):
         yield f" {unicodedata.normalize('NFC', text)}" if text else ""
-
-
-def checked_texts(texts):
-    """Yields texts; raises `TokenizerError` for what is not valid text."""
-    if isinstance(texts, (str, bytes)):
-        raise TokenizerError("texts must be a list. Pass [text] for one text.")
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TokenizerError(
-                f"Each text must be a str. Item {index} is of type {type(text).__name__}."
-            )
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise TokenizerError(
-                f"Item {index} is not valid Unicode: {error.reason} at character {error.start}. "
-                "Check the encoding with which it was read."
-            ) from None
-        yield text
-
-
-def checked_ids(ids, vocab_size):
-    """A sequence of ids as a list of int; raises `TokenizerError` if it is none."""
-    try:
-        ids = np.asarray(ids).tolist() if hasattr(ids, "__array__") else ids
-        ids = [operator.index(id) for id in ids]
-    except TypeError:
-        raise TokenizerError(
-            f"Ids must be a sequence of integers for each text. Received: {ids!r:.80}."
-        ) from None
-    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
-        wrong = next(id for id in ids if not 0 <= id < vocab_size)
-        raise TokenizerError(
-            f"The id {wrong} is not in the vocabulary, which has {vocab_size} ids. "
-            "Check that this is the tokenizer that the model was trained with."
-        )
-    return ids
 
 
 def _text(kind, token):

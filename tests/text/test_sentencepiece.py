@@ -1,0 +1,185 @@
+"""SentencePiece: what is trained here is lossless, published models are as in the library."""
+
+import json
+import subprocess
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.text.samples import LINES, SAMPLE
+from zoo.errors import TokenizerError
+from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.sentencepiece import KINDS, SPACE, SentencePieceTokenizer, train_tokenizer
+
+FIRST = 4 + 256  # the first learned piece
+EXACT = {kind: train_tokenizer(LINES, kind, 400, "identity") for kind in KINDS}
+NFKC = {kind: train_tokenizer(LINES, kind, 400, "nfkc") for kind in KINDS}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def one_space(text):
+    return " ".join(part for part in text.split(" ") if part)
+
+
+@kinds
+@settings(deadline=None, max_examples=30)
+@given(texts=st.lists(st.text(), max_size=4))
+@example(texts=SAMPLE)
+def test_any_text_survives(texts, kind):
+    tokenizer = EXACT[kind]
+    ids = tokenizer.encode(texts)
+    expected = [one_space(text) if kind == "word" else text for text in texts]
+    assert tokenizer.decode(ids) == [text.replace(SPACE, " ") for text in expected]
+    assert all(3 < id < tokenizer.vocab_size for row in ids for id in row), "no control ids"
+    assert ids == [tokenizer.encode([text])[0] for text in texts], "the batch does not matter"
+
+
+@kinds
+def test_normalization(kind):
+    texts = [text for text in SAMPLE if SPACE not in text and "alone" not in text]
+    normal = NFKC[kind].decode(NFKC[kind].encode(texts))
+    assert normal == [one_space(unicodedata.normalize("NFKC", text)) for text in texts]
+    folded = train_tokenizer(LINES, kind, 400, "nmt_nfkc_cf")
+    assert folded.decode(folded.encode(["Ä\nB\u200b"])) == ["ä b"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 300), max_size=30), max_size=3), st.sampled_from([*KINDS]))
+def test_any_ids_are_decoded(ids, kind):
+    tokenizer = EXACT[kind]
+    ids = [[id % tokenizer.vocab_size for id in row] for row in ids]
+    texts = tokenizer.decode(ids)
+    assert [type(text) for text in texts] == [str] * len(ids)
+    control = (PAD_ID, BOS_ID, EOS_ID)
+    assert texts == tokenizer.decode([[id for id in row if id not in control] for row in ids])
+    assert [len(tokenizer.pieces(row)) for row in ids] == [len(row) for row in ids]
+
+
+@kinds
+def test_the_library_reads_the_model_and_gives_the_same(kind):
+    tokenizer = EXACT[kind]
+    library = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+    assert tokenizer.encode(SAMPLE) == library.encode(SAMPLE)
+    assert [library.pad_id(), library.bos_id(), library.eos_id()] == [PAD_ID, BOS_ID, EOS_ID]
+    assert tokenizer.vocab_size == len(library) and tokenizer.unknown == library.unk_id() == 3
+    assert tokenizer.control == ("<pad>", "<s>", "</s>")
+
+
+def test_ids_come_as_lists_arrays_and_iterators():
+    tokenizer = EXACT["bpe"]
+    ids = np.asarray(tokenizer.encode(["The cat"]), "int32")
+    for same in (ids.tolist(), ids, tuple(ids), (iter(row) for row in ids)):
+        assert tokenizer.decode(same) == ["The cat"]
+    assert tokenizer.decode([]) == tokenizer.encode([]) == []
+    assert all(type(id) is int for id in tokenizer.encode(["The cat"])[0])
+
+
+@kinds
+def test_pieces_are_the_text_or_bytes(kind):
+    tokenizer = EXACT[kind]
+    text = "The cat is on the mat; the dog is not."
+    assert "".join(tokenizer.pieces(tokenizer.encode([text])[0])) == f" {text}"
+    [ids] = tokenizer.encode(["漢"])
+    assert tokenizer.pieces([*ids[-3:], PAD_ID, EOS_ID]) == [
+        *("<0xE6>", "<0xBC>", "<0xA2>", "<pad>", "</s>")
+    ]
+    assert tokenizer.decode([ids[-3:], ids[-2:]]) == ["漢", "��"]
+
+
+def test_what_each_kind_learns():
+    word, character = EXACT["word"], EXACT["character"]
+    known = {word for line in LINES for word in line.split()}
+    assert all(len(ids) == 1 for ids in word.encode([*known]))
+    assert all(len(ids) == 1 + len(line) for line, ids in zip(LINES, character.encode(LINES)))
+    few = train_tokenizer(["bb aa cc", "bb cc", "bb dd"], "word", FIRST + 2)
+    assert few.pieces(range(FIRST, FIRST + 2)) == [" bb", " cc"], "the most frequent words"
+    for kind in ("bpe", "unigram"):
+        lengths = [
+            sum(map(len, train_tokenizer(LINES, kind, size).encode(LINES))) for size in (310, 400)
+        ]
+        assert lengths[1] < lengths[0] < sum(map(len, LINES))
+
+
+@kinds
+def test_long_lines_and_words(kind):
+    for text in ("z" * 50_000, "ab1" * 10_000, "!" * 50_000, "the cat " * 5000):
+        tokenizer = train_tokenizer([text], kind, 300, "identity")
+        assert tokenizer.vocab_size > FIRST
+        text = text.strip()
+        assert tokenizer.decode(tokenizer.encode([text])) == [text]
+
+
+def test_lines_are_gone_through_once_and_give_the_same_model_in_another_process():
+    # Many pairs, words and characters of one frequency, of which the size takes some
+    lines = [f"{a}{b}ñ{chr(0x400 + i)} {b}{a}" for i in range(3) for a in "abcdef" for b in "uvwx"]
+    code = (
+        "import json, sys; from zoo.text.sentencepiece import train_tokenizer;"
+        "lines, kinds = json.load(sys.stdin);"
+        "print(json.dumps([train_tokenizer(lines, kind, 290).to_dict() for kind in kinds]))"
+    )
+    given = json.dumps([lines, [*KINDS]])
+    ran = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, text=True)
+    learned = [train_tokenizer(iter(lines), kind, 290).to_dict()["model"] for kind in KINDS]
+    assert ran.stderr == "" and [table["model"] for table in json.loads(ran.stdout)] == learned
+
+
+@kinds
+def test_a_small_corpus_gives_fewer_pieces(kind, capfd):
+    tokenizer = train_tokenizer(["ab ab", "", " "], kind)
+    assert FIRST < tokenizer.vocab_size < FIRST + 9
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_cannot_be_trained(capfd):
+    def lines():
+        yield "The cat"
+        raise OSError("gone")
+
+    for arguments, message in (
+        (([],), "no text"),
+        ((["", " \n"],), "no text"),
+        ((LINES, "subword"), "no kind 'subword'.*unigram, bpe, word, character"),
+        ((LINES, "bpe", 8000, "nfd"), "no normalization 'nfd'.*nmt_nfkc, "),
+        ((LINES, "bpe", 259), "integer of at least 260.*Received: 259"),
+        ((LINES, "bpe", 261), r"cannot be trained: Vocabulary size is smaller.*261 vs"),
+        ((["good", None],), "Item 1 is of type NoneType"),
+        ((["good", "\ud800"],), "Item 1 is not valid Unicode"),
+    ):
+        with pytest.raises(TokenizerError, match=message):
+            train_tokenizer(*arguments)
+    with pytest.raises(OSError, match="gone"):
+        train_tokenizer(lines())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_invalid_texts_and_ids():
+    tokenizer = EXACT["bpe"]
+    for texts, message in (
+        ("one text", r"texts must be a list.*\[text\]"),
+        (["good", 5], "Item 1 is of type int"),
+        (["\ud800"], "Item 0 is not valid Unicode"),
+    ):
+        with pytest.raises(TokenizerError, match=message):
+            tokenizer.encode(texts)
+    for ids, message in (
+        ([[tokenizer.vocab_size]], "is not in the vocabulary"),
+        ([[-1]], "The id -1 is not"),
+        ([5], "sequence of integers"),
+        ([[1.0]], "sequence of integers"),
+    ):
+        with pytest.raises(TokenizerError, match=message):
+            tokenizer.decode(ids)
+
+
+def test_a_model_that_ends_anywhere_earlier(capfd):
+    """Also between two pieces, where the rest would be a model of fewer pieces."""
+    model = EXACT["character"].model
+    for size in range(0, len(model), 7):
+        with pytest.raises(TokenizerError, match="not a SentencePiece model|not complete"):
+            SentencePieceTokenizer(model[:size])
+    assert capfd.readouterr() == ("", "")
