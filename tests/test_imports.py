@@ -15,7 +15,7 @@ ROOMS = (
     "deploy engines loading training server launch commands __main__"
 ).split()
 LAZY = {"zoo", "zoo.registration"}  # they name modules in strings, and import them on demand
-SERVER = {"errors", "startup", "server"}  # it serves any SavedModel
+SERVER = {"errors", "server"}  # it serves any SavedModel
 MATHEMATICS = {"layers", "models", "decoding"}  # plain `keras.ops`
 
 LONG_FILES = {"zoo/decoding.py", "zoo/text/tokenizer.py"}  # the exceptions

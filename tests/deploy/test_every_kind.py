@@ -115,7 +115,6 @@ def test_the_folder_says_what_it_is(exported):
 
 
 def test_the_server_serves_it(exported, model):
-    assert model.kind == exported.description["kind"]
     assert model.signatures["serving_default"].is_batched
     with toys.running([model]) as (url, *_):
         request = {"instances": ["the cat", "7, " * 300]}

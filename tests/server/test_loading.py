@@ -1,5 +1,9 @@
-"""Which folders are served, under which names, and which are refused."""
+"""Which folders are served, under which names, which are refused, and how they are warmed up."""
 
+import shutil
+import sys
+
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -9,42 +13,27 @@ from zoo.server.loading import find, load, load_all
 from zoo.server.models import Signature
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    home = tmp_path_factory.mktemp("serving")
+def test_names_and_versions(tmp_path, monkeypatch):
+    half = tmp_path / "half"
     for version in ("2", "10", "draft"):
-        toys.save(toys.HalfPlusThree(), home / "half" / version)
-    toys.save(toys.Translator(), home / "en_es" / "1")
-    return home
-
-
-def test_names_and_versions(home, monkeypatch):
-    half = home / "half"
+        (half / version).mkdir(parents=True)
+        (half / version / "saved_model.pb").touch()
     assert find(half) == ("half", 10, half / "10"), "the highest, as a number"
     assert find(f"{half}/") == ("half", 10, half / "10")
     assert find(half / "2") == ("half", 2, half / "2")
     assert find(half / "draft") == ("draft", 1, half / "draft")
     assert find(f"other={half}") == ("other", 10, half / "10")
     assert find(f"other={half / '2'}") == ("other", 2, half / "2")
-    monkeypatch.chdir(half / "2")
-    assert find(".")[:2] == ("half", 2)
-
-
-def test_a_folder_may_have_an_equals_sign(home):
-    odd = toys.save(toys.HalfPlusThree(), home / "a=b" / "3")
+    odd = shutil.copytree(half / "2", tmp_path / "a=b" / "3")
     assert find(odd) == ("a=b", 3, odd)
     assert find(f"c={odd}") == ("c", 3, odd)
+    monkeypatch.chdir(half / "2")
+    assert find(".")[:2] == ("half", 2)
+    with pytest.raises(ServerError, match="2 models are named half"):
+        load_all([half, half / "2"])
 
 
-def test_kinds_and_signatures(home):
-    half, translator = load_all([home / "half", home / "en_es"])
-    assert (half.kind, translator.kind) == ("model", "translator")
-    assert half.signatures["serving_default"].is_batched
-    assert translator.signatures["serving_default"].is_batched
-    assert not translator.signatures["attention"].is_batched, "its width depends on the longest"
-
-
-def test_what_is_batched():
+def test_what_is_batched(home):
     def batched(inputs, outputs):
         specs = [
             {str(n): tf.TensorSpec(s) for n, s in enumerate(side)} for side in (inputs, outputs)
@@ -60,21 +49,18 @@ def test_what_is_batched():
     assert not batched([None], [(None,)])
     assert not batched([(None,)], [None])
     assert not batched([], [(None,)])
+    [translator] = load_all([home / "en_es"])
+    assert translator.signatures["serving_default"].is_batched
+    assert not translator.signatures["attention"].is_batched, "its width depends on the longest"
 
 
 @pytest.mark.parametrize("broken", ["saved_model.pb", "variables/variables.data-00000-of-00001"])
-def test_a_damaged_model_is_named(tmp_path, broken):
-    folder = toys.save(toys.HalfPlusThree(), tmp_path / "half" / "1")
+def test_a_damaged_model_is_named(home, tmp_path, broken):
+    folder = shutil.copytree(home / "half_plus_three" / "123", tmp_path / "half" / "1")
     data = (folder / broken).read_bytes()
     (folder / broken).write_bytes(data[: len(data) // 2])
     with pytest.raises(ServerError, match=f"{folder} cannot be loaded"):
         load(*find(folder))
-
-
-def test_a_model_without_signatures(tmp_path):
-    tf.saved_model.save(tf.Module(), str(tmp_path / "empty" / "1"))
-    with pytest.raises(ServerError, match="no signatures"):
-        load(*find(tmp_path / "empty"))
 
 
 def test_folders_that_are_refused(home, tmp_path):
@@ -84,19 +70,46 @@ def test_folders_that_are_refused(home, tmp_path):
         load_all([tmp_path / "nowhere"])
     with pytest.raises(ServerError, match="contains no SavedModel"):
         load_all([tmp_path])
-    with pytest.raises(ServerError, match="Two models are named half: .*10 and .*2"):
-        load_all([home / "half", home / "half" / "2"])
     with pytest.raises(ServerError, match="in a URL"):
-        load_all([f"a:b={home / 'half'}"])
-    (tmp_path / "export.json").write_text('{"format": "onnx"}')
-    with pytest.raises(ServerError, match="format onnx"):
-        load_all([tmp_path])
+        load_all([f"a:b={home / 'toy'}"])
+    tf.saved_model.save(tf.Module(), str(tmp_path / "empty" / "1"))
+    with pytest.raises(ServerError, match="no signatures"):
+        load_all([tmp_path / "empty"])
 
 
-def test_a_folder_that_may_not_be_read(monkeypatch):
-    def refused(given):
-        raise PermissionError(13, "Permission denied", given)
+# --- operations of TensorFlow Text ---------------------------------------------------------------
 
-    monkeypatch.setattr("zoo.server.loading.find", refused)
-    with pytest.raises(ServerError, match="cannot be read: .*Permission denied: 'models/a'"):
-        load_all(["models/a"])
+
+def test_a_model_that_reads_texts(home, tmp_path, monkeypatch):
+    """The package is imported for it; if it is missing, the error says so."""
+    folder = shutil.copytree(home / "en_es" / "1", tmp_path / "texts" / "1")
+    graph = (folder / "saved_model.pb").read_bytes()
+    (folder / "saved_model.pb").write_bytes(graph.replace(b"StringUpper", b"StringOther"))
+    monkeypatch.setitem(sys.modules, "tensorflow_text", None)  # as if it were not installed
+    with pytest.raises(ServerError, match="install the package tensorflow-text"):
+        load(*find(folder))
+
+
+# --- warm-up -------------------------------------------------------------------------------------
+
+
+def test_a_model_is_called_with_the_requests_of_its_export(home, tmp_path, monkeypatch):
+    folder = shutil.copytree(home / "half_plus_three" / "123", tmp_path / "half" / "1")
+    requests = [{"x": np.array(rows, "float32")} for rows in ([1], [2, 3])]
+    toys.write_warm_up_requests(folder, *requests)
+    calls = []
+
+    def call(model, name, inputs):
+        calls.append((name, inputs["x"].tolist()))
+
+    monkeypatch.setattr("zoo.server.models.Model.call", call)
+    load(*find(folder))
+    assert calls == [("serving_default", [1]), ("serving_default", [2, 3])]
+    monkeypatch.undo()
+    toys.write_warm_up_requests(folder, {"x": np.array(["a"])})
+    with pytest.raises(ServerError, match="cannot be answered.* The model raised an error"):
+        load(*find(folder))
+    [path] = folder.glob("assets.extra/*")
+    path.write_bytes(b"damaged" * 9)
+    with pytest.raises(ServerError, match="cannot be answered. Export the model again"):
+        load(*find(folder))

@@ -1,5 +1,6 @@
 """Small SavedModels with the signatures of `zoo.export`, and a server in a thread."""
 
+import asyncio
 import contextlib
 import http.client
 import re
@@ -11,11 +12,13 @@ import time
 
 import httpx
 import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
-from zoo.server.app import Service
 from zoo.server.limits import Limits
 from zoo.server.models import Model, Signature
-from zoo.server.server import Server, bound_socket
+from zoo.server.rest import Rest
+from zoo.server.server import Server, bound_socket, run
+from zoo.server.service import Service
 
 START = (
     "import sys; from zoo.server import serve; sys.exit(serve(sys.argv[2:], **eval(sys.argv[1])))"
@@ -139,6 +142,23 @@ class Generator(tf.Module):
         return {"generated_texts": generated, "scores": scores, "error": error}
 
 
+class TextClassifier(tf.Module):
+    """Says whether a text is long. Texts of more than 100 bytes are too long."""
+
+    def signatures(self):
+        return {"serving_default": _function(self.classify, _strings("texts"))}
+
+    def classify(self, texts):
+        lengths = tf.strings.length(texts)
+        error = tf.where(lengths > 100, "It is too long.", "")
+        share = tf.cast(lengths, tf.float32)[:, None] / 100.0
+        return {
+            "labels": tf.tile([["short", "long"]], [tf.size(texts), 1]),
+            "probabilities": tf.concat([1.0 - share, share], 1),
+            "error": error,
+        }
+
+
 class Classifier(tf.Module):
     """Says which color a PNG file has most of, as seen at 8x8 pixels."""
 
@@ -193,10 +213,24 @@ def save(module, folder):
     return folder
 
 
+def write_warm_up_requests(folder, *requests):
+    """Adds requests, {name: array} each, to a SavedModel; TensorFlow Serving's messages."""
+    path = folder / "assets.extra" / "tf_serving_warmup_requests"
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        other = prediction_log_pb2.PredictionLog()  # of a kind that is not served
+        other.classify_log.request.model_spec.name = "toy"
+        writer.write(other.SerializeToString())
+        for inputs in requests:
+            log = prediction_log_pb2.PredictionLog()
+            for name, value in inputs.items():
+                log.predict_log.request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            writer.write(log.SerializeToString())
+
+
 def python_model(function=lambda x: {"y": 10 * x}, specs=X, outputs=Y):
     """A `Model` "toy" whose serving_default is a Python function of tensors."""
-    signature = Signature(specs, outputs, function)
-    return Model("toy", 1, "model", None, {"serving_default": signature}, {}, 0.0, None)
+    return Model("toy", 1, {"serving_default": Signature(specs, outputs, function)}, {}, None)
 
 
 class Gate:
@@ -216,27 +250,24 @@ class Gate:
 
 
 @contextlib.contextmanager
-def running(models, wait_for_ready=True, settings=None, **limits):
+def running(models, hosts=("*",), origins=(), limits=None, **settings):
     """A server in a thread: yields (its URL, its `Service`, its `Server`).
 
-    `settings` are further arguments of `Service`.
+    `settings` are further arguments of `zoo.server.server.run`.
     """
-    settings = {"report": lambda line: None, **(settings or {})}
-    service = Service(models, Limits(**limits), **settings)
-    server = Server(service)
+    service = Service(models, Limits(**{"shutdown_grace": 1, **(limits or {})}))
+    server = Server(Rest(service, hosts, origins).app, service.limits)
     listener = bound_socket("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    work = run(server, service, listener, **settings)
+    thread = threading.Thread(target=asyncio.run, args=(work,))
     thread.start()
     try:
         wait_until(lambda: server.started)
-        if wait_for_ready:
-            wait_until(lambda: service.is_ready)
         yield url, service, server
     finally:
-        server.stop()
+        server.should_exit = True
         thread.join(30)
-        listener.close()
 
 
 def wait_until(condition, seconds=30.0):
@@ -272,19 +303,10 @@ def answer_on(client):
         return answer.status, answer.read()
 
 
-def start(folders, before="", **options):
-    """A server's process, once it says that it serves; the lines it printed; its URL.
-
-    `before` is a statement that the process runs first.
-    """
+def start(folders, **options):
+    """A server's process, once it says that it serves; the lines it printed; its URL."""
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            f"{before}\n{START}",
-            repr({"port": 0, **options}),
-            *map(str, folders),
-        ],
+        [sys.executable, "-c", START, repr({"port": 0, **options}), *map(str, folders)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -8,13 +8,12 @@ import math
 
 import grpc
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2
-from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
 from zoo.server.errors import RequestError, ServerError, bad_request, release
 from zoo.server.models import DEFAULT_SIGNATURE
 
-_POINTER = 8  # bytes for each string of an array
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     404: grpc.StatusCode.NOT_FOUND,
@@ -26,56 +25,32 @@ _CODES = {
 }
 
 
-class PredictionService(prediction_service.PredictionServiceServicer):
-    """Answers `Predict` by the models of a service.
-
-    Args:
-        service: `zoo.server.app.Service`.
-    """
-
-    def __init__(self, service):
-        self._service = service
-
-    async def Predict(self, request, context):
-        try:
-            return await self._answer(request)
-        except RequestError as error:
-            release(error)
-            code = _CODES.get(error.status_code, grpc.StatusCode.INTERNAL)
-            await context.abort(code, error.detail)
-
-    async def _answer(self, request):
-        service, spec = self._service, request.model_spec
-        version = spec.version.value if spec.HasField("version") else None
-        batcher = service.batcher(spec.name, version, spec.version_label)
-        model, name = batcher.model, spec.signature_name or DEFAULT_SIGNATURE
-        signature = model.signature(name)
-        keys = set(request.output_filter) or signature.outputs.keys()  # each is sent once
-        for key in keys - signature.outputs.keys():
-            raise bad_request(f"There is no output {key[:80]!r}.")
-        async with service.accepted(batcher) as take:
-            take(request.ByteSize())
-            inputs = await asyncio.to_thread(
-                _arrays, request.inputs, signature.inputs, service.limits, take
-            )
-            outputs = await batcher.run(name, inputs)
-            version = {"value": model.version}
-            spec = {"name": model.name, "version": version, "signature_name": name}
-            protos = {key: tf.make_tensor_proto(outputs[key]) for key in keys}
-            return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
-
-
 async def start(service, address):
     """Starts a gRPC server; returns `grpc.aio.Server` and its port.
 
     Args:
-        service: `zoo.server.app.Service`.
+        service: `zoo.server.service.Service`.
         address: "host:port".
 
     Raises:
         ServerError: if the address cannot be used.
     """
     limits = service.limits
+    # The size of a message is known when it has been received: only so many are at once.
+    receiving = asyncio.Semaphore(limits.max_bodies // limits.max_body)
+
+    async def predict(messages, context):
+        try:
+            async with service.accepted() as take:
+                async with receiving:
+                    message = await anext(aiter(messages), b"")
+                    take(len(message))
+                return await _answer(service, message, take)
+        except RequestError as error:
+            release(error)
+            code = _CODES.get(error.status_code, grpc.StatusCode.INTERNAL)
+            await context.abort(code, error.detail)
+
     server = grpc.aio.server(
         maximum_concurrent_rpcs=limits.max_queue,
         options=[
@@ -84,7 +59,14 @@ async def start(service, address):
             ("grpc.so_reuseport", 0),
         ],
     )
-    prediction_service.add_PredictionServiceServicer_to_server(PredictionService(service), server)
+    # As a stream, of one message, because only of a stream the service decides when it is received.
+    handler = grpc.stream_unary_rpc_method_handler(
+        predict, response_serializer=predict_pb2.PredictResponse.SerializeToString
+    )
+    name = "tensorflow.serving.PredictionService"
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(name, {"Predict": handler})]
+    )
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -93,15 +75,42 @@ async def start(service, address):
     return server, port
 
 
-def _arrays(protos, specs, limits, take):
-    """Converts {name: `TensorProto`} to NumPy arrays that fit the signature."""
-    if protos.keys() != specs.keys():
-        names = sorted(name[:80] for name in protos)
-        raise bad_request(f"The inputs must be {sorted(specs)}. Received: {names[:9]}.")
-    return {name: _array(name, protos[name], spec, limits, take) for name, spec in specs.items()}
+async def _answer(service, message, take):
+    """`PredictResponse` for the bytes of a `PredictRequest`."""
+    request = await asyncio.to_thread(_parsed, message)
+    spec = request.model_spec
+    version = str(spec.version.value) if spec.HasField("version") else None
+    batcher = service.batcher(spec.name, spec.version_label or version)  # versions have no labels
+    model, name = batcher.model, spec.signature_name or DEFAULT_SIGNATURE
+    signature = model.signature(name)
+    keys = set(request.output_filter) or signature.outputs.keys()  # each is sent once
+    for key in keys - signature.outputs.keys():
+        raise bad_request(f"There is no output {key[:80]!r}.")
+    if request.inputs.keys() != signature.inputs.keys():
+        names = sorted(name[:80] for name in request.inputs)
+        raise bad_request(f"The inputs must be {sorted(signature.inputs)}. Received: {names[:9]}.")
+    limit, protos = service.limits.max_values, request.inputs
+    size = sum(_check(key, protos[key], spec, limit) for key, spec in signature.inputs.items())
+    take(max(0, size - len(message)))
+    inputs = await asyncio.to_thread(_arrays, request.inputs)
+    outputs = await batcher.run(name, inputs)
+    spec = {"name": model.name, "version": {"value": model.version}, "signature_name": name}
+    protos = {key: tf.make_tensor_proto(outputs[key]) for key in keys}
+    return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
 
 
-def _array(name, proto, spec, limits, take):
+def _parsed(message):
+    try:
+        return predict_pb2.PredictRequest.FromString(message)
+    except DecodeError as error:
+        raise bad_request(f"The message cannot be read: {error}.") from None
+
+
+def _check(name, proto, spec, max_values):
+    """Checks a `TensorProto`; returns the number of bytes of its array, without its strings.
+
+    The last value stands for all that are missing, so that a short message makes a huge array.
+    """
     shape = [axis.size for axis in proto.tensor_shape.dim[:65]]  # more than NumPy can have
     fits = proto.dtype == spec.dtype.as_datatype_enum and min(shape, default=0) >= 0
     if not fits or not spec.shape.is_compatible_with(shape):
@@ -109,17 +118,20 @@ def _array(name, proto, spec, limits, take):
             f"Input {name!r} must be {spec.dtype.name} of shape {spec.shape}. "
             f"Received: data type {proto.dtype} of shape {shape[:9]}."
         )
-    # The last value stands for all that are missing, so that a short message makes a huge array.
-    count, strings = math.prod(shape), proto.string_val
-    if count > limits.max_values:
-        raise RequestError(413, f"Input {name!r} has more than {limits.max_values:,} values.")
-    size = count * (spec.dtype.size or _POINTER)
-    if spec.dtype == tf.string and strings:
-        size += max(0, count - len(strings)) * len(strings[-1])
-    if size > limits.max_body:
-        raise RequestError(413, f"Input {name!r} is larger than {limits.max_body} bytes.")
-    take(max(0, size - proto.ByteSize()))
-    try:
-        return tf.make_ndarray(proto)
-    except (TypeError, ValueError) as error:
-        raise bad_request(f"Input {name!r} cannot be read: {error}") from None
+    count = math.prod(shape)
+    if count > max_values:
+        raise RequestError(413, f"Input {name!r} has more than {max_values:,} values.")
+    if spec.dtype == tf.string and len(proto.string_val) != count:
+        raise bad_request(f"Input {name!r} must have {count} strings.")
+    return count * spec.dtype.size
+
+
+def _arrays(protos):
+    """Converts {name: `TensorProto`} to NumPy arrays."""
+    arrays = {}
+    for name, proto in protos.items():
+        try:
+            arrays[name] = tf.make_ndarray(proto)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise bad_request(f"Input {name!r} cannot be read: {error}") from None
+    return arrays

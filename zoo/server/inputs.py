@@ -6,6 +6,7 @@ API", "JSON mapping" and "Encoding binary values".
 
 import base64
 import json
+import re
 import string
 
 import numpy as np
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from zoo.server.errors import RequestError, bad_request, shown
 
-_MAX_AXES = 32  # of a tensor; NumPy supports 64
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4}){4,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
 def parse(body, max_values):
@@ -37,20 +38,6 @@ def parse(body, max_values):
     return request
 
 
-def is_row_form(request):
-    """Whether a predict request has "instances" (row form) instead of "inputs" (column form).
-
-    Raises:
-        RequestError: 400 if it has neither or both.
-    """
-    forms = [key for key in ("instances", "inputs") if key in request]
-    if not forms:
-        raise bad_request("Missing 'inputs' or 'instances' key.")
-    if len(forms) == 2:
-        raise bad_request("Provide either 'inputs' or 'instances'. Received both.")
-    return forms == ["instances"]
-
-
 def decode(request, specs):
     """Decodes the inputs of a predict request.
 
@@ -65,7 +52,9 @@ def decode(request, specs):
         RequestError: 400 if the inputs do not match the signature; 501 if the signature has a dtype
             that JSON cannot represent.
     """
-    read = _rows if is_row_form(request) else _columns
+    if ("instances" in request) == ("inputs" in request):
+        raise bad_request("The request must have either 'instances' or 'inputs'.")
+    read = _rows if "instances" in request else _columns
     return {name: _array(name, value, specs[name]) for name, value in read(request, specs).items()}
 
 
@@ -110,31 +99,21 @@ def _check_names(value, specs, where):
 
 def _array(name, value, spec):
     """Converts a JSON value to a NumPy array of the spec's dtype and shape."""
-    values, shape = _flat(name, value)
-    if not spec.shape.is_compatible_with(shape):
-        raise bad_request(
-            f"Input {name!r} must have the shape {_shape(spec.shape)}. "
-            f"Received shape: {list(shape)}."
-        )
-    if spec.dtype == tf.string:
-        array = np.empty(len(values), object)
-        array[:] = [as_bytes(name, item) for item in values]
-    else:
-        array = _numbers(name, values, spec.dtype)
-    return array.reshape(shape)
-
-
-def _flat(name, value):
-    """Flattens nested lists; returns the values and the shape."""
     array = np.array(value, object)  # of lists, if they differ in length or depth
-    if array.ndim > _MAX_AXES:
-        raise bad_request(f"Input {name!r} has more than {_MAX_AXES} axes.")
     values = array.reshape(-1).tolist()
     if list in set(map(type, values)):
         raise bad_request(
             f"Input {name!r} is ragged: lists at the same level differ in length or depth."
         )
-    return values, array.shape
+    if not spec.shape.is_compatible_with(array.shape):
+        wanted = [-1 if size is None else size for size in spec.shape]
+        raise bad_request(
+            f"Input {name!r} must have the shape {wanted}. Received shape: {list(array.shape)}."
+        )
+    if spec.dtype == tf.string:
+        array.reshape(-1)[:] = [_as_bytes(name, item) for item in values]
+        return array
+    return _numbers(name, values, spec.dtype).reshape(array.shape)
 
 
 def _numbers(name, values, kind):
@@ -147,20 +126,20 @@ def _numbers(name, values, kind):
         raise bad_request(f"Input {name!r} must be {kind.name}. Received: {shown(odd)}.")
     dtype = kind.as_numpy_dtype
     try:
-        exact = np.array(values, np.float64 if kind.is_floating else dtype)
-        with np.errstate(over="ignore"):
-            array = exact.astype(dtype)
-        fits = np.array_equal(np.isinf(array), np.isinf(exact))
-    except OverflowError:
-        fits = False
-    if not fits:
-        raise bad_request(f"Input {name!r} has numbers outside the range of {kind.name}.")
-    return array
+        with np.errstate(over="raise"):
+            return np.array(values, np.float64 if kind.is_floating else dtype).astype(dtype)
+    except ArithmeticError:
+        raise bad_request(f"Input {name!r} has numbers outside the range of {kind.name}.") from None
 
 
-def as_bytes(name, value):
+def _as_bytes(name, value):
     """Converts a JSON string or {"b64": ...} to bytes."""
     if isinstance(value, str):
+        if name.endswith("_bytes") and _BASE64.fullmatch(value):
+            raise bad_request(
+                f"Input {name!r} looks like Base64. Send it as an object: "
+                f'{{"b64": "{value[:8]}..."}}.'
+            )
         try:
             return value.encode()
         except UnicodeEncodeError:
@@ -176,7 +155,3 @@ def as_bytes(name, value):
         return base64.b64decode(digits, validate=True)
     except ValueError as error:  # binascii.Error, UnicodeEncodeError
         raise bad_request(f"Unable to base64 decode input {name!r}: {error}.") from None
-
-
-def _shape(shape):
-    return "of any rank" if shape.rank is None else [-1 if n is None else n for n in shape]

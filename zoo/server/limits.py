@@ -15,21 +15,17 @@ class Limits:
         max_rows: maximum number of rows per request; larger requests get 400.
         batch_wait_ms: milliseconds a request waits for others to join its batch.
         max_queue: maximum number of queued requests per model; further requests get 503.
-        max_body: maximum bytes of a request, also after decompression; larger requests get 413.
-        max_bodies: maximum bytes of all requests in memory, received and decompressed; further
-            requests get 503.
+        calls_at_once: maximum number of concurrent calls per model.
+        max_body: maximum bytes of a request; larger requests get 413.
+        max_bodies: maximum bytes of all requests in memory; further requests get 503.
         max_values: maximum number of values in the JSON of a request, lists included, in an input
             of a gRPC request, or in the outputs that a REST request asks for; requests with more
             get 413.
-        max_connections: maximum number of open connections; beyond it, the one that has waited
-            longest for the rest of a request is closed.
-        header_timeout: maximum seconds between the first byte of a request and the end of its
-            headers; then the connection is closed.
-        request_timeout: maximum seconds per request, from the end of its headers, or from the end
-            of a gRPC message; then it gets 504.
+        max_connections: maximum number of open connections, of fewer than the system allows; beyond
+            it, the one that has waited longest for the rest of a request is closed.
+        request_timeout: maximum seconds per request; then it gets 504. If the client does not read
+            its answer for as long, the connection is closed.
         shutdown_grace: seconds to finish running requests when the server is stopped.
-        slow_call: seconds after which another call may begin beside one that is not finished.
-        calls_at_once: maximum number of concurrent calls per model.
 
     Raises:
         ServerError: if a value is too small.
@@ -39,21 +35,19 @@ class Limits:
     max_rows: int = 1024
     batch_wait_ms: float = 2.0
     max_queue: int = 256
+    calls_at_once: int = 2
     max_body: int = 32 * 2**20
     max_bodies: int = 256 * 2**20
     max_values: int = 4 * 2**20
-    max_connections: int = 1000
-    header_timeout: float = 10.0
+    max_connections: int = 500
     request_timeout: float = 60.0
     shutdown_grace: float = 30.0
-    slow_call: float = 5.0
-    calls_at_once: int = 4
 
     def __post_init__(self):
-        may_be_zero = ("batch_wait_ms", "shutdown_grace", "slow_call")
         for name, value in dataclasses.asdict(self).items():
-            if not (value >= 0 if name in may_be_zero else value > 0):
-                least = "at least 0" if name in may_be_zero else "above 0"
+            may_be_zero = name in ("batch_wait_ms", "shutdown_grace")
+            if not (value >= 0 if may_be_zero else value > 0):
+                least = "at least 0" if may_be_zero else "above 0"
                 raise ServerError(f"{name} must be {least}. Received: {name}={value}.")
         if self.max_bodies < self.max_body:
             raise ServerError(

@@ -1,6 +1,5 @@
 """Served SavedModels: signatures, metadata and calls."""
 
-import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -54,45 +53,16 @@ class Model(NamedTuple):
 
     Fields:
         name, version: str and int, as in the URL.
-        kind: "classifier", "text_classifier", "translator" or "generator" if it has their
-            signatures, else "model".
-        folder: path it was loaded from.
         signatures: {name: `Signature`}.
         signature_def: {name: dict}, the SavedModel's `SignatureDef` protos as JSON.
-        seconds: duration of loading.
         loaded: the SavedModel object; a reference is needed to keep its variables alive.
     """
 
     name: str
     version: int
-    kind: str
-    folder: pathlib.Path
     signatures: dict
     signature_def: dict
-    seconds: float
     loaded: object
-
-    def call(self, signature_name, inputs):
-        """Runs a signature.
-
-        Args:
-            signature_name: str.
-            inputs: {name: NumPy array}.
-
-        Returns:
-            {name: NumPy array}; strings are bytes in object arrays.
-
-        Raises:
-            RequestError: if the model raises an error.
-        """
-        signature = self.signatures[signature_name]
-        try:
-            tensors = {n: tf.constant(v, signature.inputs[n].dtype) for n, v in inputs.items()}
-            outputs = signature.function(**tensors)
-        except Exception as error:
-            status = _STATUS.get(getattr(error, "error_code", None), 500)
-            raise RequestError(status, f"The model raised an error: {_reason(error)}") from None
-        return {name: _numpy(tensor) for name, tensor in outputs.items()}
 
     def signature(self, name):
         """The `Signature` of this name.
@@ -107,26 +77,32 @@ class Model(NamedTuple):
             )
         return self.signatures[name]
 
+    def call(self, signature_name, inputs):
+        """Calls a signature with {name: NumPy array}.
+
+        Returns:
+            {name: NumPy array}; strings are bytes in object arrays.
+
+        Raises:
+            RequestError: if the model raises an error.
+        """
+        signature = self.signatures[signature_name]
+        try:
+            tensors = {n: tf.constant(v, signature.inputs[n].dtype) for n, v in inputs.items()}
+            outputs = signature.function(**tensors)
+        except Exception as error:
+            status = _STATUS.get(getattr(error, "error_code", None), 500)
+            raise RequestError(status, f"The model raised an error: {_reason(error)}") from None
+        return {
+            name: np.asarray(tensor.numpy(), object if tensor.dtype == tf.string else None)
+            for name, tensor in outputs.items()
+        }
+
     def metadata(self):
         """`GetModelMetadataResponse` as JSON."""
-        return {
-            "model_spec": {"name": self.name, "signature_name": "", "version": str(self.version)},
-            "metadata": {"signature_def": {"signature_def": self.signature_def}},
-        }
-
-    def summary(self):
-        """Returns the data for the web page, as a dict that can be stored as JSON."""
-        signatures = {
-            name: {"inputs": sorted(signature.inputs), "outputs": sorted(signature.outputs)}
-            for name, signature in sorted(self.signatures.items())
-        }
-        found = {"name": self.name, "version": str(self.version), "kind": self.kind}
-        return {**found, "signatures": signatures}
-
-
-def _numpy(tensor):
-    value = tensor.numpy()
-    return np.array(value, object) if tensor.dtype == tf.string else np.asarray(value)
+        spec = {"name": self.name, "signature_name": "", "version": str(self.version)}
+        signatures = {"signature_def": self.signature_def}
+        return {"model_spec": spec, "metadata": {"signature_def": signatures}}
 
 
 def _reason(error):

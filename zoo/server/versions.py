@@ -13,7 +13,7 @@ async def watch(service, folders, seconds):
     changed: what a failed attempt has loaded stays in memory for long.
 
     Args:
-        service: `zoo.server.app.Service`.
+        service: `zoo.server.service.Service`.
         folders: the models as named on the command line; see `zoo.server.loading.find`.
         seconds: pause between two checks.
     """
@@ -27,16 +27,15 @@ async def watch(service, folders, seconds):
                     continue
                 files = await asyncio.to_thread(_files, folder)
                 before, seen[given] = seen.get(given), files
-                if files != before or files == tried.get(given):
-                    continue
-                tried[given] = files
-                await service.replace(await asyncio.to_thread(load, name, version, folder))
+                if files == before and files != tried.get(given):
+                    tried[given] = files
+                    service.serve(await asyncio.to_thread(load, name, version, folder))
             except Exception as error:  # such as that of a version that is still being copied
                 kind = "" if isinstance(error, ServerError) else f"{type(error).__name__}: "
                 line = f"Another version of {given} is not served yet: {kind}{error}"
                 if line not in reported:
                     reported.add(line)
-                    service.report(line)
+                    print(line, flush=True)
 
 
 def _files(folder):
