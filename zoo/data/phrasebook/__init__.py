@@ -1,14 +1,9 @@
-"""A built-in English-Spanish corpus: the words of `words.toml`, combined by a small grammar.
-
-`phrases` and `sentences` build both sides of a sentence at once. Nothing is downloaded.
-"""
+"""A built-in English-Spanish corpus: the words of `words.toml`, combined by a small grammar."""
 
 import random
 
-from zoo.data.phrasebook.sentences import Sentences, fixed_phrases
-from zoo.errors import UserError
-
-_MOST = 1_000_000
+from zoo.data.phrasebook.sentences import Sentences
+from zoo.data.phrasebook.words import PHRASES
 
 
 def phrasebook_pairs(count=60_000, seed=0):
@@ -24,12 +19,9 @@ def phrasebook_pairs(count=60_000, seed=0):
 
     Returns:
         list of (English, Spanish).
-
-    Raises:
-        UserError: if `count` is not positive or more than a million.
     """
-    generator = _generator(count, seed)
-    sentences, pairs = Sentences(generator), dict(fixed_phrases()[:count])
+    generator = random.Random(seed)
+    sentences, pairs = Sentences(generator), dict(PHRASES[:count])
     while len(pairs) < count:
         _, english, spanish = sentences.draw()
         pairs.setdefault(english, spanish)
@@ -43,21 +35,13 @@ def sentence_kinds(count=20_000, seed=0):
 
     The kinds are action, liking, description, existence, identification, request, phrase (a fixed
     phrase and a name) and fragment. Actions, descriptions and others are statements, negations or
-    questions. For arguments and errors see `phrasebook_pairs`.
+    questions. For arguments see `phrasebook_pairs`.
 
     Returns:
         list of (English, kind).
     """
-    sentences, kinds = Sentences(_generator(count, seed)), {}
+    sentences, kinds = Sentences(random.Random(seed)), {}
     while len(kinds) < count:
         kind, english, _ = sentences.draw()
         kinds.setdefault(english, kind)
     return list(kinds.items())
-
-
-def _generator(count, seed):
-    if not 1 <= count <= _MOST:
-        raise UserError(
-            f"The phrasebook makes 1 to {_MOST:,} different sentences. Received: {count}."
-        )
-    return random.Random(seed)

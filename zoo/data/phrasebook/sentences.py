@@ -1,50 +1,62 @@
-"""The sentences of the phrasebook: a subject and a predicate, stated, negated or asked."""
+"""The grammar of the phrasebook: phrases and sentences, drawn in both languages at once.
+
+All are pairs (English, Spanish). Persons are yo, tú, él, nosotros, ellos: 0 to 4.
+"""
 
 import re
 from collections import namedtuple
 
 from zoo.data.phrasebook import words
-from zoo.data.phrasebook.phrases import Phrase, Phrases, fitting_adjectives, join
-from zoo.data.phrasebook.words import BEINGS, ESTAR, MASS, PHRASES, PRONOUNS, SER, THINGS, VERBS
+from zoo.data.phrasebook.words import ESTAR, NOUNS, PRONOUNS, SER, VERBS, Noun
 
-_BE = {tense: forms.split() for tense, forms in words.WORDS["be"].items()}
-_GOING = next(a.spanish for a in words.AUXILIARIES if a.link == "a infinitive")
-_OBJECTS = {pronoun.person: pronoun for pronoun in PRONOUNS}
-_YES_OR_NO, _WHAT, _WHOM = ("", ""), ("what", "qué"), ("who", "a quién")
-_WHO, _IT = Phrase("who", "quién"), Phrase("it", "")
-_USUAL = [verb for verb in VERBS if verb.infinitive in "tener hacer comer ver amar ir dar".split()]
-_HAVE, _MAKE = (next(v for v in VERBS if v.infinitive == name) for name in ("tener", "hacer"))
-_ACTIVE = [v for v in VERBS if len(v.english) == 4 and not v.infinitive.endswith("se")]
+PROPER = ("name", "city", "language", "art", "sport")  # without a determiner
+MASS = ("dish", "drink")  # without a plural
+HUMAN = ("person", "profession", "relative", "name")
+BEINGS = (*HUMAN, "animal")
+THINGS = ("food", "clothes", "thing", "furniture", "place", "vehicle", "unknown")
 _COMMON = (*BEINGS[:3], "animal", *THINGS, *MASS)  # kinds of nouns that have a determiner
 
+_INDEFINITE = ("", "many", "a", "another", "two", "three", "four", "five", "ten")
+_ARTICLES = "el la los las".split()
+_BE = {"present": "am are is are are".split(), "past": "was were was were were".split()}
+_TENER = next(verb for verb in VERBS if verb.infinitive == "tener")
+_NOTHING = _YES_OR_NO = ("", "")
+_WHAT, _WHOM = ("what", "qué"), ("who", "a quién")
 
+# A subject or an object.
+Phrase = namedtuple("Phrase", "english spanish person gender kind", defaults=[2, "m", ""])
 # English words after the subject of a statement ("eats"), before that of a question ("does") and
-# after it ("eat"); Spanish pronouns and verb; the rest in both languages; the tense of added times.
+# after it ("eat"); Spanish pronoun and verb; the rest in both languages; the tense of added times.
 Predicate = namedtuple("Predicate", "finite operator base clitic verb rest tense")
+
+
+def join(*pairs):
+    """Pairs or phrases, one after the other; empty texts are left out."""
+    return tuple(" ".join(filter(None, texts)) for texts in zip(*(pair[:2] for pair in pairs)))
 
 
 def clause(subject, predicate, negative=False, asked=None):
     """A statement, or the words of the question for `asked`: "where", yes or no."""
     finite, operator, base, clitic, verb, rest, _ = predicate
-    no, none = ("not", "no") if negative else ("", "")
+    no, none = ("not", "no") if negative else _NOTHING
     verb = " ".join(filter(None, (none, clitic, verb)))
     if asked is None:
         finite = f"{operator} {no} {base}".strip() if negative else finite
-        return join(subject.both, (finite, verb), rest)
+        return join(subject, (finite, verb), rest)
     first, second = (verb, subject.spanish) if asked[0] else (subject.spanish, verb)
     return join(asked, (operator, first), (subject.english, second), (base, ""), rest)
 
 
-def question(both):
-    return f"{both[0]}?", f"¿{both[1]}?"
+class Sentences:
+    """Draws phrases and sentences by a `random.Random`."""
 
-
-class Sentences(Phrases):
-    """Draws sentences, each a pair (English, Spanish), by a `random.Random`."""
+    def __init__(self, generator):
+        self.pick = generator.choice
+        self.chance = lambda probability: generator.random() < probability
 
     def draw(self):
         """A sentence: (kind, English, Spanish); a capital letter or full stop may be missing."""
-        kind = self.weighted(words.WORDS["sentences"])
+        kind = self.pick(words.KINDS)
         english, spanish = getattr(self, kind)()
         for pattern, form in words.CONTRACTIONS["english"]:
             if self.chance(0.5):
@@ -60,220 +72,235 @@ class Sentences(Phrases):
         if self.chance(0.1):
             english = english.rstrip(".?!")
         start = spanish[0] in "¿¡"
-        spanish = spanish[:start] + spanish[start].upper() + spanish[start + 1 :]
-        return kind, english, spanish
+        return kind, english, spanish[:start] + spanish[start].upper() + spanish[start + 1 :]
 
-    def sentence(self, subject, predicate, negative=None, asked=None):
-        """A statement, negation or question, drawn if not given, at times with a time."""
-        if negative is None and asked is None:
-            negative = self.chance(0.2)
-            asked = _YES_OR_NO if not negative and self.chance(0.25) else None
+    def noun(self, kinds):
+        kind = self.pick(kinds)
+        made_up = kind == "unknown" or (kind in ("name", "city") and self.chance(0.3))
+        return self.made_up(kind) if made_up else self.pick(NOUNS[kind])
+
+    def made_up(self, kind):
+        """A noun or name, the same in both languages: a model learns to copy it."""
+        parts = words.SYLLABLE * self.pick((1, 2, 2, 2, 3))
+        word = "".join(map(self.pick, parts)).replace("-", "")
+        if not 3 <= len(word) <= 11 or word in words.KNOWN or word.endswith("s"):
+            return self.made_up(kind)
+        forms = (word, f"{word}s") if kind == "unknown" else (word.capitalize(),) * 2
+        return Noun(kind, forms, forms, "f" if word.endswith("a") else "m")
+
+    def noun_phrase(self, kinds, use=""):
+        """A noun of one of `kinds` with what belongs to it; `use` as in `described`."""
+        return self.described(self.noun(kinds), use)
+
+    def described(self, noun, use="", several=None):
+        """A noun with determiner, adjective and owner; its number is drawn if not given.
+
+        The use "subject" gives a bare noun a Spanish article; "object" puts the personal *a* before
+        people; "there" is indefinite; a profession has no Spanish article as a "complement".
+        """
+        if noun.kind in PROPER:
+            a = "a" if noun.kind == "name" and use == "object" else ""
+            both = join(("", a), (noun.english[0], noun.spanish[0]))
+            return Phrase(*both, 2, noun.gender, noun.kind)
+        if several is None:
+            several = noun.kind not in MASS and self.chance(0.3)
+        form = 2 * several + (noun.gender == "f")
+        before, forms = self.determiner(noun.kind, several, use)
+        article, owner = forms[form], _NOTHING
+        if use != "there" and self.chance(0.04):
+            person = self.described(self.noun(("name", "relative")), several=False)
+            before, article = f"{person.english}'s", _ARTICLES[form]
+            owner = ("", f"de {person.spanish}")
+        elif not before and use == "subject":
+            article = _ARTICLES[form]
+        adjective = _NOTHING
+        if self.chance(0.22):
+            _, *adjective = self.adjective(noun.kind, noun.gender, several)
+        if before == "a":
+            before = "an" if (adjective[0] or noun.english[0])[0] in "aeiou" else "a"
+            if use == "complement" and noun.kind == "profession" and not adjective[0]:
+                article = ""
+        if use == "object" and noun.kind in HUMAN and before:
+            article = f"a {article}"
+        bare = noun.english[several], noun.spanish[several]
+        described = join(adjective, bare)[0], join(bare, adjective, owner)[1]
+        both = join((before, article), described)
+        return Phrase(*both, 4 if several else 2, noun.gender, noun.kind)
+
+    def determiner(self, kind, several, use):
+        rows = [row for row in words.DETERMINERS if row[1][2 * several] is not None]
+        if use == "there":
+            rows = [row for row in rows if row[0] in _INDEFINITE]
+        if kind in MASS:
+            return self.pick([row for row in rows if row[0] not in ("a", "every", "another")])
+        return self.pick([row for row in rows if row[0] or (several and kind != "unknown")])
+
+    def adjective(self, kind, gender, several):
+        """One that fits a kind of noun: its Spanish verb, English, Spanish for this gender."""
+        human = kind in (*HUMAN, "pronoun")
+        unfit = {"animal": "thing", "unknown": ""}.get(kind, "thing color" if human else "being")
+        adjective = self.pick([a for a in words.ADJECTIVES if a.describes not in unfit])
+        form = adjective.plural if several else adjective.spanish
+        form = re.sub("o(s?)$", r"a\1", form) if gender == "f" else form
+        return (SER if adjective.verb == "ser" else ESTAR), adjective.english, form
+
+    def subject(self, things=0.05):
+        """A pronoun, one or two beings, or with a given probability a thing."""
+        if self.chance(0.42):
+            person, english, _, spanish, *_, gender = self.pick(PRONOUNS)
+            return Phrase(english, spanish, person, gender, "pronoun")
+        if self.chance(0.05):
+            left, right = (self.noun_phrase(BEINGS, "subject") for _ in range(2))
+            gender = "f" if left.gender == right.gender == "f" else "m"
+            return Phrase(*join(left, ("and", "y"), right), 4, gender, "person")
+        things = self.chance(things)
+        return self.noun_phrase(THINGS + MASS if things else (*BEINGS, "unknown"), "subject")
+
+    def place(self):
+        kind = self.pick(("here", "city", "in", "in", "in", "near", "near", "with"))
+        if kind == "here":
+            return self.pick(words.PLACES)
+        if kind == "city":
+            return join(("in", "en"), self.noun_phrase(("city",)))
+        kinds = ("place", "furniture", "vehicle", "thing", "unknown")
+        kinds += {"in": ("place",), "with": BEINGS + MASS, "near": BEINGS}[kind]
+        return join(self.pick(words.PREPOSITIONS[kind]), self.noun_phrase(kinds))
+
+    def sentence(self, subject, predicate, asked=None):
+        """A statement, negation or question, drawn if not asked, at times with a time."""
+        negative = asked is None and self.chance(0.2)
+        if asked is None and not negative and self.chance(0.25):
+            asked = _YES_OR_NO
         both = clause(subject, predicate, negative, asked)
         if self.chance(0.25):
-            time = self.time(predicate.tense, "any")
-            if asked is None and self.chance(0.25):
-                comma = self.pick(["", "", ","])
-                both = join((time[0] + comma, time[1]), both)
-            else:
-                both = join(both, time)
-        return both if asked is None else question(both)
+            time = self.pick(words.TIMES[predicate.tense] + words.TIMES["any"])
+            both = join(time, both) if asked is None and self.chance(0.25) else join(both, time)
+        return both if asked is None else (f"{both[0]}?", f"¿{both[1]}?")
 
     def action(self):
         """The dog sleeps on the sofa. What did you eat yesterday?"""
-        verb, subject = self.pick(VERBS + _USUAL), self.subject()
-        if self.chance(0.75):
-            adverb = self.pick(words.pairs("adverbs", "verb")) if self.chance(0.06) else None
-            predicate = self.doing(verb, subject.person, adverb=adverb)
-            return self.sentence(subject, predicate, not adverb and self.chance(0.25))
-        if self.chance(0.1):
-            return question(clause(_WHO, self.doing(verb, 2)))
-        questions = [_YES_OR_NO] * 4 + words.pairs("adverbs", "question")
-        if verb.kinds and not verb.only:
-            questions += [_WHAT] * 2 + [_WHOM] * 2 * ("person" in verb.kinds)
-        asked = self.pick(questions)
+        verb, subject, asked = self.pick(VERBS), self.subject(), None
+        if self.chance(0.25):
+            questions = [_YES_OR_NO] * 4 + words.QUESTIONS
+            if verb.kinds and "!" not in verb.flags:
+                questions = questions + [_WHAT] * 2 + [_WHOM] * 2 * ("person" in verb.kinds)
+            asked = self.pick(questions)
         predicate = self.doing(verb, subject.person, objects=asked not in (_WHAT, _WHOM))
-        return self.sentence(subject, predicate, asked=asked)
+        return self.sentence(subject, predicate, asked)
 
-    def doing(self, verb, person, objects=True, adverb=None):
+    def doing(self, verb, person, objects=True):
         """A predicate of a verb, with objects and a place."""
-        auxiliaries = words.AUXILIARIES[:2] if adverb else words.AUXILIARIES
-        active = len(verb.english) == 4
-        auxiliary = self.by_weight([a for a in auxiliaries if active or a.before != "gerund"])
-        tense, operator = auxiliary.tense, auxiliary.operator[person]
-        if auxiliary.before == "finite":
-            finite, base = verb.english[2 if tense == "past" else person == 2], verb.english[0]
-            spanish = verb.tenses[tense][person]
-        else:
-            form = verb.english[3 if auxiliary.before == "gerund" else 0]
-            form = re.sub("(base|gerund)$", form, auxiliary.before)
+        active = len(verb.english) == 4  # not a state, which has no gerund
+        auxiliary = self.pick([a for a in words.AUXILIARIES if active or "gerund" not in a.form])
+        tense, (base, third, past, *gerund) = auxiliary.tense, verb.english
+        clitic, rest = self.objects(verb, person) if objects else ("", _NOTHING)
+        if auxiliary.spanish:
+            form = auxiliary.form.format(base=base, gerund=gerund and gerund[0])
             finite = f"{(auxiliary.finite or auxiliary.operator)[person]} {form}"
             base = f"{auxiliary.bare} {form}".strip()
-            link = auxiliary.link.replace("gerund", verb.gerund)
-            link = link.replace("infinitive", verb.infinitive.removesuffix("se"))
+            link = auxiliary.link.format(infinitive=verb.infinitive, gerund=verb.gerund)
             spanish = f"{auxiliary.spanish[person]} {link}"
-        same = tense == "past" and finite == base  # I read it: today or yesterday?
-        clitic, rest = self.objects(verb, person) if objects else ("", ("", ""))
-        if verb.infinitive.endswith("se"):
-            clitic = _OBJECTS[person].reflexive
-        if adverb:
-            finite, clitic = f"{adverb[0]} {finite}", f"{adverb[1]} {clitic}".strip()
+        else:
+            finite = past if tense == "past" else third if person == 2 else base
+            spanish = verb.tenses[tense][person]
+        return Predicate(finite, auxiliary.operator[person], base, clitic, spanish, rest, tense)
+
+    def objects(self, verb, person=None):
+        """The Spanish pronoun before a verb of a person, and what follows it: objects, a place."""
+        clitic, rest, kinds = "", _NOTHING, verb.kinds
+        if kinds and not ("-" in verb.flags and self.chance(0.4)):
+            if "!" not in verb.flags and self.chance(0.35):
+                kinds = ("unknown",) if self.chance(0.3) else (*THINGS, *MASS, "animal")
+            a, use = ("a", "subject") if "a" in verb.flags else ("", "object")
+            rest = join(("", a), self.noun_phrase(kinds, use))
+            if person is not None and "!" not in verb.flags and self.chance(0.3):
+                # one that is not the subject: I see you, he sees him
+                other = self.pick([p for p in PRONOUNS if p.person != person or person in (2, 4)])
+                if "to" in verb.flags:
+                    clitic, rest = other.indirect, join((other.object, ""), rest)
+                elif "person" in kinds:
+                    clitic, rest = other.direct, (other.object, "")
+                else:
+                    clitic, rest = self.pick([("lo", ("it", "")), ("los", ("them", ""))])
         if "place" not in verb.kinds and self.chance(0.3):
             rest = join(rest, self.place())
-        if same:
-            rest, tense = join(rest, self.time("past")), "any"
-        return Predicate(finite, operator, base, clitic, spanish, rest, tense)
+        return clitic, rest
 
-    def objects(self, verb, person, clitics=True):
-        """Spanish pronouns before the verb, and what follows it."""
-        people = "person" in verb.kinds
-        if not verb.kinds or (verb.optional and self.chance(0.4)):
-            return "", ("", "")
-        if clitics and (people or not verb.only) and self.chance(0.2):
-            if people:
-                pronoun = self.other_pronoun(person)
-                return pronoun.direct, (pronoun.english_object, "")
-            return self.pick([("lo", ("it", "")), ("los", ("them", ""))])
-        thing = self.direct_object(verb)
-        if not verb.receiver or not clitics or self.chance(0.4):
-            return "", thing
-        if self.chance(0.5):
-            pronoun = self.other_pronoun(person)
-            return pronoun.indirect, join((pronoun.english_object, ""), thing)
-        receiver = self.noun_phrase(BEINGS, "subject")
-        both = join(thing, (f"to {receiver.english}", f"a {receiver.spanish}"))
-        if self.chance(0.3):
-            both = f"{receiver.english} {thing[0]}", both[1]
-        return _OBJECTS[receiver.person].indirect, both
-
-    def other_pronoun(self, person):
-        """One that is not the subject: I see you, he sees him."""
-        return self.pick([p for p in PRONOUNS if p.person != person or person in (2, 4)])
-
-    def direct_object(self, verb):
-        kinds = verb.kinds
-        if not verb.only and self.chance(0.35):
-            kinds = ("unknown",) if self.chance(0.3) else (*THINGS, *MASS, "animal")
-        use = {"tener": "had", "necesitar": "had", "amar": "loved"}.get(verb.infinitive, "object")
-        draw = self.pair if self.chance(0.05) else self.noun_phrase
-        thing = draw(kinds, "subject" if verb.preposition else use)
-        return join(("", verb.preposition), thing.both)
+    def be(self, person, verb, rest=_NOTHING):
+        """A predicate of English "be", in Spanish ser, estar, or tener in their place."""
+        tense = self.pick(("present", "present", "past"))
+        be = _BE[tense][person]
+        return Predicate(be, be, "", "", verb.tenses[tense][person], rest, tense)
 
     def description(self):
-        """The house is big. Are you tired? Where is the cat? It was cold yesterday."""
+        """The house is big. Are you tired? Where is the cat? Is she from Mexico?"""
         subject = self.subject(things=0.6)
         if self.chance(0.05):
-            return self.sentence(_IT, self.linked(_MAKE, 2, self.state("weather")))
-        if self.chance(0.08):
             asked = self.pick([("where", "dónde"), ("how", "cómo")])
-            return self.sentence(subject, self.linked(ESTAR, subject.person), asked=asked)
-        return self.sentence(subject, self.complement(subject))
-
-    def linked(self, verb, person, *rest):
-        """A predicate of English "be": of ser, estar, and of tener and hacer in their place."""
-        tense = self.weighted({"present": 6, "past": 3, "future": 1})
-        operator, base, spanish = _BE[tense][person], "", verb.tenses.get(tense)
-        if tense == "future":
-            base, spanish = "be", [f"{going} a {verb.infinitive}" for going in _GOING]
-        finite = f"{operator} {base}".strip()
-        return Predicate(finite, operator, base, "", spanish[person], join(*rest, ("", "")), tense)
+            return self.sentence(subject, self.be(subject.person, ESTAR), asked)
+        return self.sentence(subject, self.be(subject.person, *self.complement(subject)))
 
     def complement(self, subject):
-        """What a subject is, how it is, or where."""
-        several, person = subject.person > 2, subject.person
-        kinds = {"adjective": 4, "place": 4}
+        """A Spanish verb for "be", and what a subject is, how it is, or where."""
+        kinds = ["adjective", "place"]
         if subject.kind in (*BEINGS, "pronoun"):
-            kinds |= {"state": 1, "noun": 3, "city": 0.5}
-        kind = self.weighted(kinds)
+            kinds = [*kinds, *kinds, "noun", "noun", "state", "city"]
+        kind, several = self.pick(kinds), subject.person > 2
         if kind == "place":
-            return self.linked(ESTAR, person, self.place())
+            return ESTAR, self.place()
         if kind == "city":
-            return self.linked(SER, person, ("from", "de"), self.noun_phrase(("city",)).both)
+            return SER, join(("from", "de"), self.noun_phrase(("city",)))
         if kind == "state":
-            return self.linked(_HAVE, person, self.state("being"))
+            return _TENER, self.pick(words.STATES)
         if kind == "noun":
-            return self.linked(SER, person, self.companion(subject, several).both)
-        adjective = self.pick(fitting_adjectives(subject.kind))
-        very = ("very", "muy") if self.chance(0.15) else ("", "")
-        both = adjective.english, adjective.agree(subject.gender, several)
-        return self.linked(SER if adjective.verb == "ser" else ESTAR, person, very, both)
-
-    def companion(self, subject, several):
-        """Who a subject is: a doctor, Maria's friend, Kevin."""
-        kinds = ("profession", "profession", "person", "relative", "animal")
-        noun = self.noun(("name",) if not several and self.chance(0.2) else kinds)
-        if noun.woman and subject.gender == "f":
-            forms = noun.woman, words.spanish_plural(noun.woman)
-            noun = noun._replace(spanish=forms, gender="f")
-        return self.described(noun, "profession" if noun.kind == "profession" else "", several)
-
-    def state(self, kind):
-        """Hungry, which one has in Spanish; windy, which the weather makes."""
-        english, spanish = self.pick(words.pairs("states", kind))
-        return (f"very {english}", spanish) if self.chance(0.15) else (english, spanish.split()[1])
+            noun = self.noun(("profession", "person", "relative", "animal"))
+            if noun.woman and subject.gender == "f":
+                noun = noun._replace(spanish=(noun.woman, f"{noun.woman}s"), gender="f")
+            return SER, self.described(noun, "complement", several)[:2]
+        verb, *form = self.adjective(subject.kind, subject.gender, several)
+        return verb, join(("very", "muy") if self.chance(0.15) else _NOTHING, form)
 
     def existence(self):
         """There are two dogs in the park."""
-        thing = self.noun_phrase(_COMMON, "there")
-        tense = self.pick(["present", "past"])
-        verb = {"present": "hay", "past": "había"}[tense]
-        operator = _BE[tense][thing.person]
-        rest = join(thing.both, self.place()) if self.chance(0.8) else thing.both
-        predicate = Predicate(operator, operator, "", "", verb, rest, tense)
-        some = thing.english.startswith("some")
-        return self.sentence(Phrase("there", ""), predicate, negative=False if some else None)
+        thing, tense = self.noun_phrase(_COMMON, "there"), self.pick(("present", "past"))
+        verb, be = {"present": "hay", "past": "había"}[tense], _BE[tense][thing.person]
+        rest = join(thing, self.place()) if self.chance(0.8) else thing[:2]
+        return self.sentence(Phrase("there", ""), Predicate(be, be, "", "", verb, rest, tense))
 
     def identification(self):
         """This is my house. Those are your keys."""
         thing = self.noun_phrase((*_COMMON, "name"))
-        several = thing.person > 2
-        this = self.pick(words.DEMONSTRATIVES[several])
-        form = this.forms[2 * several + (thing.gender == "f")]
-        subject = Phrase(this.english, form, thing.person)
-        return self.sentence(subject, self.linked(SER, thing.person, thing.both))
+        these = ("these", "those") if thing.person > 2 else ("this", "that")
+        english, forms = self.pick([row for row in words.DETERMINERS if row[0] in these])
+        subject = Phrase(english, forms[2 * (thing.person > 2) + (thing.gender == "f")])
+        return self.sentence(subject, self.be(thing.person, SER, thing[:2]))
 
     def liking(self):
         """I like coffee, which is in Spanish: coffee pleases me."""
-        subject = self.subject(things=0)
-        verb = "gusta"
-        if self.chance(0.2):
-            liked = self.pick(_ACTIVE)
-            thing = (f"to {liked.english[0]}", liked.infinitive)
-            rest = join(thing, self.objects(liked, subject.person, clitics=False)[1])
-        else:
-            thing = self.noun_phrase(_COMMON, "subject")
-            rest, verb = thing.both, verb + "n" * (thing.person == 4)
+        subject, thing = self.subject(things=0), self.noun_phrase(_COMMON, "subject")
         do, s = ("does", "s") if subject.person == 2 else ("do", "")
-        clitic = _OBJECTS[subject.person].indirect
-        predicate = Predicate(f"like{s}", do, "like", clitic, verb, rest, "present")
-        to_whom = subject._replace(spanish=subject.spanish and f"a {subject.spanish}")
-        return self.sentence(to_whom, predicate)
+        verb = "gustan" if thing.person == 4 else "gusta"
+        clitic = next(p.indirect for p in PRONOUNS if p.person == subject.person)
+        predicate = Predicate(f"like{s}", do, "like", clitic, verb, thing, "present")
+        spanish = subject.spanish and f"a {subject.spanish}"
+        return self.sentence(subject._replace(spanish=spanish), predicate)
 
     def request(self):
         """Open the door, please."""
-        verb = self.pick(_ACTIVE)
-        both = join((verb.english[0], verb.imperative), self.objects(verb, 1, clitics=False)[1])
-        if "place" not in verb.kinds and self.chance(0.3):
-            both = join(both, self.place())
+        verb = self.pick([verb for verb in VERBS if len(verb.english) == 4])
+        both = join((verb.english[0], verb.imperative), self.objects(verb)[1])
         return (f"{both[0]}, please", f"{both[1]}, por favor") if self.chance(0.3) else both
 
     def fragment(self):
         """the red house; dog"""
-        noun = self.noun(_COMMON)
-        several = noun.kind not in MASS and self.chance(0.3)
-        bare = noun.english[several], noun.spanish[several]
-        return bare if self.chance(0.5) else self.described(noun, several=several).both
+        phrase, noun = self.noun_phrase(_COMMON), self.noun(_COMMON)
+        return phrase[:2] if self.chance(0.5) else (noun.english[0], noun.spanish[0])
 
     def phrase(self):
         """Good morning, Maria!"""
         name = self.noun(("name",))
         both = ("world", "mundo") if self.chance(0.1) else (name.english[0], name.spanish[0])
-        phrase = self.pick(PHRASES)
-        if phrase == PHRASES[0]:
+        phrase = self.pick(words.PHRASES)
+        if phrase == words.PHRASES[0]:
             return join(("hello", "hola"), both)
         return tuple(f"{text[:-1]}, {name}{text[-1]}" for text, name in zip(phrase, both))
-
-
-def fixed_phrases():
-    """Those of the table, as they stand and as they are typed in haste; "hello world" first."""
-    hasty = [(english.lower().rstrip(".?!"), spanish) for english, spanish in PHRASES]
-    return list(dict.fromkeys([*PHRASES, *hasty]))
