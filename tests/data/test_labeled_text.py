@@ -7,10 +7,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.data.prepared import prepare
-from zoo.data import parallel_text
+from zoo.data import text_rows
 from zoo.data.labeled_text import phrasebook, tfds_texts, tsv
 from zoo.data.phrasebook import sentence_kinds
-from zoo.errors import DataError, UserError
+from zoo.errors import DataError
 
 
 def write(path, lines):
@@ -58,30 +58,24 @@ def test_the_seed_decides_what_is_held_out(file):
 
 
 def test_few_are_held_out_of_many(file, monkeypatch):
-    monkeypatch.setattr(parallel_text, "_MOST_HELD_OUT", 100)
+    monkeypatch.setattr(text_rows, "_MOST_HELD_OUT", 100)
     for part in rows(tsv(file))[1:]:
         assert abs(len(part) - 100) < 45
 
 
 def test_blank_lines_are_skipped_and_a_text_may_have_tabs(tmp_path):
-    lines = ["\ufeffa\tone\ttwo", "", "  ", "b\t cafe\u0301 "] + [f"a\tx{n}" for n in range(300)]
+    lines = ["\ufeffa\tone\ttwo", "", "  ", "a\t ", "\tno label", "b\t cafe\u0301 "] + [
+        f"a\tx{n}" for n in range(300)
+    ]
     lines += [f"b\ty{n}" for n in range(300)]
     found = [row for part in rows(tsv(write(tmp_path / "some.tsv", lines))) for row in part]
     assert len(found) == 602
     assert {("one\ttwo", "a"), ("café", "b")} <= set(found)
 
 
-@pytest.mark.parametrize(
-    "line, message",
-    [
-        ("no tab here", "line 3, has no tab.*It begins: 'no tab here'"),
-        ("\tno label", "line 3, has no label"),
-        ("label\t  ", "line 3, has no text"),
-    ],
-)
-def test_a_wrong_line_is_named(tmp_path, line, message):
-    path = write(tmp_path / "wrong.tsv", ["a\tone", "b\ttwo", line])
-    with pytest.raises(DataError, match=message):
+def test_a_wrong_line_is_named(tmp_path):
+    path = write(tmp_path / "wrong.tsv", ["a\tone", "b\ttwo", "no tab here"])
+    with pytest.raises(DataError, match="line 3, has no tab. .*: label, tab, text. .* 'no tab"):
         tsv(path)
 
 
@@ -92,8 +86,8 @@ def test_files_that_cannot_be_used(tmp_path):
     with pytest.raises(DataError, match="latin.tsv, line 2, is not UTF-8"):
         tsv(tmp_path / "latin.tsv")
     with pytest.raises(DataError, match=r"at least two labels. Received: \['a'\]"):
-        tsv(write(tmp_path / "one.tsv", ["a\tone", "a\ttwo"]))
-    with pytest.raises(DataError, match="4 texts, 2 of them different, give none for .* more"):
+        tsv(write(tmp_path / "one.tsv", [f"a\t{n}" for n in range(200)]))
+    with pytest.raises(DataError, match="4 rows give none for .* more"):
         tsv(write(tmp_path / "few.tsv", ["a\tone", "b\ttwo"] * 2))
     lines = [f"{'ab'[n % 2]}\t{n}" for n in range(200)]
     held_out = set(tsv(write(tmp_path / "most.tsv", lines)).test.texts)
@@ -119,8 +113,6 @@ def test_kinds_are_those_of_the_sentences():
     texts = [text for text, kind in sentence_kinds(3000) if kind == "existence"]
     assert texts and all("there" in text.lower() for text in texts)
     assert len(sentence_kinds(7)) == 7 and sentence_kinds(7) == sentence_kinds(8)[:7]
-    with pytest.raises(UserError, match="1 to 1,000,000 different sentences. Received: 0"):
-        sentence_kinds(0)
 
 
 @pytest.fixture(scope="module")

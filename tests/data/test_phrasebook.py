@@ -52,7 +52,7 @@ I see him. | Lo veo.
 They know my aunt. | Ellos conocen a mi tía.
 The cow is in the garden. | La vaca está en el jardín.
 He gave me the key. | Él me dio la llave.
-You have to wait for us. | Nos tienes que esperar.
+He waits for us. | Él nos espera.
 Who do you love? | ¿A quién amas?
 Cows eat fruit. | Las vacas comen fruta.
 Was there milk? | ¿Había leche?

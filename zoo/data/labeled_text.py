@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.parallel_text import held_out_slot, normalized, read_lines
+from zoo.data.text_rows import divided, read_tsv
 from zoo.data.tfds_download import prepared_builder, split_examples
 from zoo.data.token_store import Sequences, by_length
 from zoo.errors import DataError
@@ -52,36 +52,29 @@ def phrasebook(seed=0):
     """
     from zoo.data.phrasebook import sentence_kinds
 
-    return _named(sentence_kinds(seed=seed), seed, "The phrasebook")
+    kinds = sentence_kinds(seed=seed)
+    return _split(lambda: iter(kinds), len(kinds), seed, "The phrasebook")
 
 
 def tsv(path, seed=0):
     """Reads a UTF-8 file without a header, one text per line: label, tab, text.
 
-    Blank lines are skipped.
+    Blank lines, and those without a label or a text, are skipped.
 
     Validation and test get about 10 % of the texts each, at most about 2,000. The split is decided
     by a hash of `seed` and the case-folded text, so a text that occurs several times is in one
     split only.
 
     Raises:
-        DataError: if the file cannot be read or is not UTF-8, if a line has no tab, no label or no
-            text, if there are fewer than two labels, or if a split has no text.
+        DataError: if the file cannot be read or is not UTF-8, if a line has no tab, if there are
+            fewer than two labels, or if a split has no text.
     """
-    rows = []
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        label, tab, text = line.partition("\t")
-        label, text = normalized(label), normalized(text)
-        if not tab or not label or not text:
-            missing = "text" if label and tab else "label" if tab else "tab"
-            raise DataError(
-                f"{path}, line {number:,}, has no {missing}. Each line must be: label, tab, text. "
-                f"It begins: {line.strip()[:60]!r}."
-            )
-        rows.append((text, label))
-    return _named(rows, seed, path)
+
+    def read():
+        for label, text in read_tsv(path, "label, tab, text"):
+            yield text, label
+
+    return _split(read, sum(1 for _ in read()), seed, path)
 
 
 def tfds_texts(name, data_dir=None, seed=0):
@@ -118,50 +111,27 @@ def tfds_texts(name, data_dir=None, seed=0):
         )
 
     names = list(features[label].names)
-    parts = {
-        split: [
-            (normalized(item.decode()), names[number])
-            for item, number in split_examples(builder, split, (text, label))
-        ]
-        for split in ("train", "validation", "test")
-        if split in splits
-    }
-    return _split(parts["train"], names, seed, name, parts.get("validation"), parts.get("test"))
+
+    def named(read):
+        return read and (lambda: ((item, names[number]) for item, number in read()))
+
+    train, *others = map(named, split_examples(builder, (text, label)))
+    return _split(train, splits["train"].num_examples, seed, name, *others, names)
 
 
-def _named(rows, seed, name):
-    """A data set of rows whose labels are the class names."""
-    names = sorted({label for _, label in rows})
-    if len(names) < 2:
-        raise DataError(f"{name} must have at least two labels. Received: {names}.")
-    return _split(rows, names, seed, name)
-
-
-def _split(rows, class_names, seed, name, valid=None, test=None):
-    """A data set of (text, class name); holds out `valid` and `test` if not given."""
-    slot = held_out_slot(seed, _HELD_OUT, len(rows))
-    given, parts = (valid, test), ([], [], [])
-    for row in rows:
-        part = slot(row[0])
-        parts[part if part < 2 and given[part] is None else 2].append(row)
-    valid, test = (part if own is None else own for own, part in zip(given, parts))
+def _split(read, count, seed, name, valid=None, test=None, class_names=None):
+    """A data set of (text, class name); the classes are those that occur if not given."""
+    parts = [list(rows) for rows in divided(read, count, _HELD_OUT, seed, name, valid, test)]
+    class_names = class_names or sorted({label for part in parts for _, label in part})
+    if len(class_names) < 2:
+        raise DataError(f"{name} must have at least two labels. Received: {class_names}.")
+    unseen = {*class_names} - {label for _, label in parts[0]}
+    if unseen:
+        raise DataError(f"{name}: the class {min(unseen)!r} has no text to train on.")
     numbers = {label: number for number, label in enumerate(class_names)}
-
-    def labeled(rows):
-        labels = np.array([numbers[label] for _, label in rows], np.int32)
-        return LabeledTexts([text for text, _ in rows], labels)
-
-    data = TextDataset(*map(labeled, (parts[2], valid, test)), class_names)
-    for purpose, texts in zip(("training", "validation", "test"), data):
-        if not len(texts):
-            raise DataError(
-                f"{name}: {len(rows):,} texts, {len({text for text, _ in rows}):,} of them "
-                f"different, give none for {purpose}. Provide more."
-            )
-    for class_name, number in numbers.items():
-        if number not in data.train.labels:
-            raise DataError(f"{name}: the class {class_name!r} has no text to train on.")
-    return data
+    texts = [[text for text, _ in part] for part in parts]
+    labels = [np.array([numbers[label] for _, label in part], np.int32) for part in parts]
+    return TextDataset(*map(LabeledTexts, texts, labels), class_names)
 
 
 class EncodedTexts:

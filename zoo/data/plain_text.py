@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.parallel_text import read_lines
+from zoo.data.text_rows import read_lines
 from zoo.data.token_batches import computed, shuffled
 from zoo.data.worker_batches import split_batches
 from zoo.errors import UserError

@@ -40,11 +40,20 @@ def prepared_builder(name, data_dir, built_in, own_data):
     return builder
 
 
-def split_examples(builder, split, features):
-    """Yields the values of these features of each example of a split, in its order."""
-    batches = builder.as_dataset(split=split, shuffle_files=False).batch(1000).prefetch(1)
-    for batch in batches.as_numpy_iterator():
-        yield from zip(*(batch[feature] for feature in features))
+def split_examples(builder, features):
+    """For train, validation and test, None if there is no such split: a function that yields the
+    values of these features of each example, in order; bytes are decoded to str."""
+
+    def reader(split):
+        def read():
+            batches = builder.as_dataset(split=split, shuffle_files=False).batch(1000).prefetch(1)
+            for batch in batches.as_numpy_iterator():
+                for row in zip(*(batch[feature] for feature in features)):
+                    yield [x.decode() if isinstance(x, bytes) else x for x in row]
+
+        return read if split in builder.info.splits else None
+
+    return [reader(split) for split in ("train", "validation", "test")]
 
 
 def _download(builder, allowed, built_in, own_data):

@@ -170,7 +170,7 @@ def write_corpus(folder, text, tokenizers, max_length, special):
         tokenizer.save(folder / f"{side}_tokenizer.json")
     for name, pairs in (("train", text.train), ("valid", text.valid)):
         encode_pairs(pairs, *tokenizers, folder, max_length, name, special)
-    skipped = [*text.skipped]
+    skipped = []
     if text.train.left_out:
         reason = "with the translation of a validation or test pair"
         skipped.append(f"{text.train.left_out:,} training pairs {reason}.")

@@ -1,0 +1,136 @@
+"""Rows of two texts, a sentence and its translation or a text and its label: read and divided.
+
+They are streamed, so they may be larger than memory.
+"""
+
+import functools
+import hashlib
+import unicodedata
+
+from zoo.errors import DataError
+
+_MOST_HELD_OUT = 2000  # approximate maximum number of rows, for validation and test each
+
+
+def read_lines(path):
+    """Yields the lines of a UTF-8 file."""
+    try:
+        # Text mode would also split at a lone carriage return, and could not report the line number
+        # of a decoding error.
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except OSError as error:
+        raise DataError(f"The file {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number:,}, is not UTF-8 ({error.reason} at byte {error.start + 1}). "
+            "Convert the file to UTF-8."
+        ) from None
+
+
+def read_tsv(path, columns):
+    """Yields the first column and the rest of each line of a UTF-8 file; blank lines are skipped.
+
+    Args:
+        path: path of the file.
+        columns: what a line must be, for the message: "label, tab, text".
+
+    Raises:
+        DataError: if the file cannot be read or is not UTF-8, or if a line has no tab.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        first, tab, rest = line.partition("\t")
+        if tab:
+            yield first, rest
+        elif line.strip():
+            raise DataError(
+                f"{path}, line {number:,}, has no tab. Each line must be: {columns}. "
+                f"It begins: {line.strip()[:60]!r}."
+            )
+
+
+class Rows:
+    """An iterable of rows that can be iterated several times.
+
+    Yields (first, second), two str: NFC-normalized and stripped. Rows with an empty side are
+    skipped; duplicates are kept.
+
+    Args:
+        read: function without arguments that returns a new iterator of raw rows.
+        keep: function of a normalized first text that returns whether to keep its rows.
+        held_out: function without arguments that returns the set of hashes of the second texts of
+            held-out rows; rows with such a text are left out.
+
+    Fields:
+        left_out: number of rows that were left out for their second text in the last iteration.
+    """
+
+    def __init__(self, read, keep=lambda first: True, held_out=frozenset):
+        self._read = read
+        self._keep = keep
+        self._held_out = held_out
+        self.left_out = 0
+
+    def __iter__(self):
+        self.left_out, held_out = 0, self._held_out()
+        for row in self._read():
+            first, second = (unicodedata.normalize("NFC", text).strip() for text in row)
+            if first and second and self._keep(first):
+                if held_out and _hash(second) in held_out:
+                    self.left_out += 1
+                else:
+                    yield first, second
+
+
+def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
+    """Divides rows into those for training, validation and test, three `Rows`.
+
+    A row is held out by a hash of `seed` and its case-folded first text alone: on every machine and
+    in every run, and all rows with the same first text are in the same part.
+
+    Args:
+        read: function without arguments that returns a new iterator of rows.
+        count: about the number of rows.
+        share: share to hold out for validation and test each, of many rows about 2,000 at most.
+        seed: seed of the choice.
+        name: of the data, for messages.
+        valid, test: like `read`; if given, these are not held out.
+        apart: whether rows with the second text of a held-out row are not trained on.
+
+    Raises:
+        DataError: if a part has no rows.
+    """
+    share = min(share, _MOST_HELD_OUT / max(count, 1))
+    missing = {index for index, part in enumerate((valid, test)) if part is None}
+
+    def part_of(first):
+        """0 for validation, 1 for test, else more."""
+        return int(_hash(first, str(seed)) / 2**64 / share)
+
+    @functools.cache
+    def held_out():
+        return {_hash(second) for _, second in Rows(read, lambda first: part_of(first) in missing)}
+
+    parts = [
+        Rows(read, lambda first: part_of(first) not in missing, held_out if apart else frozenset),
+        *(
+            Rows(read, lambda first, index=index: part_of(first) == index)
+            if given is None
+            else Rows(given)
+            for index, given in enumerate((valid, test))
+        ),
+    ]
+    for purpose, rows in zip(("training", "validation", "test"), parts):
+        if next(iter(rows), None) is None:
+            raise DataError(
+                f"{name}: {count:,} rows give none for {purpose}. Provide more text, or data for "
+                "validation and test."
+            )
+    return parts
+
+
+def _hash(text, key=""):
+    """A hash of 64 bits of the case-folded text."""
+    digest = hashlib.blake2b(text.casefold().encode(), digest_size=8, key=key.encode()).digest()
+    return int.from_bytes(digest, "big")
