@@ -272,8 +272,8 @@ def test_fine_tuning(published, tmp_path):
     assert after.source_tokenizer == before.source_tokenizer
     assert after.target_tokenizer == before.target_tokenizer
     expected = before.description()
-    assert expected["search"].pop("beam_size") == 3
-    assert after.description() == {**expected, "search": {**expected["search"], "beam_size": 1}}
+    assert expected.pop("beam_size") == 3
+    assert after.description() == {**expected, "beam_size": 1}
     assert (after.model.dropout, before.model.dropout) == (0.05, 0.1)
     pairs = list(parallel_text.tsv(corpus).valid)[:8]
     scores = [np.mean(found.score(*map(list, zip(*pairs)))) for found in (before, after)]

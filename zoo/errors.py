@@ -1,6 +1,8 @@
 """Errors that users can fix, as opposed to bugs, and the checks of arguments that many raise."""
 
 import importlib
+import math
+import operator
 
 
 class UserError(ValueError):
@@ -21,6 +23,24 @@ class DataError(UserError):
 
 class TokenizerError(UserError):
     """Invalid text, ids or tokenizer file; the message says which and why."""
+
+
+def checked(name, value, number, low=-math.inf, high=math.inf):
+    """An option as `number`, int or float; raises `TaskError` if it is not one, or out of range.
+
+    A bool is rejected, and so are a float for int, NaN and infinity.
+    """
+    try:
+        converted = operator.index(value) if number is int else float(+value)
+    except (TypeError, OverflowError):
+        converted = math.nan
+    is_valid = low <= converted <= high and abs(converted) < math.inf
+    if isinstance(value, bool) or not is_valid:
+        expected = "an integer" if number is int else "a finite number"
+        least = "" if low == -math.inf else f" of at least {low}"
+        limits = least if high == math.inf else f" from {low} to {high}"
+        raise TaskError(f"{name} must be {expected}{limits}. Received: {name}={value!r}.")
+    return converted
 
 
 def check_choice(name, value, choices):

@@ -80,7 +80,7 @@ def test_separate_embeddings_and_vocabularies(case, tmp_path, shared):
     target = type(published.target_tokenizer).from_dict(
         {**table, "vocab_size": model.target_vocab_size}
     )
-    options = {"special_tokens": published.special_tokens, **published.description()["search"]}
+    options = {name: getattr(published, name) for name in ("special_tokens", *published.settings)}
     options |= {"early_stopping": "never", "length_penalty": 0.5}
     translator = Translator(model, published.source_tokenizer, target, **options)
     zoo.save_hf(translator, tmp_path / "hf")
@@ -121,6 +121,6 @@ def test_what_marian_does_not_have_is_named(case, tmp_path):
 def test_a_prefix_that_is_not_a_language(case, tmp_path):
     published = case[2]
     tokenizers = published.source_tokenizer.with_prefix(5), published.target_tokenizer
-    options = {"special_tokens": published.special_tokens, **published.description()["search"]}
+    options = {name: getattr(published, name) for name in ("special_tokens", *published.settings)}
     with pytest.raises(CheckpointError, match="the prefix .* of the source tokenizer"):
         zoo.save_hf(Translator(published.model, *tokenizers, **options), tmp_path / "hf")

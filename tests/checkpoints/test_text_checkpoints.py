@@ -146,10 +146,11 @@ def test_the_command_line(loaded, capsys):
     assert main(["generate", str(folder), "Hello", *options]) == 0
     text = generator(["Hello"], max_new_tokens=4)[0]
     assert capsys.readouterr().out == text + "\n"
-    pieces = generator.stream("Hello", top_k=1, max_new_tokens=4)
-    assert "Hello" + "".join(pieces) == text
+    assert generator.sample(["Hello"], top_k=1, max_new_tokens=4)[0][0].text == text
     assert main(["info", str(folder)]) == 0
-    assert json.loads(capsys.readouterr().out)["tokenizer"]["kind"] == "byte_level_bpe"
+    assert (
+        json.loads(capsys.readouterr().out)["tokenizers"]["tokenizer"]["kind"] == "byte_level_bpe"
+    )
 
 
 def test_labels_have_the_order_of_their_numbers(tmp_path):

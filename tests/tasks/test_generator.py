@@ -132,15 +132,6 @@ def test_samples_depend_on_the_seed(generator):
     assert first == again != other
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_a_stream_is_what_sampling_gives(generator, prompt):
-    options = {"temperature": 1.3, "top_k": 50, "seed": 3, "max_new_tokens": 12}
-    pieces = list(generator.stream(prompt, **options))
-    [[expected]] = generator.sample([prompt], **options)
-    assert prompt + "".join(pieces) == expected.text
-    assert len(pieces) > 1
-
-
 def test_saved_and_loaded(generator, tmp_path, capsys):
     generator.save(tmp_path / "run")
     loaded = zoo.load(tmp_path / "run")
@@ -186,20 +177,9 @@ def test_many_new_tokens_make_small_batches(generator, monkeypatch):
         (lambda g: g(["the"], n=2, beam_size=1), "beam_size must be an integer of at least 2"),
         (lambda g: g.sample(["the"], temperature=0.0), "temperature must be a finite number"),
         (lambda g: g.sample(["the"], top_p=1.5), "top_p must be a finite number"),
-        (lambda g: g.stream("the", top_k=0), "top_k must be an integer of at least 1"),
-        (lambda g: g.stream(["the"]), "must be a list of str"),
+        (lambda g: g.sample(["the"], top_k=0), "top_k must be an integer of at least 1"),
     ],
 )
 def test_bad_input(generator, call, message):
     with pytest.raises(TaskError, match=message):
         call(generator)
-
-
-def test_a_model_that_computes_nan(generator, tmp_path):
-    generator.save(tmp_path)
-    broken = zoo.load(tmp_path)
-    broken.model.decoder_norm.gamma.assign(broken.model.decoder_norm.gamma * np.nan)
-    with pytest.raises(TaskError, match="the model computed NaN"):
-        broken(["the"])
-    with pytest.raises(TaskError, match="the model computed NaN"):
-        list(broken.stream("the"))

@@ -188,7 +188,7 @@ def direct(translator, text, length, beam_size=1):
 
 
 def assert_is_direct(translator, text, length=8, beam_size=1):
-    """Compares with `direct`; returns the `Translation`."""
+    """Compares with `direct`; returns the best `ScoredText`."""
     [[best]] = translator.n_best([text], max_length=length, beam_size=beam_size)
     expected, score = direct(translator, text, length, beam_size)
     assert best.text == expected
@@ -566,7 +566,7 @@ def test_the_command_line(translator, folder, tmp_path, capsys, monkeypatch):
     assert picture.stat().st_size > 1000 and aligned == ["the dog", greedy]
     assert main(["info", str(folder)]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["model"]["type"] == "Transformer" and report["search"]["beam_size"] == 2
+    assert report["model"]["type"] == "Transformer" and report["beam_size"] == 2
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from zoo.errors import TaskError, UserError
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import TextGenerator
-from zoo.tasks.model_file import read_config, weights_file
-from zoo.tasks.task import MODEL_FILE
+from zoo.tasks.task import MODEL_FILE, read_config, weights_file
 from zoo.tasks.translator import Translator
 
 _TASKS = (ImageClassifier, TextClassifier, Translator, TextGenerator)

@@ -1,6 +1,5 @@
 """Commands that use a trained model."""
 
-import itertools
 import json
 import pathlib
 import sys
@@ -159,10 +158,8 @@ def generate(
     generator = load_task(run_folder, "generate", dtype=dtype)
     generator.jit_compile = False  # one text is continued sooner than XLA compiles a search
     if beam_size is None:
-        pieces = generator.stream(prompt, max_new_tokens=max_new_tokens, **sampling)
-        first = next(pieces, "")  # an error comes before any output
-        for piece in itertools.chain([prompt, first], pieces, ["\n"]):
-            print(piece, end="", flush=True)
+        [[drawn]] = generator.sample([prompt], max_new_tokens=max_new_tokens, **sampling)
+        print(drawn.text)
     else:
         print(generator([prompt], beam_size=beam_size, max_new_tokens=max_new_tokens)[0])
 

@@ -13,11 +13,10 @@ from importlib.metadata import version
 
 from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
-from zoo.errors import TaskError
+from zoo.errors import TaskError, checked
 from zoo.models.base import dtype_name
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
-from zoo.tasks.options import checked
 from zoo.tasks.translator import SOURCE_FILE, Translator
 
 _PACKAGES = {  # that run an export, and others that write it

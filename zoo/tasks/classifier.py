@@ -11,10 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.decoding import SpecialTokens
-from zoo.errors import TaskError
+from zoo.errors import TaskError, checked
 from zoo.tasks.compiled_functions import without_nan
-from zoo.tasks.options import checked
 from zoo.tasks.task import Task, TextTask
 from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
 from zoo.text.translation_text import encode
@@ -128,11 +126,12 @@ class TextClassifier(TextTask):
 
     description_file = "text_classifier.json"
     tokenizer_files = {"tokenizer": "tokenizer.json"}
+    settings = ("class_names",)
 
     def __init__(self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS):
         self.tokenizer = tokenizer
         self.class_names = list(class_names)
-        super().__init__(model, special_tokens, tokenizer.vocab_size)
+        super().__init__(model, special_tokens)
 
     def __call__(self, texts, top_k=1, too_long="error"):
         """Classifies texts.
@@ -186,25 +185,7 @@ class TextClassifier(TextTask):
 
     def check(self, model):
         _check_classes(model, self.class_names)
-        pad = self.special_tokens.pad
-        if (model.vocab_size, model.pad_id) != (self.tokenizer.vocab_size, pad):
-            raise TaskError(
-                f"The model has {model.vocab_size} tokens and pad_id={model.pad_id}. Received a "
-                f"tokenizer with {self.tokenizer.vocab_size} tokens and the padding token {pad}."
-            )
-
-    def description(self):
-        """Returns tokenizer and class names as a dict that can be stored as JSON."""
-        return {
-            "tokenizer": {"kind": self.tokenizer.kind, "vocab_size": self.tokenizer.vocab_size},
-            "special_tokens": self.special_tokens._asdict(),
-            "class_names": self.class_names,
-        }
-
-    @classmethod
-    def from_description(cls, description, model, tokenizer):
-        special_tokens = SpecialTokens(**description["special_tokens"])
-        return cls(model, tokenizer, description["class_names"], special_tokens)
+        super().check(model)
 
 
 def _softmax(logits):

@@ -4,35 +4,22 @@ Axes: B prompts, P tokens of a prompt, T new tokens, K hypotheses of a prompt.
 """
 
 import math
-from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from zoo import decoding
-from zoo.errors import TaskError
-from zoo.tasks.compiled_functions import without_nan
-from zoo.tasks.options import checked, checked_sampling, checked_search, uniforms
+from zoo.errors import TaskError, checked
 from zoo.tasks.padded_batches import LENGTHS, padded
-from zoo.tasks.task import TextTask
+from zoo.tasks.writer import TextWriter
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.translation_text import encode
+from zoo.text.translation_text import ScoredText, encode
 
 NEW_TOKENS = 64  # by default
 
 
-class Generation(NamedTuple):
-    """A continued text, the prompt included, and its score.
-
-    The score is the log-probability of the new tokens over the length penalty, at most 0.
-    """
-
-    text: str
-    score: float
-
-
-class TextGenerator(TextTask):
+class TextGenerator(TextWriter):
     """A causal language model together with its tokenizer.
 
     Args:
@@ -48,15 +35,12 @@ class TextGenerator(TextTask):
 
     description_file = "generator.json"
     tokenizer_files = {"tokenizer": "tokenizer.json"}
+    settings = ("add_start_token",)
 
     def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS, add_start_token=True):
         self.tokenizer = tokenizer
         self.add_start_token = add_start_token
-        super().__init__(model, special_tokens, tokenizer.vocab_size)
-
-    def __call__(self, prompts, **options):
-        """Each prompt with its most likely continuation, a list of str; see `n_best`."""
-        return [best.text for [best, *_] in self.n_best(prompts, **options)]
+        super().__init__(model, special_tokens)
 
     def n_best(self, prompts, n=1, beam_size=None, length_penalty=0.0, max_new_tokens=None):
         """Several continuations of each prompt, the best first, found by beam search.
@@ -70,21 +54,15 @@ class TextGenerator(TextTask):
             max_new_tokens: the largest number of new tokens; by default 64, or as many as fit.
 
         Returns:
-            For each prompt a list of `Generation`, whose texts begin with the prompt.
+            For each prompt a list of `zoo.text.translation_text.ScoredText`, which begin with the
+            prompt. The score is that of the new tokens.
 
         Raises:
             TaskError: if prompt and new tokens are more than the model's `max_length`, an
                 option is wrong or the model computes NaN.
         """
-        n, beam_size, alpha = checked_search(n, beam_size, length_penalty)
         rows, most = self._encode(prompts, max_new_tokens)
-
-        def search(batch):
-            read, forced, length, buffer = self._prompts(batch, most)
-            settings = {"beam_size": beam_size, "buffer": buffer}
-            return self.run(self.search, read, forced, alpha, length, **settings)
-
-        return [best[:n] for best in self._generations(rows, search, most)]
+        return self._texts(rows, self._searched(rows, most, n, beam_size, length_penalty))
 
     def sample(
         self, prompts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None
@@ -100,54 +78,13 @@ class TextGenerator(TextTask):
             seed: of the draws; a prompt's draws depend on it and on the prompt's place in the list.
 
         Returns:
-            For each prompt a list of `Generation`, whose texts begin with the prompt and whose
-            scores are log-probabilities.
+            See `n_best`; scores are log-probabilities.
 
         Raises:
             TaskError: see `n_best`.
         """
-        n, seed, top_k, *scalars = checked_sampling(n, seed, temperature, top_k, top_p)
         rows, most = self._encode(prompts, max_new_tokens)
-
-        def draw(batch):
-            read, forced, length, buffer = self._prompts(batch, most)
-            random = uniforms(seed, batch.indices, len(length), n, buffer)
-            return self.run(self.draw, read, forced, random, length, *scalars, top_k=top_k)
-
-        return self._generations(rows, draw, most)
-
-    def stream(self, prompt, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None):
-        """Draws a continuation as `sample` does, and yields its text piece by piece, as str.
-
-        Together, the pieces are what `sample` adds to the prompt. For the arguments and errors see
-        `sample`; wrong arguments are reported before the first piece is asked for.
-        """
-        _, *settings = checked_sampling(1, seed, temperature, top_k, top_p)
-        [tokens], most = self._encode([prompt], max_new_tokens)
-        return self._stream(tokens, most, *settings)
-
-    def _stream(self, tokens, most, seed, top_k, *scalars):
-        count, size = num_read(len(tokens)), len(tokens)
-        last = size + self.num_new(size, most) - 1
-        buffer = padded(last - count, self.model.max_length - count)
-        [[random]] = uniforms(seed, [0], 1, 1, buffer)
-        cache = self.call(self._read, np.array([tokens[: count + 1]], np.int32), length=buffer)
-        before, yielded = self._text(tokens), ""
-        for position in range(count, last):
-            token = np.array([[tokens[position]]], np.int32)
-            inputs = (token, np.int32(position - count), random[None, position - count, None])
-            drawn, cache, total = self.call(self._next, *inputs, cache, *scalars, top_k=top_k)
-            without_nan(total.numpy())
-            if position + 1 < size:  # the next token is given
-                continue
-            tokens.append(int(drawn[0, 0]))
-            text = self._text(tokens).removeprefix(before)
-            is_last = tokens[-1] == self.special_tokens.end or position + 1 == last
-            if is_last or not text.endswith("\ufffd"):  # some tokens are bytes of a character
-                yield text.removeprefix(yielded)
-                yielded = text
-            if is_last:
-                return
+        return self._texts(rows, self._drawn(rows, most, n, seed, temperature, top_k, top_p))
 
     def max_prompt_length(self, max_new_tokens=None):
         """The largest number of tokens of a prompt, the start token included."""
@@ -157,27 +94,7 @@ class TextGenerator(TextTask):
         """The number of new tokens of a prompt of `length` tokens: `most`, or as many as fit."""
         return min(most, self.max_prompt_length() + 1 - length)
 
-    def description(self):
-        """The metadata of the tokenizer, as JSON can hold it."""
-        return {
-            "tokenizer": {"kind": self.tokenizer.kind, "vocab_size": self.tokenizer.vocab_size},
-            "special_tokens": self.special_tokens._asdict(),
-            "add_start_token": self.add_start_token,
-        }
-
-    @classmethod
-    def from_description(cls, description, model, tokenizer):
-        special_tokens = decoding.SpecialTokens(**description["special_tokens"])
-        return cls(model, tokenizer, special_tokens, description["add_start_token"])
-
-    def check(self, model):
-        if model.vocab_size != self.tokenizer.vocab_size:
-            raise TaskError(
-                f"The model has {model.vocab_size} tokens. "
-                f"Received a tokenizer with {self.tokenizer.vocab_size} tokens."
-            )
-
-    def search(self, read, forced, alpha, max_length, beam_size, buffer):
+    def search(self, read, forced, alpha, max_length, beam_size, buffer_length, best_only=False):
         """Beam search as a graph, greedy search if `beam_size` is 1.
 
         Args:
@@ -186,12 +103,13 @@ class TextGenerator(TextTask):
             alpha: of the length penalty, a scalar tensor.
             max_length: int32 [B], the largest number of forced and new tokens.
             beam_size: K.
-            buffer: number of tokens for which there is a buffer, at least `max_length`.
+            buffer_length: number of tokens for which there is memory, at least `max_length`.
+            best_only: see `zoo.decoding.beam_search`.
 
         Returns:
             `zoo.decoding.Hypotheses` of forced and new tokens.
         """
-        cache = self._read(read, buffer, beam_size)
+        cache = self._read(read, buffer_length, beam_size)
         special = self.special_tokens._replace(first=forced)
         rows, length = keras.ops.shape(read)
         settings = (self._first_step(read), cache, rows, special, max_length)
@@ -200,9 +118,10 @@ class TextGenerator(TextTask):
         # divides by ((4 + P + t) / (5 + P)) ** alpha; the rest is the penalty of P tokens.
         penalty = decoding.LengthPenalty(alpha, 4.0 + keras.ops.cast(length, "float32"))
         if beam_size == 1:
-            best = decoding.greedy_search(*settings, penalty, buffer_length=buffer)
+            best = decoding.greedy_search(*settings, penalty, buffer_length=buffer_length)
         else:
-            best = decoding.beam_search(*settings, beam_size, penalty, buffer_length=buffer)
+            options = {"buffer_length": buffer_length, "best_only": best_only}
+            best = decoding.beam_search(*settings, beam_size, penalty, **options)
         return best._replace(scores=best.scores / decoding.length_penalty(length, alpha))
 
     def draw(self, read, forced, uniforms, max_length, temperature, top_p, top_k=None):
@@ -213,13 +132,7 @@ class TextGenerator(TextTask):
         settings = (special, max_length, temperature, top_k, top_p)
         return decoding.sample(self._first_step(read), cache, uniforms, *settings)
 
-    def _next(self, token, position, uniform, cache, temperature, top_p, top_k):
-        """One step of sampling: (the next token, the next cache, NaN if a logit is)."""
-        logits, cache = self.model.step(token, cache)
-        settings = (self.special_tokens, position, uniform, temperature, top_k, top_p)
-        return decoding.next_token(logits, *settings), cache, keras.ops.logsumexp(logits)
-
-    def _read(self, read, length, num_hypotheses=1):
+    def _read(self, read, length, num_hypotheses):
         """The cache after all tokens of `read` but the last, for `length` more."""
         count = keras.ops.shape(read)[1] - 1
         return self.model.start(read[:, :-1], count + length, num_hypotheses)
@@ -233,8 +146,7 @@ class TextGenerator(TextTask):
 
         return step
 
-    def _prompts(self, batch, most):
-        """(read, forced, max_length, buffer) of a batch for `search`: up to `most` new tokens."""
+    def _inputs(self, batch, most):
         [tokens] = batch.tokens
         count = num_read(tokens.shape[1])
         read, forced = tokens[:, : count + 1], tokens[:, count + 1 :]
@@ -243,23 +155,18 @@ class TextGenerator(TextTask):
         for row, size in enumerate(batch.lengths):
             length[row] = size - count - 1 + self.num_new(size, most)
         buffer = padded(tokens.shape[1] - count - 1 + most, self.model.max_length - count)
-        return read, forced, length, buffer
+        return [read, forced], length, buffer
 
-    def _generations(self, rows, search, most):
-        """For each row of tokens a list of `Generation`; `search` is a function of a batch."""
-        generations, buffer_length = [], self.num_new(1, most)
-        hypotheses = self.compute([[row] for row in rows], search, buffer_length)
+    def _texts(self, rows, hypotheses):
+        """For each row of tokens a list of `ScoredText`."""
+        special, found = self.special_tokens, []
+        control = (special.start, special.end, special.pad)
         for row, (tokens, log_probs, scores) in zip(rows, hypotheses):
             read, possible = row[: num_read(len(row)) + 1], np.isfinite(log_probs)
-            texts = [self._text([*read, *new]) for new in tokens[possible]]
-            scores = map(float, scores[possible])
-            generations.append([Generation(*pair) for pair in zip(texts, scores)])
-        return generations
-
-    def _text(self, tokens):
-        special = self.special_tokens
-        control = (special.start, special.end, special.pad)
-        return self.tokenizer.decode([[id for id in tokens if id not in control]])[0]
+            every = [[t for t in (*read, *new) if t not in control] for new in tokens[possible]]
+            pairs = zip(self.tokenizer.decode(every), map(float, scores[possible]))
+            found.append([ScoredText(*pair) for pair in pairs])
+        return found
 
     def _encode(self, prompts, max_new_tokens):
         """The start token and the tokens of each prompt; the largest number of new tokens."""

@@ -45,7 +45,7 @@ def token_batches(rows, special, max_length, buffer_length=0):
     for index in sorted(range(len(rows)), key=lengths.__getitem__, reverse=True):
         by_width.setdefault(padded(lengths[index], max_length), []).append(index)
     for width, indices in by_width.items():
-        tokens = max(width, buffer_length)
+        tokens = max(width, min(buffer_length, max_length))
         count = max(n for n in BATCH_SIZES if n == 1 or n * tokens <= TOKENS_IN_BATCH)
         for start in range(0, len(indices), count):
             together = indices[start : start + count]

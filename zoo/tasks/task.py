@@ -1,19 +1,22 @@
 """What everything that `zoo.load` returns has in common."""
 
+import contextlib
 import json
 import pathlib
+import tempfile
+import zipfile
 
 import keras
 import numpy as np
 
 from zoo.decoding import SpecialTokens
+from zoo.errors import TaskError, checked
 from zoo.tasks.compiled_functions import CompiledFunctions, without_nan
-from zoo.tasks.model_file import load_model
-from zoo.tasks.options import checked
 from zoo.tasks.padded_batches import token_batches
 from zoo.text.saved_tokenizers import load_tokenizer
 
-MODEL_FILE = "model.keras"
+MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote: a zip archive of these files
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 
 
 class Task:
@@ -87,7 +90,9 @@ class TextTask(Task):
     Args:
         model: see `Task`.
         special_tokens: `zoo.decoding.SpecialTokens`.
-        vocab_size: number of tokens, of which they are some.
+
+    Class attributes:
+        settings: names of attributes, arguments of the constructor, that are saved.
 
     Attributes:
         special_tokens: as given.
@@ -96,18 +101,54 @@ class TextTask(Task):
             may differ by rounding.
     """
 
-    def __init__(self, model, special_tokens, vocab_size):
+    settings = ()
+
+    def __init__(self, model, special_tokens):
         self.jit_compile = True
+        limit = self._tokenizers()[-1].vocab_size - 1
         tokens = special_tokens._asdict()
         for name, token in tokens.items():
             if (name, token) != ("first", None):
-                tokens[name] = checked(f"special_tokens.{name}", token, int, 0, vocab_size - 1)
+                tokens[name] = checked(f"special_tokens.{name}", token, int, 0, limit)
         self._special_tokens = SpecialTokens(**tokens)
         super().__init__(model)
 
     @property
     def special_tokens(self):
         return self._special_tokens
+
+    def _tokenizers(self):
+        return [getattr(self, name) for name in self.tokenizer_files]
+
+    def check(self, model):
+        for name, tokenizer in zip(self.tokenizer_files, self._tokenizers()):
+            side, size = name.removesuffix("tokenizer"), tokenizer.vocab_size
+            if getattr(model, f"{side}vocab_size") != size:
+                raise TaskError(
+                    f"The model has {getattr(model, f'{side}vocab_size')} {side.replace('_', ' ')}"
+                    f"tokens. Received a tokenizer with {size} tokens."
+                )
+        pad = self.special_tokens.pad
+        if getattr(model, "pad_id", pad) != pad:  # a language model has none
+            raise TaskError(
+                f"The model's padding token is {model.pad_id} (pad_id). "
+                f"Received special tokens with pad={pad}."
+            )
+
+    def description(self):
+        """The metadata of tokenizers and settings, as JSON can hold it."""
+        sizes = {
+            name: {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size}
+            for name, tokenizer in zip(self.tokenizer_files, self._tokenizers())
+        }
+        settings = {name: getattr(self, name) for name in self.settings}
+        return {"tokenizers": sizes, "special_tokens": self.special_tokens._asdict(), **settings}
+
+    @classmethod
+    def from_description(cls, description, model, *tokenizers):
+        settings = {name: description[name] for name in cls.settings}
+        special_tokens = SpecialTokens(**description["special_tokens"])
+        return cls(model, *tokenizers, special_tokens=special_tokens, **settings)
 
     def compute(self, rows, function, buffer_length=0):
         """Computes with rows of tokens in batches.
@@ -126,3 +167,28 @@ class TextTask(Task):
             for index, values in zip(batch.indices, zip(*arrays)):
                 results[index] = values
         return results
+
+
+def read_config(path):
+    """The content of config.json in the file: class, arguments and shapes of the model."""
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read(_CONFIG))
+
+
+def load_model(path, arguments):
+    """The model of a file, with other `arguments` of its constructor, such as `dtype`."""
+    if not arguments:
+        return keras.saving.load_model(path, compile=False)
+    config = {**read_config(path), "compile_config": None}
+    config["config"] = {**config["config"], **arguments}
+    model = keras.saving.deserialize_keras_object(config)
+    with weights_file(path) as weights:
+        model.load_weights(weights)
+    return model
+
+
+@contextlib.contextmanager
+def weights_file(path):
+    """The path of the weights in the file: a file that Keras and h5py read, while it is open."""
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
+        yield pathlib.Path(archive.extract(_WEIGHTS, folder))

@@ -8,20 +8,17 @@ import numpy as np
 import tensorflow as tf
 
 from zoo import decoding
-from zoo.errors import TaskError
-from zoo.tasks.compiled_functions import without_nan
-from zoo.tasks.options import checked, checked_sampling, checked_search, uniforms
+from zoo.errors import TaskError, checked
 from zoo.tasks.padded_batches import padded
-from zoo.tasks.task import TextTask
+from zoo.tasks.writer import TextWriter
 from zoo.text import translation_text
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.translation_text import Alignment
 
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
-_SEARCH = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
 
 
-class Translator(TextTask):
+class Translator(TextWriter):
     """A Keras model together with its tokenizers and the defaults of its search.
 
     Args:
@@ -48,6 +45,7 @@ class Translator(TextTask):
 
     description_file = "translator.json"
     tokenizer_files = {"source_tokenizer": SOURCE_FILE, "target_tokenizer": TARGET_FILE}
+    settings = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
 
     def __init__(
         self,
@@ -75,11 +73,7 @@ class Translator(TextTask):
         if max_length is not None:
             max_length = checked("max_length", max_length, int, 1)
         self.max_length = max_length
-        super().__init__(model, special_tokens, target_tokenizer.vocab_size)
-
-    def __call__(self, texts, **options):
-        """The best translation of each text, a list of str; see `n_best`."""
-        return [best.text for [best, *_] in self.n_best(texts, **options)]
+        super().__init__(model, special_tokens)
 
     def n_best(
         self, texts, n=1, beam_size=None, length_penalty=None, max_length=None, too_long="error"
@@ -96,26 +90,16 @@ class Translator(TextTask):
                 in parts.
 
         Returns:
-            For each text a list of `Translation`.
+            For each text a list of `zoo.text.translation_text.ScoredText`.
 
         Raises:
             TaskError: if a text is too long, an option is wrong or the model computes NaN.
         """
         alpha = self.length_penalty if length_penalty is None else length_penalty
-        n, beam_size, alpha = checked_search(n, beam_size, alpha, self.beam_size)
-        max_length = self._max_length(max_length)
-
-        def search(batch):
-            [source] = batch.tokens
-            length, buffer = self._target_length(source, max_length)
-            if self.engine is not None:
-                source = source[: len(batch.indices)]
-                return without_nan(self.engine(source, alpha, length, beam_size))
-            settings = {"beam_size": beam_size, "buffer_length": buffer, "best_only": n == 1}
-            return self.run(self.search, source, alpha, length, **settings)
-
-        translations = self._translations(texts, search, max_length, too_long)
-        return [best[:n] for best in translations]
+        parts, most = self._parts(texts, too_long), self._max_length(max_length)
+        rows = [tokens for _, tokens in parts]
+        found = self._searched(rows, most, n, beam_size, alpha, self.beam_size)
+        return self._joined(texts, parts, found)
 
     def sample(
         self,
@@ -140,21 +124,15 @@ class Translator(TextTask):
                 split texts, precede it. Empty texts do not count.
 
         Returns:
-            For each text a list of `Translation`, whose scores are log-probabilities.
+            See `n_best`; scores are log-probabilities.
 
         Raises:
             TaskError: see `n_best`.
         """
-        n, seed, top_k, *scalars = checked_sampling(n, seed, temperature, top_k, top_p)
-        max_length = self._max_length(max_length)
-
-        def draw(batch):
-            [source] = batch.tokens
-            length, buffer = self._target_length(source, max_length)
-            random = uniforms(seed, batch.indices, len(source), n, buffer)
-            return self.run(self.draw, source, random, length, *scalars, top_k=top_k)
-
-        return self._translations(texts, draw, max_length, too_long)
+        parts, most = self._parts(texts, too_long), self._max_length(max_length)
+        rows = [tokens for _, tokens in parts]
+        found = self._drawn(rows, most, n, seed, temperature, top_k, top_p)
+        return self._joined(texts, parts, found)
 
     def score(self, texts, translations):
         """The log-probability of a translation of each text, the end token included.
@@ -203,37 +181,10 @@ class Translator(TextTask):
         """The largest number of source tokens, the end token included."""
         return self.model.max_length
 
-    def description(self):
-        """The metadata of tokenizers and search, as JSON can hold it."""
-        return {
-            "tokenizers": {
-                side: {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size}
-                for side, tokenizer in self._tokenizers().items()
-            },
-            "search": {name: getattr(self, name) for name in _SEARCH},
-            "special_tokens": self.special_tokens._asdict(),
-        }
-
-    @classmethod
-    def from_description(cls, description, model, *tokenizers):
-        special_tokens = decoding.SpecialTokens(**description["special_tokens"])
-        return cls(model, *tokenizers, **description["search"], special_tokens=special_tokens)
-
     def check(self, model):
-        for side, tokenizer in self._tokenizers().items():
-            size = getattr(model, f"{side}_vocab_size")
-            if size != tokenizer.vocab_size:
-                raise TaskError(
-                    f"The model has {size} {side} tokens. "
-                    f"Received a tokenizer with {tokenizer.vocab_size} tokens."
-                )
+        super().check(model)
         if self.max_length is not None:
             checked("max_length", self.max_length, int, 1, model.max_length)
-        if self.special_tokens.pad != model.pad_id:
-            raise TaskError(
-                f"The model's padding token is {model.pad_id} (pad_id). "
-                f"Received special tokens with pad={self.special_tokens.pad}."
-            )
 
     def search(self, source, alpha, max_length, beam_size, buffer_length=None, best_only=False):
         """Beam search as a graph; greedy search if `beam_size` is 1.
@@ -289,37 +240,33 @@ class Translator(TextTask):
         start = tf.fill([tf.shape(target)[0], 1], self.special_tokens.start)
         return tf.concat([start, target[:, :-1]], 1)
 
-    def _tokenizers(self):
-        return {"source": self.source_tokenizer, "target": self.target_tokenizer}
-
     def _max_length(self, max_length):
         """The largest number of target tokens that a caller asks for; None by default."""
         if max_length is None:
             return self.max_length
         return checked("max_length", max_length, int, 1, self.max_source_length)
 
-    def _target_length(self, source, max_length):
-        """The largest number of target tokens of a batch, and of those that a buffer is for."""
-        limit = self.max_source_length
-        length = max_length or min(2 * source.shape[1], limit)
-        return np.int32(length), padded(length, limit)
+    def _inputs(self, batch, most):
+        [source], limit = batch.tokens, self.max_source_length
+        length = most or min(2 * source.shape[1], limit)
+        return [source], np.int32(length), padded(length, limit)
 
-    def _translations(self, texts, search, max_length, too_long):
-        """For each text a list of `Translation`; `search` is a function of a batch."""
-        limit, special = self.max_source_length, self.special_tokens
-        sources = translation_text.encode_parts(
-            self.source_tokenizer, texts, limit, special.end, too_long
-        )
-        hypotheses = self.compute([[tokens] for _, tokens in sources], search, max_length or 0)
-        translated = [[] for _ in texts]  # of the parts of each text
-        for (index, _), arrays in zip(sources, hypotheses):
-            decoded = translation_text.decode(self.target_tokenizer, special, *arrays)
+    def _parts(self, texts, too_long):
+        """(index of a text, tokens of it or of a part of it) of all texts that are not empty."""
+        limit, end = self.max_source_length, self.special_tokens.end
+        return translation_text.encode_parts(self.source_tokenizer, texts, limit, end, too_long)
+
+    def _joined(self, texts, parts, hypotheses):
+        """For each text a list of `ScoredText`, from the hypotheses of its parts."""
+        translated = [[] for _ in texts]
+        for (index, _), arrays in zip(parts, hypotheses):
+            decoded = translation_text.decode(self.target_tokenizer, self.special_tokens, *arrays)
             translated[index].append(decoded)
-        return [translation_text.joined(parts) for parts in translated]
+        return [translation_text.joined(found) for found in translated]
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""
-        limit, tokenizers = self.max_source_length, self._tokenizers().values()
+        tokenizers = self.source_tokenizer, self.target_tokenizer
         return translation_text.encode_pairs(
-            tokenizers, (texts, translations), limit, self.special_tokens
+            tokenizers, (texts, translations), self.max_source_length, self.special_tokens
         )

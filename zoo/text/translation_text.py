@@ -13,8 +13,8 @@ from zoo.errors import TaskError
 _SENTENCES, _WORDS = r"(?<=[.!?…;:])\s+|(?<=[。！？])|\n+", r"\s+"
 
 
-class Translation(NamedTuple):
-    """A translation and its score: log-probability over length penalty, at most 0."""
+class ScoredText(NamedTuple):
+    """A text that was written and its score: log-probability over length penalty, at most 0."""
 
     text: str
     score: float
@@ -106,11 +106,11 @@ def encode_pairs(tokenizers, texts, limit, special):
 
 
 def decode(tokenizer, special, tokens, log_probs, scores):
-    """The `zoo.decoding.Hypotheses` of one sentence as a list of `Translation`."""
+    """The `zoo.decoding.Hypotheses` of one sentence as a list of `ScoredText`."""
     control, forced = (special.end, special.pad), special.first is not None
     found = np.isfinite(log_probs)
     texts = tokenizer.decode([row[~np.isin(row, control)][forced:] for row in tokens[found]])
-    return [Translation(text, float(score)) for text, score in zip(texts, scores[found])]
+    return [ScoredText(text, float(score)) for text, score in zip(texts, scores[found])]
 
 
 def joined(parts):
@@ -119,7 +119,7 @@ def joined(parts):
         return parts[0]
     best = [translations[0] for translations in parts]
     text = " ".join(translation.text for translation in best)
-    return [Translation(text, sum((translation.score for translation in best), 0.0))]
+    return [ScoredText(text, sum((translation.score for translation in best), 0.0))]
 
 
 def split(text, fits):
