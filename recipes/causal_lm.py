@@ -60,11 +60,10 @@ def main(config):
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.optimizers import adamw
     from zoo.training.report import finish_generator
+    from zoo.training.run import Run
     from zoo.training.run_folder import checksum
 
     name = pathlib.Path(config.text[0]).stem if config.text else config.dataset
-    from zoo.training.run import Run
-
     run = Run(config, name=f"causal_lm_{name}")
     texts = plain_text.read_texts(config.text) if config.text else plain_text.project_texts()
     train_texts, valid_texts = plain_text.hold_out(texts)
@@ -76,18 +75,18 @@ def main(config):
     with run.scope():
         model = build(config, tokenizer.vocab_size)
         settings = config.select("learning_rate weight_decay warmup_steps clip_norm")
-        optimizer = adamw(model, total_steps=config.epochs * steps, **settings)
+        compiled_with = {
+            "optimizer": adamw(model, total_steps=config.epochs * steps, **settings),
+            "loss": SmoothedCrossEntropy(),
+            "weighted_metrics": [TokenAccuracy()],
+        }
     run.train(
         model,
         lambda first_step: plain_text.training_windows(train, *sizes, config.seed, first_step),
         epochs=config.epochs,
         steps_per_epoch=steps,
         validation_data=plain_text.evaluation_windows(valid, *sizes),
-        compiled_with={
-            "optimizer": optimizer,
-            "loss": SmoothedCrossEntropy(),
-            "weighted_metrics": [TokenAccuracy()],
-        },
+        compiled_with=compiled_with,
         config={"checksum of the tokenizer": checksum(tokenizer.to_dict())},
         finish=lambda folder, trained: finish_generator(
             folder, TextGenerator(trained, tokenizer), train, valid_texts

@@ -108,7 +108,6 @@ def main(config):
 
     from zoo.data import token_batches as batches
     from zoo.training.callbacks import AverageCheckpoints
-    from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.report import finish_translator
     from zoo.training.run import Run
     from zoo.training.run_folder import checksum, fingerprint
@@ -116,7 +115,7 @@ def main(config):
     run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
         translator, data = (fine_tuned if config.weights else untrained)(config, run)
-        optimizer = build_optimizer(config, translator.model)
+        compiled_with = compile_arguments(config, translator.model)
     identity = {"checksum of the tokenizers": checksum(*(t.to_dict() for t in data.tokenizers))}
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
@@ -140,25 +139,25 @@ def main(config):
         steps_per_epoch=batches.steps_per_epoch(data.train, *size),
         validation_data=batches.evaluation_batches(data.valid, config.tokens_per_batch),
         callbacks=lambda folder: [average(folder), EarlyStopping(patience=config.patience)],
-        compiled_with={
-            "optimizer": optimizer,
-            "loss": SmoothedCrossEntropy(config.label_smoothing),
-            "weighted_metrics": [TokenAccuracy()],
-        },
+        compiled_with=compiled_with,
         config=identity,
         finish=finish,
         tokens_per_epoch=data.train.num_tokens,
     )
 
 
-def build_optimizer(config, model):
-    """Builds the optimizer."""
+def compile_arguments(config, model):
+    """Optimizer, loss and metric, with which the model is compiled."""
+    from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.optimizers import transformer_adam, transformer_muon
 
     schedule = (config.warmup_steps, config.learning_rate_scale, config.clip_norm)
     if config.optimizer == "adam":
-        return transformer_adam(model.embed_dim, *schedule)
-    return transformer_muon(model, *schedule)
+        optimizer = transformer_adam(model.embed_dim, *schedule)
+    else:
+        optimizer = transformer_muon(model, *schedule)
+    loss = SmoothedCrossEntropy(config.label_smoothing)
+    return {"optimizer": optimizer, "loss": loss, "weighted_metrics": [TokenAccuracy()]}
 
 
 def untrained(config, run):

@@ -68,7 +68,6 @@ class Config(ImageSettings):
 
 
 def main(config):
-    import zoo
     from zoo.data.pipeline import steps_per_epoch
     from zoo.data.preprocessing import ImagePreprocessing
     from zoo.data.selection import load_images
@@ -84,15 +83,7 @@ def main(config):
     steps = steps_per_epoch(data.train, config.batch_size)
     total = config.epochs * steps
     with run.scope():
-        try:
-            model = zoo.vit(
-                config.size,
-                input_shape=(*side, 3),
-                num_classes=len(data.class_names),
-                **config.select("pool positions dropout stochastic_depth patch_dropout"),
-            )
-        except ValueError as error:
-            raise UserError(str(error)) from None
+        model = build(config, len(data.class_names))
         optimizer = adamw(
             model,
             total_steps=total,
@@ -109,6 +100,20 @@ def main(config):
         augment=augmentation(config),
         **config.select("label_smoothing accumulation min_crop_area"),
     )
+
+
+def build(config, num_classes):
+    """Builds the model."""
+    import zoo
+
+    shape = (config.image_size, config.image_size, 3)
+    names = "pool positions dropout stochastic_depth patch_dropout"
+    try:
+        return zoo.vit(
+            config.size, input_shape=shape, num_classes=num_classes, **config.select(names)
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 if __name__ == "__main__":

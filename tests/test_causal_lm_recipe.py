@@ -9,7 +9,6 @@ import pytest
 
 import zoo
 from tests.conftest import run_recipe
-from tests.interrupted import assert_same, killed, outcome, resumed
 from tests.test_recipes import recipe
 from zoo.errors import UserError
 from zoo.training.recipe import parse
@@ -48,12 +47,6 @@ def test_a_run_ends_well_and_leaves_a_model(run):
     assert generator.model.count_params() == metrics["parameters"]
     [found] = generator(["10\n11\n"], max_new_tokens=8)
     assert found.startswith("10\n11\n")
-
-
-def test_killed_while_it_writes_a_checkpoint_it_resumes_bit_for_bit(tmp_path, run, text):
-    folder = tmp_path / "run"
-    killed("text", folder, "writing", "--text", str(text))
-    assert_same(resumed("text", folder, "--text", str(text)), outcome(run[1]))
 
 
 def test_a_run_is_not_resumed_with_another_text(run, text, tmp_path):

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -126,20 +125,6 @@ def test_what_a_script_has_started_is_killed_if_it_ignores_signals(tmp_path):
     assert process.stdout.read() == b"", "nothing holds the pipe any more"
 
 
-def test_a_signal_during_the_start_reaches_every_worker(monkeypatch):
-    start, started = launching._start, []
-
-    def interrupted(command, environment):
-        started.append(start(command, environment))
-        if len(started) == 1:
-            signal.raise_signal(signal.SIGINT)
-        return started[-1]
-
-    monkeypatch.setattr(launching, "_start", interrupted)
-    assert launching.launch(["sleep", "60"], 2) == 130
-    assert [worker.returncode for worker in started] == [-signal.SIGINT] * 2
-
-
 def test_what_cannot_be_started_is_refused():
     with pytest.raises(UserError, match="No command to run"):
         launching.launch([], 2)
@@ -151,27 +136,12 @@ def test_what_cannot_be_started_is_refused():
 
 def test_gpus_are_shared_out(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,3,5,7")
-    shares = [share["CUDA_VISIBLE_DEVICES"] for share in launching._gpu_shares(2)]
+    shares = [worker["CUDA_VISIBLE_DEVICES"] for worker in launching._environments(2)]
     assert shares == ["0,1", "3,5"]
     with pytest.raises(UserError, match="6 workers need 6 GPUs; there are 5"):
-        launching._gpu_shares(6)
+        launching._environments(6)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert launching._gpu_shares(2) == [{}, {}]
-
-
-@pytest.mark.slow
-def test_a_port_in_use_is_named():
-    with socket.create_server(("", 0)) as taken:
-        port = taken.getsockname()[1]
-        workers = [f"localhost:{port}", "localhost:1"]
-        task = {"type": "worker", "index": 0}
-        config = json.dumps({"cluster": {"worker": workers}, "task": task})
-        line = [sys.executable, "recipes/vit_cifar10.py", "--dataset", "digits"]
-        environment = {**ENVIRONMENT, "TF_CONFIG": config}
-        done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.returncode == 2
-    assert f"cannot listen at localhost:{port}: another program may use that port" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert launching._environments(1)[0]["CUDA_VISIBLE_DEVICES"] == ""
 
 
 # --- recipes -------------------------------------------------------------------------------------
@@ -251,23 +221,3 @@ def test_more_or_fewer_workers_resume_a_run(tmp_path):
         assert process.returncode == 0
     rows = (tmp_path / "run" / "history.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows] == ["epoch", *map(str, range(8))]
-
-
-@pytest.mark.slow
-def test_keras_still_needs_its_trainer_replaced(tmp_path):
-    """Once plain `fit` of Keras trains under two workers, parts of `Trainer` are not needed."""
-    (tmp_path / "plain.py").write_text(
-        "import keras, numpy as np, tensorflow as tf\n"
-        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
-        "with strategy.scope():\n"
-        "    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])\n"
-        "    model.compile('sgd', 'mse')\n"
-        "model.fit(np.ones((64, 4)), np.ones((64, 1)), batch_size=8, verbose=0)\n"
-    )
-    line = command(2, sys.executable, str(tmp_path / "plain.py"))
-    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT)
-    assert done.returncode != 0, (
-        "Keras fits under several workers by itself now. See whether Trainer can do without "
-        "_maybe_symbolic_build and without returning metrics of rank 1."
-    )
-    assert "PerReplica" in done.stdout, done.stdout

@@ -108,14 +108,9 @@ def test_compiled_searches_find_the_same_in_int8(beam_size, shared, tmp_path):
         assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "make, advice",
-    [(small_classifier, "an image .*onnxruntime"), (small_text_classifier, "a text .*bfloat16")],
-)
-def test_classifiers_have_no_int8_without_an_engine(make, advice, tmp_path, capsys):
+@pytest.mark.parametrize("make", [small_classifier, small_text_classifier])
+def test_classifiers_have_no_int8_without_an_engine(make, tmp_path, capsys):
     make().save(tmp_path)
-    with pytest.raises(UserError, match=f"translators and text generators; for {advice}"):
-        zoo.load(tmp_path, dtype="int8")
     assert main(["export", str(tmp_path), str(tmp_path / "1"), "--dtype", "int8"]) == 2
     assert "is for translators and text generators" in capsys.readouterr().err
 

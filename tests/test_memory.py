@@ -46,10 +46,7 @@ def is_freed(load, use):
     "kind, use, dtype, compiled",
     [
         ("classifier", classify, None, None),
-        ("classifier", classify, "bfloat16", None),
         ("translator", translate, None, False),
-        ("translator", translate, None, True),
-        ("translator", translate, "bfloat16", True),
         ("translator", translate, "int8", True),
         ("generator", generate, None, True),
     ],

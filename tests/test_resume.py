@@ -56,12 +56,6 @@ def test_a_killed_run_is_resumed_bit_for_bit(tmp_path, digits_run):
     assert_same(resumed("digits", folder), outcome(digits_run[1]))
 
 
-@pytest.mark.slow
-def test_a_killed_run_of_the_convolutional_model_is_resumed_bit_for_bit(tmp_path, cbam_run):
-    expected = outcome(cbam_run[1])
-    check_kills("cbam_resnet", tmp_path / "run", ["writing", 0.1], expected)
-
-
 def test_sigterm_saves_and_the_same_command_resumes_bit_for_bit(
     tmp_path, phrasebook_run, phrasebook_part
 ):
@@ -212,20 +206,3 @@ def test_sigterm_at_any_moment(run, tmp_path, uninterrupted):
     else:
         assert finish(start(run, folder)) == 0, log_of(folder)
     assert_same(outcome(folder), uninterrupted(run))
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_named(tmp_path):
-    folder = tmp_path / "mounted"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(folder)]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("mounting is not allowed here")
-    try:
-        assert finish(start("digits", folder)) == 2
-        log = log_of(folder)
-        assert "error: " in log and "No space left on device" in log and "Traceback" not in log
-    finally:
-        subprocess.run(["umount", str(folder)], check=False)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import zoo
-from tests.interrupted import assert_same, killed, outcome, resumed
 from tests.test_recipes import recipe
 from zoo.errors import UserError
 
@@ -51,63 +50,6 @@ def test_the_metrics_are_those_of_the_saved_model(texts_run, sentences_part):
     np.testing.assert_allclose(metrics["test_loss"], -np.log(of_labels).mean(), rtol=1e-5)
     parts = metrics["train_texts"] + metrics["valid_texts"] + metrics["test_texts"]
     assert parts == len(given) == 3000
-
-
-@pytest.mark.slow
-def test_other_settings_learn_to_classify(tmp_path):
-    words = {"fruit": "apple pear plum fig".split(), "animal": "dog cat cow fox".split()}
-    random = np.random.default_rng(0)
-    with open(tmp_path / "words.tsv", "w") as file:
-        for n in range(600):
-            label = ("fruit", "animal")[n % 2]
-            filler = " ".join(map(str, random.integers(0, 100, random.integers(0, 30))))
-            file.write(f"{label}\t{filler} {words[label][random.integers(4)]} {n}\n")
-    config = dataclasses.replace(
-        CONFIG,
-        tsv=str(tmp_path / "words.tsv"),
-        tokenizer="word",
-        max_length=48,
-        positions="relative",
-        norm="post",
-        pool="cls",
-        precision="mixed_bfloat16",
-        epochs=12,
-        learning_rate=1e-2,
-        ema_momentum=0.9,
-        label_smoothing=0.1,
-        out=str(tmp_path / "run"),
-    )
-    text_classifier.main(config)
-    classifier = zoo.load(tmp_path / "run")
-    assert (classifier.model.pool, classifier.model.norm) == ("cls", "post")
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["test_accuracy"] > 0.9
-    answers = classifier(["the cat", "a plum 12", "pear " * 60], too_long="truncate")
-    assert [name for [(name, _)] in answers] == ["animal", "fruit", "fruit"]
-
-
-@pytest.mark.slow  # the other recipes resume in the same way
-def test_killed_while_it_writes_a_checkpoint_it_resumes_bit_for_bit(
-    tmp_path, texts_run, sentences_part
-):
-    folder, flags = tmp_path / "run", ("--tsv", str(sentences_part))
-    killed("texts", folder, "writing", *flags)
-    assert_same(resumed("texts", folder, *flags), outcome(texts_run[1]))
-
-
-@pytest.mark.slow
-def test_a_run_that_stopped_early_is_resumed_in_its_report(sentences_part, tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    config = dataclasses.replace(
-        CONFIG, tsv=str(sentences_part), epochs=9, patience=1, learning_rate=1.0, out=str(folder)
-    )
-    with monkeypatch.context() as patch, pytest.raises(TypeError):
-        patch.setattr("zoo.training.report.finish_text_classifier", None)
-        text_classifier.main(config)
-    history = (folder / "history.csv").read_text()
-    assert len(history.splitlines()) - 1 < 9, "it stops early: the learning rate is too high"
-    text_classifier.main(config)
-    assert (folder / "history.csv").read_text() == history
-    assert (folder / "metrics.json").is_file()
 
 
 @pytest.mark.parametrize(

@@ -72,43 +72,6 @@ def test_the_metrics_are_those_of_the_saved_model(phrasebook_run):
     assert 0.1 < metrics["val_accuracy"] < 1
 
 
-@pytest.mark.slow
-def test_a_file_of_pairs_with_other_settings(corpus, tmp_path):
-    config = dataclasses.replace(
-        CONFIG,
-        tsv=str(corpus),
-        tokenizer="character",
-        vocabulary="separate",
-        positions="relative",
-        norm="post",
-        num_decoder_layers=2,
-        precision="mixed_bfloat16",
-        epochs=1,
-        out=str(tmp_path / "run"),
-    )
-    translate.main(config)
-    translator = zoo.load(tmp_path / "run")
-    assert len(translator.model.decoder_blocks) == 2
-    assert translator.source_tokenizer.kind == "character"
-    assert translator.model.shared == "target" and translator.model.norm == "post"
-
-
-@pytest.mark.slow
-def test_two_files(corpus, tmp_path):
-    pairs = [line.split("\t")[:2] for line in corpus.read_text().splitlines()]
-    files = {}
-    for part, chosen in (("train", pairs[:300]), ("valid", pairs[300:350]), ("test", pairs[350:])):
-        for side, texts in zip(("source", "target"), zip(*chosen)):
-            path = tmp_path / f"{part}.{side}"
-            path.write_text("\n".join(texts) + "\n")
-            files[side if part == "train" else f"{part}_{side}"] = str(path)
-    config = dataclasses.replace(CONFIG, **files, epochs=1, out=str(tmp_path / "run"))
-    translate.main(config)
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    names = ("train_pairs", "valid_pairs", "test_sentences")
-    assert [metrics[name] for name in names] == [300, 50, 50]
-
-
 @pytest.fixture
 def loaded(corpus, tmp_path):
     """Function (settings) -> (corpus of a run, the names of the folders in the cache)."""
@@ -333,13 +296,3 @@ def test_bad_settings_of_fine_tuning(published, corpus, tmp_path, digits_run, se
     with pytest.raises(UserError, match=message):
         translate.main(dataclasses.replace(translate.FINE_TUNING, **settings))
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_is_not_resumed_with_other_pairs(corpus, tmp_path, is_resumed):
-    """They give other tokens the same ids."""
-    pairs = tmp_path / "pairs.tsv"
-    shutil.copy(corpus, pairs)
-    is_resumed(CONFIG, tsv=str(pairs))
-    pairs.write_text(pairs.read_text().replace("e", "ø"))
-    with pytest.raises(UserError, match="other settings:\n  checksum of the tokenizers: '"):
-        is_resumed(CONFIG, tsv=str(pairs))

@@ -7,39 +7,12 @@ with Keras 3.15.1 and TensorFlow 2.21; check them again before an update of eith
 import contextlib
 
 import keras
-from keras.src.backend import (
-    AutocastScope,
-    compute_output_spec,
-    get_keras_mask,
-    set_keras_mask,
-)
+from keras.src.backend import AutocastScope, compute_output_spec
+from keras.src.backend import get_keras_mask as get_keras_mask
+from keras.src.backend import set_keras_mask as set_keras_mask
 from keras.src.backend.common import global_state
-from keras.src.initializers.random_initializers import RandomInitializer
+from keras.src.initializers.random_initializers import RandomInitializer as RandomInitializer
 from keras.src.layers.layer import CallContext
-
-__all__ = [
-    "DecayInUpdate",
-    "RandomInitializer",
-    "SwapEMAWeights",
-    "TrainingModel",
-    "abort_other_workers",
-    "all_layers",
-    "call_context",
-    "call_training",
-    "compile_arguments",
-    "cpu_workers_strategy",
-    "expand_slurm_nodes",
-    "get_keras_mask",
-    "in_xla_context",
-    "leave_gradients_as_they_are",
-    "loss_of_function",
-    "mark_higher_as_better",
-    "num_coordinated_workers",
-    "reduce_per_replica",
-    "set_keras_mask",
-    "stored_matrix",
-    "without_autocast",
-]
 
 # `RandomInitializer` is the base class of initializers that draw random numbers.
 
@@ -156,15 +129,7 @@ def compile_arguments(model):
         "loss_weights": losses and losses._user_loss_weights,
         "metrics": (metrics and metrics._user_metrics) or (),
         "weighted_metrics": (metrics and metrics._user_weighted_metrics) or (),
-        "steps_per_execution": model.steps_per_execution,
     }
-
-
-def reduce_per_replica(values, strategy, reduction):
-    """Combines the values of all replicas as `fit` does, by "auto", "mean" or "sum"."""
-    from keras.src.backend.tensorflow import trainer
-
-    return trainer.reduce_per_replica(values, strategy, reduction)
 
 
 def leave_gradients_as_they_are(optimizer):
@@ -221,30 +186,6 @@ def loss_of_function(function):
 
 
 # --- several workers -----------------------------------------------------------------------------
-
-
-def cpu_workers_strategy(count):
-    """A `tf.distribute.MultiWorkerMirroredStrategy` that uses several CPU devices of each worker.
-
-    TensorFlow's own uses one of them. With it, workers of several devices can be tested on CPUs.
-    """
-    import tensorflow as tf
-    from tensorflow.python.distribute import collective_all_reduce_strategy
-
-    class Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
-        def _initialize_local_devices(self, cluster_resolver, worker_device):
-            return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
-
-    class CpuWorkers(tf.distribute.MultiWorkerMirroredStrategy):
-        def __init__(self):
-            extended = Extended(
-                self,
-                cluster_resolver=tf.distribute.cluster_resolver.TFConfigClusterResolver(),
-                communication_options=tf.distribute.experimental.CommunicationOptions(),
-            )
-            tf.distribute.Strategy.__init__(self, extended)
-
-    return CpuWorkers()
 
 
 def expand_slurm_nodes(nodes, tasks_per_node):

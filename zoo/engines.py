@@ -6,8 +6,6 @@ Axes: B images or sentences, S source tokens, T target tokens, K hypotheses of a
 import pathlib
 import tempfile
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from keras import ops
@@ -25,33 +23,29 @@ _IMPOSSIBLE = -1e9
 
 
 def dtypes(name):
-    """The possible values of `dtype` of `zoo.load` with an engine.
+    """The possible values of `dtype` of `zoo.load` with an engine, the default first.
 
     Raises:
         UserError: if there is no such engine.
     """
     if name not in ENGINES:
         raise UserError(f"engine must be one of {(*ENGINES,)}. Received: engine={name!r}.")
-    return ENGINES[name].dtypes
+    return ENGINES[name][2]
 
 
 def create_engine(loaded, name, dtype):
-    """The `engine` of a classifier or translator.
-
-    Args:
-        loaded: `zoo.tasks.classifier.ImageClassifier` or `zoo.tasks.translator.Translator`.
-        name, dtype: `engine` and `dtype` of `zoo.load`.
+    """The `engine` of a classifier or translator, see `zoo.load`.
 
     Raises:
         UserError: if the engine does not run this kind of model, or cannot be imported.
     """
-    engine = ENGINES[name]
-    if not isinstance(loaded, engine.task):
+    task, create, _ = ENGINES[name]
+    if not isinstance(loaded, task):
         raise UserError(
-            f"engine={name!r} computes a model of type {engine.task.__name__}. Received: "
+            f"engine={name!r} computes a model of type {task.__name__}. Received: "
             f"{type(loaded).__name__}."
         )
-    return engine.create(loaded, dtype)
+    return create(loaded, dtype)
 
 
 def onnxruntime_engine(classifier, dtype):
@@ -117,22 +111,8 @@ def ctranslate2_engine(translator, dtype):
     return search
 
 
-class EngineInfo(NamedTuple):
-    """What `zoo.load` knows of an engine.
-
-    Fields:
-        task: class of the tasks that it is for.
-        create: function of that and a dtype.
-        dtypes: that it computes in, the default first.
-    """
-
-    task: type
-    create: Callable
-    dtypes: tuple
-
-
-ENGINES = {
-    "onnxruntime": EngineInfo(ImageClassifier, onnxruntime_engine, ("float32", "int8")),
-    "openvino": EngineInfo(ImageClassifier, openvino_engine, ("float32", "bfloat16")),
-    "ctranslate2": EngineInfo(Translator, ctranslate2_engine, ("float32", "int8")),
+ENGINES = {  # name: (class of tasks, function of one and a dtype, dtypes)
+    "onnxruntime": (ImageClassifier, onnxruntime_engine, ("float32", "int8")),
+    "openvino": (ImageClassifier, openvino_engine, ("float32", "bfloat16")),
+    "ctranslate2": (Translator, ctranslate2_engine, ("float32", "int8")),
 }

@@ -1,6 +1,5 @@
 """Starts the workers of a multi-worker run on this machine, to test such runs."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -41,68 +40,59 @@ def launch(command, workers):
         )
     if workers < 1:
         raise UserError(f"--workers must be at least 1. Received: {workers}.")
+    processes, threads = [], []
+
+    def forward(number, frame):
+        for process in processes:
+            _signal(process, number)
+
     environments = _environments(workers)
-    processes = []
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with _forwarded_signals(processes) as received:
-            for environment in environments:
-                processes.append(_start(command, environment))
-                for number in received:  # before this worker was in the list
-                    _signal(processes[-1], number)
-            threads = [_forward_output(process, index) for index, process in enumerate(processes)]
-            status = _wait(processes)
+        for index, environment in enumerate(environments):
+            processes.append(_start(command, environment))
+            threads.append(threading.Thread(target=_copy_output, args=(processes[-1], index)))
+            threads[-1].start()
+        return _wait(processes)
     finally:
         _terminate(processes)
-    for thread in threads:
-        thread.join()
-    return status
+        for thread in threads:
+            thread.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _environments(workers):
-    addresses = [f"localhost:{port}" for port in _free_ports(workers)]
-    shares = _gpu_shares(workers)
-    for index in range(workers):
-        task = {"type": "worker", "index": index}
-        config = {"cluster": {"worker": addresses}, "task": task}
-        yield {
-            # Each worker would print the same warnings, and the failure of another many times.
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",
-            "TF_CONFIG": json.dumps(config),
-            **shares[index],
-        }
-
-
-def _free_ports(count):
+    """The environment variables of each worker."""
     # All sockets are open at the same time, so the ports differ.
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
-    ports = [opened.getsockname()[1] for opened in sockets]
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(workers)]
+    addresses = [f"localhost:{opened.getsockname()[1]}" for opened in sockets]
     for opened in sockets:
         opened.close()
-    return ports
-
-
-def _gpu_shares(workers):
-    """CUDA_VISIBLE_DEVICES of each worker; workers cannot share a GPU."""
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is None:
-        folder = pathlib.Path("/proc/driver/nvidia/gpus")
-        gpus = [str(n) for n in range(len(list(folder.iterdir())))] if folder.is_dir() else []
-    else:
-        gpus = [name for name in listed.split(",") if name.strip() not in ("", "-1")]
-    if not gpus:
-        return [{}] * workers
+    gpus = _gpus()
     share = len(gpus) // workers
-    if not share:
+    if gpus and not share:
         raise UserError(
             f"{workers} workers need {workers} GPUs; there are {len(gpus)}. Start fewer workers, "
             "or set CUDA_VISIBLE_DEVICES= to use the CPU."
         )
-    return [
-        {"CUDA_VISIBLE_DEVICES": ",".join(gpus[index * share : (index + 1) * share])}
-        for index in range(workers)
-    ]
+    environments = []
+    for index in range(workers):
+        task = {"type": "worker", "index": index}
+        # Each worker would print the same warnings, and the failure of another many times.
+        environments.append({"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONUNBUFFERED": "1"})
+        environments[-1]["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})
+        if gpus:  # which workers cannot share
+            environments[-1]["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * share :][:share])
+    return environments
+
+
+def _gpus():
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None:
+        return [name for name in listed.split(",") if name.strip() not in ("", "-1")]
+    folder = pathlib.Path("/proc/driver/nvidia/gpus")
+    return [str(n) for n in range(len(list(folder.iterdir())))] if folder.is_dir() else []
 
 
 def _start(command, environment):
@@ -118,34 +108,11 @@ def _start(command, environment):
         raise UserError(f"{command[0]} cannot be started: {error.strerror}.") from None
 
 
-def _forward_output(process, index):
-    def copy():
-        for line in process.stdout:
-            text = line.decode(errors="replace").rstrip("\r\n")
-            sys.stdout.write(f"[{index}] {text}\n")
-            sys.stdout.flush()
-
-    thread = threading.Thread(target=copy, daemon=True)
-    thread.start()
-    return thread
-
-
-@contextlib.contextmanager
-def _forwarded_signals(processes):
-    """Forwards SIGINT and SIGTERM to the processes; gives the list of the signals received."""
-    received = []
-
-    def forward(number, frame):
-        received.append(number)
-        for process in processes:
-            _signal(process, number)
-
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _copy_output(process, index):
+    for line in process.stdout:
+        text = line.decode(errors="replace").rstrip("\r\n")
+        sys.stdout.write(f"[{index}] {text}\n")
+        sys.stdout.flush()
 
 
 def _wait(processes):

@@ -6,7 +6,6 @@ import pathlib
 from zoo import checkpoints, engines
 from zoo.checkpoints import saved_runs
 from zoo.errors import UserError
-from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.generator import TextGenerator
 from zoo.tasks.translator import Translator
 
@@ -68,22 +67,14 @@ def _quantize(loaded):
     import keras
 
     if not isinstance(loaded, (Translator, TextGenerator)):
-        advice = 'for a text classifier, use dtype="bfloat16"'
-        if isinstance(loaded, ImageClassifier):
-            advice = (
-                'for an image classifier, use engine="onnxruntime", or export it with '
-                'format="onnx" or "litert" and dtype="int8"'
-            )
         raise UserError(
-            'dtype="int8" without an engine is for translators and text generators; '
-            f"{advice}. Received: {type(loaded).__name__}."
+            'dtype="int8" without an engine is for translators and text generators. A classifier '
+            'takes "bfloat16"; one of images also engine="onnxruntime", or can be exported in '
+            f"int8. Received: {type(loaded).__name__}."
         )
     layers = (keras.layers.Dense, keras.layers.Embedding)  # Keras would warn about all others
-    was_frozen = gc.get_freeze_count() > 0
-    if not was_frozen:
-        gc.freeze()  # Keras collects garbage after each matrix, which takes longer than the rest
+    gc.freeze()  # Keras collects garbage after each matrix, which takes longer than the rest
     try:
         loaded.model.quantize("int8", filters=lambda layer: isinstance(layer, layers))
     finally:
-        if not was_frozen:
-            gc.unfreeze()
+        gc.unfreeze()

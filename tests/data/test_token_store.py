@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from zoo.data.token_store import cached_folder, file_key, numbered_folder
+from zoo.data.token_store import cached_folder, file_key
 from zoo.files import WriteError
 
 SETTINGS = {"data": ["a", 1], "length": 64}
@@ -28,14 +28,9 @@ def test_it_is_made_once(tmp_path):
     assert not was_there and (folder / "part" / "numbers").read_bytes() == b"0123456789"
     for same in (SETTINGS, {"length": 64, "data": ("a", 1)}):
         assert cached_folder(tmp_path / "cache", same, never) == (folder, True)
-    assert numbered_folder(tmp_path / "cache", int(folder.name, 16)) == folder
     other, was_there = cached_folder(tmp_path / "cache", {**SETTINGS, "length": 65}, write)
     assert not was_there and other != folder
     assert cached_folder(tmp_path / "cache", SETTINGS, never)[1]
-
-
-def test_numbers_with_leading_zeros(tmp_path):
-    assert numbered_folder(tmp_path, 0xAB) == tmp_path / "00000000ab"
 
 
 @pytest.mark.parametrize("damage", ["shorter", "other", "missing", "no content", "one more"])

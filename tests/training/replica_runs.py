@@ -13,6 +13,7 @@ import tempfile
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.distribute import collective_all_reduce_strategy
 
 from zoo.compat import SwapEMAWeights
 from zoo.data import pipeline, token_batches
@@ -238,8 +239,26 @@ def masks(strategy, draws=50):
     return {"masks/values": np.swapaxes(np.array(drawn) > 0, 0, 1)}
 
 
+class Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
+    def _initialize_local_devices(self, cluster_resolver, worker_device):
+        return tuple(f"{worker_device}/device:CPU:{i}" for i in range(int(devices))), "CPU"
+
+
+class CpuWorkers(tf.distribute.MultiWorkerMirroredStrategy):
+    """Uses several CPU devices of each worker, in place of one, as if they were GPUs."""
+
+    def __init__(self):
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        options = tf.distribute.experimental.CommunicationOptions()
+        tf.distribute.Strategy.__init__(
+            self, Extended(self, cluster_resolver=resolver, communication_options=options)
+        )
+
+
 if __name__ == "__main__":
     out, devices, names, *cases = sys.argv[1:]
+    if int(devices) > 1:
+        tf.distribute.MultiWorkerMirroredStrategy = CpuWorkers
     results = {}
     for strategy_name in names.split(","):
         # "one", if it is not the first, uses one of the devices that the machine is divided into

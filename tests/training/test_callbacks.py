@@ -1,7 +1,6 @@
 """Speed, history files, patch dropout, and the average of the last epochs."""
 
 import csv
-import json
 import math
 
 import keras
@@ -15,7 +14,7 @@ from zoo.layers import PatchDropout
 from zoo.training.callbacks import (
     AverageCheckpoints,
     EpochFigures,
-    HistoryFiles,
+    HistoryFile,
     PatchDropoutRates,
 )
 from zoo.training.trainer import Trainer
@@ -74,7 +73,7 @@ def test_speed_is_that_of_training_alone(monkeypatch, first_step, expected):
 
 
 def test_figures_are_named_after_what_is_counted(tmp_path):
-    callbacks = [EpochFigures(tokens_per_epoch=100), HistoryFiles(tmp_path)]
+    callbacks = [EpochFigures(tokens_per_epoch=100), HistoryFile(tmp_path)]
     small_model().fit(np.zeros((4, 3)), np.ones((4, 2)), 2, 2, 0, callbacks)
     with open(tmp_path / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -84,25 +83,19 @@ def test_figures_are_named_after_what_is_counted(tmp_path):
 
 def test_the_history_is_written_whole_and_once(tmp_path):
     """An epoch that is run again takes the place of itself and of those after it."""
-    files = HistoryFiles(tmp_path)
+    files = HistoryFile(tmp_path)
     for epoch, loss in ((0, 3.0), (1, float("nan")), (2, 1.0)):
         files.on_epoch_end(epoch, {"loss": np.float32(loss)})
-    rows = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
-    assert rows == [
-        {"epoch": 0, "loss": 3.0},
-        {"epoch": 1, "loss": None},
-        {"epoch": 2, "loss": 1.0},
-    ]
     assert (tmp_path / "history.csv").read_text().split() == [
         "epoch,loss",
         "0,3.0",
         "1,nan",
         "2,1.0",
     ]
-    HistoryFiles(tmp_path).on_epoch_end(1, {"loss": 2.0, "val_loss": 4.0})
+    HistoryFile(tmp_path).on_epoch_end(1, {"loss": 2.0, "val_loss": 4.0})
     assert (tmp_path / "history.csv").read_text().split() == [
         "epoch,loss,val_loss",
-        "0,3.0,nan",
+        "0,3.0,",
         "1,2.0,4.0",
     ]
 

@@ -83,9 +83,9 @@ def test_workers_of_tf_config(environment, text, count):
         ("nonsense", "must be JSON such as"),
         ("[]", "must be JSON such as"),
         ('{"cluster": {"worker": ["a:1", "b:1"]}}', "Error: KeyError.'task'"),
-        (CLUSTER.replace("1}}", "2}}"), "worker 2, is not in its cluster"),
-        (CLUSTER.replace('"worker":', '"ps": ["c:1"], "worker":'), "no other jobs"),
-        (CLUSTER.replace('"type": "worker"', '"type": "chief"'), "chief 1, is not in its cluster"),
+        (CLUSTER.replace("1}}", "2}}"), "the task is not in the cluster"),
+        (CLUSTER.replace('"worker":', '"ps": ["c:1"], "worker":'), "not workers and one chief"),
+        (CLUSTER.replace('"type": "worker"', '"type": "chief"'), "Error: KeyError.'chief'"),
     ],
 )
 def test_a_tf_config_that_makes_no_sense(environment, text, message):

@@ -1,6 +1,7 @@
 """`zoo.training.Run` with models of all kinds: Keras's own results, exact resuming, and errors."""
 
 import json
+import math
 import pathlib
 import re
 import signal
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 import zoo.training
 from zoo.errors import DataError, UserError
+from zoo.training.callbacks import history_rows
 from zoo.training.run_folder import RunFolderError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -201,10 +203,6 @@ def assert_same_weights(model, other):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def history(folder):
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-
-
 MARKS = {
     **dict.fromkeys(CASES, [pytest.mark.slow]),
     **dict.fromkeys(("a function", "a sum", "sequences", "weights of items"), [pytest.mark.ci]),
@@ -223,7 +221,7 @@ def test_on_one_device_it_is_fit_of_keras(case, tmp_path):
     for mine, other in zip(trained.get_weights(), expected.get_weights(), strict=True):
         # float32 sums in another order
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
-    rows = history(tmp_path / "run")
+    rows = history_rows(tmp_path / "run")
     for name, values in logs.items():
         np.testing.assert_allclose([row[name] for row in rows], values, rtol=1e-4)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -259,7 +257,7 @@ def test_on_several_devices_all_figures_are_those_of_one(devices, tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     for case in SAME_ON_SEVERAL:
         train(*CASES[case], tmp_path / "one" / case)
-        rows = history(tmp_path / case), history(tmp_path / "one" / case)
+        rows = history_rows(tmp_path / case), history_rows(tmp_path / "one" / case)
         for found, expected in zip(*rows, strict=True):
             assert found == pytest.approx(expected, rel=1e-4), case
 
@@ -304,27 +302,23 @@ def test_metrics_of_all_kinds_and_noise_in_inference_are_resumed(tmp_path):
         train(noisy, data, tmp_path / "part", callbacks=[StopAt(11)], validation=False)
     part = train(noisy, data, tmp_path / "part", validation=False)
     assert_same_weights(part, whole)
-    assert history(tmp_path / "part") == history(tmp_path / "whole")
+    assert history_rows(tmp_path / "part") == history_rows(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    "make, before, after",
-    [(classifier, 1, 1), (classifier, 7, 7), (classifier, 1, 7), (two_outputs, 1, 1)],
-)
-def test_resumed_is_uninterrupted(tmp_path, make, before, after):
-    """To the bit, with these steps per execution; the last checkpoint is some steps old."""
+@pytest.mark.parametrize("make", [classifier, two_outputs])
+def test_resumed_is_uninterrupted(tmp_path, make):
+    """To the bit; the last checkpoint is some steps old."""
+    data = CASES["classifier" if make is classifier else "two outputs"][1]
 
-    def three_epochs(folder, steps_per_execution, *callbacks):
-        settings = {"epochs": 3, "callbacks": callbacks}
-        settings["steps_per_execution"] = steps_per_execution
-        data = CASES["classifier" if make is classifier else "two outputs"][1]
-        return train(make, lambda: data.shuffle(7), folder, validation=False, **settings)
+    def three_epochs(folder, *callbacks):
+        settings = {"epochs": 3, "callbacks": callbacks, "validation": False}
+        return train(make, lambda: data.shuffle(7), folder, **settings)
 
-    whole = three_epochs(tmp_path / "whole", before)
+    whole = three_epochs(tmp_path / "whole")
     with pytest.raises(InterruptedError):
-        three_epochs(tmp_path / "part", before, StopAt(11 if before == 1 else 14))
-    assert_same_weights(three_epochs(tmp_path / "part", after), whole)
-    assert history(tmp_path / "part") == history(tmp_path / "whole")
+        three_epochs(tmp_path / "part", StopAt(11))
+    assert_same_weights(three_epochs(tmp_path / "part"), whole)
+    assert history_rows(tmp_path / "part") == history_rows(tmp_path / "whole")
 
 
 class Decay(keras.callbacks.Callback):
@@ -362,8 +356,8 @@ def test_callbacks_are_resumed(tmp_path):
         with pytest.raises(InterruptedError):
             five_epochs(tmp_path / "part", StopAt(step))
     assert_same_weights(five_epochs(tmp_path / "part"), whole)
-    rows = history(tmp_path / "whole")
-    assert history(tmp_path / "part") == rows and len(rows) == 4, "it stops early"
+    rows = history_rows(tmp_path / "whole")
+    assert history_rows(tmp_path / "part") == rows and len(rows) == 4, "it stops early"
     rates = [row["learning_rate"] for row in rows]
     assert rates[3] < 0.6 * rates[2], "it is on a plateau"
 
@@ -397,18 +391,39 @@ def test_a_run_that_a_callback_has_stopped_stays_stopped(
         broken.setattr(keras.Model, "save", lambda *_: (_ for _ in ()).throw(RuntimeError))
         five_epochs(first, StopAt(22))
     five_epochs(then)
-    assert len(history(tmp_path / "run")) == epochs
+    assert len(history_rows(tmp_path / "run")) == epochs
 
 
-def test_several_steps_per_execution_change_nothing(tmp_path):
-    one, seven = (
-        train(classifier, dataset(X, Y), tmp_path / str(steps), steps_per_execution=steps)
-        for steps in (1, 7)
-    )
-    assert_same_weights(seven, one)
-    with pytest.raises(UserError, match="must divide the 7 steps of an epoch. Received: 2"):
-        train(classifier, dataset(X, Y), tmp_path / "2", steps_per_execution=2)
-    assert not (tmp_path / "2").exists()
+class Own(keras.callbacks.Callback):
+    """Adds a metric to the logs, and stops training after an epoch."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["own"] = math.nan
+        self.model.stop_training |= epoch == self.epoch
+
+
+def test_what_a_callback_adds_and_stops(tmp_path, monkeypatch):
+    """It is in the history, null in metrics.json; EarlyStopping, patient again, changes nothing."""
+
+    def five_epochs(patience, *callbacks):
+        early = keras.callbacks.EarlyStopping(patience=patience, min_delta=9)
+        data, folder = dataset(X, Y), tmp_path / "run"
+        train(classifier, data, folder, epochs=5, callbacks=[early, *callbacks])
+
+    with monkeypatch.context() as broken:
+        broken.setattr(keras.Model, "save", lambda *_: (_ for _ in ()).throw(RuntimeError))
+        for patience, callback in ((1, Own(9)), (9, Own(3)), (9, Own(9))):
+            with pytest.raises(RuntimeError):
+                five_epochs(patience, callback)
+    five_epochs(9, Own(9))
+    rows = history_rows(tmp_path / "run")
+    assert len(rows) == 4 and all(math.isnan(row["own"]) for row in rows)
+    metrics = (tmp_path / "run" / "metrics.json").read_text()
+    assert json.loads(metrics)["own"] is None and "NaN" not in metrics
 
 
 def classifier_with_ema():
@@ -426,11 +441,19 @@ def test_epochs_without_validation(tmp_path):
         classifier_with_ema, dataset(X, Y), tmp_path / "second", epochs=5, validation_freq=2
     )
     assert_same_weights(second, each)
-    rows = history(tmp_path / "second")
+    rows = history_rows(tmp_path / "second")
     assert ["val_loss" in row for row in rows] == [False, True, False, True, False]
     metrics = json.loads((tmp_path / "second" / "metrics.json").read_text())
     assert metrics["val_loss"] == rows[3]["val_loss"]
     assert metrics["loss"] == rows[4]["loss"]
+
+
+def test_a_run_has_the_given_settings_and_checks_its_folder_at_once(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    settings = zoo.training.settings.RunSettings(out=str(tmp_path / "run"))
+    assert zoo.training.Run(settings, seed=3).settings.seed == 3
+    with pytest.raises(RunFolderError, match="contains no run"):
+        zoo.training.Run(settings, out=str(tmp_path))
 
 
 def test_a_function_of_the_steps_done(tmp_path):
@@ -565,7 +588,7 @@ def test_the_script_of_the_docs_runs(tmp_path, monkeypatch):
     [code] = re.findall("```python\n(.*?)```", (DOCS / "training_your_model.md").read_text(), re.S)
     assert len(code.strip().splitlines()) < 35
     exec(code, {"__name__": "script"})
-    rows = history(tmp_path / "runs" / "digits_cnn")
+    rows = history_rows(tmp_path / "runs" / "digits_cnn")
     assert len(rows) == 2 and rows[-1]["val_accuracy"] > 0.8
 
 
@@ -603,5 +626,5 @@ def test_a_script_on_two_devices_is_killed_and_resumed(tmp_path, workers):
         np.testing.assert_array_equal(mine, other)
         # float32 sums in another order, which Adam amplifies where gradients are small
         np.testing.assert_allclose(mine, single, atol=2e-2)
-    accuracies = [history(folder)[-1]["val_digit_accuracy"] for folder in (whole, one)]
+    accuracies = [history_rows(folder)[-1]["val_digit_accuracy"] for folder in (whole, one)]
     np.testing.assert_allclose(*accuracies, atol=0.01)

@@ -20,8 +20,6 @@ from zoo.tasks.task import MODEL_FILE, read_config, weights_file
 from zoo.tasks.translator import Translator
 
 _TASKS = (ImageClassifier, TextClassifier, Translator, TextGenerator)
-_LAYERS = ("num_layers", "num_decoder_layers", "blocks_per_stage")
-_MOST_LAYERS = 1000
 _POSITIONS = "positions/vars/0"  # end of the path of a table of positions
 
 
@@ -39,9 +37,6 @@ def load(folder, options):
     task = _task(folder)
     try:
         config = read_config(folder / MODEL_FILE)
-        for name in _LAYERS:
-            if (config["config"].get(name) or 0) > _MOST_LAYERS:  # to build them would take hours
-                raise ValueError(f"{name} is {config['config'][name]:,}")
         if options.keys() <= {"dtype"}:
             return task.load(folder, **options)
         if config["class_name"] == ViT.__name__:

@@ -80,23 +80,9 @@ def _safetensors(path):
 def _npz(path):
     import ml_dtypes
 
-    archive = np.load(path, allow_pickle=False)
-
-    def read(name):
-        array = archive[name]
-        # NumPy has no bfloat16, and stores two bytes without a meaning.
-        return array.view(ml_dtypes.bfloat16) if array.dtype == "V2" else array
-
-    shapes = {name: _npy_shape(archive, name) for name in archive.files}
-    return Tensors(path, {name: functools.partial(read, name) for name in archive.files}, shapes)
-
-
-def _npy_shape(archive, name):
-    """The shape of an array, from its header alone."""
-    with archive.zip.open(name + ".npy") as file:
-        version = np.lib.format.read_magic(file)
-        header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        return header(file)[0]
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = dict(archive)
+    # NumPy has no bfloat16, and stores two bytes without a meaning.
+    arrays = {k: a.view(ml_dtypes.bfloat16) if a.dtype == "V2" else a for k, a in arrays.items()}
+    readers = {name: functools.partial(arrays.get, name) for name in arrays}
+    return Tensors(path, readers, {name: array.shape for name, array in arrays.items()})

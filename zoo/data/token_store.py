@@ -17,7 +17,6 @@ from zoo.text import PAD_ID
 
 _CONTENT = "content.json"  # the key, and size and checksum of each file; written last
 _CHECKED = 2**20  # bytes at the beginning of each file
-_DIGITS = 10  # of a name: an integer that a float64 holds, as `distribution.from_chief` needs
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,14 +116,14 @@ def cached_folder(root, key, write):
         write: function that writes the files into a new folder.
 
     Returns:
-        (`pathlib.Path` of the folder, whether it was there); its name is a hexadecimal number.
+        (`pathlib.Path` of the folder, whether it was there).
 
     Raises:
         zoo.files.WriteError: if the folder cannot be written.
     """
     key = json.loads(json.dumps(key))
     text = json.dumps(key, sort_keys=True)
-    path = pathlib.Path(root) / hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    path = pathlib.Path(root) / hashlib.sha256(text.encode()).hexdigest()[:10]
     if _is_complete(path, key):
         return path, True
     with locked(path):
@@ -136,11 +135,6 @@ def cached_folder(root, key, write):
             (partial / _CONTENT).write_text(json.dumps(_content(partial, key)))
             shutil.rmtree(path, ignore_errors=True)
     return path, False
-
-
-def numbered_folder(root, number):
-    """The folder in `root` whose name is a number."""
-    return pathlib.Path(root) / f"{number:0{_DIGITS}x}"
 
 
 def file_key(path):

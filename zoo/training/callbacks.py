@@ -1,8 +1,7 @@
-"""Callbacks: history files, training speed, patch dropout, and the average of last epochs."""
+"""Callbacks: the history, training speed, patch dropout, and the average of last epochs."""
 
 import csv
 import io
-import json
 import math
 import pathlib
 import shutil
@@ -17,11 +16,10 @@ from zoo.layers import PatchDropout
 from zoo.training import checkpoint_file as files
 
 
-class HistoryFiles(keras.callbacks.Callback):
-    """Writes the logs of each epoch to ``history.jsonl`` and ``history.csv``.
+class HistoryFile(keras.callbacks.Callback):
+    """Writes the logs of each epoch to ``history.csv``, atomically.
 
-    Both files are rewritten atomically. If an epoch is repeated after an interruption, its row and
-    all later rows are replaced.
+    If an epoch is repeated after an interruption, its row and all later rows are replaced.
 
     Args:
         folder: run directory.
@@ -33,30 +31,31 @@ class HistoryFiles(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         values = {name: float(value) for name, value in sorted((logs or {}).items())}
-        finite = {name: v if math.isfinite(v) else None for name, v in values.items()}
         rows = [row for row in history_rows(self.folder) if row["epoch"] < epoch]
-        rows.append({"epoch": epoch, **finite})  # JSON has no NaN
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        write_text(self.folder / "history.jsonl", lines)
-        columns, table = history(self.folder), io.StringIO(newline="")
-        csv.writer(table).writerows([columns, *zip(*columns.values())])
+        rows.append({"epoch": epoch, **values})
+        table = io.StringIO(newline="")
+        names = dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(table, names)
+        writer.writeheader()
+        writer.writerows(rows)
         write_text(self.folder / "history.csv", table.getvalue())
 
 
 def history_rows(folder):
-    """The metrics of each epoch in ``history.jsonl``, a dict each: None for NaN and infinity."""
+    """The metrics of each epoch in ``history.csv``, a dict each."""
     try:
-        lines = (pathlib.Path(folder) / "history.jsonl").read_text().splitlines()
+        with open(pathlib.Path(folder) / "history.csv", newline="") as file:
+            rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in lines]
+    return [{**row, "epoch": int(row["epoch"])} for row in rows]
 
 
 def history(folder):
     """The metrics of a run: {name: [value of each epoch]}, NaN in epochs that have none."""
     rows = history_rows(folder)
     names = dict.fromkeys(name for row in rows for name in row)
-    return {k: [math.nan if row.get(k) is None else row[k] for row in rows] for k in names}
+    return {name: [row.get(name, math.nan) for row in rows] for name in names}
 
 
 class EpochFigures(keras.callbacks.Callback):
@@ -159,7 +158,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         Raises:
             FileNotFoundError: if no epoch has been saved.
             ValueError: if the files do not fit `model`.
-            CheckpointError: if a file is damaged.
+            TrainingStateError: if a file is damaged.
         """
         paths, total = files.paths(self.folder), {}
         if not paths:

@@ -11,7 +11,7 @@ from zoo.errors import UserError
 from zoo.files import remove_partial
 from zoo.training import checkpoint_file as files
 from zoo.training import distribution
-from zoo.training.checkpoint_file import CheckpointError
+from zoo.training.checkpoint_file import TrainingStateError
 from zoo.training.interruption import Interruption
 from zoo.training.run_folder import AUTO_RESUME, enable_auto_resume
 
@@ -81,7 +81,7 @@ class Checkpoint(keras.callbacks.Callback):
             callbacks: list of callbacks whose state is saved, and restored when training begins.
 
         Raises:
-            CheckpointError: if no checkpoint is usable and at least one is from another run.
+            TrainingStateError: if no checkpoint is usable and at least one is from another run.
         """
         model.optimizer.build(model.trainable_variables)
         self._callbacks = list(callbacks)
@@ -93,7 +93,7 @@ class Checkpoint(keras.callbacks.Callback):
             try:
                 self._resume(model, path, *files.read(path))
                 break
-            except CheckpointError as error:
+            except TrainingStateError as error:
                 errors.append(error)
         else:
             for error in errors:
@@ -186,14 +186,9 @@ class Checkpoint(keras.callbacks.Callback):
         if steps != self.steps_per_epoch:
             wrong = f"its epochs have {steps:,} steps, not {self.steps_per_epoch:,}"
         if wrong:
-            raise CheckpointError(
+            raise TrainingStateError(
                 f"{path} is from another run and cannot be used: {wrong}. Use the settings it was "
                 "written with, or start over with --overwrite."
-            )
-        if metadata["step"] % model.steps_per_execution:
-            raise CheckpointError(
-                f"{path} cannot be used: its {metadata['step']:,} steps are not a multiple of "
-                f"--steps-per-execution {model.steps_per_execution}."
             )
         files.set_state(model, state)
         self.step = self._saved = metadata["step"]
@@ -206,11 +201,13 @@ class Checkpoint(keras.callbacks.Callback):
         self._rates = [(v, v.numpy()) for v in rates]
 
     def _has_stopped(self, had_stopped):
-        pairs = zip(self._callbacks, self._states)
-        early = [pair for pair in pairs if isinstance(pair[0], keras.callbacks.EarlyStopping)]
-        if any(state.get("wait", 0) >= max(callback.patience, 1) for callback, state in early):
-            return True
-        return had_stopped and not any(state.get("stopped_epoch") for _, state in early)
+        for callback, state in zip(self._callbacks, self._states):
+            if isinstance(callback, keras.callbacks.EarlyStopping):
+                if state.get("wait", 0) >= max(callback.patience, 1):
+                    return True
+                if state.pop("stopped_epoch", 0):  # by a patience that was shorter
+                    had_stopped = False
+        return had_stopped
 
     def _restore_callbacks(self):
         for callback, state in zip(self._callbacks, self._states):

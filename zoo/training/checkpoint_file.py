@@ -26,11 +26,11 @@ _NAME = "state"  # of TensorFlow's files in the folder
 _SEED = "seed_generator_state"  # the name of Keras
 
 
-class CheckpointError(UserError):
+class TrainingStateError(UserError):
     """A checkpoint cannot be used; the message says why and what to do."""
 
 
-class Damaged(CheckpointError):
+class Damaged(TrainingStateError):
     """A checkpoint that is truncated or corrupted."""
 
 
@@ -158,7 +158,7 @@ def load_weights(model, path):
             ``runs/vit_digits/checkpoints/best``.
 
     Raises:
-        CheckpointError: if the checkpoint is missing or damaged, or does not fit the model.
+        TrainingStateError: if the checkpoint is missing or damaged, or does not fit the model.
     """
     path = next(reversed(paths(path)), path)
     state = read(path)[1]
@@ -172,7 +172,7 @@ def load_weights(model, path):
             f"{len(model.trainable_variables)} trainable ones; freeze the layers that were frozen"
         )
     if wrong:
-        raise CheckpointError(f"{path} cannot be used: {wrong}.")
+        raise TrainingStateError(f"{path} cannot be used: {wrong}.")
     for name, variable in own.items():
         variable.assign(weights[name])
     for variable, average in zip(model.trainable_variables, averages):

@@ -1,7 +1,5 @@
-"""The processor of a run: the precision that is faster on it, and the memory that was used."""
+"""The precision that is faster on the processor of a run."""
 
-import contextlib
-import sys
 import timeit
 from typing import get_args
 
@@ -50,16 +48,3 @@ def seconds_of_product(dtype):
     """The time of a matrix product on this CPU."""
     matrix = tf.ones([1024, 1024], dtype)  # of 512, oneDNN computes bfloat16 in one thread only
     return min(timeit.repeat(lambda: tf.matmul(matrix, matrix), number=1, repeat=8))
-
-
-def peak_memory():
-    """The most memory that this process has used so far, on the host and on each GPU, as text."""
-    used = {}
-    with contextlib.suppress(ImportError):  # on Windows
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        used["host"] = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for gpu in tf.config.list_logical_devices("GPU"):
-        used[gpu.name] = tf.config.experimental.get_memory_info(gpu.name)["peak"]
-    return ", ".join(f"{count / 1e9:.2f} GB ({name})" for name, count in used.items())

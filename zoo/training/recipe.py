@@ -59,12 +59,4 @@ def parse(arguments, config_class, presets, description, selector="dataset"):
     given = vars(first.parse_known_args(arguments)[0])
     chosen = next((flag for flag in with_presets if given[flag] is not None), given["value"])
     default = presets.get(chosen, config_class())
-    # `--help` shows the settings of the recipe before those of all recipes.
-    fields = {
-        name: config_class.__dataclass_fields__[name]
-        for owner in config_class.__mro__
-        for name in getattr(owner, "__annotations__", ())
-        if name in config_class.__dataclass_fields__
-    }
-    config_class.__dataclass_fields__ = fields
     return tyro.cli(config_class, args=arguments, default=default, description=description)

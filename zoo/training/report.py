@@ -32,7 +32,7 @@ def _begin(folder, task, **labels):
     return history
 
 
-def _end(folder, task, history, items, *, metrics, summary, samples, example):
+def _end(folder, task, history, items, *, metrics, summary, samples=()):
     """Writes ``metrics.json``, the last file of a run, and prints the summary.
 
     Args:
@@ -40,21 +40,17 @@ def _end(folder, task, history, items, *, metrics, summary, samples, example):
         metrics: those of this task, a dict.
         summary: {name: printed text} of the most important ones.
         samples: printed texts, one above the other.
-        example: Python code of the inputs for the loaded model.
     """
     epochs, parameters = len(history["epoch"]), task.model.count_params()
     speed = _median(history[f"{items}_per_second"])
     common = {"epochs": epochs, f"{items}_per_second": speed, "parameters": parameters}
     folder.write_json("metrics.json", {**metrics, **common})
-    files = sorted(path.name for path in folder.path.iterdir())
-    tables = [name for name in files if name.endswith((".csv", ".tsv", ".txt"))]
     lines = {
         **summary,
         f"{items}/s": f"{speed or 0:,.0f} in training",
         "parameters": f"{parameters:,}",
-        "model": f"zoo.load({str(folder.path)!r})({example})",
-        "plots": ", ".join(name for name in files if name.endswith(".png")),
-        "metrics": ", ".join(["metrics.json", *tables]) + f"; tensorboard --logdir {folder.path}",
+        "model": f"zoo.load({str(folder.path)!r})",
+        "logs": f"tensorboard --logdir {folder.path}",
     }
     print("", *samples, "", sep="\n")
     print(*(f"{name:<18} {text}" for name, text in lines.items()), "run directory:", sep="\n")
@@ -100,8 +96,6 @@ def finish_classifier(folder, classifier, data):
             "skipped_images": [*data.skipped, *skipped[0], *skipped[1]],
         },
         summary={"test accuracy": f"{accuracy:.2%}, after the last of {epochs} epochs"},
-        samples=[],
-        example="['image.png']",
     )
 
 
@@ -166,7 +160,6 @@ def finish_text_classifier(folder, classifier, data, train):
             f"last of {epochs} epochs"
         },
         samples=samples,
-        example="['A text.']",
     )
 
 
@@ -215,7 +208,6 @@ def finish_translator(folder, translator, data):
             "exact matches": f"{scores['exact_match']:.2%} of {len(sources):,}",
         },
         samples=samples,
-        example="['A sentence.']",
     )
 
 
@@ -288,7 +280,6 @@ def finish_generator(folder, generator, train, valid_texts):
             "next token": f"{accuracy:.2%} correct",
         },
         samples=[f"  {start!r} ...\n    {text.removeprefix(start)!r}" for start, text in samples],
-        example="['The model']",
     )
 
 

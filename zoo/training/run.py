@@ -13,11 +13,11 @@ from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError
 from zoo.files import atomic
 from zoo.training import distribution, run_batches
-from zoo.training.callbacks import EpochFigures, HistoryFiles, history_rows
+from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
 from zoo.training.checkpoint import Checkpoint
-from zoo.training.hardware import peak_memory, resolve_precision
+from zoo.training.hardware import resolve_precision
 from zoo.training.interruption import exit_on_sigterm
-from zoo.training.run_folder import AUTO_RESUME, RunFolder, enable_auto_resume
+from zoo.training.run_folder import AUTO_RESUME, RunFolder, check_folder, enable_auto_resume
 from zoo.training.settings import RunSettings
 from zoo.training.trainer import Trainer
 
@@ -38,11 +38,9 @@ class Run:
     anything, and sets the seed and the precision.
 
     Args:
-        settings: `zoo.training.settings.RunSettings`, such as the config of a recipe; by default
-            one with these fields: `out`, `resume`, `overwrite`, `seed`, `strategy`, `devices`,
-            `precision`, ...
+        settings: `zoo.training.settings.RunSettings`, such as the config of a recipe.
         name: name of the run directory in ``runs``, if the settings have no `out`.
-        **fields: fields of `RunSettings`.
+        **fields: fields of the settings that are to be others: `out`, `resume`, `seed`, ...
 
     Attributes:
         settings: the settings. The precision is never "auto": it is that of the run in the run
@@ -53,10 +51,13 @@ class Run:
     """
 
     def __init__(self, settings=None, name="model", **fields):
-        settings = settings or RunSettings(**fields)
+        settings = dataclasses.replace(settings or RunSettings(), **fields)
         self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)
         self.path = pathlib.Path(settings.out or f"runs/{name}")
+        if self.is_chief:
+            with distribution.tell_failure():
+                check_folder(self.path, settings.overwrite, settings.resume)
         precision = resolve_precision(settings, self.path, self.strategy)
         self.settings = dataclasses.replace(settings, precision=precision)
         keras.utils.set_random_seed(self.settings.seed)
@@ -90,29 +91,22 @@ class Run:
     ):
         """Trains a model, resuming if asked to, and saves it.
 
-        The run directory gets the settings, the history of all epochs, TensorBoard's files,
-        checkpoints, and at the end what `finish` writes.
-
         Args:
-            model: built and compiled `keras.Model`, created within `scope`. It is trained by
-                `zoo.training.trainer.Trainer`, so it cannot have a `train_step` of its own.
-            batches: `tf.data.Dataset` of (inputs, labels) or (inputs, labels, weights), with or
-                without end; or a function f(step) that returns an infinite data set, or
-                `WorkerBatches`, that starts at that step. A data set is read again from its
-                beginning when a run is resumed, to skip the steps that were done.
+            model: built and compiled `keras.Model`, created within `scope`.
+            batches: `tf.data.Dataset` of (inputs, labels) or (inputs, labels, weights), which is
+                read again from its beginning when a run is resumed; or a function f(step) of an
+                infinite data set, or `WorkerBatches`, that starts at that step.
             epochs: number of epochs.
             steps_per_epoch: number of steps; by default those of a data set with an end.
             validation_data: data set or `WorkerBatches` with an end.
-            validation_freq: number of epochs from one validation to the next, as in `fit`, from 1
-                to `epochs`.
+            validation_freq: number of epochs from one validation to the next, up to `epochs`.
             callbacks: list of Keras callbacks, or a function of the run directory that returns it.
             compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
             preprocess: see `zoo.training.trainer.Trainer`.
             config: dict of what affects the result besides the settings, such as a checksum of the
                 data. It must be the same when the run is resumed.
             finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
-                default it writes ``model.keras`` and, in ``metrics.json``, the last value of each
-                metric.
+                default it writes ``model.keras`` and the last metrics, ``metrics.json``.
             **per_epoch: see `zoo.training.callbacks.EpochFigures`.
 
         Returns:
@@ -122,12 +116,13 @@ class Run:
         Raises:
             UserError: if a setting or the data cannot be used, or the run diverges.
         """
-        _check_arguments(per_epoch, validation_freq, epochs)
-        counts_rows = compiled_with is None  # as Keras's losses do
-        steps = run_batches.steps_per_epoch(batches, steps_per_epoch)
-        validation_data = run_batches.validation_batches(validation_data, counts_rows)
         with distribution.tell_failure():
-            trainer = self._trainer(model, compiled_with, preprocess, steps)
+            _check_arguments(per_epoch, validation_freq, epochs)
+            steps = run_batches.steps_per_epoch(batches, steps_per_epoch)
+            validation_data = run_batches.validation_batches(validation_data)
+            with self.scope():
+                trainer = Trainer(model, preprocess)
+                trainer.compile(**(compiled_with or _compiled_with(model)))
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
             with contextlib.closing(self._open_folder(config or {})) as folder:
@@ -137,7 +132,7 @@ class Run:
                 checkpoint = self._fit(
                     trainer,
                     folder,
-                    functools.partial(run_batches.training_batches, batches, counts_rows),
+                    functools.partial(run_batches.training_batches, batches),
                     list(callbacks(folder.path) if callable(callbacks) else callbacks),
                     per_epoch,
                     epochs=epochs,
@@ -148,27 +143,10 @@ class Run:
                 )
                 if not self.is_chief:
                     return None
-                print(f"Peak memory: {peak_memory() or 'unknown'}")
                 trained = trainer.trained_model()
                 (finish or _save)(folder, trained)
                 checkpoint.remove()
                 return trained
-
-    def _trainer(self, model, compiled_with, preprocess, steps_per_epoch):
-        """A compiled `Trainer` of the model."""
-        counts_rows = compiled_with is None
-        compiled_with = {"steps_per_execution": 1, **(compiled_with or _compiled_with(model))}
-        several = max(compiled_with["steps_per_execution"], self.settings.steps_per_execution)
-        if steps_per_epoch % several:
-            raise UserError(
-                f"--steps-per-execution must divide the {steps_per_epoch:,} steps of an epoch. "
-                f"Received: {several}."
-            )
-        compiled_with["steps_per_execution"] = several
-        with self.scope():
-            trainer = Trainer(model, preprocess, counts_rows)
-            trainer.compile(**compiled_with)
-        return trainer
 
     def _open_folder(self, config):
         """The run directory of this run: a new one, or that of the run to resume."""
@@ -194,19 +172,19 @@ class Run:
         if checkpoint.stopped:
             # no epoch: `fit` only replaces the weights by their average
             settings["epochs"] = checkpoint.epoch
-        standard = [EpochFigures(steps, done, **per_epoch)]
-        if self.is_chief:
-            board = keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)
-            standard += [HistoryFiles(folder.path), board]
+        every = [EpochFigures(steps, done, **per_epoch), *callbacks]
         scaled = trainer.optimizer  # in float16 by a `keras.optimizers.LossScaleOptimizer`
         if getattr(scaled, "inner_optimizer", scaled).use_ema:
-            standard.insert(0, SwapEMAWeights())  # validation uses the averaged weights
+            every.insert(0, SwapEMAWeights())  # validation uses the averaged weights
+        if self.is_chief:  # with what the others have added to the logs
+            board = keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)
+            every += [HistoryFile(folder.path), board]
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
             try:
                 trainer.fit(
                     from_step(done),
                     initial_epoch=checkpoint.epoch,
-                    callbacks=[*standard, *callbacks, checkpoint],
+                    callbacks=[*every, checkpoint],
                     verbose=1 if sys.stdout.isatty() else 2,
                     **settings,
                 )

@@ -22,19 +22,13 @@ def steps_per_epoch(batches, steps):
     return steps
 
 
-def training_batches(batches, counts_rows, first_step):
-    """The batches without end, from a step on.
-
-    Args:
-        batches: data set, or function of the first step.
-        counts_rows: see `zoo.training.trainer.Trainer`.
-        first_step: number of steps that were done.
-    """
+def training_batches(batches, first_step):
+    """The batches without end after some steps; `batches` is a data set or a function of these."""
     batches = batches(first_step) if callable(batches) else batches.repeat().skip(first_step)
-    return _with_row_counts(batches, "batches") if counts_rows else batches
+    return _with_row_counts(batches, "batches")
 
 
-def validation_batches(batches, counts_rows):
+def validation_batches(batches):
     """Checked validation data; None for None."""
     if batches is None or isinstance(batches, WorkerBatches):
         return batches
@@ -44,7 +38,7 @@ def validation_batches(batches, counts_rows):
             "validation_data must have a known number of batches, at least one: see take and "
             "tf.data.experimental.assert_cardinality."
         )
-    return _with_row_counts(batches, "validation_data") if counts_rows else batches
+    return _with_row_counts(batches, "validation_data")
 
 
 def _check_data_set(batches, name):

@@ -1,6 +1,7 @@
 """The run directory: everything needed to use a trained model or to resume its training."""
 
 import json
+import math
 import os
 import pathlib
 import platform
@@ -43,15 +44,16 @@ class RunFolder:
         self.close = lambda: None
         if not writable:
             return
-        if overwrite and resume:
-            raise RunFolderError("Pass either --overwrite or --resume, not both.")
-        if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"{self.path} is a file. --out must be a directory.")
+        check_folder(self.path, overwrite, resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock()
-            if any(not path.name.startswith(PARTIAL) for path in self.path.iterdir()):
-                self._open_existing(config, overwrite, resume, may_change)
+            if overwrite:
+                for path in self.path.iterdir():
+                    is_folder = path.is_dir() and not path.is_symlink()
+                    shutil.rmtree(path) if is_folder else path.unlink()
+            elif (stored := stored_config(self.path)) is not None:
+                self._check_same(stored, config, may_change)
             self.write_json("config.json", {"config": config, "environment": _environment()})
         except RunFolderError:
             self.close()
@@ -86,26 +88,12 @@ class RunFolder:
         return (self.path / "metrics.json").is_file()
 
     def write_json(self, name, values):
-        """Writes a JSON file atomically."""
+        """Writes a dict as a JSON file, atomically; NaN and infinity become null."""
+        values = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in values.items()
+        }
         write_text(self.path / name, json.dumps(values, indent=2) + "\n")
-
-    def _open_existing(self, config, overwrite, resume, may_change):
-        stored = stored_config(self.path)
-        if stored is None:
-            raise RunFolderError(
-                f"{self.path} is not empty and contains no run. Choose another --out directory."
-            )
-        if overwrite:
-            for path in self.path.iterdir():
-                is_folder = path.is_dir() and not path.is_symlink()
-                shutil.rmtree(path) if is_folder else path.unlink()
-        elif not resume and not (self / AUTO_RESUME).is_file():
-            raise RunFolderError(
-                f"{self.path} already contains a run. Pass --resume to resume it or --overwrite to "
-                "delete it, or choose another --out directory."
-            )
-        else:
-            self._check_same(stored, config, may_change)
 
     def _check_same(self, saved, config, may_change):
         config = json.loads(json.dumps(config))
@@ -119,6 +107,28 @@ class RunFolder:
                 f"The run in {self.path} was started with other settings:\n{''.join(lines)}"
                 "Use these settings, or choose another --out directory."
             )
+
+
+def check_folder(path, overwrite, resume):
+    """Raises `RunFolderError` unless a run with these flags may use a directory."""
+    if overwrite and resume:
+        raise RunFolderError("Pass either --overwrite or --resume, not both.")
+    if path.exists() and not path.is_dir():
+        raise RunFolderError(f"{path} is a file. --out must be a directory.")
+    try:
+        if not path.exists() or all(file.name.startswith(PARTIAL) for file in path.iterdir()):
+            return
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror}.") from None
+    if stored_config(path) is None:
+        raise RunFolderError(
+            f"{path} is not empty and contains no run. Choose another --out directory."
+        )
+    if not (overwrite or resume or (path / AUTO_RESUME).is_file()):
+        raise RunFolderError(
+            f"{path} already contains a run. Pass --resume to resume it or --overwrite to delete "
+            "it, or choose another --out directory."
+        )
 
 
 def stored_config(folder):

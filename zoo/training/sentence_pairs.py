@@ -4,7 +4,7 @@ import pathlib
 
 from zoo.data import tokenized_corpus as corpus
 from zoo.data.selection import text_source
-from zoo.data.token_store import cached_folder, numbered_folder
+from zoo.data.token_store import cached_folder
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 
@@ -23,26 +23,25 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
         `zoo.data.tokenized_corpus.TokenizedCorpus`.
     """
     root = pathlib.Path(run.settings.cache_dir or run.path.parent / ".cache" / "translate")
-    number = 0
+    identity, read = text_source(run.settings)
+    key = {
+        "version": corpus.VERSION,
+        "data": identity,
+        "tokenizers": corpus.tokenizers_key(tokenizers),
+        "special tokens": special_tokens,
+        "max length": max_length,
+    }
+
+    def write(path):
+        corpus.write_corpus(path, read(), tokenizers, max_length, special_tokens)
+
+    if not run.is_chief:
+        distribution.from_chief(run.strategy, 0)  # waits for it, as it tokenizes
+    folder, was_there = cached_folder(root, key, write)
     if run.is_chief:
-        identity, read = text_source(run.settings)
-        key = {
-            "version": corpus.VERSION,
-            "data": identity,
-            "tokenizers": corpus.tokenizers_key(tokenizers),
-            "special tokens": special_tokens,
-            "max length": max_length,
-        }
-        folder, was_there = cached_folder(
-            root,
-            key,
-            lambda path: corpus.write_corpus(path, read(), tokenizers, max_length, special_tokens),
-        )
-        number = int(folder.name, 16)
-        when = "by an earlier run" if was_there else "now"
-        print(f"Sentence pairs, tokenized {when}: {folder}")
-    number = distribution.from_chief(run.strategy, number)  # others wait here for the chief
-    data = corpus.open_corpus(numbered_folder(root, number), special_tokens)
+        distribution.from_chief(run.strategy, 0)
+        print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
+    data = corpus.open_corpus(folder, special_tokens)
     for line in data.skipped if run.is_chief else ():
         print(f"skipped: {line}")
     return data

@@ -14,8 +14,6 @@ from zoo.training.distribution import RowWeights
 from zoo.training.losses import is_summed, weighted_by_example
 from zoo.training.step import loss_and_gradients, training_step, validation_step
 
-KERAS = "3.15."  # this module relies on private methods of this version
-
 
 class Trainer(compat.TrainingModel):
     """Trains a model with `fit`; the result does not depend on the number of replicas.
@@ -25,26 +23,22 @@ class Trainer(compat.TrainingModel):
     weights of all. With several workers, it fails with gradient accumulation or XLA.
 
     A step of `fit` is one update of the weights. It takes a batch (inputs, labels, weights), or a
-    tuple of batches whose gradients are summed. The loss is the sum over all items of loss times
-    weight: to minimise the mean, let the weights of an update sum to one. The reported loss is the
-    mean of that sum over the steps.
+    tuple of batches whose gradients are summed. With ``reduction="sum"``, the loss is the sum over
+    all items of loss times weight: to minimise the mean, let the weights of an update sum to one.
+    The reported loss is the mean of that sum over the steps. Keras's default reduction, the mean
+    over the rows of a batch, needs the weights of `zoo.training.distribution.with_row_counts`, with
+    which the reported loss is the mean over all rows.
 
     Args:
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
         preprocess: function of the inputs of a batch that is computed on the device before the
             model, such as a normalization; images then travel there as integers.
-        counts_rows: whether losses and metrics are as in Keras, such as the mean over the rows of
-            a batch, and the reported loss the mean over the rows of all batches. The weights of
-            batches must then be those of `zoo.training.distribution.with_row_counts`.
 
     Raises:
         ValueError: if the model is not built or was created under another strategy.
-        RuntimeError: if the installed version of Keras is not supported.
     """
 
-    def __init__(self, model, preprocess=None, counts_rows=False, **kwargs):
-        if not keras.__version__.startswith(KERAS):
-            raise RuntimeError(f"Trainer needs Keras {KERAS}*. Installed: {keras.__version__}.")
+    def __init__(self, model, preprocess=None, **kwargs):
         super().__init__(dtype=model.dtype_policy, **kwargs)
         if not model.built:
             raise ValueError(
@@ -57,7 +51,6 @@ class Trainer(compat.TrainingModel):
             )
         self.model = model
         self._has_strategy = tf.distribute.has_strategy()
-        self._counts_rows = counts_rows
         self.preprocess = preprocess
         self.built = True
         for variable in random_states(model):
@@ -84,28 +77,21 @@ class Trainer(compat.TrainingModel):
         weighted_metrics=(),
         jit_compile="auto",
         metrics=(),
-        steps_per_execution=1,
         loss_weights=None,
     ):
         """Configures training; call it within the strategy's scope.
 
         Args:
             optimizer: `keras.optimizers.Optimizer`.
-            loss: `keras.losses.Loss` with ``reduction="sum"``, or one for each output, as in Keras;
-                if rows are counted, with Keras's default reduction or all with "sum".
+            loss: a loss, or one for each output, as in Keras; all sums, or all means.
             weighted_metrics, metrics, loss_weights: as in Keras.
             jit_compile: whether to compile with XLA: on one device the whole step, on several the
                 forward and backward pass. "auto" compiles on GPUs only.
-            steps_per_execution: number of steps that run without returning to Python. It must
-                divide the steps of an epoch.
 
         Raises:
-            ValueError: if the loss has another reduction, or the optimizer accumulates gradients.
+            ValueError: if a loss has another reduction, or the optimizer accumulates gradients.
         """
         self._losses_are_means = not is_summed(loss)
-        if self._losses_are_means and not self._counts_rows:
-            raise ValueError(f'The loss must be a Loss with reduction="sum". Received: {loss}.')
-        loss = weighted_by_example(loss) if self._counts_rows else loss
         if getattr(optimizer, "gradient_accumulation_steps", None):
             raise ValueError(
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
@@ -115,12 +101,11 @@ class Trainer(compat.TrainingModel):
         one_device = self.distribute_strategy.num_replicas_in_sync == 1
         super().compile(
             optimizer,
-            loss,
+            weighted_by_example(loss),
             loss_weights=loss_weights,
             metrics=metrics or None,
             weighted_metrics=weighted_metrics or None,
             jit_compile=jit_compile and one_device,
-            steps_per_execution=steps_per_execution,
         )
         self._has_unweighted_metrics = bool(metrics)
         self.optimizer.build(self.trainable_variables)
@@ -186,12 +171,7 @@ class Trainer(compat.TrainingModel):
         batches = settings.pop("x", batches)  # `fit` passes it by this name
         steps = num_batches(batches) if steps is None else steps
         batches = distribution.distribute(batches, self.distribute_strategy)
-        settings.pop("_use_cached_eval_dataset", None)  # it has several steps per execution
-        several, self.steps_per_execution = self.steps_per_execution, 1
-        try:
-            return super().evaluate(batches, steps=steps, **settings)
-        finally:
-            self.steps_per_execution = several
+        return super().evaluate(batches, steps=steps, **settings)
 
     def predict(self, *args, **kwargs):
         """Calls `predict` of the trained model, on one device."""
@@ -200,34 +180,6 @@ class Trainer(compat.TrainingModel):
     def save(self, *args, **kwargs):
         """Saves the trained model, without the trainer."""
         return self.trained_model().save(*args, **kwargs)
-
-    def train_on_batch(self, *args, **kwargs):
-        # Keras's methods would give every replica the whole batch.
-        raise NotImplementedError("Trainer supports `fit` and `evaluate` only.")
-
-    test_on_batch = train_on_batch
-
-    def make_train_function(self, force=False):
-        # Keras's own function for several steps fails under a strategy.
-        if self.steps_per_execution == 1:
-            return super().make_train_function(force)
-        if self.train_function is not None and not force:
-            return self.train_function
-        strategy = self.distribute_strategy
-
-        @tf.function(jit_compile=self.jit_compile, reduce_retracing=True)
-        def one(batch):
-            logs = strategy.run(self.train_step, args=(batch,))
-            return compat.reduce_per_replica(logs, strategy, "auto")
-
-        @tf.function(reduce_retracing=True)
-        def several(iterator):
-            for _ in tf.range(self.steps_per_execution - 1):
-                one(next(iterator))
-            return one(next(iterator))
-
-        self.train_function = several
-        return several
 
     def train_step(self, data):
         batches = [_checked(batch) for batch in parts_of(data)]
@@ -248,6 +200,10 @@ class Trainer(compat.TrainingModel):
         if isinstance(sample_weight, RowWeights):
             replicas = self.distribute_strategy.num_replicas_in_sync
             sample_weight = sample_weight.for_losses(self._losses_are_means, replicas)
+        elif self._losses_are_means:
+            raise ValueError(
+                f'With weights of items, the loss must have reduction="sum". Received: {self.loss}.'
+            )
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def update_metrics(self, batch, outputs):

@@ -15,14 +15,13 @@ from zoo.checkpoints.formats import (
     hugging_face_m2m100,
     hugging_face_marian,
     hugging_face_vit,
-    kerashub,
     timm,
 )
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.tensor_files import read_file, read_folder
 from zoo.errors import UserError
 
-_KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
+_KEYS = ("model_type", "architecture")  # of Hugging Face, timm
 _READERS = {
     "vit": hugging_face_vit,
     "deit": hugging_face_vit,
@@ -33,8 +32,6 @@ _READERS = {
     "marian": hugging_face_marian,
     "m2m_100": hugging_face_m2m100,
     "mbart": hugging_face_m2m100,
-    "ViTBackbone": kerashub,
-    "DeiTBackbone": kerashub,
 }
 
 
@@ -82,14 +79,13 @@ def _load(path, options):
         reader = google if path.suffix == ".npz" else timm
     else:
         config = read_json(path / "config.json")
-        reader = _reader(path, config)
-        tensors = None if reader is kerashub else read_folder(path)
+        reader, tensors = _reader(path, config), read_folder(path)
     return reader.load(path, config, tensors, options)
 
 
 def _reader(path, config):
     """The module of a folder's format."""
-    name = str(config.get("model_type") or config.get("class_name"))
+    name = str(config.get("model_type"))
     if name in _READERS:
         return _READERS[name]
     if "architecture" in config:

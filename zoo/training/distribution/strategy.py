@@ -131,23 +131,17 @@ def _num_workers(text):
     try:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
-        job, index = task["type"], int(task["index"])
         jobs = {name: len(addresses) for name, addresses in cluster.items() if addresses}
+        is_in = 0 <= int(task["index"]) < jobs[task["type"]]
+        if is_in and set(jobs) <= {"chief", "worker"} and jobs.get("chief", 0) < 2:
+            return sum(jobs.values())
+        reason = "the task is not in the cluster, or jobs are not workers and one chief"
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host1:12345", '
-            f'"host2:12345"]}}, "task": {{"type": "worker", "index": 0}}}}. Error: {error!r}. '
-            f"Received: {text}"
-        ) from None
-    if not set(jobs) <= {"chief", "worker"} or jobs.get("chief", 0) > 1:
-        raise UserError(
-            f"TF_CONFIG may contain workers and one chief, and no other jobs. Received: {text}"
-        )
-    if not 0 <= index < jobs.get(job, 0):
-        raise UserError(
-            f"The task of TF_CONFIG, {job} {index}, is not in its cluster. Received: {text}"
-        )
-    return sum(jobs.values())
+        reason = repr(error)
+    raise UserError(
+        'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
+        f'"task": {{"type": "worker", "index": 0}}}}. Error: {reason}. Received: {text}'
+    )
 
 
 def _slurm_config():
@@ -177,7 +171,6 @@ def _slurm_config():
 
 
 def _multi_worker():
-    has_parts = _num_cpus() > 1 and not tf.config.list_physical_devices("GPU")
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec()
     own = cluster.task_address(resolver.task_type, resolver.task_id)
@@ -190,17 +183,7 @@ def _multi_worker():
     # TensorFlow waits for half an hour or longer, and runs no Python code meanwhile.
     signal.alarm(60 * _MINUTES)
     try:
-        if has_parts:
-            strategy = compat.cpu_workers_strategy(_num_cpus())
-        else:
-            strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    except tf.errors.UnknownError as error:
-        if "gRPC server" not in error.message:
-            raise
-        raise UserError(
-            f"This worker cannot listen at {own}: another program may use that port. "
-            f"TensorFlow's error: {error.message}."
-        ) from None
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
     finally:
         signal.alarm(0)
     if threading.current_thread() is threading.main_thread():
