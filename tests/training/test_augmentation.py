@@ -73,12 +73,11 @@ def test_seed_alone_decides():
         np.testing.assert_array_equal(eager, repeated)
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", [(33, 8, 8, 1), (7, 5, 9, 3), (1, 32, 32, 3), (6, 11, 4, 2)])
-def test_values_stay_images_and_labels(shape, seed):
+def test_values_stay_images_and_labels(shape):
     images, labels = batch(*shape)
     settings = Augmentation(randaugment_probability=1.0, randaugment_num_ops=3)
-    new_images, new_labels = run(settings, images, labels, tf.constant([seed, 1]))
+    new_images, new_labels = run(settings, images, labels, SEED)
     assert new_images.shape == shape and new_labels.shape == labels.shape
     assert new_images.dtype == np.uint8 and new_labels.dtype == np.float32
     assert (new_labels >= 0).all()
@@ -232,27 +231,6 @@ def test_mix_and_cutmix_probability():
     cut = np.array([len(np.unique(image)) > 1 for image in new_images])
     assert abs(mixed.mean() - 0.6) < 0.06
     assert 0.6 * 0.25 * 0.7 < cut.mean() < 0.6 * 0.25 * 1.2
-
-
-@pytest.mark.parametrize("drop_remainder", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_in_a_dataset(drop_remainder):
-    images, labels = batch(20)
-    settings = Augmentation()
-    seeds = tf.data.Dataset.range(3).map(lambda step: tf.stack([tf.cast(step, tf.int32), 7]))
-    batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8, drop_remainder)
-    dataset = tf.data.Dataset.zip(batches, seeds).map(
-        lambda pair, seed: settings(*pair, seed), num_parallel_calls=2
-    )
-    expected = [8 if drop_remainder else None, 32, 32, 3]
-    assert dataset.element_spec[0].shape.as_list() == expected
-    for step, (new_images, new_labels) in enumerate(dataset):
-        part = slice(8 * step, 8 * step + 8)
-        seed = tf.constant([step, 7])
-        eager = run(settings, images[part], labels[part], seed)
-        # a value near half a level may be rounded otherwise
-        np.testing.assert_allclose(new_images.numpy().astype(float), eager[0], atol=1)
-        np.testing.assert_allclose(new_labels, eager[1], atol=1e-5)
-    assert step == (1 if drop_remainder else 2)
 
 
 def test_mixed_precision_does_not_reach_the_images():
