@@ -90,8 +90,8 @@ def test_scalars_have_column_form_only(url):
 @pytest.mark.parametrize(
     "request_, status, message",
     [
-        ({"instances": ["a"], "signature_name": "nope"}, 400, '"nope" not found in signature def'),
-        ({"instances": ["a"], "signature_name": 3}, 400, "must be a string"),
+        ({"instances": ["a"], "signature_name": "nope"}, 400, "'nope' not found in signature def"),
+        ({"instances": ["a"], "signature_name": 3}, 400, "3 not found"),
         ({"instances": [[1.0]], "signature_name": "log"}, 400, "shape"),
         ({"instances": [4.0, -1.0], "signature_name": "checked"}, 400, "x is negative"),
         ({"instances": [1.0], "signature_name": "complex"}, 501, "complex64"),
@@ -155,7 +155,7 @@ def test_health_the_list_of_models_and_the_page(url):
     assert [f"{model['name']}/{model['version']}" for model in models] == [*MODELS.values()]
     page = httpx.get(url)
     assert page.headers["content-type"].startswith("text/html")
-    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "default-src 'none'" in page.text
     assert "http" not in page.text.replace("http-equiv", ""), "it needs no network"
 
 

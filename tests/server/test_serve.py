@@ -39,6 +39,30 @@ def slow(tmp_path_factory):
     return toys.save(Slow(), tmp_path_factory.mktemp("serving") / "toy" / "1")
 
 
+class Words(tf.Module):
+    """Text -> its words, by TensorFlow Text, which the process that serves it has to import."""
+
+    def signatures(self):
+        tokenizer = pytest.importorskip("tensorflow_text").WhitespaceTokenizer()
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
+        def split(texts):
+            return {"words": tokenizer.tokenize(texts).to_tensor("")}
+
+        return {"serving_default": split.get_concrete_function()}
+
+
+@pytest.mark.ci
+def test_a_model_that_reads_texts(tmp_path):
+    folder = toys.save(Words(), tmp_path / "words" / "1")
+    process, lines, url = toys.start([folder])
+    assert re.fullmatch(r"words, version 1: ready in [\d.]+ s", lines[0])
+    answer = post(url, {"instances": ["one  two", "three"]}, "words")
+    assert answer.json() == {"predictions": [["one", "two"], ["three", ""]]}
+    process.terminate()
+    assert toys.end(process)[0] == 0
+
+
 def metric(url, name):
     """Of the model toy."""
     text = httpx.get(f"{url}/monitoring/prometheus/metrics").text
@@ -48,8 +72,7 @@ def metric(url, name):
 
 @pytest.mark.ci
 def test_a_busy_server_that_is_stopped_loses_nothing(slow):
-    process, lines, url = toys.start([slow], max_batch=1)
-    assert re.fullmatch(r"toy, version 1: loaded in [\d.]+ s, warmed up in [\d.]+ s", lines[0])
+    process, _, url = toys.start([slow], max_batch=1)
     with concurrent.futures.ThreadPoolExecutor(12) as clients:
         begun = [clients.submit(post, url, {"instances": [0.2 + x / 100]}) for x in range(12)]
         toys.wait_until(
@@ -82,7 +105,7 @@ def test_a_grace_time_that_is_over(slow):
     process.send_signal(signal.SIGINT)
     started = time.monotonic()
     status, stderr = toys.end(process)
-    assert status == 1, stderr
+    assert status == 0, stderr
     assert time.monotonic() - started < 10
     thread.join()
     assert not answered
@@ -103,8 +126,3 @@ def test_limits_that_make_no_sense():
     for name in ("max_batch", "max_queue", "max_body", "request_timeout", "calls_at_once"):
         with pytest.raises(ServerError, match=f"{name} must be above 0"):
             serve(["toy"], **{name: 0})
-    for seconds in (-1, float("nan")):
-        with pytest.raises(ServerError, match="poll_seconds must be at least 0"):
-            serve(["toy"], poll_seconds=seconds)
-    with pytest.raises(ServerError, match="max_bodies must be at least max_body"):
-        serve(["toy"], max_body=2, max_bodies=1)

@@ -87,7 +87,7 @@ def test_a_new_version_is_served_and_no_request_is_lost(folder, saved, capsys):
         answers = [answer for one in begun for answer in one.result()]
     assert {answer.status_code for answer in answers} == {200}
     assert {answer.json()["predictions"][0] for answer in answers} <= {3.0, 6.0, 30.0}
-    assert capsys.readouterr().out.count("toy, version 10: loaded") == 1
+    assert capsys.readouterr().out.count("toy, version 10: ready") == 1
 
 
 def test_requests_of_the_old_version_are_finished(folder, saved):

@@ -16,7 +16,6 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from zoo.server.limits import Limits
 from zoo.server.models import Model, Signature
-from zoo.server.rest import Rest
 from zoo.server.server import Server, bound_socket, run
 from zoo.server.service import Service
 
@@ -255,8 +254,9 @@ def running(models, hosts=("*",), origins=(), limits=None, **settings):
 
     `settings` are further arguments of `zoo.server.server.run`.
     """
-    service = Service(models, Limits(**{"shutdown_grace": 1, **(limits or {})}))
-    server = Server(Rest(service, hosts, origins).app, service.limits)
+    limits = Limits(**{"shutdown_grace": 1, **(limits or {})})
+    service = Service(models, limits, hosts, origins)
+    server = Server(service)
     listener = bound_socket("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     work = run(server, service, listener, **settings)

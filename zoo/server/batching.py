@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 
 from zoo.server import metrics
-from zoo.server.errors import bad_request, unavailable
+from zoo.server.errors import RequestError
 
 
 @dataclasses.dataclass(eq=False)
@@ -51,17 +51,16 @@ class Batcher:
         """Queues a request and returns the outputs of the signature: {name: NumPy array}.
 
         A request of more than `max_batch` rows takes several calls. After each it queues again
-        behind the others. If the awaiting task is cancelled, the calls not yet started are dropped.
+        behind the others. When the awaiting task is cancelled, calls not yet started are dropped.
 
         Raises:
             RequestError: 400 if the request has too many rows; 503 if the queue is full; or the
                 error of the model.
         """
-        limits, rows = self.limits, rows_of(inputs)
+        limits = self.limits
+        rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
         if rows > limits.max_rows:
-            raise bad_request(
-                f"The request has {rows:,} rows. At most {limits.max_rows:,} are allowed."
-            )
+            raise RequestError(f"The request has {rows:,} rows, more than {limits.max_rows:,}.")
         key, size = self._key(signature_name, inputs), limits.max_batch
         if key is None or rows <= size:
             return await self._queued(signature_name, inputs, rows, key)
@@ -82,7 +81,7 @@ class Batcher:
 
     async def _queued(self, *request):
         if len(self.queue) >= self.limits.max_queue:
-            raise unavailable(f"The queue of model {self.model.name} is full. Try again later.")
+            raise RequestError("The model's queue is full. Try again later.", 503)
         item = Item(*request, asyncio.get_running_loop().create_future())
         self.queue.append(item)
         if len(self._workers) < self.limits.calls_at_once:
@@ -108,7 +107,7 @@ class Batcher:
         """Takes the first item from the queue, and those that fit it."""
         items = [first] = [self.queue.popleft()]
         rows = first.rows
-        for item in [] if first.key is None else list(self.queue):
+        for item in list(self.queue) if first.key else ():
             if item.key == first.key and rows + item.rows <= self.limits.max_batch:
                 self.queue.remove(item)
                 items.append(item)
@@ -124,12 +123,10 @@ class Batcher:
             results = await asyncio.wrap_future(call)
         except Exception as error:
             for item in items:
-                if item.future.done():  # its client has left
-                    continue
-                if len(items) == 1:
-                    item.future.set_exception(error)
-                else:
+                if len(items) > 1 and not item.future.done():  # its client has not left
                     await self._call([item])
+                elif not item.future.done():
+                    item.future.set_exception(error)
         else:
             for item, result in zip(items, results):
                 if not item.future.done():
@@ -149,11 +146,6 @@ class Batcher:
             raise ValueError("The outputs cannot be split.")
         parts = {name: np.split(array, ends[:-1]) for name, array in outputs.items()}
         return [dict(zip(parts, values)) for values in zip(*parts.values())]
-
-
-def rows_of(inputs):
-    """Number of rows of {name: NumPy array}: the length of the longest first axis."""
-    return max((len(array) for array in inputs.values() if array.ndim), default=1)
 
 
 def _has_rows(outputs, count):

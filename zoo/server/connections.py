@@ -22,7 +22,6 @@ class BoundedConnection(H11Protocol):
         super().__init__(**settings)
         self._max_connections = max_connections
         self._answer_timeout = answer_timeout
-        self._unread = None
 
     def connection_made(self, transport):
         super().connection_made(transport)
@@ -32,11 +31,6 @@ class BoundedConnection(H11Protocol):
             oldest = min(waiting, key=lambda one: one._waits_since)
             self.connections.discard(oldest)  # at once; aborting it does so later
             oldest.transport.abort()
-
-    def connection_lost(self, error):
-        if self._unread is not None:
-            self._unread.cancel()
-        super().connection_lost(error)
 
     def pause_writing(self):
         super().pause_writing()

@@ -11,8 +11,9 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2
 
-from zoo.server.errors import RequestError, ServerError, bad_request, release
+from zoo.server.errors import RequestError, ServerError, release
 from zoo.server.models import DEFAULT_SIGNATURE
+from zoo.server.service import LARGE_BODIES
 
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -26,18 +27,10 @@ _CODES = {
 
 
 async def start(service, address):
-    """Starts a gRPC server; returns `grpc.aio.Server` and its port.
-
-    Args:
-        service: `zoo.server.service.Service`.
-        address: "host:port".
-
-    Raises:
-        ServerError: if the address cannot be used.
-    """
+    """Starts a gRPC server at "host:port"; returns `grpc.aio.Server` and its port."""
     limits = service.limits
     # The size of a message is known when it has been received: only so many are at once.
-    receiving = asyncio.Semaphore(limits.max_bodies // limits.max_body)
+    receiving = asyncio.Semaphore(LARGE_BODIES)
 
     async def predict(messages, context):
         try:
@@ -63,10 +56,8 @@ async def start(service, address):
     handler = grpc.stream_unary_rpc_method_handler(
         predict, response_serializer=predict_pb2.PredictResponse.SerializeToString
     )
-    name = "tensorflow.serving.PredictionService"
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler(name, {"Predict": handler})]
-    )
+    name, methods = "tensorflow.serving.PredictionService", {"Predict": handler}
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, methods)])
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -77,7 +68,7 @@ async def start(service, address):
 
 async def _answer(service, message, take):
     """`PredictResponse` for the bytes of a `PredictRequest`."""
-    request = await asyncio.to_thread(_parsed, message)
+    request = await asyncio.to_thread(_read, predict_pb2.PredictRequest.FromString, message)
     spec = request.model_spec
     version = str(spec.version.value) if spec.HasField("version") else None
     batcher = service.batcher(spec.name, spec.version_label or version)  # versions have no labels
@@ -85,25 +76,25 @@ async def _answer(service, message, take):
     signature = model.signature(name)
     keys = set(request.output_filter) or signature.outputs.keys()  # each is sent once
     for key in keys - signature.outputs.keys():
-        raise bad_request(f"There is no output {key[:80]!r}.")
+        raise RequestError(f"There is no output {key[:80]!r}.")
     if request.inputs.keys() != signature.inputs.keys():
         names = sorted(name[:80] for name in request.inputs)
-        raise bad_request(f"The inputs must be {sorted(signature.inputs)}. Received: {names[:9]}.")
+        raise RequestError(f"The inputs must be {sorted(signature.inputs)}. Received: {names[:9]}.")
     limit, protos = service.limits.max_values, request.inputs
     size = sum(_check(key, protos[key], spec, limit) for key, spec in signature.inputs.items())
     take(max(0, size - len(message)))
-    inputs = await asyncio.to_thread(_arrays, request.inputs)
+    inputs = {key: await asyncio.to_thread(_read, tf.make_ndarray, protos[key]) for key in protos}
     outputs = await batcher.run(name, inputs)
     spec = {"name": model.name, "version": {"value": model.version}, "signature_name": name}
     protos = {key: tf.make_tensor_proto(outputs[key]) for key in keys}
     return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
 
 
-def _parsed(message):
+def _read(function, content):
     try:
-        return predict_pb2.PredictRequest.FromString(message)
-    except DecodeError as error:
-        raise bad_request(f"The message cannot be read: {error}.") from None
+        return function(content)
+    except (DecodeError, OverflowError, TypeError, ValueError) as error:
+        raise RequestError(f"The message cannot be read: {error}") from None
 
 
 def _check(name, proto, spec, max_values):
@@ -114,24 +105,13 @@ def _check(name, proto, spec, max_values):
     shape = [axis.size for axis in proto.tensor_shape.dim[:65]]  # more than NumPy can have
     fits = proto.dtype == spec.dtype.as_datatype_enum and min(shape, default=0) >= 0
     if not fits or not spec.shape.is_compatible_with(shape):
-        raise bad_request(
+        raise RequestError(
             f"Input {name!r} must be {spec.dtype.name} of shape {spec.shape}. "
-            f"Received: data type {proto.dtype} of shape {shape[:9]}."
+            f"Received: data type {proto.dtype} of shape {shape[:9]}.",
         )
     count = math.prod(shape)
     if count > max_values:
-        raise RequestError(413, f"Input {name!r} has more than {max_values:,} values.")
+        raise RequestError(f"Input {name!r} has more than {max_values:,} values.", 413)
     if spec.dtype == tf.string and len(proto.string_val) != count:
-        raise bad_request(f"Input {name!r} must have {count} strings.")
+        raise RequestError(f"Input {name!r} must have {count} strings.")
     return count * spec.dtype.size
-
-
-def _arrays(protos):
-    """Converts {name: `TensorProto`} to NumPy arrays."""
-    arrays = {}
-    for name, proto in protos.items():
-        try:
-            arrays[name] = tf.make_ndarray(proto)
-        except (OverflowError, TypeError, ValueError) as error:
-            raise bad_request(f"Input {name!r} cannot be read: {error}") from None
-    return arrays

@@ -16,8 +16,8 @@ class Limits:
         batch_wait_ms: milliseconds a request waits for others to join its batch.
         max_queue: maximum number of queued requests per model; further requests get 503.
         calls_at_once: maximum number of concurrent calls per model.
-        max_body: maximum bytes of a request; larger requests get 413.
-        max_bodies: maximum bytes of all requests in memory; further requests get 503.
+        max_body: maximum bytes of a request; larger requests get 413. When all requests in memory
+            have 8 times as many, further ones get 503.
         max_values: maximum number of values in the JSON of a request, lists included, in an input
             of a gRPC request, or in the outputs that a REST request asks for; requests with more
             get 413.
@@ -26,9 +26,6 @@ class Limits:
         request_timeout: maximum seconds per request; then it gets 504. If the client does not read
             its answer for as long, the connection is closed.
         shutdown_grace: seconds to finish running requests when the server is stopped.
-
-    Raises:
-        ServerError: if a value is too small.
     """
 
     max_batch: int = 32
@@ -37,7 +34,6 @@ class Limits:
     max_queue: int = 256
     calls_at_once: int = 2
     max_body: int = 32 * 2**20
-    max_bodies: int = 256 * 2**20
     max_values: int = 4 * 2**20
     max_connections: int = 500
     request_timeout: float = 60.0
@@ -45,12 +41,5 @@ class Limits:
 
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
-            may_be_zero = name in ("batch_wait_ms", "shutdown_grace")
-            if not (value >= 0 if may_be_zero else value > 0):
-                least = "at least 0" if may_be_zero else "above 0"
-                raise ServerError(f"{name} must be {least}. Received: {name}={value}.")
-        if self.max_bodies < self.max_body:
-            raise ServerError(
-                f"max_bodies must be at least max_body={self.max_body}. "
-                f"Received: max_bodies={self.max_bodies}."
-            )
+            if not value > 0:
+                raise ServerError(f"{name} must be above 0. Received: {name}={value}.")

@@ -9,6 +9,7 @@ from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
+from zoo.errors import UserError, needed
 from zoo.server.errors import ServerError
 from zoo.server.models import DEFAULT_SIGNATURE, Model, Signature
 
@@ -19,10 +20,8 @@ def load_all(folders):
     """Loads the models named on the command line; see `find` and `load`.
 
     Raises:
-        ServerError: if there is no model, or two have the same name.
+        ServerError: if one is missing, or two have the same name.
     """
-    if not folders:
-        raise ServerError("Name at least one folder with an exported model.")
     found = [find(folder) for folder in folders]
     for name, count in collections.Counter(name for name, *_ in found).items():
         if count > 1:
@@ -55,10 +54,10 @@ def find(given):
                 f"{folder} contains no SavedModel: no {_FILE} is in it or in a numbered subfolder."
             )
         folder = max(versions, key=lambda version: int(version.name))
-    absolute = folder.resolve()
-    has_version = absolute.name.isdecimal()
-    version = int(absolute.name) if has_version else 1
-    name = name or (absolute.parent.name if has_version else absolute.name)
+    folder = folder.resolve()
+    has_version = folder.name.isdecimal()
+    version = int(folder.name) if has_version else 1
+    name = name or (folder.parent.name if has_version else folder.name)
     if not name or set(name) & set("/:"):
         raise ServerError(f"The model name {name!r} cannot be used in a URL. Pass NAME={folder}.")
     return name, version, folder
@@ -75,26 +74,23 @@ def load(name, version, folder):
     try:
         proto = saved_model_pb2.SavedModel.FromString((folder / _FILE).read_bytes())
         loaded = _loaded(folder)
-        signatures = {key: _signature(f) for key, f in loaded.signatures.items()}
+        signatures = {
+            key: Signature(f.structured_input_signature[1], f.structured_outputs, f)
+            for key, f in loaded.signatures.items()
+        }
         [graph] = [g for g in proto.meta_graphs if "serve" in g.meta_info_def.tags]
-    except ServerError:
+    except UserError:
         raise
     except Exception as error:  # TensorFlow raises various errors for a damaged file
-        reason = next(iter(str(error).strip().splitlines()), "no reason given")
         raise ServerError(
-            f"The SavedModel in {folder} cannot be loaded ({type(error).__name__}: {reason}). "
-            "If it is damaged, export the model again."
+            f"The SavedModel in {folder} cannot be loaded. If it is damaged, export the model "
+            f"again. ({type(error).__name__}: {str(error).strip()})"
         ) from None
     if not signatures:
         raise ServerError(f"The SavedModel in {folder} cannot be served: it has no signatures.")
-    signature_def = {key: _json(value) for key, value in sorted(graph.signature_def.items())}
-    model = Model(name, version, signatures, signature_def, loaded)
-    loaded_at = time.monotonic()
+    model = Model(name, version, signatures, _json(graph.signature_def), loaded)
     _warm_up(model, folder)
-    times = (
-        f"loaded in {loaded_at - started:.1f} s, warmed up in {time.monotonic() - loaded_at:.1f} s"
-    )
-    print(f"{name}, version {version}: {times}", flush=True)
+    print(f"{name}, version {version}: ready in {time.monotonic() - started:.1f} s", flush=True)
     return model
 
 
@@ -104,21 +100,12 @@ def _loaded(folder):
     except Exception as error:
         if "Op type not registered" not in str(error):
             raise
-        try:
-            import tensorflow_text  # noqa: F401 (which registers its operations)
-        except ImportError:
-            raise ServerError(
-                f"The SavedModel in {folder} has operations that are not TensorFlow's own. If it "
-                "reads texts, install the package tensorflow-text."
-            ) from None
+        needed("tensorflow_text")  # has the operations that read texts, and registers them
         return tf.saved_model.load(str(folder))
 
 
 def _warm_up(model, folder):
-    """Makes the requests that the model's export contains for this, as TensorFlow Serving does.
-
-    The first call of a model, or of new shapes, is slower than later ones. Requests of other kinds
-    than `Predict` are left out.
+    """Makes the requests that the model's export contains, as first calls are slow.
 
     Source: TensorFlow Serving, "SavedModel Warmup" (tensorflow.org/tfx/serving).
     """
@@ -128,24 +115,19 @@ def _warm_up(model, folder):
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             log = prediction_log_pb2.PredictionLog.FromString(record)
-            if log.HasField("predict_log"):
+            if log.HasField("predict_log"):  # not of `Classify`, for example
                 request = log.predict_log.request
                 inputs = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
                 model.call(request.model_spec.signature_name or DEFAULT_SIGNATURE, inputs)
     except Exception as error:
-        reason = getattr(error, "detail", f"{type(error).__name__}: {error}")
         raise ServerError(
             f"The warm-up requests in {path} cannot be answered. Export the model again, or delete "
-            f"the file. {reason}"
+            f"the file. ({type(error).__name__}: {error})"
         ) from None
 
 
-def _signature(function):
-    inputs = function.structured_input_signature[1]
-    return Signature(dict(inputs), dict(function.structured_outputs), function)
-
-
-def _json(message):
-    return json_format.MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
+def _json(signature_defs):
+    options = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
+    return {
+        name: json_format.MessageToDict(proto, **options) for name, proto in signature_defs.items()
+    }

@@ -1,12 +1,13 @@
 """Served SavedModels: signatures, metadata and calls."""
 
+import reprlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.server.errors import RequestError, bad_request, shown
+from zoo.server.errors import RequestError
 
 DEFAULT_SIGNATURE = "serving_default"
 # The HTTP status of TensorFlow Serving for each error of a model; for others it is 500.
@@ -23,16 +24,11 @@ _STATUS = {
 
 
 class Signature(NamedTuple):
-    """A signature of a SavedModel.
+    """A signature of a SavedModel."""
 
-    Fields:
-        inputs, outputs: {name: `tf.TensorSpec`}.
-        function: takes tensors by the names of the inputs, returns {output name: tensor}.
-    """
-
-    inputs: dict
-    outputs: dict
-    function: Callable
+    inputs: dict  # {name: `tf.TensorSpec`}
+    outputs: dict  # the same
+    function: Callable  # takes tensors by the names of the inputs, returns {output name: tensor}
 
     @property
     def is_batched(self):
@@ -49,20 +45,13 @@ class Signature(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A served model.
+    """A served model."""
 
-    Fields:
-        name, version: str and int, as in the URL.
-        signatures: {name: `Signature`}.
-        signature_def: {name: dict}, the SavedModel's `SignatureDef` protos as JSON.
-        loaded: the SavedModel object; a reference is needed to keep its variables alive.
-    """
-
-    name: str
+    name: str  # as in the URL, like the version
     version: int
-    signatures: dict
-    signature_def: dict
-    loaded: object
+    signatures: dict  # {name: `Signature`}
+    signature_def: dict  # {name: dict}, the SavedModel's `SignatureDef` protos as JSON
+    loaded: object  # the SavedModel; a reference is needed to keep its variables alive
 
     def signature(self, name):
         """The `Signature` of this name.
@@ -70,10 +59,10 @@ class Model(NamedTuple):
         Raises:
             RequestError: 400 if there is none.
         """
-        if name not in self.signatures:
-            raise bad_request(
-                f"Serving signature name: {shown(name)} not found in signature def. "
-                f"Available: {sorted(self.signatures)}."
+        if not isinstance(name, str) or name not in self.signatures:
+            raise RequestError(
+                f"Serving signature name: {reprlib.repr(name)} not found in signature def. "
+                f"Available: {sorted(self.signatures)}.",
             )
         return self.signatures[name]
 
@@ -92,17 +81,11 @@ class Model(NamedTuple):
             outputs = signature.function(**tensors)
         except Exception as error:
             status = _STATUS.get(getattr(error, "error_code", None), 500)
-            raise RequestError(status, f"The model raised an error: {_reason(error)}") from None
+            raise RequestError(f"The model raised an error: {_reason(error)}", status) from None
         return {
             name: np.asarray(tensor.numpy(), object if tensor.dtype == tf.string else None)
             for name, tensor in outputs.items()
         }
-
-    def metadata(self):
-        """`GetModelMetadataResponse` as JSON."""
-        spec = {"name": self.name, "signature_name": "", "version": str(self.version)}
-        signatures = {"signature_def": self.signature_def}
-        return {"model_spec": spec, "metadata": {"signature_def": signatures}}
 
 
 def _reason(error):

@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 
-from zoo.server.errors import RequestError, bad_request
+from zoo.server.errors import RequestError
 
 _PART = 10_000  # numbers that are converted at once
 
@@ -28,13 +28,10 @@ def encode(outputs, row_form):
     if not row_form:
         answer = {"outputs": values if len(values) != 1 else next(iter(values.values()))}
     else:
-        sizes = {name: array.shape[:1] for name, array in outputs.items()}
-        if () in sizes.values() or len(set(sizes.values())) != 1:
+        sizes = {array.shape[:1] for array in outputs.values()}
+        if () in sizes or len(sizes) != 1:
             shapes = {name: list(array.shape) for name, array in outputs.items()}
-            raise bad_request(
-                f"The outputs differ in their first dimension: {shapes}. "
-                "Use column form, with 'inputs'."
-            )
+            raise RequestError(f"There are no rows in {shapes}. Use column form, 'inputs'.")
         rows = next(iter(values.values()))
         if len(values) > 1:
             rows = [dict(zip(values, row)) for row in zip(*values.values())]
@@ -68,4 +65,4 @@ def _plain(name, array):
         parts = np.array_split(array.astype(np.float32).reshape(-1), array.size // _PART + 1)
         exact = np.concatenate([part.astype("U").astype(np.float64) for part in parts])
         return exact.reshape(array.shape).tolist()
-    raise RequestError(501, f"Output {name!r} is {array.dtype}, which JSON cannot represent.")
+    raise RequestError(f"Output {name!r} is {array.dtype}, which JSON cannot represent.", 501)

@@ -14,7 +14,6 @@ from zoo.server.connections import BACKLOG, BoundedConnection
 from zoo.server.errors import ServerError
 from zoo.server.limits import Limits
 from zoo.server.loading import load_all
-from zoo.server.rest import Rest
 from zoo.server.service import Service
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -54,46 +53,39 @@ def serve(
             selects a free port and prints it.
         **limits: see `zoo.server.limits.Limits`.
 
-    Returns:
-        0, or 1 if a request was aborted.
-
     Raises:
         ServerError: if a folder cannot be served, a limit is invalid or the port is in use.
     """
-    if not poll_seconds >= 0:
-        raise ServerError(f"poll_seconds must be at least 0. Received: {poll_seconds}.")
     limits = Limits(**limits)
     with bound_socket(host, port) as listener:
-        service = Service(load_all(folders), limits)
-        rest = Rest(service, trusted_hosts(host, allowed_hosts), tuple(allowed_origins))
+        hosts = trusted_hosts(host, allowed_hosts)
+        service = Service(load_all(folders), limits, hosts, tuple(allowed_origins))
         # Otherwise, parsed JSON of millions of lists is searched for garbage while it is built.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
-        server = Server(rest.app, limits, access_log)
+        server = Server(service, access_log)
         grpc_address = None if grpc_port is None else _joined(host, grpc_port)
         asyncio.run(run(server, service, listener, folders, poll_seconds, grpc_address))
-    if service.is_calling:
+    if any(batcher.calls for batcher in service.batchers.values()):
         # The thread of a model call cannot be stopped, and `sys.exit` would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(int(rest.was_aborted))
-    return int(rest.was_aborted)
+        os._exit(0)
 
 
 class Server(uvicorn.Server):
-    """A Uvicorn server with `zoo.server.limits.Limits`, which a second signal stops at once."""
+    """A Uvicorn server of a `zoo.server.service.Service`, which a second signal stops at once."""
 
-    def __init__(self, app, limits, access_log=False):
-        connection = functools.partial(
-            BoundedConnection, limits.max_connections, limits.request_timeout
-        )
+    def __init__(self, service, access_log=False):
+        limits = service.limits
+        most, seconds = limits.max_connections, limits.request_timeout
         config = uvicorn.Config(
-            app,
-            http=connection,
+            service.app,
+            http=functools.partial(BoundedConnection, most, seconds),
             ws="none",
             lifespan="off",
             backlog=BACKLOG,
-            log_level="info" if access_log else "critical",  # no line for each invalid request
+            log_level="info" if access_log else "error",  # no line for each invalid request
             access_log=access_log,
             timeout_graceful_shutdown=limits.shutdown_grace,
         )
@@ -133,7 +125,7 @@ def trusted_hosts(host, allowed):
 def bound_socket(host, port):
     """A socket that listens; what connects while the models are loaded waits."""
     try:
-        family = socket.getaddrinfo(host, port)[0][0]
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
         raise ServerError(

@@ -1,39 +1,72 @@
-"""What REST and gRPC share: the served models, and the limits of a request."""
+"""The served models, TensorFlow Serving's REST API, health endpoints and a web page.
+
+Source: TensorFlow Serving, "RESTful API" (tensorflow.org/tfx/serving/api_rest).
+"""
 
 import asyncio
+import concurrent.futures
 import contextlib
+import importlib.resources
+import json
+import time
 
+import prometheus_client
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from zoo.server import inputs, metrics, outputs
 from zoo.server.batching import Batcher
-from zoo.server.errors import RequestError, unavailable
+from zoo.server.errors import RequestError, release
+from zoo.server.models import DEFAULT_SIGNATURE
+
+LARGE_BODIES = 8  # as many requests of the largest size have room in the memory
 
 
 class Service:
-    """The served models.
+    """Serves models; its `app` is an ASGI application.
 
     Args:
-        models: list of `zoo.server.loading.Model` with different names.
+        models: list of `zoo.server.models.Model` with different names.
         limits: `zoo.server.limits.Limits`.
+        hosts: host names of the server in requests, without ports; "*" for any.
+        origins: other sites whose pages may send requests, such as "https://example.com".
 
     Attributes:
-        batchers: {name: `zoo.server.batching.Batcher`}.
+        batchers: {name of a model: `zoo.server.batching.Batcher`}.
         memory: number of bytes that requests have reserved.
     """
 
-    def __init__(self, models, limits):
+    def __init__(self, models, limits, hosts=("*",), origins=()):
         self.limits = limits
         self.batchers = {}
         self.memory = 0
         for model in models:
             self.serve(model)
+        self._origins = origins
+        # JSON is parsed and written outside the event loop; two threads suffice because of the GIL.
+        self._converters = concurrent.futures.ThreadPoolExecutor(2)
+        self.app = Starlette(
+            routes=self._routes(),
+            exception_handlers={
+                HTTPException: self._error,
+                ClientDisconnect: lambda request, error: Response(status_code=499),
+            },
+            middleware=[
+                Middleware(TrustedHostMiddleware, hosts, www_redirect=False),
+                Middleware(CORSMiddleware, origins, ["GET", "POST"], ["*"]),
+            ],
+        )
 
     def serve(self, model):
         """Serves a model from now on; one of the same name finishes the requests that it has."""
-        self.batchers[model.name] = Batcher(model, self.limits)
-
-    @property
-    def is_calling(self):
-        """Whether a model call is running; one whose request was given up, too."""
-        return any(batcher.calls for batcher in self.batchers.values())
+        self.batchers[model.name] = batcher = Batcher(model, self.limits)
+        metrics.QUEUED.labels(model.name).set_function(lambda: len(batcher.queue))
 
     def batcher(self, name, version=None):
         """The `zoo.server.batching.Batcher` of a model.
@@ -46,24 +79,22 @@ class Service:
             return batcher
         asked = name[:80] if version is None else f"{name[:80]}, version {version[:20]}"
         serves = ", ".join(f"{n}, version {b.model.version}" for n, b in self.batchers.items())
-        raise RequestError(404, f"Servable not found for request: {asked}. Available: {serves}.")
+        raise RequestError(f"Servable not found for request: {asked}. Available: {serves}.", 404)
 
     @contextlib.asynccontextmanager
     async def accepted(self):
-        """Limits the time and memory of a request.
-
-        Yields a function to reserve bytes, which are released at the end; it raises RequestError,
-        503, if there is no room.
+        """Limits the time of a request: yields a function to reserve bytes until its end.
 
         Raises:
-            RequestError: 504 if the request takes too long.
+            RequestError: 504 if the request takes too long; 503, by the function, if there is no
+                room.
         """
         taken, seconds = 0, self.limits.request_timeout
 
         def take(count):
             nonlocal taken
-            if self.memory + count > self.limits.max_bodies:
-                raise unavailable("The server's memory for requests is full. Try again later.")
+            if self.memory + count > LARGE_BODIES * self.limits.max_body:
+                raise RequestError("The memory for requests is full. Try again later.", 503)
             self.memory += count
             taken += count
 
@@ -71,6 +102,124 @@ class Service:
             async with asyncio.timeout(seconds):
                 yield take
         except TimeoutError:
-            raise RequestError(504, f"The request took more than {seconds:g} s.") from None
+            raise RequestError(f"The request took more than {seconds:g} s.", 504) from None
         finally:
             self.memory -= taken
+
+    def _routes(self):
+        page = importlib.resources.files("zoo.server").joinpath("page.html").read_text("utf-8")
+        routes = [
+            Route("/", HTMLResponse(page), methods=["GET"]),
+            Route("/healthz", JSONResponse({"status": "alive"}), methods=["GET"]),
+            Route("/readyz", JSONResponse({"status": "ready"}), methods=["GET"]),
+            Mount("/monitoring/prometheus", prometheus_client.make_asgi_app()),  # and /metrics
+            Route("/v1/models", self.models),
+        ]
+        for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
+            routes += [
+                Route(f"{model}:predict", self.predict, methods=["POST"]),
+                Route(f"{model}/metadata", self.metadata),
+                Route(model, self.status),
+            ]
+        return routes
+
+    async def models(self, request):
+        """Which models there are, for the web page."""
+        models = [batcher.model for batcher in self.batchers.values()]
+        return JSONResponse({"models": [{"name": m.name, "version": m.version} for m in models]})
+
+    async def metadata(self, request):
+        """`GetModelMetadataResponse` as JSON."""
+        model = self.batcher(**request.path_params).model
+        spec = {"name": model.name, "signature_name": "", "version": str(model.version)}
+        metadata = {"signature_def": {"signature_def": model.signature_def}}
+        return JSONResponse({"model_spec": spec, "metadata": metadata})
+
+    async def status(self, request):
+        """`GetModelStatusResponse` as JSON."""
+        model = self.batcher(**request.path_params).model
+        status = {"error_code": "OK", "error_message": ""}
+        found = {"version": str(model.version), "state": "AVAILABLE", "status": status}
+        return JSONResponse({"model_version_status": [found]})
+
+    async def predict(self, request):
+        started = time.monotonic()
+        self._check_origin(request.headers)
+        async with self.accepted() as take:
+            body = await _body(request, self.limits.max_body, take)
+            batcher = self.batcher(**request.path_params)
+            answer = await _while_connected(request, self._answer(batcher, body))
+        metrics.SECONDS.labels(batcher.model.name).observe(time.monotonic() - started)
+        return self._counted(request, Response(answer, media_type="application/json"))
+
+    async def _error(self, request, error):
+        release(error)
+        content = json.dumps({"error": error.detail})  # in ASCII: there may be lone surrogates
+        status, headers = error.status_code, error.headers
+        return self._counted(request, Response(content, status, headers, "application/json"))
+
+    def _counted(self, request, response):
+        if request.method == "POST":
+            name = request.path_params.get("name")
+            name = name if name in self.batchers else ""  # others are made up by clients
+            metrics.REQUESTS.labels(name, response.status_code).inc()
+        return response
+
+    def _check_origin(self, headers):
+        """Refuses what a page of another site makes its visitor's browser send, with 403.
+
+        CORS only hides the answers. Other clients send no `Origin`.
+        """
+        origin = headers.get("origin")
+        is_own = origin is None or origin.partition("://")[2] == headers.get("host")
+        if not is_own and origin not in self._origins:
+            raise RequestError(f"{ascii(origin[:80])} is not allowed: see --allowed-origin.", 403)
+
+    async def _answer(self, batcher, body):
+        loop, limits = asyncio.get_running_loop(), self.limits
+
+        def read():
+            request = inputs.parse(body, limits.max_values)
+            name = request.get("signature_name") or DEFAULT_SIGNATURE
+            arrays = inputs.decode(request, batcher.model.signature(name).inputs)
+            return name, arrays, "instances" in request
+
+        name, arrays, row_form = await loop.run_in_executor(self._converters, read)
+        found = await batcher.run(name, arrays)
+        count = sum(array.size for array in found.values())
+        if count > limits.max_values:
+            reason = f"The answer has {count:,} values, more than {limits.max_values:,}."
+            raise RequestError(f"{reason} Request fewer rows at a time.", 413)
+        return await loop.run_in_executor(self._converters, outputs.encode, found, row_form)
+
+
+async def _body(request, limit, take):
+    """Reads the body of a request, of at most `limit` bytes; takes memory for each piece."""
+    too_large = RequestError(f"The request is larger than {limit} bytes.", 413)
+    if int(request.headers.get("content-length", 0)) > limit:
+        raise too_large
+    body = bytearray()
+    async for chunk in request.stream():
+        take(len(chunk))
+        body += chunk
+        if len(body) > limit:
+            raise too_large
+    return body
+
+
+async def _while_connected(request, answer):
+    """Awaits `answer`; cancels it if the client disconnects."""
+
+    async def disconnected():
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    answer, gone = asyncio.ensure_future(answer), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ClientDisconnect()
+        return answer.result()
+    finally:
+        answer.cancel()
+        gone.cancel()

@@ -2,20 +2,14 @@
 
 import asyncio
 
-from zoo.server.errors import ServerError
 from zoo.server.loading import find, load
 
 
 async def watch(service, folders, seconds):
-    """Serves the highest version of each model; checks for other versions until it is cancelled.
+    """Checks for other versions of models, named as on the command line, until it is cancelled.
 
     A version is loaded once its files are the same in two checks, and if that fails, when they have
     changed: what a failed attempt has loaded stays in memory for long.
-
-    Args:
-        service: `zoo.server.service.Service`.
-        folders: the models as named on the command line; see `zoo.server.loading.find`.
-        seconds: pause between two checks.
     """
     seen, tried, reported = {}, {}, set()
     while True:
@@ -31,8 +25,8 @@ async def watch(service, folders, seconds):
                     tried[given] = files
                     service.serve(await asyncio.to_thread(load, name, version, folder))
             except Exception as error:  # such as that of a version that is still being copied
-                kind = "" if isinstance(error, ServerError) else f"{type(error).__name__}: "
-                line = f"Another version of {given} is not served yet: {kind}{error}"
+                reason = f"{type(error).__name__}: {error}"
+                line = f"Another version of {given} is not served yet. {reason}"
                 if line not in reported:
                     reported.add(line)
                     print(line, flush=True)
