@@ -85,7 +85,7 @@ def _write(folder, config, norms=(), **others):
     return tensors
 
 
-def spm(lines, kind="unigram", rules="identity"):
+def spm(lines, kind="unigram", rules="identity", **options):
     """The content of a trained SentencePiece model."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -96,6 +96,7 @@ def spm(lines, kind="unigram", rules="identity"):
         normalization_rule_name=rules,
         hard_vocab_limit=False,
         minloglevel=2,
+        **options,
     )
     return written.getvalue()
 

@@ -14,10 +14,10 @@ import numpy as np  # noqa: E402
 
 import zoo  # noqa: E402
 from tests.checkpoints.text_folders import LINES, bert_tokenizer  # noqa: E402
-from tests.deploy.test_text_graph import SCRIPTS  # noqa: E402
+from tests.text.samples import SAMPLE  # noqa: E402
 
 ODD_TEXTS = [
-    *SCRIPTS,
+    *SAMPLE,
     "[CLS] a [SEP][MASK] [PAD] [UNK] ##s",
     "ΟΔΟΣ İstanbul ǅ ß ẞ Ångström",
     "e\u0301\u0323x \U0001e944\U0001e94a",

@@ -15,10 +15,10 @@ import numpy as np  # noqa: E402
 
 import zoo  # noqa: E402
 from tests.checkpoints.text_folders import LINES, gpt2_tokenizer  # noqa: E402
-from tests.deploy.test_text_graph import SCRIPTS  # noqa: E402
+from tests.text.samples import SAMPLE  # noqa: E402
 
 ODD_TEXTS = [
-    *SCRIPTS,
+    *SAMPLE,
     "I'm we'll they'Re don't's 's 've",
     "a  b\n\nc \n d\t\t e   ",
     "<|endoftext|> x <|endoftext|>",

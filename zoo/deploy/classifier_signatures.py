@@ -35,11 +35,10 @@ class ClassifierSignatures(Signatures):
     def functions(self):
         size = (None, None, None, self._preprocessing.channels)
         encoded = tf.TensorSpec([None], tf.string, "image_bytes")
-        pixels, floats = (tf.TensorSpec(size, dtype, "pixels") for dtype in ("uint8", "float32"))
+        pixels = tf.TensorSpec(size, tf.uint8, "pixels")
         functions = {
             "serving_default": (self.classify, encoded, "encoded images to labels"),
             "pixels": (self.classify_pixels, pixels, "pixels of any size to labels"),
-            "pixels_float": (self.classify_floats, floats, "the same, for pixels as floats"),
             "features": (self.features, encoded, "encoded images to the input of the head"),
         }
         if hasattr(self._model, "attention_maps"):
@@ -72,15 +71,6 @@ class ClassifierSignatures(Signatures):
     def classify_pixels(self, pixels):
         """Classifies pixels, uint8 [B, any height, any width, C]."""
         return self._answers(self._fit(pixels), tf.fill(tf.shape(pixels)[:1], ""))
-
-    def classify_floats(self, pixels):
-        """Classifies pixels, float32 [B, any height, any width, C], from 0 to 255."""
-        low, high = (find(pixels, axis=(1, 2, 3)) for find in (tf.reduce_min, tf.reduce_max))
-        # Pixels from 0 to 1 would all be black.
-        valid = (low >= 0.0) & (high > 1.0) & (high <= 255.0)
-        error = tf.where(valid, "", "The image must have values in 0..255.")
-        valid = tf.boolean_mask(pixels, valid)
-        return self._answers(self._fit(tf.cast(tf.round(valid), tf.uint8)), error)
 
     def features(self, image_bytes):
         """Returns the input of the head, [B, E], such as the class token or the mean of patches."""

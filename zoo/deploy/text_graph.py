@@ -1,35 +1,31 @@
-"""A tokenizer as a TensorFlow graph of core ops, so that a server needs only TensorFlow.
+"""A tokenizer as a TensorFlow graph, by the operations of tensorflow-text.
 
-Axes: B texts, W distinct words of all texts, n tokens of all words, concatenated.
+What loads such a graph must have these operations: a Python program imports tensorflow_text first,
+and TensorFlow Serving has them. Axes: B texts.
 """
-
-import math
-import re
 
 import tensorflow as tf
 
-from zoo.deploy import published_words, trie_graph
-from zoo.deploy.merge_graph import END, ByteMerges, hash_table
-from zoo.deploy.published_words import library_ranges
-from zoo.deploy.sentencepiece_graph import SentencePieces, SentencePieceWords
-from zoo.deploy.unicode_graph import LARGEST_SHRINKAGE, NormalFormC
-from zoo.text.tokenizer import SPLIT_PATTERNS
+from zoo.deploy.byte_level_graph import ByteLevelPieces
+from zoo.deploy.errors import ExportError
+from zoo.errors import needed
+from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
+from zoo.text.sentencepiece import LANGUAGE, SPACE, SentencePieceTokenizer
+from zoo.text.tokenizer import Tokenizer
 
-# Bytes of text per token, by assumption. There is no bound: an unknown word of BERT and a run of
-# characters that SentencePiece does not know are one token, and spaces are none, however long they
-# are. Tokenizing a text of any length would take minutes.
-_LONGEST_TOKEN = {"bert_wordpiece": 2**6, "sentencepiece": 2**6}
-# Decoded texts begin with the space that `encode` adds.
-_ADDED_SPACES = {"byte_level_bpe": None, "sentencepiece": "^ +| +$"}
+# Bytes of text per token, by assumption: an unknown word of BERT is one token, and spaces are none,
+# however long they are. Tokenizing a text of any length would take minutes.
+_LONGEST_TOKEN = 64
 _NO_TOKEN = "<pad>"  # label of ids outside the vocabulary
 
 
-def text_graphs(source, target):
-    """The `TextGraph` of two tokenizers, which share one if they differ in their prefix alone."""
-    if source.kind == target.kind == "sentencepiece":
-        source, target = source.with_prefix(), target.with_prefix()
-    graph = TextGraph(source)
-    return graph, graph if source == target else TextGraph(target)
+def text_graph(tokenizer):
+    """The graph of a tokenizer: see `TextGraph`."""
+    if isinstance(tokenizer, Tokenizer):
+        from zoo.deploy.word_graph import WordGraph
+
+        return WordGraph(tokenizer)
+    return TextGraph(tokenizer)
 
 
 class TextGraph(tf.Module):
@@ -38,43 +34,27 @@ class TextGraph(tf.Module):
     Always runs on the CPU.
 
     Args:
-        tokenizer: `zoo.text.tokenizer.Tokenizer` of any kind, one of `zoo.text.published`, or
-            `zoo.text.sentencepiece.SentencePieceTokenizer`.
+        tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer`, or one of
+            `zoo.text.published`.
 
     Attributes:
-        longest_token: maximum number of bytes of text, before normalization, that one token can
-            represent: a text of n bytes has at least n / longest_token tokens. For BERT and
-            SentencePiece, an assumption.
+        longest_token: maximum number of bytes of text that one token represents: a text of n bytes
+            has at least n / longest_token tokens, and is too long if these are too many.
 
     Raises:
-        ExportError: if a SentencePiece model has options that the graph does not cover.
+        UserError: if tensorflow-text is not installed.
+        ExportError: if the graph does not cover an option of the tokenizer.
     """
 
     def __init__(self, tokenizer):
         super().__init__()
-        spelled, kind = tokenizer.token_bytes, tokenizer.kind
-        longest_token = math.ceil(LARGEST_SHRINKAGE * max(map(len, spelled)))
-        self.longest_token = _LONGEST_TOKEN.get(kind, longest_token)
-        self._vocab_size = tokenizer.vocab_size
-        self._added_spaces = _ADDED_SPACES.get(kind, "^ ")
-        words = {
-            "byte_level_bpe": published_words.ByteLevelWords,
-            "bert_wordpiece": published_words.BertWords,
-            "sentencepiece": SentencePieceWords,
-        }
-        segments = {
-            "wordpiece": trie_graph.longest_match_of,
-            "unigram": trie_graph.viterbi_of,
-            "bert_wordpiece": trie_graph.longest_match_of,
-            "sentencepiece": SentencePieces,
-        }
+        self._vocab_size, self._kind = tokenizer.vocab_size, type(tokenizer)
+        spelled, labels = tokenizer.token_bytes, tokenizer.pieces(range(tokenizer.vocab_size))
+        self.longest_token = max(_LONGEST_TOKEN, *map(len, spelled))
         with tf.device("CPU"):
-            self._mark = words.get(kind, _Words)(tokenizer)
-            self._segment = segments.get(kind, ByteMerges)(tokenizer)
+            self._graph = _GRAPHS[self._kind](tokenizer)
             self._spelled = tf.constant([*spelled, b""])
-            labels = tokenizer.pieces(range(tokenizer.vocab_size))
             self._labels = tf.constant([*labels, _NO_TOKEN])
-            self._words = hash_table(_known_words(tokenizer, self._segment), END, -1)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode(self, texts):
@@ -85,14 +65,10 @@ class TextGraph(tf.Module):
                 `bytes.decode(errors="replace")`.
 
         Returns:
-            RaggedTensor int32 [B, None]; an empty text has no ids.
+            RaggedTensor int32 [B, None].
         """
         with tf.device("CPU"):
-            # Words that are empty, such as those after the last mark, have no ids.
-            words = tf.strings.split(self._mark(texts), END)
-            distinct, index = tf.unique(words.values)
-            ids = tf.gather(self._encode_words(distinct), index)
-            return tf.cast(words.with_values(ids).merge_dims(1, 2), tf.int32)
+            return tf.cast(self._graph(_utf8(texts)), tf.int32)
 
     def decode(self, ids):
         """Decodes sequences of ids like the tokenizer's `decode`.
@@ -104,10 +80,12 @@ class TextGraph(tf.Module):
             string [...]. Invalid UTF-8 is replaced by U+FFFD.
         """
         with tf.device("CPU"):
+            if self._kind is SentencePieceTokenizer:
+                return self._graph.decode(ids)
             texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
-            if self._added_spaces is not None:
-                texts = tf.strings.regex_replace(texts, self._added_spaces, "")
-            return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+            if self._kind is BertWordPieceTokenizer:  # whose words begin with a space
+                texts = tf.strings.regex_replace(texts, "^ ", "")
+            return _utf8(texts)
 
     def pieces(self, ids):
         """Returns a label for each id like the tokenizer: int32 [...] to string [...]."""
@@ -117,49 +95,104 @@ class TextGraph(tf.Module):
     def _known(self, ids):
         return tf.where((ids >= 0) & (ids < self._vocab_size), ids, self._vocab_size)
 
-    def _encode_words(self, words):
-        """Encodes words, string [W], to ids, ragged int64 [W, None]."""
-        whole = self._words.lookup(words)
-        # A known word is represented by one dummy byte, which is one token.
-        ids = self._segment(tf.where(whole < 0, words, "?"))
-        known = tf.gather(whole, ids.value_rowids())
-        return ids.with_values(tf.where(known < 0, ids.values, known))
 
-
-class _Words(tf.Module):
-    """The words of a `Tokenizer`, each with `END` after it: string [B] to string [B]."""
+class SentencePieces(tf.Module):
+    """The pieces of a `SentencePieceTokenizer`, by the library itself: ids of string [B]."""
 
     def __init__(self, tokenizer):
         super().__init__()
-        self._normalize = NormalFormC()
-        self._pattern = _graph_pattern(tokenizer.kind)
+        has_own_ids = tokenizer.vocab is None
+        self._language_prefixes = tokenizer.language_prefixes
+        self._tokenizer = needed("tensorflow_text").SentencepieceTokenizer(
+            tokenizer.model, out_type=tf.int32 if has_own_ids else tf.string
+        )
+        tokens = [tokenizer.tokens.get(id, "") for id in range(tokenizer.vocab_size)]
+        left_out = () if has_own_ids else ("", *tokenizer.control)
+        self._tokens = tf.constant(tokens)
+        self._is_decoded = tf.constant([token not in left_out for token in tokens])
+        self._normalizer, self._first = tokenizer.proto.normalizer_spec, None
+        if not self._normalizer.remove_extra_whitespaces:
+            # The operation removes all spaces at the beginning, but those after another piece.
+            self._first = next(id for id, token in enumerate(tokens) if token.isalpha())
+            self._first_text = tokens[self._first]
+        self._ids = None if has_own_ids else _table(tokenizer.vocab, tokenizer.unknown)
 
     def __call__(self, texts):
-        texts = self._normalize(texts)
-        texts = tf.where(texts == "", "", tf.strings.join([" ", texts]))
-        return tf.strings.regex_replace(texts, self._pattern, rb"\0" + END)
+        if self._ids is None:
+            return self._tokenizer.tokenize(texts)
+        if not self._language_prefixes:
+            return self._lookup(self._tokenizer.tokenize(texts))
+        language = tf.strings.regex_replace(texts, f"(?s)^({LANGUAGE.pattern})?.*", r"\1")
+        texts = tf.strings.substr(texts, tf.strings.length(language), tf.strings.length(texts))
+        language = tf.ragged.boolean_mask(language[:, None], (language != "")[:, None])
+        return self._lookup(tf.concat([language, self._tokenizer.tokenize(texts)], axis=1))
+
+    def decode(self, ids):
+        """Decodes int32 [..., T] to string [...], without what is not text."""
+        last, shape = tf.size(self._is_decoded) - 1, tf.shape(ids)
+        flat, known = [tf.reduce_prod(shape[:-1]), shape[-1]], tf.clip_by_value(ids, 0, last)
+        is_decoded = (ids == known) & tf.gather(self._is_decoded, known)
+        rows = tf.ragged.boolean_mask(tf.reshape(ids, flat), tf.reshape(is_decoded, flat))
+        if self._first is not None:
+            rows = tf.concat([tf.fill([flat[0], 1], self._first), rows], axis=1)
+        if self._ids is not None:
+            rows = rows.with_values(tf.gather(self._tokens, rows.values))
+        texts = self._tokenizer.detokenize(rows)
+        # Spaces that were spelled in bytes, or of pieces that are not in the model
+        texts = tf.strings.regex_replace(texts, SPACE, " ")
+        if self._first is None:
+            texts = tf.strings.regex_replace(texts, "^ +| +$", "")
+        else:
+            added = " ?" if self._normalizer.add_dummy_prefix else ""
+            texts = tf.strings.regex_replace(texts, f"^{self._first_text}{added}", "")
+        return tf.ensure_shape(tf.reshape(texts, shape[:-1]), ids.shape[:-1])
+
+    def _lookup(self, pieces):
+        return pieces.with_values(self._ids.lookup(pieces.values))
 
 
-def _known_words(tokenizer, segment):
-    """Returns {bytes: id} for the words that are one token.
+class BertPieces(tf.Module):
+    """The pieces of a `BertWordPieceTokenizer`: ids of string [B].
 
-    Args:
-        tokenizer: of `TextGraph`.
-        segment: that of the tokenizer.
+    The characters are normalized here, in the order of the library `tokenizers`: FastBertTokenizer
+    can do so too, but folds case, where "ß" is "ss".
     """
-    spelled = tokenizer.token_bytes
-    if tokenizer.kind in ("word", "character"):
-        return {word: id for id, word in enumerate(spelled) if len(word) > 1}
-    if tokenizer.kind in ("bert_wordpiece", "sentencepiece"):
-        return {}
-    # Some tokens are not the result of splitting their own bytes; these are left out.
-    ids = segment(tf.constant(spelled)).to_list()
-    return {word: row[0] for word, row in zip(spelled, ids) if len(row) == 1}
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        if not tokenizer.chinese_chars:
+            raise ExportError("A BERT tokenizer with chinese_chars=False cannot be exported.")
+        strips = tokenizer.strip_accents
+        self._strips = tokenizer.lowercase if strips is None else strips
+        self._lowers = tokenizer.lowercase
+        self._text = needed("tensorflow_text")
+        self._tokenizer = self._text.FastBertTokenizer(
+            [tokenizer.tokens.get(id, f"[unused {id}]") for id in range(tokenizer.vocab_size)],
+            unknown_token=tokenizer.unknown,
+            token_out_type=tf.int32,
+        )
+
+    def __call__(self, texts):
+        texts = tf.strings.regex_replace(texts, r"[^\P{C}\t\n\r]+|\x{fffd}", "")
+        if self._strips:
+            texts = self._text.normalize_utf8(texts, "NFD")
+            texts = tf.strings.regex_replace(texts, r"\p{Mn}+", "")
+        if self._lowers:  # without the rule for a sigma that ends a word
+            texts = tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), "utf-8")
+        return self._tokenizer.tokenize(texts)
 
 
-def _graph_pattern(kind):
-    """The split pattern of a kind for RE2, with explicit ranges of letters, marks and digits.
+_GRAPHS = {
+    SentencePieceTokenizer: SentencePieces,
+    BertWordPieceTokenizer: BertPieces,
+    ByteLevelBPETokenizer: ByteLevelPieces,
+}
 
-    The Unicode tables of the library `tokenizers` are newer than those of TensorFlow.
-    """
-    return re.sub(r"\\p\{\w\}", lambda escape: library_ranges(escape[0]), SPLIT_PATTERNS[kind])
+
+def _table(ids, default):
+    initializer = tf.lookup.KeyValueTensorInitializer([*ids], [*ids.values()], tf.string, tf.int64)
+    return tf.lookup.StaticHashTable(initializer, default)
+
+
+def _utf8(texts):
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
