@@ -3,6 +3,8 @@
 Axes: B images or sentences, S source tokens, T target tokens, K hypotheses of a sentence.
 """
 
+import math
+import os
 import pathlib
 import tempfile
 import threading
@@ -76,39 +78,64 @@ def openvino_engine(classifier, dtype):
 
 def ctranslate2_engine(translator, dtype):
     """CTranslate2 as a function of tokens and settings: `zoo.decoding.Hypotheses`."""
-    special = translator.special_tokens
-    with tempfile.TemporaryDirectory() as folder:
-        ctranslate2_format.write_model(translator.model, special, pathlib.Path(folder), dtype)
-        from zoo.deploy.programs.ctranslate2_engine import Engine
-
-        engine = Engine(pathlib.Path(folder), **special._asdict())
+    special, engine = translator.special_tokens, _ctranslate2_model(translator, dtype)
+    suppressed = [[str(id)] for id in {special.pad, special.start} - {special.end}]
+    prefix = [] if special.first is None else [str(special.first)]
 
     def search(source, alpha, max_length, beam_size):
         """Like `zoo.tasks.translator.Translator.search`, for arrays."""
-        sources = [row[row != special.pad].tolist() for row in source]
-        results = engine(sources, beam_size, float(alpha), int(max_length))
-        tokens = np.full((len(sources), beam_size, max_length), special.pad, np.int32)
+        results = engine.translate_batch(
+            [[str(id) for id in row if id != special.pad] for row in source],
+            target_prefix=[prefix] * len(source),
+            max_batch_size=math.ceil(len(source) / engine.num_translators),  # computed at once
+            beam_size=beam_size,
+            num_hypotheses=beam_size,
+            length_penalty=float(alpha),
+            max_input_length=0,  # no limit; otherwise longer texts are cut
+            min_decoding_length=0,
+            max_decoding_length=int(max_length),
+            suppress_sequences=suppressed,
+            return_scores=True,
+        )
+        tokens = np.full((len(source), beam_size, max_length), special.pad, np.int32)
         log_probs = np.full(tokens.shape[:2], -np.inf, np.float32)
         for row, best in enumerate(results):
-            for k, (ids, score) in enumerate(best):
-                ids = [*ids, special.end][:max_length]
+            for k, (names, score) in enumerate(zip(best.hypotheses, best.scores)):
+                ids = [*map(int, names), special.end][:max_length]
                 log_prob = score * len(ids) ** alpha  # CTranslate2's length penalty
-                if log_prob < _IMPOSSIBLE:
-                    continue
-                tokens[row, k, : len(ids)] = ids
-                log_probs[row, k] = log_prob
-        lengths = (tokens != special.pad).sum(axis=-1)
-        penalty = decoding.LengthPenalty(alpha, translator.length_offset)
-        scores = log_probs / ops.convert_to_numpy(decoding.length_penalty(lengths, penalty))
-        is_cut = (tokens != special.end).all(axis=-1)
-        order = np.lexsort((-scores, is_cut & (translator.early_stopping == "never")))
-        return decoding.Hypotheses(
-            np.take_along_axis(tokens, order[..., None], axis=1),
-            np.take_along_axis(log_probs, order, axis=1),
-            np.take_along_axis(scores, order, axis=1),
-        )
+                if not log_prob < _IMPOSSIBLE:  # but NaN, which is an error
+                    tokens[row, k, : len(ids)] = ids
+                    log_probs[row, k] = log_prob
+        return _sorted(translator, tokens, log_probs, alpha)
 
     return search
+
+
+def _ctranslate2_model(translator, dtype):
+    with tempfile.TemporaryDirectory() as folder:
+        special = translator.special_tokens
+        ctranslate2_format.write_model(translator.model, special, pathlib.Path(folder), dtype)
+        threads = {}
+        if dtype == "int8":  # faster with one thread per sentence
+            has_affinity = hasattr(os, "sched_getaffinity")
+            cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+            threads = {"intra_threads": 1, "inter_threads": cores}
+        return needed("ctranslate2").Translator(folder, **threads)
+
+
+def _sorted(translator, tokens, log_probs, alpha):
+    """`Hypotheses` in the order of the zoo's scores."""
+    special = translator.special_tokens
+    lengths = (tokens != special.pad).sum(axis=-1)
+    penalty = decoding.LengthPenalty(alpha, translator.length_offset)
+    scores = log_probs / ops.convert_to_numpy(decoding.length_penalty(lengths, penalty))
+    is_cut = (tokens != special.end).all(axis=-1)
+    order = np.lexsort((-scores, is_cut & (translator.early_stopping == "never")))
+    return decoding.Hypotheses(
+        np.take_along_axis(tokens, order[..., None], axis=1),
+        np.take_along_axis(log_probs, order, axis=1),
+        np.take_along_axis(scores, order, axis=1),
+    )
 
 
 ENGINES = {  # name: (class of tasks, function of one and a dtype, dtypes)

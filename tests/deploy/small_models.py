@@ -9,7 +9,7 @@ from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import TextGenerator
 from zoo.tasks.translator import Translator
 from zoo.text import EOS_ID
-from zoo.text.tokenizer import train_tokenizer
+from zoo.text.sentencepiece import train_tokenizer
 
 LINES = ["The cat sat on the mat, and the dog sat on the cat.", "¿Dónde está el gato? Aquí, 12."]
 
@@ -36,7 +36,7 @@ def random_images(classifier, count):
     return np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
 
 
-def small_text_classifier(precision="float32", kind="subword", **settings):
+def small_text_classifier(precision="float32", kind="bpe", **settings):
     """Three classes; the answer depends on every token."""
     model, tokenizer = _model_of_texts(
         zoo.text_classifier, np.random.default_rng(3), precision, kind, num_classes=3, **settings
@@ -44,7 +44,7 @@ def small_text_classifier(precision="float32", kind="subword", **settings):
     return TextClassifier(model, tokenizer, ["ant", "bee, or so", "gato ñ"])
 
 
-def small_generator(precision="float32", kind="subword", **settings):
+def small_generator(precision="float32", kind="bpe", **settings):
     """Continuations make no sense, but they depend on every token, and some end."""
     settings = {"tie_weights": False, **settings}
     return TextGenerator(
@@ -52,7 +52,7 @@ def small_generator(precision="float32", kind="subword", **settings):
     )
 
 
-def small_translator(precision="float32", kind="subword", beam_size=3, **settings):
+def small_translator(precision="float32", kind="bpe", beam_size=3, **settings):
     """Translations make no sense, but they end, some soon and some not at all."""
     random, settings = np.random.default_rng(5), {"norm": "pre", "shared": "none", **settings}
     model, tokenizer = _model_of_texts(zoo.transformer, random, precision, kind, seed=1, **settings)
@@ -69,7 +69,7 @@ def small_translator(precision="float32", kind="subword", beam_size=3, **setting
 def _model_of_texts(make, random, precision, kind, seed=0, **settings):
     """A small model of texts and its tokenizer."""
     keras.utils.set_random_seed(seed)
-    tokenizer = train_tokenizer(LINES, kind, 300)
+    tokenizer = train_tokenizer(LINES, kind, 330)
     sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, "max_length": 40}
     sides = ("source_", "target_") if make is zoo.transformer else ("",)
     vocabularies = {f"{side}vocab_size": tokenizer.vocab_size for side in sides}

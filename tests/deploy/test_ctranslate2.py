@@ -8,12 +8,13 @@ import pytest
 
 import zoo
 from tests.deploy.small_models import LINES, small_classifier, small_translator
-from tests.deploy.test_programs import BLOCKED, alone, assert_damage_is_said, program
+from tests.deploy.test_programs import BLOCKED, alone, program
 from zoo.deploy import ctranslate2_format
 from zoo.deploy.errors import ExportError
 from zoo.deploy.export import DTYPES
 from zoo.errors import UserError
-from zoo.text import EOS_ID
+from zoo.tasks.translator import Translator
+from zoo.text.sentencepiece import SentencePieceTokenizer
 
 pytestmark = pytest.mark.ci
 
@@ -78,40 +79,56 @@ def test_translations_are_those_of_the_zoo(exported, beam_size):
     Beam searches may differ, but those of these texts do not.
     """
     translator, _, driver = exported
-    options = {"n": beam_size, "beam_size": beam_size, "length_penalty": 0.0}
+    options = {"n": beam_size, "beam_size": beam_size, "length_penalty": 0.0, "max_length": 30}
     found, expected = driver.n_best(TEXTS, **options), translator.n_best(TEXTS, **options)
     for mine, other in zip(found, expected, strict=True):
         assert [text for text, _ in mine] == [text for text, _ in other]
-        # The share of padding and start is that of a few of 300 tokens, at each of 40 steps.
-        np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], atol=0.5)
+        # The share of padding and start is that of a few of 300 tokens, at each of 30 steps.
+        np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], atol=1.0)
+
+
+def test_other_tokens(tmp_path):
+    """Ids of another vocabulary, a language at the beginning of texts, a forced first token."""
+    translator = small_translator(num_layers=1)
+    tokenizer = translator.source_tokenizer
+    swapped = {piece: id for id, piece in tokenizer.tokens.items()}
+    swapped["▁the"], swapped["▁cat"] = swapped["▁cat"], swapped["▁the"]
+    control = ("<pad>", "<s>", "</s>")
+    other = SentencePieceTokenizer(
+        tokenizer.model, swapped, tokenizer.unknown, control, tokenizer.vocab_size, prefix=(270,)
+    )
+    special = translator.special_tokens._replace(first=280)
+    translator = Translator(translator.model, other, other, special_tokens=special)
+    folder = zoo.export(translator, tmp_path / "1", format="ctranslate2", length_penalty=0.0)
+    driver = program(folder, "translate").Translator(folder)
+    options = {"beam_size": 1, "length_penalty": 0.0, "max_length": 20}
+    assert driver(["the cat", "😀"], **options) == translator(["the cat", "😀"], **options)
 
 
 def test_the_end_of_a_long_text_is_translated(tmp_path):
     """CTranslate2 cuts texts of more than 1,024 tokens, unless told otherwise."""
     long = small_translator(num_layers=1, max_length=1100)
     folder = zoo.export(long, tmp_path / "1", format="ctranslate2")
-    [ids] = long.source_tokenizer.encode(["e" * 1050])
-    sources = [[*ids[:1050], other, EOS_ID] for other in (ids[0], 200)]
-    one, other = program(folder, "translate").Translator(folder).engine(sources, 1, 0.0, 2)
+    driver = program(folder, "translate").Translator(folder)
+    options = {"n": 1, "beam_size": 1, "length_penalty": 0.0, "max_length": 2}
+    one, other = driver.n_best(["é" * 525, "é" * 524 + "ñ"], **options)
     assert abs(one[0][1] - other[0][1]) > 1e-6
+    with pytest.raises(ValueError, match="A text is too long: it has .* tokens"):
+        driver(["é" * 600])
 
 
 def test_the_program_runs_without_the_zoo(exported):
     translator, folder, _ = exported
     arguments = ("translate.py", "The cat sat.", "--length-penalty", "0", "--n-best", "1")
     process = alone(folder, *arguments, blocked=[*BLOCKED, "numpy.ma", "onnxruntime"])
-    assert process.stdout.splitlines() == translator(["The cat sat."], length_penalty=0.0)
-
-
-@pytest.mark.parametrize("name", ["export.json", "config.json", "model.bin"])
-def test_damaged_exports(exported, tmp_path, name):
-    assert_damage_is_said(exported[1], tmp_path, name)
+    [expected] = translator(["The cat sat."], length_penalty=0.0, max_length=40)
+    assert process.stdout.removesuffix("\n") == expected
 
 
 def test_files(exported):
     _, folder, _ = exported
     description = json.loads((folder / "export.json").read_text())
-    assert description["needs"] == ["ctranslate2", "tokenizers"]
+    assert description["needs"] == ["ctranslate2", "sentencepiece"]
     assert {*description["files"]} == {file.name for file in folder.iterdir()} - {
         "export.json",
         "README.md",

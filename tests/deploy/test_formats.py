@@ -7,7 +7,12 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 import zoo
-from tests.deploy.small_models import random_images, small_classifier
+from tests.deploy.small_models import (
+    LINES,
+    random_images,
+    small_classifier,
+    small_text_classifier,
+)
 from zoo.deploy import litert_format, onnx_format
 
 pytestmark = pytest.mark.ci
@@ -60,6 +65,19 @@ def test_mixed_precision_is_exported_in_float32(format, precision, tmp_path):
     exact = small_classifier(num_layers=1)
     exact.model.set_weights(classifier.model.get_weights())
     np.testing.assert_allclose(found, exact.probabilities(list(images)), **TOLERANCE)
+
+
+@formats
+def test_a_text_classifier(format, tmp_path):
+    classifier = small_text_classifier()
+    report = format.write(classifier, tmp_path)
+    assert report["checked"]["largest_difference"] <= report["checked"]["tolerance"]
+    model = model_of(format, tmp_path)
+    for text in ("The cat sat.", "", LINES[1][:30]):
+        tokens = np.array(classifier.encode([text]), np.int32)
+        found = model(tokens=tokens)["probabilities"]
+        np.testing.assert_allclose(found, classifier.probabilities([text]), **TOLERANCE)
+    assert (tmp_path / "text.spm").read_bytes() == classifier.tokenizer.model
 
 
 # The largest size, of that in float32, and the largest mean shifted probability.

@@ -90,12 +90,10 @@ def test_an_empty_batch_has_empty_answers(classify, signature):
 @pytest.mark.parametrize("size", [(8, 8), (1, 1), (5, 40), (100, 30)])
 def test_pixels_of_any_size_are_classified_as_the_zoo_does(classifier, classify, size):
     pixels = RANDOM.integers(0, 256, (3, *size, 1), dtype=np.uint8)
-    pixels[:, 0] = 255  # an image of zeros and ones alone is taken for a mistake
-    expected = classifier.probabilities(list(pixels))
-    for found in (classify(pixels, "pixels"), classify(pixels.astype("float32"), "pixels_float")):
-        np.testing.assert_allclose(found["probabilities"], np.sort(expected)[:, :-4:-1], atol=1e-4)
-        best = [classifier.class_names[index] for index in expected.argmax(axis=1)]
-        assert [label.decode() for label in found["labels"][:, 0]] == best
+    expected, found = classifier.probabilities(list(pixels)), classify(pixels, "pixels")
+    np.testing.assert_allclose(found["probabilities"], np.sort(expected)[:, :-4:-1], atol=1e-4)
+    best = [classifier.class_names[index] for index in expected.argmax(axis=1)]
+    assert [label.decode() for label in found["labels"][:, 0]] == best
 
 
 @pytest.mark.parametrize("count", [31, 32, 33, 100])
@@ -119,17 +117,9 @@ def test_a_large_batch_is_computed_in_parts(classify, count):
     assert pixels.shape == (count, 8, 8, 1)
 
 
-def test_pixels_out_of_range_are_named(classify):
-    pixels = np.full((4, 9, 9, 1), 100, "float32")
-    pixels[1, 0], pixels[2, 3, 3] = 256, np.nan
-    found = classify(pixels, "pixels_float")
-    assert [bool(error) for error in found["error"]] == [False, True, True, False]
-    found = classify(pixels / 256, "pixels_float")  # in 0..1, they would all be black
-    assert all(found["error"]) and not found["probabilities"].any()
-    found = classify(pixels, "pixels_float")
-    assert found["labels"][0].tolist() == found["labels"][3].tolist()
+def test_images_without_pixels_are_named(classify):
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have pixels"):
-        classify(pixels[:, :0], "pixels_float")
+        classify(np.zeros((4, 0, 9, 1), np.uint8), "pixels")
 
 
 def test_features_and_attention_are_those_of_the_model(classifier, classify, tmp_path):
@@ -167,13 +157,12 @@ def test_texts_are_translated_as_the_zoo_does(translator, translate, signature, 
         assert_answers(translate(signature, texts=texts[:1]), expected[:1])
 
 
-def test_texts_that_are_too_long_are_named_in_every_signature(translator, translate, sentences):
+def test_texts_that_are_too_long_are_named(translator, translate, sentences):
     limit = translator.max_source_length
     texts = [sentences[0], "the dog " * limit, "x" * 100_000, sentences[1], "the dog\n" * 10**5]
-    for signature in ("uncompiled", "encode"):
-        found = translate(signature, texts=texts)
-        assert [bool(error) for error in found["error"]] == [False, True, True, False, True]
-        assert all(b"too long" in error for error in found["error"] if error)
+    found = translate("uncompiled", texts=texts)
+    assert [bool(error) for error in found["error"]] == [False, True, True, False, True]
+    assert all(b"too long" in error for error in found["error"] if error)
 
 
 def test_states_scores_and_attention_are_those_of_the_model(translator, translate, sentences):
@@ -204,20 +193,17 @@ def test_states_scores_and_attention_are_those_of_the_model(translator, translat
             assert labels == shown + [""] * (len(labels) - len(shown))
 
 
-@pytest.mark.parametrize("signature", ["uncompiled", "encode"])
-def test_no_texts_have_no_translations(translate, signature):
-    assert {len(values) for values in translate(signature, texts=[]).values()} == {0}
+def test_no_texts_have_no_translations(translate):
+    assert {len(values) for values in translate("uncompiled", texts=[]).values()} == {0}
 
 
-@pytest.mark.parametrize("signature", ["encode", "score", "attention"])
+@pytest.mark.parametrize("signature", ["score", "attention"])
 def test_the_model_computes_a_few_texts_at_once(signature, monkeypatch):
     """So that memory grows by the answer alone; and no answer depends on the other texts."""
     small = small_translator(num_layers=1)
     signatures = TranslatorSignatures(small, 1, 1, 0.0)
     texts = ["a cat " * (1 + index % 9) for index in range(70)]
-    given, largest = {"texts": texts}, []
-    if signature != "encode":
-        given["translations"] = texts[::-1]
+    given, largest = {"texts": texts, "translations": texts[::-1]}, []
     [block] = small.model.encoder_blocks
     call = block.call
 

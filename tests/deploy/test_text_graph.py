@@ -130,7 +130,8 @@ def test_shapes(name):
 
 @names
 def test_the_operations_are_those_of_a_stock_server(name):
-    graph = TextGraph(TOKENIZERS[name]).encode.get_concrete_function().graph.as_graph_def()
+    texts = TextGraph(TOKENIZERS[name])
+    graph = texts.encode.get_concrete_function().graph.as_graph_def()
     found, of_bert = assert_served(operations(graph)), "FastWordpieceTokenizeWithOffsets"
     assert (of_bert in found) == ("bert" in name) and (not found) == ("gpt2" in name)
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from zoo.deploy.errors import ExportError
+from zoo.tasks.classifier import TextClassifier
 
 # Float32 sums in a different order: differences of 1e-6 in shallow models, more in deep ones.
 _EXACT, _EXACT_LOGARITHM = 1e-4, 1e-3
@@ -17,11 +18,11 @@ _QUANTIZED = {"mean_shifted_probability": 0.2, "mean_difference": 0.5}
 
 
 def check_classes(classifier, run, runtime, dtype="float32"):
-    """Compares the probabilities of a few random images, in batches of different sizes.
+    """Compares the probabilities of a few random images or texts.
 
     Args:
-        classifier: `zoo.tasks.classifier.ImageClassifier`.
-        run: the export as a function from "pixels" to a dict of "probabilities".
+        classifier: `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
+        run: the export as a function from "pixels" or "tokens" to a dict of "probabilities".
         runtime: name and version of the runtime of the export.
         dtype: of the weight matrices.
 
@@ -31,11 +32,19 @@ def check_classes(classifier, run, runtime, dtype="float32"):
     Raises:
         ExportError: if the outputs differ by more than the tolerance.
     """
-    shape = (5, *classifier.model.input_shape)
-    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    parts = [run(pixels=part)["probabilities"] for part in (images[:1], images[1:])]
+    random, model = np.random.default_rng(0), classifier.model
     with tf.device("CPU"):  # on a GPU products may be rounded to TensorFloat-32
-        found, expected = np.concatenate(parts), classifier.probabilities(list(images))
+        if isinstance(classifier, TextClassifier):
+            lengths = random.integers(1, min(12, model.max_length) + 1, 5)
+            rows = [random.integers(0, model.vocab_size, (1, n), np.int32) for n in lengths]
+            parts = [run(tokens=row) for row in rows]
+            expected = [classifier.run(classifier.probabilities_of_tokens, row) for row in rows]
+        else:
+            images = random.integers(0, 256, (5, *model.input_shape), dtype=np.uint8)
+            parts = [run(pixels=part) for part in (images[:1], images[1:])]
+            expected = [classifier.probabilities(list(images))]
+    found = np.concatenate([part["probabilities"] for part in parts])
+    expected = np.concatenate(expected)
     difference = np.abs(found - expected)
     measured = {
         "largest_difference": float(difference.max()),

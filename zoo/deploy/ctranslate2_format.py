@@ -4,6 +4,7 @@ Axes: B sentences, S source tokens, T target tokens, E model width.
 """
 
 import pathlib
+import shutil
 
 import numpy as np
 from keras import ops
@@ -11,23 +12,16 @@ from keras import ops
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import plain_copy
-from zoo.deploy.programs import write_programs
 from zoo.errors import needed
 from zoo.models.tokens import INSIDE_ATTENTION
-from zoo.tasks.translator import SOURCE_FILE, TARGET_FILE
 
-_PROGRAMS = {
-    "translate.py": "translates texts with ctranslate2 and tokenizers only",
-    "engine.py": "runs the model for translate.py",
-}
+_PROGRAM = pathlib.Path(__file__).parent / "programs" / "translate.py"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 _ACTIVATIONS |= {"quick_gelu": "GELUSigmoid", "swish": "SWISH", "tanh": "Tanh"}
 
 
 def write(original, folder, dtype="float32", **options):
-    """Writes ``model.bin`` and its vocabularies, the tokenizers and ``translate.py``.
-
-    In the vocabularies, each token is written as its id in decimal.
+    """Writes ``model.bin`` with its vocabularies, the SentencePiece models and ``translate.py``.
 
     Args:
         original: `zoo.tasks.translator.Translator`.
@@ -43,55 +37,62 @@ def write(original, folder, dtype="float32", **options):
             original.
     """
     folder, ctranslate2 = pathlib.Path(folder), needed("ctranslate2")
-    write_model(original.model, original.special_tokens, folder, dtype)
-    write_programs(folder, _PROGRAMS, engine="ctranslate2_engine.py")
+    sides = {"source": original.source_tokenizer, "target": original.target_tokenizer}
+    tokens = [tokens_of(tokenizer) for tokenizer in sides.values()]
+    special, unknown = original.special_tokens, original.source_tokenizer.unknown
+    write_model(original.model, special, folder, dtype, tokens, tokens[0][unknown])
+    for side, tokenizer in sides.items():
+        (folder / f"{side}.spm").write_bytes(tokenizer.model)
+    shutil.copy(_PROGRAM, folder)
     files = {
         "model.bin": "the model",
         "config.json": "its control tokens",
         **{file.name: "its tokens" for file in sorted(folder.glob("*_vocabulary.json"))},
-        **_write_tokenizers(original, folder),
-        **_PROGRAMS,
+        "source.spm": "the SentencePiece model of the source language",
+        "target.spm": "that of the target language",
+        _PROGRAM.name: "translates texts with ctranslate2 and sentencepiece only",
     }
     translator = ctranslate2.Translator(str(folder))
 
-    def log_probs(sources, targets):
-        names = [[[str(id) for id in ids] for ids in side] for side in (sources, targets)]
+    def log_probs(*pairs):
+        names = [[[words[id] for id in ids] for ids in side] for side, words in zip(pairs, tokens)]
         names[1] = [ids[:-1] for ids in names[1]]  # the end token is added
         return [one.log_probs for one in translator.score_batch(*names)]
 
     version = f"ctranslate2 {ctranslate2.__version__}"
     checked = checks.check_tokens(original, log_probs, version, dtype)
-    return {"files": files, "signatures": {}, "checked": checked}
-
-
-def _write_tokenizers(translator, folder):
-    tokenizers = {
-        SOURCE_FILE: translator.source_tokenizer,
-        TARGET_FILE: translator.target_tokenizer,
+    source, target = tokens
+    search = {
+        "source_prefix": [source[id] for id in original.source_tokenizer.prefix],
+        "target_prefix": [] if special.first is None else [target[special.first]],
+        "end": source[special.end],
+        "suppressed": [target[id] for id in {special.pad, special.start} - {special.end}],
     }
-    for name, tokenizer in tokenizers.items():
-        if not hasattr(tokenizer, "to_tokenizer_json"):
-            raise ExportError(f"The program cannot read tokenizers of kind {tokenizer.kind!r}.")
-        (folder / name).write_text(tokenizer.to_tokenizer_json(), encoding="utf-8")
-    return {
-        SOURCE_FILE: "the tokenizer of the source language, for the package tokenizers",
-        TARGET_FILE: "the tokenizer of the target language",
-    }
+    return {"files": files, "signatures": {}, "checked": checked, "search": search}
 
 
-def write_model(model, special, folder, dtype="float32"):
+def tokens_of(tokenizer):
+    """The token of each id of a `zoo.text.sentencepiece.SentencePieceTokenizer`."""
+    return [tokenizer.tokens.get(id, f"<unused {id}>") for id in range(tokenizer.vocab_size)]
+
+
+def write_model(model, special, folder, dtype="float32", tokens=None, unknown=None):
     """Writes a model without tokenizers.
 
     Args:
         model: `zoo.models.Transformer`.
         special: `zoo.decoding.SpecialTokens`.
         folder, dtype: see `write`.
+        tokens: the source and the target tokens, two lists of str; by default their ids.
+        unknown: what a source token is that is none of these.
 
     Raises:
         ExportError: if CTranslate2 does not have such a model.
     """
     specs = needed("ctranslate2").specs
     _check_kind(model)
+    sizes = (model.source_vocab_size, model.target_vocab_size)
+    source, target = tokens or [[*map(str, range(size))] for size in sizes]
     copy = plain_copy(model)
     spec = specs.TransformerSpec.from_config(
         (len(copy.encoder_blocks), len(copy.decoder_blocks)),
@@ -113,10 +114,13 @@ def write_model(model, special, folder, dtype="float32"):
     if copy.logits_bias:
         spec.decoder.projection.bias = _array(copy.output_bias)
     spec.config.layer_norm_epsilon = copy.epsilon
-    spec.config.bos_token = spec.config.decoder_start_token = str(special.start)
-    spec.config.eos_token, spec.config.unk_token = str(special.end), str(special.pad)
-    spec.register_source_vocabulary([*map(str, range(copy.source_vocab_size))])
-    spec.register_target_vocabulary([*map(str, range(copy.target_vocab_size))])
+    spec.config.bos_token = spec.config.decoder_start_token = target[special.start]
+    spec.config.eos_token, spec.config.unk_token = (
+        target[special.end],
+        unknown or target[special.pad],
+    )
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
     spec.validate()
     spec.optimize({"float32": None}.get(dtype, dtype))
     spec.save(str(folder))

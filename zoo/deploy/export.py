@@ -17,13 +17,13 @@ from zoo.errors import TaskError, checked
 from zoo.models.base import dtype_name
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
-from zoo.tasks.translator import SOURCE_FILE, Translator
+from zoo.tasks.translator import Translator
 
 _PACKAGES = {  # that run an export, and others that write it
     "saved_model": (["tensorflow"], []),
     "onnx": (["onnxruntime", "numpy"], ["tf2onnx", "onnx"]),
     "litert": (["ai-edge-litert", "numpy"], []),
-    "ctranslate2": (["ctranslate2"], []),
+    "ctranslate2": (["ctranslate2", "sentencepiece"], []),
 }
 FORMATS = tuple(_PACKAGES)
 DTYPES = ("float32", "float16", "int8")  # of weight matrices; a SavedModel has those of the model
@@ -35,7 +35,7 @@ _KINDS = {
 }
 _FORMATS_OF_KINDS = {
     "classifier": ("saved_model", "onnx", "litert"),
-    "text_classifier": ("saved_model",),
+    "text_classifier": ("saved_model", "onnx", "litert"),
     "translator": ("saved_model", "ctranslate2"),
     "generator": ("saved_model",),
 }
@@ -61,8 +61,7 @@ def export(
             `zoo.tasks.translator.Translator` or `zoo.tasks.generator.TextGenerator`.
         folder: path of a new folder. TensorFlow Serving requires a version number as its name,
             such as "serving/vit/1".
-        format: "saved_model"; "onnx" or "litert" for an image classifier; "ctranslate2" for a
-            translator.
+        format: "saved_model"; "onnx" or "litert" for a classifier; "ctranslate2" for a translator.
         dtype: of the weight matrices, for formats other than "saved_model": "float32" by default;
             "float16"; or "int8", with one scale per row or column. A SavedModel has the dtypes of
             the model, see `zoo.load`.
@@ -114,8 +113,8 @@ def _write(model, folder, format, dtype, options, final):
         dtype = dtype or DTYPES[0]
         written = writer.write(model, folder, dtype, **options)
     needed, others = _PACKAGES[format]
-    if SOURCE_FILE in written["files"]:
-        needed = [*needed, "tokenizers"]
+    if format == "saved_model" and not isinstance(model, ImageClassifier):
+        needed = [*needed, "tensorflow-text"]
     description = {
         "zoo_export": 1,
         "kind": _kind(model),
@@ -123,7 +122,7 @@ def _write(model, folder, format, dtype, options, final):
         "dtype": dtype,
         "needs": needed,
         **written,
-        **_described(model, options),
+        **_described(model, options, written.pop("search", {})),
         "parameters": model.model.count_params(),
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "versions": _versions([*needed, *others]),
@@ -226,11 +225,11 @@ def _check_folder(folder, overwrite):
         )
 
 
-def _described(model, options):
-    """Preprocessing and labels, or tokenizers and search arguments, for export.json."""
+def _described(model, options, search):
+    """Preprocessing and labels, or tokenizers and `search` arguments, for export.json."""
     description = model.description()
     if isinstance(model, Translator):
-        description["search"] = {**options, "max_length": model.max_source_length}
+        description["search"] = {**options, "max_length": model.max_source_length, **search}
     elif isinstance(model, TextGenerator):
         most = options["max_new_tokens"]
         description["search"] = {

@@ -1,6 +1,6 @@
-"""Exports of image classifiers to LiteRT (formerly TensorFlow Lite), for mobile and small devices.
+"""Exports of classifiers to LiteRT (formerly TensorFlow Lite), for mobile and small devices.
 
-Axes: B images, H image height, W image width, C channels.
+Axes: B images, H image height, W image width, C channels, T tokens.
 """
 
 import pathlib
@@ -11,20 +11,21 @@ import tensorflow as tf
 
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
-from zoo.deploy.plain_graphs import classifier_graph, write_labels
+from zoo.deploy.plain_graphs import classifier_graph, write_data
 from zoo.errors import needed
+from zoo.tasks.classifier import TextClassifier
 
 MODEL_FILE, _SIGNATURE = "model.tflite", "serving_default"
 
 
 def write(classifier, folder, dtype="float32", **options):
-    """Writes ``model.tflite`` and the labels, and checks the model.
+    """Writes ``model.tflite``, the labels and the tokenizer of texts, and checks the model.
 
     Its signature "serving_default" maps "pixels", uint8 [B, H, W, C] of the model's image size, to
-    "probabilities", float32 [B, classes].
+    "probabilities", float32 [B, classes]; of texts, "tokens" int32 [1, T] to those of one text.
 
     Args:
-        classifier: `zoo.tasks.classifier.ImageClassifier`.
+        classifier: `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
         folder: path of an existing folder.
         dtype: of the weight matrices: "float32", "float16" or "int8".
         **options: not used.
@@ -35,14 +36,16 @@ def write(classifier, folder, dtype="float32", **options):
     Raises:
         ExportError: if the model cannot be converted, or its outputs differ from the original.
     """
-    folder, graph = pathlib.Path(folder), classifier_graph(classifier)
+    # LiteRT can insert axes only in tensors with at most one dynamic dimension.
+    batch = 1 if isinstance(classifier, TextClassifier) else "B"
+    folder, graph = pathlib.Path(folder), classifier_graph(classifier, batch=batch)
     litert = needed("ai_edge_litert.interpreter")
     (folder / MODEL_FILE).write_bytes(_converted(graph, dtype))
     interpreter = litert.Interpreter(model_path=str(folder / MODEL_FILE))
     run = interpreter.get_signature_runner(_SIGNATURE)
     version = f"ai-edge-litert {metadata.version('ai-edge-litert')}"
     return {
-        "files": {MODEL_FILE: "pixels to probabilities", **write_labels(classifier, folder)},
+        "files": {MODEL_FILE: "inputs to probabilities", **write_data(classifier, folder)},
         "signatures": {_SIGNATURE: graph.description()},
         "checked": checks.check_classes(classifier, run, version, dtype),
     }

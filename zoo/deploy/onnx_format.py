@@ -1,6 +1,6 @@
-"""Exports of image classifiers to ONNX, for ONNX Runtime and other runtimes.
+"""Exports of classifiers to ONNX, for ONNX Runtime and other runtimes.
 
-Axes: B images, H image height, W image width, C channels.
+Axes: B images or texts, H image height, W image width, C channels, T tokens.
 """
 
 import json
@@ -10,8 +10,9 @@ import shutil
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
 from zoo.deploy.onnx_graph import convert, halved, quantized
-from zoo.deploy.plain_graphs import classifier_graph, write_labels
+from zoo.deploy.plain_graphs import classifier_graph, write_data
 from zoo.errors import needed
+from zoo.tasks.classifier import ImageClassifier
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
 _STORED = {"float32": lambda model: model, "float16": halved, "int8": quantized}
@@ -19,14 +20,14 @@ _PROGRAM = pathlib.Path(__file__).parent / "programs" / "classify.py"
 
 
 def write(classifier, folder, dtype="float32", **options):
-    """Writes ``model.onnx``, ``labels.txt`` and ``classify.py``, and checks the model.
+    """Writes ``model.onnx``, ``labels.txt`` and what else it takes to use them; checks the model.
 
-    The model maps "pixels", uint8 [B, H, W, C] of its image size, to "probabilities", float32
-    [B, classes]. Its metadata contain the labels and how images are resized as JSON, under "labels"
-    and "resizing".
+    Of images: the model maps "pixels", uint8 [B, H, W, C] of its image size, to "probabilities",
+    float32 [B, classes]. ``classify.py`` runs it. Its metadata contain the labels and how images
+    are resized as JSON, under "labels" and "resizing". Of texts: it maps "tokens", int32 [B, T].
 
     Args:
-        classifier: `zoo.tasks.classifier.ImageClassifier`.
+        classifier: `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
         folder: path of an existing folder.
         dtype: of the weight matrices: "float32", "float16" or "int8".
         **options: not used.
@@ -40,19 +41,16 @@ def write(classifier, folder, dtype="float32", **options):
     """
     folder, graph = pathlib.Path(folder), classifier_graph(classifier)
     onnx, onnxruntime = needed("onnx"), needed("onnxruntime")
-    metadata, model = _metadata(classifier), to_onnx(graph, dtype)
-    onnx.helper.set_model_props(model, metadata)
+    model, files = to_onnx(graph, dtype), {"model.onnx": "inputs to probabilities"}
+    if isinstance(classifier, ImageClassifier):
+        onnx.helper.set_model_props(model, _metadata(classifier))
+        shutil.copy(_PROGRAM, folder)
+        files[_PROGRAM.name] = "runs the model with numpy and onnxruntime only"
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, folder / "model.onnx")
-    shutil.copy(_PROGRAM, folder)
-    files = {
-        "model.onnx": "pixels to probabilities",
-        **write_labels(classifier, folder),
-        _PROGRAM.name: "runs the model with numpy and onnxruntime only",
-    }
     version = f"onnxruntime {onnxruntime.__version__}"
     return {
-        "files": files,
+        "files": {**files, **write_data(classifier, folder)},
         "signatures": {"model.onnx": graph.description()},
         "checked": checks.check_classes(classifier, runner(folder / "model.onnx"), version, dtype),
     }

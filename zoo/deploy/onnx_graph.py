@@ -24,9 +24,9 @@ def convert(graph):
     # many times: with the weights inside, a model of 350 MB took 20 GB of memory.
     named = {f"weight_{index}": variable for index, variable in enumerate(weights)}
 
-    def stateless(images, *values):
+    def stateless(inputs, *values):
         with keras.StatelessScope(zip(weights, values)):
-            return graph.function(images)
+            return graph.function(inputs)
 
     specs = [tf.TensorSpec(weight.shape, "float32", name) for name, weight in named.items()]
     model, _ = tf2onnx.convert.from_function(
@@ -38,8 +38,11 @@ def convert(graph):
         if value.name in named:
             model.graph.input.remove(value)
     _insert_weights(model.graph, named)
+    tensors = {**graph.inputs, **graph.outputs}
     for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = "B"
+        for axis, size in zip(value.type.tensor_type.shape.dim, tensors[value.name]["shape"]):
+            if isinstance(size, str):
+                axis.dim_param = size
     return model
 
 

@@ -1,6 +1,6 @@
 """Classifiers as functions of numeric tensors, for formats without strings and image decoding.
 
-Axes: B images, H image height, W image width, C channels.
+Axes: B images or texts, H image height, W image width, C channels, T tokens.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,8 @@ import tensorflow as tf
 from keras import ops
 
 from zoo.models.base import copy_model
+from zoo.tasks.classifier import TextClassifier
+from zoo.text.sentencepiece import SentencePieceTokenizer
 
 
 class Graph(NamedTuple):
@@ -29,7 +31,9 @@ class Graph(NamedTuple):
     def specs(self):
         """The `tf.TensorSpec` of each input."""
         return [
-            tf.TensorSpec([None if n == "B" else n for n in of["shape"]], of["dtype"], name)
+            tf.TensorSpec(
+                [None if isinstance(n, str) else n for n in of["shape"]], of["dtype"], name
+            )
             for name, of in self.inputs.items()
         ]
 
@@ -38,22 +42,30 @@ class Graph(NamedTuple):
         return {"inputs": self.inputs, "outputs": self.outputs}
 
 
-def classifier_graph(classifier, preprocessed=False):
-    """The `Graph` of a `zoo.tasks.classifier.ImageClassifier`.
+def classifier_graph(classifier, preprocessed=False, batch="B"):
+    """The `Graph` of a `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
+
+    It takes "pixels", uint8 [B, H, W, C], or "tokens", int32 [B, T].
 
     Args:
-        preprocessed: whether it takes what the model takes, "images" float32 [B, H, W, C], in place
-            of "pixels" uint8 of that shape.
+        preprocessed: whether it takes "images", float32 [B, H, W, C] as the model does, in place of
+            pixels.
+        batch: B if it is fixed.
     """
-    model, normalize = plain_copy(classifier.model), classifier.preprocessing.normalize
-    name, dtype = ("images", "float32") if preprocessed else ("pixels", "uint8")
+    model = plain_copy(classifier.model)
+    if isinstance(classifier, TextClassifier):
+        inputs = {"tokens": tensor("int32", batch, "T")}
+    else:
+        name, dtype = ("images", "float32") if preprocessed else ("pixels", "uint8")
+        inputs = {name: tensor(dtype, batch, *model.input_shape)}
 
-    def probabilities(images):
-        inputs = images if preprocessed else normalize(images)
-        return {"probabilities": ops.softmax(model(inputs, training=False))}
+    def probabilities(values):
+        if "pixels" in inputs:
+            values = classifier.preprocessing.normalize(values)
+        return {"probabilities": ops.softmax(model(values, training=False))}
 
-    found = {"probabilities": tensor("float32", "B", len(classifier.class_names))}
-    return Graph(model, probabilities, {name: tensor(dtype, "B", *model.input_shape)}, found)
+    found = {"probabilities": tensor("float32", batch, len(classifier.class_names))}
+    return Graph(model, probabilities, inputs, found)
 
 
 def plain_copy(model):
@@ -70,8 +82,18 @@ def tensor(dtype, *shape):
     return {"dtype": dtype, "shape": [*shape]}
 
 
-def write_labels(classifier, folder):
-    """Writes the class names; returns {name of the file: description}."""
+def write_data(classifier, folder):
+    """Writes the class names, and the tokenizer of texts; returns {name of a file: description}."""
     lines = [" ".join(name.split()) for name in classifier.class_names]
     (folder / "labels.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return {"labels.txt": "the class names, one per line"}
+    files, tokenizer = {"labels.txt": "the class names, one per line"}, None
+    if isinstance(classifier, TextClassifier):
+        tokenizer = classifier.tokenizer
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        (folder / "text.spm").write_bytes(tokenizer.model)
+        files["text.spm"] = "the SentencePiece model"
+    elif tokenizer is not None:
+        tokens = [tokenizer.tokens.get(id, f"[unused{id}]") for id in range(tokenizer.vocab_size)]
+        (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+        files["vocab.txt"] = "the vocabulary of BERT's tokenizer"
+    return files
