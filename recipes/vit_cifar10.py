@@ -8,7 +8,6 @@ shorter; docs/vit_cifar10.md compares them and has the results.
     python recipes/vit_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
     python recipes/vit_cifar10.py --data-dir ~/tensorflow_datasets
     python recipes/vit_cifar10.py --data-dir my_images --image-size 64   # train/<class>/*.jpg
-    python recipes/vit_cifar10.py --model cbam_resnet            # a convolutional baseline
 
 On two CPU cores: 97.8 % of the digits in a minute, 91.6 % of CIFAR-10 in two and a half hours.
 """
@@ -25,9 +24,6 @@ from zoo.training.settings import NO_EFFECT, Count, ImageSettings, Precision
 class Config(ImageSettings):
     """Hyperparameters and their default values, which --help describes."""
 
-    model: Literal["vit", "cbam_resnet"] = "vit"
-    """A Vision Transformer, or a ResNet with CBAM; each ignores the settings of the other."""
-
     patch_size: int = 4
     embed_dim: int = 192
     num_heads: int = 3
@@ -43,9 +39,6 @@ class Config(ImageSettings):
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
     attention: Literal["softmax", "linear", "blockwise"] = "softmax"
     """Linear attention, or softmax attention in less memory, for long sequences of patches."""
-
-    blocks_per_stage: Count = 3
-    """Blocks in each of the three stages of the ResNet: n of its 6n+2 layers."""
 
     initialization: Literal["glorot", "mimetic"] = "mimetic"
     """Random matrices, or attention that starts like that of trained models."""
@@ -123,7 +116,7 @@ def main(config):
     from zoo.training.image_run import augmentation, train_classifier
     from zoo.training.run import Run
 
-    run = Run(config, name=f"{config.model}_{config.data_name}")
+    run = Run(config, name=f"vit_{config.data_name}")
     data = load_images(config, streamed=config.min_crop_area is not None)
     augment = augmentation(config)
     steps = steps_per_epoch(data.train, config.batch_size, config.repeats)
@@ -161,8 +154,6 @@ def build(config, data):
     )
     patch_dropout = max(config.patch_dropout)
     try:
-        if config.model == "cbam_resnet":
-            return zoo.resnet(**sizes, blocks_per_stage=config.blocks_per_stage, attention="cbam")
         model = zoo.vit(**sizes, **config.select(names), patch_dropout=patch_dropout)
     except ValueError as error:
         raise UserError(str(error)) from None

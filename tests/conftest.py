@@ -140,12 +140,6 @@ def digits_run(made_once):
 
 
 @pytest.fixture(scope="session")
-def cbam_run(made_once):
-    """The same with the convolutional model."""
-    return made_once("cbam_resnet_digits", lambda folder: run_recipe("cbam_resnet", folder))
-
-
-@pytest.fixture(scope="session")
 def phrasebook_part(made_once):
     """A file of some pairs of the phrasebook."""
     return _phrasebook_file(made_once, "phrasebook.tsv", lambda book: book.phrasebook_pairs(3000))

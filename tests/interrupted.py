@@ -18,10 +18,6 @@ _TRANSLATE = _SMALL.format(32) + "--warmup-steps 20 --average-last 2 --accumulat
 # name: recipe and flags
 RUNS = {
     "digits": ("vit_cifar10", f"{_DIGITS} --optimizer muon --initialization mimetic"),
-    "cbam_resnet": (
-        "vit_cifar10",
-        "--dataset digits --model cbam_resnet --blocks-per-stage 1 --epochs 2 --batch-size 128",
-    ),
     # with --weights
     "finetune": (
         "vit_finetune",

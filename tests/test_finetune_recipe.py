@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import zoo
 from tests.checkpoints.translation_folders import write_marian
-from tests.deploy.small_models import small_classifier
+from tests.deploy.small_models import small_classifier, small_text_classifier
 from tests.interrupted import assert_same, completed, killed, resumed
 from tests.test_recipes import recipe, rows_of
 from zoo.__main__ import main
@@ -50,10 +50,10 @@ def marian(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def resnet(tmp_path_factory):
-    """What a run of the convolutional model leaves for `zoo.load`."""
-    folder = tmp_path_factory.mktemp("resnet")
-    small_classifier(make=zoo.resnet).save(folder)
+def texts(tmp_path_factory):
+    """What a run of a text classifier leaves for `zoo.load`."""
+    folder = tmp_path_factory.mktemp("texts")
+    small_text_classifier().save(folder)
     return folder
 
 
@@ -174,17 +174,17 @@ def test_patches_are_left_out_as_the_settings_say(tmp_path, monkeypatch):
         ({"weights": "nowhere"}, "Pass --weights PATH.* Received: nowhere"),
         ({"weights": "{tmp}"}, "no finished run"),
         ({"weights": "{marian}"}, "--weights: .* is a translation model"),
-        ({"weights": "{resnet}"}, "only runs with a Vision Transformer .* num_classes"),
+        ({"weights": "{texts}"}, "only runs with a Vision Transformer .* num_classes"),
         ({"image_size": 11}, "11x11 pixels, patch_size=2"),
         ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
         ({"train_examples": 3}, "from 10, the number of classes"),
         ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
     ],
 )
-def test_bad_input_leaves_nothing_behind(weights, marian, resnet, tmp_path, settings, message):
+def test_bad_input_leaves_nothing_behind(weights, marian, texts, tmp_path, settings, message):
     settings = {"weights": str(weights), **settings, "out": str(tmp_path / "run")}
     if settings["weights"]:
-        folders = {"tmp": tmp_path, "marian": marian, "resnet": resnet}
+        folders = {"tmp": tmp_path, "marian": marian, "texts": texts}
         settings["weights"] = settings["weights"].format(**folders)
     with pytest.raises(UserError, match=message):
         vit_finetune.main(dataclasses.replace(CONFIG, **settings))

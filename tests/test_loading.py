@@ -39,7 +39,6 @@ def scores(loaded):
     "make, dtype",
     [
         (small_classifier, "bfloat16"),
-        (lambda: small_classifier(image=(32, 32, 3), make=zoo.resnet), "mixed_bfloat16"),
         (small_text_classifier, "bfloat16"),
         (small_translator, "mixed_bfloat16"),
         (small_generator, "bfloat16"),

@@ -103,17 +103,6 @@ def test_the_metrics_are_those_of_the_saved_model(digits_run):
     assert metrics["epochs"] == len(rows) == 2
 
 
-@pytest.mark.slow
-def test_the_convolutional_model_has_the_same_files_except_attention_maps(digits_run, cbam_run):
-    process, folder = cbam_run
-    assert process.returncode == 0, process.stderr
-    names, expected = ({p.name for p in run.iterdir()} for run in (folder, digits_run[1]))
-    assert names == expected - {"attention.png"}
-    classifier = zoo.load(folder)
-    assert isinstance(classifier.model, zoo.models.ResNet)
-    assert classifier.model.attention == "cbam" and classifier.model.blocks_per_stage == 1
-
-
 def test_a_finished_run_is_kept(digits_run):
     folder = digits_run[1]
     before = (folder / "model.keras").read_bytes()

@@ -9,7 +9,6 @@ _FUNCTIONS = {
     "vit": "zoo.models.vit",
     "transformer": "zoo.models.transformer",
     "causal_lm": "zoo.models.causal_lm",
-    "resnet": "zoo.models.resnet",
     "text_classifier": "zoo.models.text_classifier",
     "load": "zoo.loading",
     "export": "zoo.deploy.export",

@@ -14,14 +14,12 @@ from zoo.text.sentencepiece import train_tokenizer
 LINES = ["The cat sat on the mat, and the dog sat on the cat.", "¿Dónde está el gato? Aquí, 12."]
 
 
-def small_classifier(precision="float32", image=(8, 12, 3), make=zoo.vit, **settings):
+def small_classifier(precision="float32", image=(8, 12, 3), **settings):
     """Classes with odd names, and pixels that matter."""
     keras.utils.set_random_seed(0)
     random = np.random.default_rng(1)
     sizes = {"patch_size": 4, "embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24}
-    if make is zoo.resnet:
-        sizes = {"blocks_per_stage": 1, "width": 8, "attention": "cbam"}
-    model = make(input_shape=image, num_classes=4, **{**sizes, **settings}, dtype=precision)
+    model = zoo.vit(input_shape=image, num_classes=4, **{**sizes, **settings}, dtype=precision)
     _draw(model, random, 0.2)
     channels = image[-1]
     preprocessing = ImagePreprocessing(

@@ -49,23 +49,6 @@ def test_every_kind_of_vit_is_exported(settings, tmp_path):
     np.testing.assert_allclose(features, pooled, atol=1e-4 if tolerance < 1e-3 else 0.2)
 
 
-@pytest.mark.slow
-def test_a_model_without_attention_maps_is_exported_without_their_signature(cbam_run, tmp_path):
-    classifier = zoo.load(cbam_run[1])
-    folder = zoo.export(classifier, tmp_path / "cbam" / "1")
-    loaded = tf.saved_model.load(str(folder))
-    assert {*loaded.signatures} == {"serving_default", "pixels", "features"}
-    assert "rollout" not in (folder / "README.md").read_text()
-    pixels = np.random.default_rng(0).integers(2, 256, (2, 8, 8, 1), np.uint8)
-    files = tf.constant([tf.io.encode_png(image).numpy() for image in pixels])
-    expected = classifier.model.pooled_features(classifier.preprocess(list(pixels)))
-    features = loaded.signatures["features"](files)["features"]
-    # features are not bounded by 1 as probabilities are
-    np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-4)
-    found = loaded.signatures["serving_default"](files)["labels"].numpy()[:, 0]
-    assert [label.decode() for label in found] == [name for [(name, _)] in classifier(list(pixels))]
-
-
 def test_the_folder_of_a_run_says_what_it_is(classifier, digits_run, digits_export):
     description = json.loads((digits_export / "export.json").read_text())
     assert description["kind"] == "classifier" and description["format"] == "saved_model"

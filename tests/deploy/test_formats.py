@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-import zoo
 from tests.deploy.small_models import (
     LINES,
     random_images,
@@ -36,7 +35,6 @@ def model_of(format, folder):
     [
         {"num_registers": 2, "layer_scale": 0.3},
         slow({"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1}),
-        slow({"make": zoo.resnet}),
         slow({"attention": "linear", "positions": "rotary"}),
         {"attention": "blockwise", "positions": "relative", "image": (24, 24, 3), "patch_size": 1},
     ],

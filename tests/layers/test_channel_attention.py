@@ -1,15 +1,14 @@
-"""Squeeze-and-excitation and CBAM beside their equations in NumPy, and the residual block.
+"""Squeeze-and-excitation and CBAM beside their equations in NumPy.
 
 Tolerance: 1e-5, for sums of at most some hundred float32 products in another order.
 """
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from tests.contracts import shake
-from zoo.layers import ConvBlockAttention, ResidualBlock, SqueezeExcite
+from zoo.layers import ConvBlockAttention, SqueezeExcite
 
 IMAGES = np.random.default_rng(0).normal(size=(3, 5, 6, 8)).astype("float32")
 
@@ -97,34 +96,3 @@ def test_wrong_arguments_are_named():
         ConvBlockAttention(kernel_size=0)
     with pytest.raises(ValueError, match="expected ndim=4, found ndim=3"):
         SqueezeExcite()(IMAGES[0])
-    with pytest.raises(ValueError, match=r"cbam.*squeeze_excite.*'se'"):
-        ResidualBlock(8, attention="se")
-    with pytest.raises(ValueError, match="filters=4"):
-        ResidualBlock(4, groups=2)(IMAGES)
-
-
-def test_a_block_without_residual_is_its_shortcut():
-    """ReLU of every second pixel, with zeros in the added channels."""
-    block = shaken(ResidualBlock(12, strides=2, attention="cbam", groups=4))
-    block.second_norm.gamma.assign(np.zeros(12))
-    block.second_norm.beta.assign(np.zeros(12))
-    expected = np.zeros((3, 3, 3, 12), "float32")
-    expected[..., :8] = np.maximum(IMAGES[:, ::2, ::2], 0)
-    np.testing.assert_array_equal(numpy(block(IMAGES)), expected)
-
-
-@pytest.mark.parametrize("strides", [1, 2])
-@pytest.mark.parametrize("attention", ["cbam", "squeeze_excite", None])
-def test_a_block_is_its_layers_in_order(strides, attention):
-    """Convolutions are centerd on the pixels that the shortcut keeps."""
-    block = shaken(ResidualBlock(8, strides, attention, ratio=2, groups=4))
-    whole = keras.layers.Conv2D(8, 3, padding="same", use_bias=False)
-    whole.build(IMAGES.shape)
-    whole.set_weights(block.first_conv.get_weights())
-    x = whole(IMAGES)[:, ::strides, ::strides]
-    x = block.second_conv(ops.relu(block.first_norm(x)))
-    x = block.second_norm(x)
-    if attention:
-        x = block.attention_layer(x)
-    expected = np.maximum(numpy(x) + IMAGES[:, ::strides, ::strides], 0)
-    np.testing.assert_allclose(numpy(block(IMAGES)), expected, atol=1e-5)

@@ -137,11 +137,6 @@ CASES = {
     "ConvBlockAttention": Case(
         lambda **k: L.ConvBlockAttention(2, 3, True, **k), [_array(_B, 5, 4, _E)], [(1, 2)]
     ),
-    "ResidualBlock": Case(
-        lambda **k: L.ResidualBlock(12, 2, "cbam", 3, 4, 1e-3, "glorot_normal", **k),
-        [_array(_B, 5, 4, _E)],
-        [(1, 2)],
-    ),
     "ClassToken": Case(lambda **k: L.ClassToken(2, "ones", **k), [_SEQUENCE], [(1,)]),
     "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, 1, "ones", **k), [_SEQUENCE], [(1,)]),
 }

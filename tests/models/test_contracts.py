@@ -90,17 +90,6 @@ CAUSAL_LM = {
     "kernel_initializer": "he_normal",
     "attention": "blockwise",
 }
-RESNET = {
-    "input_shape": (8, 12, 3),
-    "num_classes": 5,
-    "blocks_per_stage": 2,
-    "width": 8,
-    "attention": "cbam",
-    "ratio": 4,
-    "groups": 4,
-    "epsilon": 1e-3,
-    "kernel_initializer": "glorot_normal",
-}
 TEXT_CLASSIFIER = {
     "vocab_size": 20,
     "num_classes": 5,
@@ -157,11 +146,6 @@ CASES = {
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),
     ),
-    "resnet": Case(
-        lambda **k: zoo.resnet(**{**RESNET, **k}),
-        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
-        [()],
-    ),
     "transformer": Case(
         lambda **k: zoo.transformer(**{**TRANSFORMER, **k}),
         [{"source": _IDS, "target": _IDS[:, :4]}],
@@ -205,7 +189,6 @@ each_class = pytest.mark.parametrize("case", _CLASSES.values(), ids=_CLASSES.key
 def test_no_argument_has_its_default():
     for model, settings in (
         (zoo.models.ViT, VIT),
-        (zoo.models.ResNet, RESNET),
         (zoo.models.Transformer, TRANSFORMER),
         (zoo.models.CausalLM, CAUSAL_LM),
         (zoo.models.EncoderClassifier, TEXT_CLASSIFIER),
@@ -276,9 +259,8 @@ def test_logits_of_mixed_precision_are_float32(case):
     assert all(keras.backend.standardize_dtype(v.dtype) == "float32" for v in model.weights)
 
 
-@pytest.mark.parametrize("name", ["vit", "resnet"])
-def test_channels_stay_last(name):
-    contracts.check_channels_stay_last(CASES[name])
+def test_channels_stay_last():
+    contracts.check_channels_stay_last(CASES["vit"])
 
 
 @pytest.mark.ci

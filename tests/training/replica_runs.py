@@ -21,7 +21,7 @@ from zoo.data.images import digits
 from zoo.data.labeled_text import EncodedTexts, phrasebook
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.data.tokenized_corpus import encode_pairs
-from zoo.models import EncoderClassifier, ResNet, Transformer, ViT
+from zoo.models import EncoderClassifier, Transformer, ViT
 from zoo.text.tokenizer import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
@@ -155,10 +155,6 @@ def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0, has_muon=F
     return trainer, train_batches, valid_batches
 
 
-def cbam_resnet(input_shape, num_classes):
-    return ResNet(input_shape, num_classes, 1, attention="cbam", name="resnet")
-
-
 def text(strategy):
     """The same of a text classifier on the phrasebook."""
     data = phrasebook()
@@ -192,7 +188,6 @@ CASES = {
     "vit_float16": (vit, {"policy": "mixed_float16", "overflow": True}),
     "vit_muon": (vit, {"optimizer": muon}),
     "vit_compiled": (vit, {"jit_compile": True}),
-    "cbam_resnet": (vit, {"model": cbam_resnet}),
     "translation": (translation, {}),
     "translation_not_accumulated": (translation, {"accumulation": 1}),
     "translation_muon": (translation, {"has_muon": True}),

@@ -19,7 +19,7 @@ from zoo.training.distribution.strategy import _slurm_config, enter_cluster
 ROOT = pathlib.Path(__file__).parents[2]
 FAST = ("vit_float16", "translation", "masks")
 SLOW = (
-    *("vit", "cbam_resnet", "text", "vit_muon", "translation_muon"),
+    *("vit", "text", "vit_muon", "translation_muon"),
     *("vit_fewer_rows_than_replicas", "vit_halves", "vit_dropout", "vit_dropout_again"),
     *("vit_bfloat16", "vit_compiled", "translation_not_accumulated", "translation_dropout"),
 )

@@ -57,7 +57,6 @@ def test_what_resuming_allows():
 @pytest.mark.parametrize(
     "name, settings, message",
     [
-        ("vit_cifar10", {"blocks_per_stage": 0}, "--blocks-per-stage must be at least 1"),
         ("vit_cifar10", {"validation_freq": 3}, "--validation-freq must divide --epochs. Rec.*100"),
         ("vit_cifar10", {"patch_dropout": (0.5, 1.0)}, "--patch-dropout must be .* less than 1"),
         ("vit_cifar10", {"patch_dropout": ()}, "--patch-dropout must be one or more numbers"),

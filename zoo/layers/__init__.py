@@ -21,5 +21,4 @@ from zoo.layers.positions import (
     grid_bias,
     sinusoidal_positions,
 )
-from zoo.layers.residual_block import ResidualBlock
 from zoo.layers.rotary import RotaryPositions, grid_places, rotate

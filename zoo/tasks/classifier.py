@@ -24,7 +24,7 @@ class ImageClassifier(Task):
     """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
-        model: `zoo.models.ViT`, `zoo.models.ResNet`, or another `keras.Model` from preprocessed
+        model: `zoo.models.ViT`, or another `keras.Model` from preprocessed
             images to logits [B, `num_classes`] with that attribute and `input_shape`, (H, W, C).
             Another one may be assigned later.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
