@@ -57,7 +57,7 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     if keras.backend.standardize_dtype(dtype) == "float16":
         query, key = wide(query), wide(key)
     query = query * query.shape[-1] ** -0.5  # cheaper than scaling the scores
-    scores = wide(ops.matmul(query, transposed(key)))
+    scores = wide(ops.matmul(query, ops.swapaxes(key, -1, -2)))
     check_broadcast("mask", mask, tuple(scores.shape))
     check_broadcast("bias", bias, tuple(scores.shape))
     if causal:
@@ -71,24 +71,6 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     weights = ops.softmax(ops.where(mask, scores, -1e9), axis=-1)
     # A row that is masked as a whole has equal scores, so that its softmax is uniform.
     return ops.cast(ops.where(mask, weights, 0.0), dtype)
-
-
-def transposed(x):
-    return ops.swapaxes(x, -1, -2)
-
-
-def chunks(x, size):
-    """[B, H, T, D] -> [B, H, chunks, size, D], padded by zeros."""
-    batch, heads, length, width = ops.shape(x)
-    count = -(-length // size)
-    x = ops.pad(x, [(0, 0), (0, 0), (0, count * size - length), (0, 0)])
-    return ops.reshape(x, (batch, heads, count, size, width))
-
-
-def joined(chunks, length):
-    """[B, H, chunks, size, D] -> [B, H, T, D], the inverse of `chunks`."""
-    batch, heads, count, size, width = ops.shape(chunks)
-    return ops.reshape(chunks, (batch, heads, count * size, width))[:, :, :length]
 
 
 def check_broadcast(name, tensor, shape):

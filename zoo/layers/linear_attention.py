@@ -9,7 +9,8 @@ Axes: B batch, T queries, S keys, H heads, D head width, c chunk; n number of ch
 from keras import ops
 
 from zoo.dtypes import wide
-from zoo.layers.attention import check_causal, chunks, joined, transposed
+from zoo.layers.attention import check_causal
+from zoo.layers.chunks import chunks, joined
 from zoo.layers.masks import attention_mask
 
 CHUNK_SIZE = 128
@@ -58,7 +59,7 @@ def linear_attention(
         check_causal(query, key)
         sums = _causal_sums(features, keys, values, chunk_size)
     else:
-        sums = ops.matmul(features, ops.matmul(transposed(keys), values))
+        sums = ops.matmul(features, ops.matmul(_transposed(keys), values))
     return ops.cast(_divide(sums[..., :-1], sums[..., -1:]), value.dtype)
 
 
@@ -69,7 +70,7 @@ def linear_attention_weights(query, key, mask=None, bias=None, causal=False):
     allowed. They are in the dtype of `query`.
     """
     _check_bias(bias)
-    weights = ops.matmul(feature_map(query), transposed(feature_map(key)))
+    weights = ops.matmul(feature_map(query), _transposed(feature_map(key)))
     if causal:
         check_causal(query, key)
         weights = ops.tril(weights)
@@ -95,18 +96,22 @@ def _visible(keys, mask):
             f"where a key is real, or [B, 1, 1, S]. Received: shape {tuple(mask.shape)}. For "
             "causal attention, use `causal=True`."
         )
-    return ops.where(transposed(mask), keys, 0.0)
+    return ops.where(_transposed(mask), keys, 0.0)
 
 
 def _causal_sums(query, key, value, size):
     """Σ (φ(q_t)·φ(k_s)) v_s over s ≤ t, of features: [B, H, T, value_dim]; equations 8 and 9."""
     length = ops.shape(query)[2]
     query, key, value = (chunks(x, size) for x in (query, key, value))
-    products = ops.cumsum(ops.matmul(transposed(key), value), axis=2)
+    products = ops.cumsum(ops.matmul(_transposed(key), value), axis=2)
     before = ops.pad(products[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0), (0, 0)])
-    within = ops.tril(ops.matmul(query, transposed(key)))
+    within = ops.tril(ops.matmul(query, _transposed(key)))
     sums = ops.matmul(query, before) + ops.matmul(within, value)
     return joined(sums, length)
+
+
+def _transposed(x):
+    return ops.swapaxes(x, -1, -2)
 
 
 def _divide(sums, totals):
