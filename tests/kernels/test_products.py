@@ -6,8 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-from zoo import kernels
-from zoo.kernels import products
 from zoo.layers.dense import Dense, ReversibleEmbedding
 
 tf = pytest.importorskip("tensorflow")
@@ -36,17 +34,6 @@ def make(kind, dtype):
     if dtype == "int8":
         layer.quantize("int8")
     return layer, call
-
-
-def output_layer(columns=UNITS, transpose=True, **settings):
-    """A tied embedding, whose matrix is transposed, or a dense layer."""
-    if transpose:
-        layer = ReversibleEmbedding(columns, WIDTH, **settings)
-        layer.build((None, None))
-    else:
-        layer = Dense(columns, use_bias=False, **settings)
-        layer.build((None, WIDTH))
-    return layer
 
 
 def normal(*shape, dtype="float32"):
@@ -112,48 +99,6 @@ def test_no_matrix_is_converted(kind, dtype, rows):
     program = compiled(of_steps(call)).experimental_get_compiler_ir(x)(stage="optimized_hlo")
     assert not re.search("[fs]32" + MATRIX, program)
     assert re.search("(bf16|s8)" + MATRIX, program)
-
-
-@tensorflow_only
-@pytest.mark.parametrize(
-    "columns, transpose", [(3, True), (8, True), (10, False), (10, True), (29, False)]
-)
-def test_products_with_blocks_of_columns(columns, transpose, monkeypatch):
-    monkeypatch.setattr("zoo.kernels.products.MAX_BLOCK_COLUMNS", 8)
-    matrix, x = normal(WIDTH, columns), normal(5, WIDTH)
-    layer = output_layer(columns, transpose)
-    layer.set_weights([np.transpose(matrix) if transpose else matrix])
-
-    @compiled
-    def product():
-        blocks = kernels.prepare_logits(layer, 5)
-        assert blocks.shape[0] == -(-columns // 8)
-        return products.multiply_blocks(x, blocks, columns)
-
-    # sums of 48 products of float32, in any order
-    np.testing.assert_allclose(product(), tf.matmul(x, matrix), rtol=1e-5, atol=1e-5)
-
-
-@tensorflow_only
-def test_blocks_are_made_only_where_they_are_faster(monkeypatch):
-    def made(rows, **settings):
-        layer, blocks = output_layer(**settings), []
-
-        def graph():
-            blocks.append(kernels.prepare_logits(layer, rows))
-
-        compiled(graph)()
-        return blocks[0] is not None
-
-    assert made(2) and made(32)
-    assert not made(1) and not made(33)
-    assert not made(tf.constant(4))  # known only when the program runs
-    assert not made(4, dtype="bfloat16")
-    assert not made(4, transpose=False)  # narrow enough as it is
-    assert kernels.prepare_logits(output_layer(), 4) is None  # not compiled
-    devices = [tf.config.LogicalDevice(f"/{kind}:0", kind) for kind in ("CPU", "GPU")]
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
-    assert not made(4)
 
 
 @tensorflow_only

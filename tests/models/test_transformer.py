@@ -1,7 +1,5 @@
 """The translation Transformer: its parts fit, it looks where it may, and steps equal the whole."""
 
-import os
-
 import keras
 import numpy as np
 import pytest
@@ -262,56 +260,6 @@ def test_it_learns_to_copy(settings):
 def test_bad_settings(size, settings, message):
     with pytest.raises(ValueError, match=message):
         zoo.transformer(size, **{"source_vocab_size": 8, "target_vocab_size": 8, **settings})
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="XLA in TensorFlow.")
-@pytest.mark.skipif(os.environ.get("ZOO_KERNELS") == "0", reason="The kernels are switched off.")
-@pytest.mark.parametrize("settings", [{"shared": "all"}, {"shared": "none", "logits_bias": True}])
-def test_compiled_steps_with_blocks_of_the_output_matrix(settings, monkeypatch):
-    import tensorflow as tf
-
-    monkeypatch.setattr("zoo.kernels.products.MAX_BLOCK_COLUMNS", 8)
-    model, source, target = model_of(**settings), ids(2, 7), ids(2, 3, seed=1)
-
-    @tf.function(jit_compile=True, autograph=False)
-    def logits_of_steps(source, target):
-        cache, found = model.start(source, 3), []
-        assert cache.output_matrix[0].shape == (4, 16, 8)  # 30 columns
-        for position in range(3):
-            logits, cache = model.step(target[:, position : position + 1], cache)
-            found.append(logits)
-        return tf.concat(found, axis=1)
-
-    found, expected = logits_of_steps(source, target), logits_of(model, source, target)
-    np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=1e-5)
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="XLA in TensorFlow.")
-@pytest.mark.parametrize("kind", ["bias", "cap", "of Keras", "lora"])
-def test_compiled_steps_call_an_output_layer_that_is_more_than_a_product(kind):
-    import tensorflow as tf
-
-    class Own(zoo.models.Transformer):
-        def output_layer(self, name, vocab_size):
-            layers = keras.layers if kind == "of Keras" else zoo.layers.dense
-            return layers.Dense(vocab_size, bias_initializer="ones", activation="relu", name=name)
-
-    model = Own(**SIZES, shared="none" if kind in ("bias", "of Keras") else "target")
-    model.build()
-    embedding = model.target_embedding
-    if kind == "cap":
-        embedding.logit_soft_cap = 0.1
-    if kind == "lora":
-        embedding.enable_lora(2)
-        embedding.lora_embeddings_b.assign(np.ones(embedding.lora_embeddings_b.shape))
-    source, target = ids(2, 7), ids(2, 1, seed=1)
-
-    @tf.function(jit_compile=True, autograph=False)
-    def logits_of_a_step(source, target):
-        return model.step(target, model.start(source, 3))[0]
-
-    found, expected = logits_of_a_step(source, target), logits_of(model, source, target)
-    np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=1e-5)
 
 
 def test_rotary_positions_of_heads_of_one_width():

@@ -26,14 +26,7 @@ from zoo.kernels.dropout import dropout
 from zoo.kernels.feed_forward import activation
 from zoo.kernels.losses import argmax, smoothed_cross_entropy
 from zoo.kernels.normalization import layer_normalization
-from zoo.kernels.products import (
-    bfloat16_dense,
-    bfloat16_logits,
-    int8_dense,
-    int8_logits,
-    multiply_blocks,
-)
-from zoo.kernels.products import prepare_logits as _prepare_logits
+from zoo.kernels.products import bfloat16_dense, bfloat16_logits, int8_dense, int8_logits
 from zoo.kernels.search import top_k
 from zoo.kernels.update import apply_gradients
 
@@ -93,7 +86,6 @@ _RUNS = {
     bfloat16_logits: compiled_for_cpus,
     int8_dense: compiled_for_cpus,
     int8_logits: compiled_for_cpus,
-    _prepare_logits: compiled_for_cpus,
     top_k: everywhere,
 }
 
@@ -110,8 +102,3 @@ def accelerated_by(kernel):
         return call
 
     return decorate
-
-
-@accelerated_by(_prepare_logits)
-def prepare_logits(layer, rows):
-    """See `zoo.kernels.products.prepare_logits`; None where it would take no less time."""

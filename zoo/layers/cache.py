@@ -56,15 +56,23 @@ class Cache(NamedTuple):
             it was written to.
         blocks: `DecoderCache` of each decoder block, with T·K slots.
         memory_mask: bool [B, 1, 1, S], or () without a memory.
-        output_matrix: that of the logits, as `zoo.kernels.prepare_logits` returns it, in a tuple,
-            which is empty where that is None.
     """
 
     position: Any
     paths: Any
     blocks: tuple[DecoderCache, ...]
     memory_mask: Any
-    output_matrix: tuple = ()
+
+    @classmethod
+    def first(cls, position, shape, blocks, memory_mask=()):
+        """The cache of the first step, with no path yet.
+
+        Args:
+            position, blocks, memory_mask: see the fields.
+            shape: (B, K, T).
+        """
+        paths = ops.zeros(shape, "int32")
+        return cls(ops.full((), position, "int32"), paths, tuple(blocks), memory_mask)
 
     @property
     def length(self):

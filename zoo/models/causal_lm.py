@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from zoo.errors import check_at_least_1
-from zoo.layers import Dropout, TransformerDecoder
+from zoo.layers import Cache, Dropout, TransformerDecoder
 from zoo.models.base import arguments_of_size, check_linear_attention
 from zoo.models.tokens import Decoder
 
@@ -157,7 +157,7 @@ class CausalLM(Decoder):
             if tokens.shape[1] != 0:
                 x, cache = block.step(x, cache, 0, causal, **settings)
             blocks.append(cache._replace(target=cache.target.with_slots(num_hypotheses)))
-        return self.first_cache(prompt, (batch_size, num_hypotheses, length), blocks)
+        return Cache.first(prompt, (batch_size, num_hypotheses, length), blocks)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.vocab_size)

@@ -8,9 +8,7 @@ from numbers import Integral
 import keras
 from keras import ops
 
-from zoo import kernels
 from zoo.layers import (
-    Cache,
     LearnedPositions,
     RelativePositions,
     RotaryPositions,
@@ -165,38 +163,17 @@ class Decoder(TokenModel):
         for block, block_cache in zip(self.decoder_blocks, cache.blocks):
             x, block_cache = block.step(x, block_cache, **settings)
             blocks.append(block_cache)
-        return self.logits(x, cache.output_matrix), cache.next(blocks)
+        return self.logits(x), cache.next(blocks)
 
-    def logits(self, x, matrix=()):
-        """[B, T, V] of the last block's output [B, T, E].
-
-        `matrix` is the `output_matrix` of the cache, if there is one.
-        """
+    def logits(self, x):
+        """[B, T, V] of the last block's output [B, T, E]."""
         x = apply(self.decoder_norm, x)
-        embedding, _, _ = self._side(self.decoder_side)
-        if matrix:
-            logits = kernels.multiply_blocks(x, *matrix, columns=embedding.input_dim)
-        elif self.output_projection is None:
+        if self.output_projection is None:
+            embedding, _, _ = self._side(self.decoder_side)
             logits = embedding(x, reverse=True)
         else:
             logits = self.output_projection(x)
         return logits + self.output_bias if self.logits_bias else logits
-
-    def first_cache(self, position, shape, blocks, memory_mask=()):
-        """The `zoo.layers.Cache` of the first step.
-
-        Args:
-            position: number of tokens that the blocks have read.
-            shape: (B, K, T).
-            blocks: `zoo.layers.DecoderCache` of each decoder block, with T·K slots.
-            memory_mask: bool [B, 1, 1, S], or () without a memory.
-        """
-        embedding, _, _ = self._side(self.decoder_side)
-        layer = embedding if self.output_projection is None else self.output_projection
-        matrix = kernels.prepare_logits(layer, shape[0] * shape[1])
-        matrix = () if matrix is None else (matrix,)
-        paths = ops.zeros(shape, "int32")
-        return Cache(ops.full((), position, "int32"), paths, tuple(blocks), memory_mask, matrix)
 
     def check_length(self, length):
         """Raises ValueError if there are fewer learned positions than `length`."""

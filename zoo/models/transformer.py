@@ -9,7 +9,7 @@ from keras import ops
 
 from zoo import compat
 from zoo.errors import check_at_least_1, check_choice
-from zoo.layers import Dropout, TransformerDecoder, TransformerEncoder, padding_mask
+from zoo.layers import Cache, Dropout, TransformerDecoder, TransformerEncoder, padding_mask
 from zoo.models.base import apply, arguments_of_size, build_layers
 from zoo.models.tokens import INSIDE_ATTENTION, Decoder
 
@@ -174,7 +174,7 @@ class Transformer(Decoder):
         memory, batch_size = self.encode(source), ops.shape(source)[0]
         blocks = [block.start(length * num_hypotheses, memory) for block in self.decoder_blocks]
         shape = (batch_size, num_hypotheses, length)
-        return self.first_cache(0, shape, blocks, padding_mask(source != self.pad_id))
+        return Cache.first(0, shape, blocks, padding_mask(source != self.pad_id))
 
     def cross_attention_maps(self, inputs):
         """Attention weights over the source: [B, decoder blocks, heads, T, S]."""
