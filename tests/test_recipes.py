@@ -59,7 +59,7 @@ FILES |= {"metrics.json", "model.keras", "tensorboard"}
         (
             "texts_run",
             "confusion_matrix.png predictions.tsv text_classifier.json tokenizer.json",
-            ["test accuracy", "correct"],
+            ["test accuracy"],
             "texts",
         ),
         (

@@ -45,7 +45,7 @@ def bert(folder):
 
 SETTINGS = {  # {folder: {file: settings of several kinds}}
     vit: {
-        "config.json": ["hidden_size", "image_size", "num_channels", "hidden_act"],
+        "config.json": ["hidden_size", "image_size", "hidden_act"],
         "preprocessor_config.json": ["size", "crop_size", "resample", "image_mean", "image_std"],
     },
     timm: {"config.json": ["model_args", "pretrained_cfg", "mean", "crop_pct"]},

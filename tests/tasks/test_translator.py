@@ -5,9 +5,7 @@ import json
 import os
 import subprocess
 import sys
-import time
 import weakref
-from threading import Barrier
 
 import keras
 import numpy as np
@@ -107,28 +105,6 @@ def test_sampling_depends_on_the_seed_and_not_on_the_neighbors(translator):
     coldest = translator.sample(given, n=2, temperature=0.001)
     # two tokens may be about as likely
     assert sum(draw.text == text for [draw, _], text in zip(coldest, best)) >= 7
-
-
-def test_batches_are_computed_at_once(translator, monkeypatch):
-    """Rows keep their order, and an error of any batch is raised."""
-    monkeypatch.setattr(compiled_functions, "CORES", 2)
-    rows, ran, together = [([n + 1] * (1 + n % 32),) for n in range(1024)], [], Barrier(2)
-
-    def function(batch):
-        ran.append(len(batch.indices))
-        if len(ran) <= 2:
-            together.wait(timeout=60)
-        time.sleep(0.01 * (batch.indices[0] % 3))
-        if len(ran) > limit:
-            raise TaskError("as this batch does")
-        return [batch.tokens[0][:, 0]]
-
-    limit = 1000
-    firsts = [int(first) for (first,) in translator.compute(rows, function)]
-    assert firsts == list(range(1, 1025)) and ran == [32] * 32
-    ran, limit = [], 3
-    with pytest.raises(TaskError, match="this batch"):
-        translator.compute(rows, function)
 
 
 def num_functions(translator):

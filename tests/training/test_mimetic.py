@@ -75,8 +75,3 @@ def test_any_vision_transformer_can_start_so(settings):
             np.testing.assert_array_equal(*values)
     images = np.random.default_rng(0).normal(size=(2, 16, 16, 3)).astype("float32")
     assert np.isfinite(first(images).numpy()).all()
-
-
-def test_heads_that_are_too_wide():
-    with pytest.raises(ValueError, match="as wide as the model, 96. Received: 128"):
-        initialize_mimetic(zoo.vit(**{**WIDE, "key_dim": 64}))

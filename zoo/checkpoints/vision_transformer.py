@@ -103,16 +103,6 @@ def image_size(tensors, name, prefix, patch_size, size=()):
     )
 
 
-def channels(tensors, name, expected):
-    """The number of channels of the images, from the patch projection [E, C, P, P]."""
-    count = tensors.shape(name, 4)[1]
-    if count != expected:
-        raise CheckpointError(
-            f"{tensors.path}: patches have {count} channels, not num_channels={expected!r}."
-        )
-    return count
-
-
 def first_head_alone(table):
     """The entries of both heads of a model with a distillation token, if only the first counts.
 

@@ -64,12 +64,10 @@ class ImageClassifier(Task):
 
     def preprocess(self, images):
         """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
-        if isinstance(images, (str, os.PathLike)) or hasattr(images, "convert"):
-            raise TaskError(f"images must be a list. Pass [{images!r}] for one image.")
-        if getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4):
+        is_one = getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4)
+        if is_one or isinstance(images, (str, os.PathLike)) or hasattr(images, "convert"):
             raise TaskError(
-                "images must be a list, or an array [B, H, W, C]. Received: an array "
-                f"{tuple(images.shape)}. Pass [image] for one image."
+                "images must be a list, or an array [B, H, W, C]. Pass [image] for one image."
             )
         pixels = [self.preprocessing.read(image) for image in images]
         if not pixels:

@@ -1,24 +1,17 @@
 """Functions of a model on tensors, each traced and compiled once for its shapes."""
 
-import concurrent.futures
 import functools
 import operator
-import os
 import threading
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from zoo.decoding import Hypotheses
 from zoo.errors import TaskError
 
 JIT_COMPILE = True  # by XLA; False for all functions, exported ones as well
 MAX_FUNCTIONS = 32  # that are kept, the last used ones
-# Batches that are computed at once, at most, by a CPU with a model of up to this size: the matrix
-# products of a small model leave cores idle.
-CONCURRENT_BATCHES, CONCURRENT_PARAMETERS = 8, 30_000_000
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _lock = threading.Lock()
 
 
@@ -54,30 +47,6 @@ class CompiledFunctions:
             jit_compile = jit_compile and JIT_COMPILE
             function = self._function(graph, specs or shapes, jit_compile, **settings)
         return function(*tensors)
-
-    def each(self, function, batches):
-        """Yields each `zoo.tasks.padded_batches.Batch` with ``function(batch)``, in order.
-
-        Several threads call the function at once if that is faster. A bar is shown on a terminal,
-        for work that takes longer than a moment.
-        """
-        total, count = sum(len(batch.indices) for batch in batches), self._concurrent(batches)
-        with (
-            concurrent.futures.ThreadPoolExecutor(count) as pool,
-            tqdm(total=total, unit="text", delay=1.0, leave=False, disable=None) as progress,
-        ):
-            results = pool.map(function, batches) if count > 1 else map(function, batches)
-            for batch, result in zip(batches, results):
-                yield batch, result
-                progress.update(len(batch.indices))
-
-    def _concurrent(self, batches):
-        """How many batches are computed at once."""
-        count = min(len(batches), CONCURRENT_BATCHES, CORES)
-        on_gpu = tf.config.list_logical_devices("GPU")
-        if count < 2 or on_gpu or self._model.count_params() > CONCURRENT_PARAMETERS:
-            return 1
-        return count
 
 
 def without_nan(outputs):

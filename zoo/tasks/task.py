@@ -8,6 +8,7 @@ import zipfile
 
 import keras
 import numpy as np
+from tqdm import tqdm
 
 from zoo.decoding import SpecialTokens
 from zoo.errors import TaskError, checked
@@ -162,10 +163,12 @@ class TextTask(Task):
         """
         results = [None] * len(rows)
         limits = (self.model.max_length, buffer_length)
-        batches = token_batches(rows, self.special_tokens, *limits)
-        for batch, arrays in self._functions.each(function, batches):
-            for index, values in zip(batch.indices, zip(*arrays)):
-                results[index] = values
+        # A bar is shown on a terminal, for work that takes longer than a moment.
+        with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
+            for batch in token_batches(rows, self.special_tokens, *limits):
+                for index, values in zip(batch.indices, zip(*function(batch))):
+                    results[index] = values
+                progress.update(len(batch.indices))
         return results
 
 

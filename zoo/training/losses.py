@@ -30,17 +30,9 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     `keras.config.floatx` if that is wider.
 
     Output: [B, T] from `call`; a scalar from the loss itself, unless `reduction` is "none".
-
-    Raises:
-        ValueError: if `label_smoothing` is out of range.
     """
 
     def __init__(self, label_smoothing=0.0, reduction="sum", name="smoothed_cross_entropy"):
-        if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(
-                "label_smoothing must be at least 0 and less than 1. "
-                f"Received: label_smoothing={label_smoothing}."
-            )
         # Keras casts labels to this dtype too: in 16 bits most ids would be rounded.
         dtype = keras.backend.result_type(keras.config.floatx(), "float32")
         super().__init__(name=name, reduction=reduction, dtype=dtype)

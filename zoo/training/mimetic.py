@@ -24,9 +24,6 @@ def initialize_mimetic(model, seed=0):
     Args:
         model: built `zoo.models.ViT`.
         seed: seed of the noise.
-
-    Raises:
-        ValueError: if the heads together are wider than the model.
     """
     random = np.random.default_rng(seed)
     for block in model.encoder_blocks:
@@ -40,11 +37,6 @@ def _initialize_attention(attention, random):
     width, heads = attention.embed_dim, attention.num_heads
     qkv = ops.convert_to_numpy(attention.qkv.kernel)
     values = attention.output_projection.kernel.shape[0]
-    if values > width:
-        raise ValueError(
-            "Mimetic initialization needs heads that together are at most as wide as the model, "
-            f"{width}. Received: {values}."
-        )
     keys = (qkv.shape[1] - values) // 2
     query_key = [_factors(width, keys // heads, *QUERY_KEY, random) for _ in range(heads)]
     query, key = (np.concatenate(side, axis=1) for side in zip(*query_key))

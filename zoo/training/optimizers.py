@@ -161,14 +161,6 @@ class RateFactors(compat.DecayInUpdate):
         super().__init__(*args, **settings)
         self.rate_factors = list(rate_factors)
 
-    def build(self, variables):
-        if len(variables) != len(self.rate_factors):
-            raise ValueError(
-                f"There must be one factor for each of the {len(variables)} variables. "
-                f"Received: {len(self.rate_factors)} rate_factors."
-            )
-        super().build(variables)
-
     def update_step(self, gradient, variable, learning_rate):
         rate = learning_rate * self.rate_factors[self.index_of(variable)]
         rate = keras.ops.cast(rate, variable.dtype)
@@ -214,11 +206,6 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, embed_dim, warmup_steps=4000, scale=1.0):
         super().__init__()
-        if embed_dim < 1 or warmup_steps < 1:
-            raise ValueError(
-                "embed_dim and warmup_steps must be at least 1. Received: "
-                f"embed_dim={embed_dim}, warmup_steps={warmup_steps}."
-            )
         self.embed_dim = embed_dim
         self.warmup_steps = warmup_steps
         self.scale = scale

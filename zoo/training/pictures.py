@@ -139,6 +139,7 @@ def attention(pixels, shares, answers, class_names, path):
     figure.savefig(path, dpi=120)
 
 
+@_any_script()
 def cross_attention(weights, source_pieces, target_pieces, path):
     """Plots the attention weights of each target token over the source tokens.
 
@@ -147,39 +148,29 @@ def cross_attention(weights, source_pieces, target_pieces, path):
         source_pieces: the S source tokens as text, in any script.
         target_pieces: the T target tokens as text.
         path: path of the PNG file.
-
-    Raises:
-        ValueError: if `weights` is not [T, S].
     """
-    weights = np.asarray(weights, np.float32)
-    rows, columns = len(target_pieces), len(source_pieces)
-    if weights.shape != (rows, columns):
-        raise ValueError(
-            f"weights must be [{rows} target pieces, {columns} source pieces]. "
-            f"Received shape: {weights.shape}."
-        )
+    rows, columns = weights.shape
     sources, targets = _labels(source_pieces), _labels(target_pieces)
     most = max(rows, columns)
     cell, fontsize = (0.7, 11) if most <= 8 else (0.42, 11) if most <= 20 else (0.24, 9)  # inches
     # a character is a tenth of an inch
     horizontal = 0.1 * max(map(len, sources), default=0) <= cell
     size = (2.6 + cell * max(columns, 6), 1.8 + cell * max(rows, 4))
-    with _any_script():
-        figure = Figure(figsize=size, layout="compressed")
-        axes = figure.subplots()
-        image = axes.imshow(weights, cmap="Blues", vmin=0.0)
-        text = {"fontsize": fontsize, "parse_math": False}
-        axes.set_xticks(range(columns), sources, rotation=0 if horizontal else 90, **text)
-        axes.set_yticks(range(rows), targets, **text)
-        axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=2)
-        axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
-        axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-        axes.grid(which="minor", color="gainsboro", linewidth=0.5)
-        axes.tick_params(which="minor", length=0)
-        axes.set(xlabel="source", ylabel="target")
-        axes.xaxis.set_label_position("top")
-        figure.colorbar(image, ax=axes, label="attention", aspect=30)
-        figure.savefig(path, dpi=120, bbox_inches="tight")
+    figure = Figure(figsize=size, layout="compressed")
+    axes = figure.subplots()
+    image = axes.imshow(weights, cmap="Blues", vmin=0.0)
+    text = {"fontsize": fontsize, "parse_math": False}
+    axes.set_xticks(range(columns), sources, rotation=0 if horizontal else 90, **text)
+    axes.set_yticks(range(rows), targets, **text)
+    axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=2)
+    axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="gainsboro", linewidth=0.5)
+    axes.tick_params(which="minor", length=0)
+    axes.set(xlabel="source", ylabel="target")
+    axes.xaxis.set_label_position("top")
+    figure.colorbar(image, ax=axes, label="attention", aspect=30)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
 def _labels(pieces):

@@ -224,7 +224,7 @@ class RunSettings(Settings):
     """Seed of all random numbers: weights, order, dropout, augmentation and held-out data."""
     strategy: Annotated[Literal["auto", "one", "mirrored", "multiworker"], NO_EFFECT] = "auto"
     """Train on one device, all devices of this machine, or several workers; auto uses all."""
-    devices: Annotated[int | None, NO_EFFECT] = None
+    devices: Annotated[Count | None, NO_EFFECT] = None
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     precision: Precision = "float32"
     """Mixed precision computes in 16 bits and keeps the weights in float32; auto is mixed_bfloat16

@@ -9,12 +9,7 @@ from zoo.checkpoints.hugging_face_config import (
     square,
 )
 from zoo.checkpoints.mapping import dense, feed_forward, norm, patches, same, stacked
-from zoo.checkpoints.vision_transformer import (
-    channels,
-    first_head_alone,
-    image_size,
-    vit_classifier,
-)
+from zoo.checkpoints.vision_transformer import first_head_alone, image_size, vit_classifier
 
 PATCHES = "embeddings.patch_embeddings.projection.weight"
 IGNORED, BLOCK = (r"pooler\..*", r"embeddings\.mask_token"), "encoder.layer.{i}."
@@ -73,7 +68,7 @@ def load(folder, config, tensors, options):
     size, prefix = sides(config.get("image_size", 224)), 2 if model_type == "deit" else 1
     patch_size = settings["patch_size"] = square(folder, "patch_size", settings["patch_size"])
     image_size(tensors, "embeddings.position_embeddings", prefix, patch_size, size)
-    settings["input_shape"] = (*size, channels(tensors, PATCHES, config.get("num_channels", 3)))
+    settings["input_shape"] = (*size, tensors.shape(PATCHES, 4)[1])
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     if model_type == "deit":
         settings["num_class_tokens"] = 2

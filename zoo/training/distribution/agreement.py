@@ -114,16 +114,13 @@ def digests(step, weights, batch, steps_per_epoch=None):
     inputs, labels, sample_weights = (
         [np.asarray(array) for array in tf.nest.flatten(part)] for part in zip(*parts_of(batch))
     )
-    shapes = [array.shape for array in (*inputs, *labels, *sample_weights)]
+    shapes = [np.array(array.shape) for array in (*inputs, *labels, *sample_weights)]
     tokens = [a for a in inputs if a.dtype.kind in "iu" and a.dtype != np.uint8]  # uint8: pixels
     return {
         "the number of steps done": int(step),
         "the number of steps of an epoch": steps_per_epoch or 0,
         "the model's weights": _digest([np.asarray(weight) for weight in weights]),
-        "the shapes of the first batch": _digest([np.array(shape) for shape in shapes]),
-        "the inputs of the first batch": _digest(tokens),
-        "the labels of the first batch": _digest(labels),
-        "the sample weights of the first batch": _digest(sample_weights),
+        "the first batch": _digest([*shapes, *tokens, *labels, *sample_weights]),
     }
 
 
