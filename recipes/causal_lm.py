@@ -48,6 +48,11 @@ class Config(RunSettings):
     weight_decay: float = 0.1
     clip_norm: float = 1.0
 
+    @property
+    def data_name(self):
+        """The name of the data set or of the first file."""
+        return pathlib.Path(self.text[0]).stem if self.text else self.dataset
+
 
 # Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
 
@@ -63,8 +68,7 @@ def main(config):
     from zoo.training.run import Run
     from zoo.training.run_folder import checksum
 
-    name = pathlib.Path(config.text[0]).stem if config.text else config.dataset
-    run = Run(config, name=f"causal_lm_{name}")
+    run = Run(config, name=f"causal_lm_{config.data_name}")
     texts = plain_text.read_texts(config.text) if config.text else plain_text.project_texts()
     train_texts, valid_texts = plain_text.hold_out(texts)
     tokenizer = train_tokenizer(train_texts, config.tokenizer, config.vocab_size)

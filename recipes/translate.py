@@ -119,7 +119,7 @@ def main(config):
     identity = {"checksum of the tokenizers": checksum(*(t.to_dict() for t in data.tokenizers))}
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
-    size = (config.tokens_per_batch, config.accumulation)
+    size, accumulation = config.tokens_per_batch, config.accumulation
 
     def average(folder):
         return AverageCheckpoints(folder, config.average_last, run.is_chief)
@@ -132,12 +132,10 @@ def main(config):
 
     run.train(
         translator.model,
-        lambda step: batches.training_batches(
-            data.train, config.tokens_per_batch, config.seed, step, config.accumulation
-        ),
+        lambda step: batches.training_batches(data.train, size, config.seed, step, accumulation),
         epochs=config.epochs,
-        steps_per_epoch=batches.steps_per_epoch(data.train, *size),
-        validation_data=batches.evaluation_batches(data.valid, config.tokens_per_batch),
+        steps_per_epoch=batches.steps_per_epoch(data.train, size, accumulation),
+        validation_data=batches.evaluation_batches(data.valid, size),
         callbacks=lambda folder: [average(folder), EarlyStopping(patience=config.patience)],
         compiled_with=compiled_with,
         config=identity,

@@ -138,7 +138,7 @@ def test_decoding(beam_size, name, folder):
     assert_same(benchmark, case, name, folder)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_translation_training(folder):
     benchmark = module("translation")
     case = benchmark.training("tiny", TRANSFORMER, 2, 0.0, "float32", 8)

@@ -241,7 +241,6 @@ def copy_with(translator, model, **settings):
 
 @pytest.mark.ci
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-@pytest.mark.xla
 def test_whatever_changes_in_the_model_takes_effect(translator):
     [text], answers = texts(1), []
     changing = copy_with(translator, small_model(translator))
