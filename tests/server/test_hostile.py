@@ -178,6 +178,17 @@ def test_a_body_that_is_wrong_after_the_answer(url, capfd, host, status, pause):
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_headers_must_come_in_time():
+    with toys.running([toy()], limits={"request_timeout": 0.3}) as (url, *_):
+        with connected(url) as client:
+            client.sendall(HEAD)
+            assert client.recv(100) == b"", "closed"
+        with httpx.Client() as client:  # one that is kept open is not late
+            for _ in range(3):
+                assert client.get(f"{url}/healthz").status_code == 200
+                time.sleep(0.2)
+
+
 def test_headers_of_any_length_are_not_kept(url):
     with connected(url) as client:
         client.sendall(HEAD + b"X: " + b"x" * 100_000)

@@ -21,30 +21,11 @@ SENSORS = {
     "sensor": tf.TensorSpec([None, 2, 2], tf.int32),
 }
 IMAGES = {"image_bytes": tf.TensorSpec([None], tf.string)}
-# as the page of TensorFlow Serving has them
-ROWS = [
-    {"tag": "foo", "signal": [1, 2, 3, 4, 5], "sensor": [[1, 2], [3, 4]]},
-    {"tag": "bar", "signal": [3, 4, 1, 2, 5], "sensor": [[4, 5], [6, 8]]},
-]
-COLUMNS = {
-    "tag": ["foo", "bar"],
-    "signal": [[1, 2, 3, 4, 5], [3, 4, 1, 2, 5]],
-    "sensor": [[[1, 2], [3, 4]], [[4, 5], [6, 8]]],
-}
+ROW = {"tag": "foo", "signal": [1, 2, 3, 4, 5], "sensor": [[1, 2], [3, 4]]}
 
 
 def spec(dtype, *shape):
     return {"x": tf.TensorSpec(shape, dtype)}
-
-
-def test_both_forms_say_the_same():
-    rows = decode({"instances": ROWS}, SENSORS)
-    columns = decode({"inputs": COLUMNS}, SENSORS)
-    for name, shape in {"tag": (2,), "signal": (2, 5), "sensor": (2, 2, 2)}.items():
-        assert rows[name].shape == shape
-        np.testing.assert_array_equal(rows[name], columns[name])
-    assert rows["tag"].tolist() == [b"foo", b"bar"]
-    assert (rows["signal"].dtype, rows["sensor"].dtype) == (np.float32, np.int32)
 
 
 @pytest.mark.parametrize("form", ["instances", "inputs"])
@@ -90,7 +71,7 @@ def test_numbers_of_every_kind():
         ({"instances": [{"y": 1}]}, spec(tf.int32, None), r"keys \['x'\]. Received: \['y'\]"),
         ({"instances": ["a"]}, SENSORS, "'sensor', 'signal', 'tag'"),
         ({"instances": [{"b64": "aa"}]}, SENSORS, "'sensor', 'signal', 'tag'"),
-        ({"instances": [ROWS[0], {"tag": "a"}]}, SENSORS, "Element 1 of 'instances'"),
+        ({"instances": [ROW, {"tag": "a"}]}, SENSORS, "Element 1 of 'instances'"),
         ({"inputs": {"tag": ["a"]}}, SENSORS, "'sensor', 'signal', 'tag'"),
         ({"inputs": ["a"]}, SENSORS, "'sensor', 'signal', 'tag'"),
         ({"instances": [1.0]}, spec(tf.int32, None), "must be int32. Received: 1.0"),
@@ -135,21 +116,6 @@ def test_one_output_has_no_name():
     assert encode({"y": y}, True) == b'{"predictions": [0.2, 1.0, 1e-05, 16777216.0]}'
     assert encode({"y": y}, False) == b'{"outputs": [0.2, 1.0, 1e-05, 16777216.0]}'
     assert encode({"y": np.array(3.0)}, False) == b'{"outputs": 3.0}'
-
-
-def test_several_outputs_have_names():
-    outputs = {"a": np.array([[1], [2]]), "b": np.array([True, False])}
-    rows = json.loads(encode(outputs, True))
-    assert rows == {"predictions": [{"a": [1], "b": True}, {"a": [2], "b": False}]}
-    columns = json.loads(encode(outputs, False))
-    assert columns == {"outputs": {"a": [[1], [2]], "b": [True, False]}}
-
-
-def test_rows_must_be_alike():
-    for outputs in ({"a": np.ones(2), "b": np.ones(3)}, {"a": np.ones(())}):
-        with pytest.raises(RequestError, match="Use column form"):
-            encode(outputs, True)
-        assert encode(outputs, False)
 
 
 def test_strings_that_are_not_text():

@@ -10,9 +10,12 @@ import contextlib
 import dataclasses
 
 import numpy as np
+from prometheus_client import Gauge, Histogram
 
-from zoo.server import metrics
 from zoo.server.errors import RequestError
+
+ROWS = Histogram("zoo_call_rows", "Rows of calls", ["model"], buckets=(1, 2, 4, 8, 16, 32, 64))
+QUEUED = Gauge("zoo_queued_requests", "Requests that wait", ["model"])
 
 
 @dataclasses.dataclass(eq=False)
@@ -42,6 +45,7 @@ class Batcher:
         self.model = model
         self.limits = limits
         self.queue = collections.deque()
+        QUEUED.labels(model.name).set_function(lambda queue=self.queue: len(queue))
         self.calls = set()
         self._workers = set()  # tasks, as long as there are requests in the queue
         # Its threads end when nothing refers to it.
@@ -138,7 +142,7 @@ class Batcher:
         if len(items) > 1:
             inputs = {n: np.concatenate([item.inputs[n] for item in items]) for n in inputs}
         ends = np.cumsum([item.rows for item in items])
-        metrics.ROWS.labels(self.model.name).observe(ends[-1])
+        ROWS.labels(self.model.name).observe(ends[-1])
         outputs = self.model.call(items[0].signature_name, inputs)
         if len(items) == 1:
             return [outputs]

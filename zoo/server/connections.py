@@ -15,26 +15,33 @@ class BoundedConnection(H11Protocol):
     """A connection of a server, of which at most `max_connections` are open.
 
     When there is one more, the one that has waited longest for the rest of a request is closed. One
-    whose client does not read a large answer within `answer_timeout` seconds is closed anyway.
+    whose client does not send the first headers, or read a large answer, within `seconds`, is
+    closed anyway.
     """
 
-    def __init__(self, max_connections, answer_timeout, **settings):
+    def __init__(self, max_connections, seconds, **settings):
         super().__init__(**settings)
         self._max_connections = max_connections
-        self._answer_timeout = answer_timeout
+        self._seconds = seconds
 
     def connection_made(self, transport):
         super().connection_made(transport)
         self._waits_since = self.loop.time()
+        self._headers = self.loop.call_later(self._seconds, transport.abort)
         if len(self.connections) > self._max_connections:
             waiting = (one for one in self.connections if one.is_waiting)
             oldest = min(waiting, key=lambda one: one._waits_since)
             self.connections.discard(oldest)  # at once; aborting it does so later
             oldest.transport.abort()
 
+    def data_received(self, data):
+        super().data_received(data)
+        if self.cycle is not None:
+            self._headers.cancel()
+
     def pause_writing(self):
         super().pause_writing()
-        self._unread = self.loop.call_later(self._answer_timeout, self.transport.abort)
+        self._unread = self.loop.call_later(self._seconds, self.transport.abort)
 
     def resume_writing(self):
         super().resume_writing()

@@ -23,8 +23,8 @@ class Limits:
             get 413.
         max_connections: maximum number of open connections, of fewer than the system allows; beyond
             it, the one that has waited longest for the rest of a request is closed.
-        request_timeout: maximum seconds per request; then it gets 504. If the client does not read
-            its answer for as long, the connection is closed.
+        request_timeout: maximum seconds per request; then it gets 504. A client that takes longer
+            to send the headers, or to read its answer, is cut off.
         shutdown_grace: seconds to finish running requests when the server is stopped.
     """
 

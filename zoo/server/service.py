@@ -20,11 +20,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from zoo.server import inputs, metrics, outputs
+from zoo.server import inputs, outputs
 from zoo.server.batching import Batcher
 from zoo.server.errors import RequestError, release
 from zoo.server.models import DEFAULT_SIGNATURE
 
+REQUESTS = prometheus_client.Counter("zoo_requests", "Requests for a model", ["model", "code"])
+SECONDS = prometheus_client.Histogram("zoo_request_seconds", "Of answered requests", ["model"])
 LARGE_BODIES = 8  # as many requests of the largest size have room in the memory
 
 
@@ -65,8 +67,7 @@ class Service:
 
     def serve(self, model):
         """Serves a model from now on; one of the same name finishes the requests that it has."""
-        self.batchers[model.name] = batcher = Batcher(model, self.limits)
-        metrics.QUEUED.labels(model.name).set_function(lambda: len(batcher.queue))
+        self.batchers[model.name] = Batcher(model, self.limits)
 
     def batcher(self, name, version=None):
         """The `zoo.server.batching.Batcher` of a model.
@@ -149,7 +150,7 @@ class Service:
             body = await _body(request, self.limits.max_body, take)
             batcher = self.batcher(**request.path_params)
             answer = await _while_connected(request, self._answer(batcher, body))
-        metrics.SECONDS.labels(batcher.model.name).observe(time.monotonic() - started)
+        SECONDS.labels(batcher.model.name).observe(time.monotonic() - started)
         return self._counted(request, Response(answer, media_type="application/json"))
 
     async def _error(self, request, error):
@@ -162,7 +163,7 @@ class Service:
         if request.method == "POST":
             name = request.path_params.get("name")
             name = name if name in self.batchers else ""  # others are made up by clients
-            metrics.REQUESTS.labels(name, response.status_code).inc()
+            REQUESTS.labels(name, response.status_code).inc()
         return response
 
     def _check_origin(self, headers):
