@@ -189,8 +189,9 @@ def trained_on():
     every = [*READ.values(), *(data for data, _ in REFUSED.values())]
     files = tf.constant(every)
     stream = StreamedImages(len(every), lambda n: (tf.gather(files, n), n), str, RGB)
-    numbers, found = stream.in_memory(np.arange(len(every)))
-    return dict(zip(np.array([*READ, *REFUSED])[numbers], found.pixels))
+    found, problems = stream.in_memory(np.arange(len(every)))
+    assert len(problems) == len(REFUSED)
+    return dict(zip(np.array([*READ, *REFUSED])[found.labels], found.pixels))
 
 
 def reference(data):

@@ -1,5 +1,6 @@
 """Where images come from, files, arrays, folders and TFDS, and what is said of bad ones."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -54,9 +55,16 @@ def test_the_shorter_side_is_fitted_and_the_center_cropped(height, width):
 
 
 def test_graph_and_eager_agree():
-    pixels = tf.constant(gradient(21, 34))
-    fit = tf.function(RGB.fit, input_signature=[tf.TensorSpec((None, None, 3), tf.uint8)])
-    np.testing.assert_array_equal(fit(pixels), RGB.fit(pixels))
+    """Also on an image of the size of the model that is resized to a larger one and cropped."""
+    larger = dataclasses.replace(RGB, resize=10)
+    for preprocessing in (RGB, larger):
+        fit = tf.function(
+            preprocessing.fit, input_signature=[tf.TensorSpec((None, None, 3), tf.uint8)]
+        )
+        for pixels in (gradient(21, 34), gradient(8, 8)):
+            np.testing.assert_array_equal(fit(pixels), preprocessing.fit(tf.constant(pixels)))
+    np.testing.assert_array_equal(RGB.read(gradient(8, 8)), gradient(8, 8))
+    assert (larger.read(gradient(8, 8)) != gradient(8, 8)).any()
 
 
 def test_normalize_undoes_mean_and_spread():

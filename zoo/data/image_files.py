@@ -38,8 +38,12 @@ def read_file(path):
     """Decodes a file: uint8 [its height, its width, 3]."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no image {path}.")
+    return read_image(tf.io.read_file(path), path)
+
+
+def read_image(data, name):
+    """Decodes an image, string []: uint8 [its height, its width, 3]; a message calls it `name`."""
     try:
-        data = tf.io.read_file(path)
         if not _is_jpeg_or_png(data):
             return _read_with_pillow(data.numpy())
         reason = refusal(data).numpy().decode()
@@ -50,7 +54,7 @@ def read_file(path):
     except tf.errors.OpError as error:
         cause = error.message.splitlines()[0].split("}} ")[-1].split(" [Op:")[0]
         reason = f"It is damaged or uses an unsupported feature: {cause}."
-    raise ImageError(f"{path} cannot be read as an image: {reason}")
+    raise ImageError(f"{name} cannot be read as an image: {reason}")
 
 
 def decoded(data):

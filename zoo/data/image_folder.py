@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data import images
-from zoo.data.image_files import ImageError
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError
 
@@ -51,15 +50,8 @@ def image_folder(
                 f"Classes in only one of them: {', '.join(sorted(set(test) ^ set(names)))}."
             )
     preprocessing = preprocessing or ImagePreprocessing(tuple(image_size), 3)
-    train, test = (_with_labels(part, names) for part in (train, test))
-    own = images.drawn(train[1], train_examples, seed)
-    train = [train[0][index] for index in own], train[1][own]
-    if streamed or not images.fit_in_memory(len(train[1]) + len(test[1]), preprocessing):
-        sets = [_stream(*part, preprocessing) for part in (train, test)]
-        return images.ImageDataset(*sets, names)
-    skipped = []
-    sets = [_decode(*part, names, preprocessing, skipped) for part in (train, test)]
-    return images.ImageDataset(*sets, names, tuple(skipped))
+    sets = (_stream(part, names, preprocessing) for part in (train, test))
+    return images.dataset(*sets, names, seed, train_examples, streamed)
 
 
 def folder_classes(folder):
@@ -97,13 +89,6 @@ def _files_by_class(folder):
     return classes
 
 
-def _with_labels(files_by_class, names):
-    """The paths of all images, and their labels, int32 [n]."""
-    paths = [path for name in names for path in files_by_class[name]]
-    counts = [len(files_by_class[name]) for name in names]
-    return paths, np.repeat(np.arange(len(names), dtype=np.int32), counts)
-
-
 def _hold_out(files_by_class, seed):
     """Splits the files of each class into training and test files: two dicts {class: files}."""
     random, train, test = np.random.default_rng(seed), {}, {}
@@ -119,8 +104,12 @@ def _hold_out(files_by_class, seed):
     return train, test
 
 
-def _stream(paths, labels, preprocessing):
+def _stream(files_by_class, names, preprocessing):
     """`StreamedImages` of files."""
+    paths = [path for name in names for path in files_by_class[name]]
+    labels = np.repeat(
+        np.arange(len(names), dtype=np.int32), [len(files_by_class[n]) for n in names]
+    )
     in_graph = tf.constant(paths), tf.constant(labels)
 
     def read(number):
@@ -128,19 +117,3 @@ def _stream(paths, labels, preprocessing):
         return tf.io.read_file(path), label
 
     return images.StreamedImages(len(paths), read, lambda number: paths[number], preprocessing)
-
-
-def _decode(paths, labels, names, preprocessing, skipped):
-    """`Images` of files; adds a message to `skipped` for each file that cannot be read."""
-    numbers, decoded = _stream(paths, labels, preprocessing).in_memory(np.arange(len(paths)))
-    for number in np.setdiff1d(np.arange(len(paths)), numbers):
-        reason = f"{paths[number]} cannot be read as an image."
-        try:
-            preprocessing.read(paths[number])
-        except (ImageError, FileNotFoundError) as error:  # a link to a missing file
-            reason = str(error)
-        skipped.append(reason)
-    for label, name in enumerate(names):
-        if label not in decoded.labels:
-            raise DataError(f"None of the images of the class {name} can be read: {skipped[-1]}")
-    return decoded

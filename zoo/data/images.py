@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from zoo.data.preprocessing import ImagePreprocessing, decoded
+from zoo.data.image_files import ImageError, decoded, read_image
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError
 
 DIGITS = [str(number) for number in range(10)]  # class names
@@ -107,6 +108,11 @@ class StreamedImages:
         """Returns `read`, as for `Images`; the image is encoded, string []."""
         return self.read
 
+    def labels(self):
+        """The labels of all images, int32 [n]."""
+        labels = tf.data.Dataset.range(len(self)).map(lambda number: self.read(number)[1])
+        return np.concatenate(list(labels.batch(10_000).as_numpy_iterator()))
+
     def fit(self, image):
         """Decodes, resizes and crops an encoded image, string []: uint8 [H, W, C]."""
         return self.preprocessing.fit(decoded(image))
@@ -116,14 +122,14 @@ class StreamedImages:
 
         Those that cannot be read are left out.
         """
-        _, images = self.in_memory(evenly_spaced(len(self), count))
+        images, _ = self.in_memory(evenly_spaced(len(self), count))
         return images.pixels, images.labels
 
     def in_memory(self, numbers):
         """Decodes the images of these numbers, int64 [m].
 
         Returns:
-            The numbers of those that can be read, int64 [up to m], and their `Images`.
+            `Images` of those that can be read, and why each of the others cannot, list of str.
         """
 
         def decode(number):
@@ -131,7 +137,24 @@ class StreamedImages:
             return number, self.fit(image), label
 
         examples = tf.data.Dataset.from_tensor_slices(numbers).map(decode, tf.data.AUTOTUNE)
-        return decode_into_memory(examples.ignore_errors(), len(numbers))
+        examples = examples.ignore_errors()
+        nothing = [np.zeros((0, *spec.shape), spec.dtype.name) for spec in examples.element_spec]
+        batches, size = examples.batch(100).prefetch(2).as_numpy_iterator(), -(-len(numbers) // 100)
+        options = {"unit": "image", "unit_scale": 100, "leave": False, "disable": None}
+        progress = tqdm(batches, "reading images", size, **options)
+        found, pixels, labels = map(np.concatenate, zip(nothing, *progress))
+        problems = [self._problem(number) for number in np.setdiff1d(numbers, found)]
+        return Images(pixels, labels.astype(np.int32)), problems
+
+    def _problem(self, number):
+        """Why an image cannot be read."""
+        name = self.name(int(number))
+        try:
+            read_image(self.read(tf.constant(number))[0], name)
+        except ImageError as error:
+            return str(error)
+        except tf.errors.NotFoundError:  # a link to a missing file
+            return f"There is no image {name}."
 
     def skip(self, numbers):
         """Records that the images of these numbers, int [any], cannot be read; see `check`."""
@@ -211,6 +234,27 @@ class ImageDataset(NamedTuple):
         )
 
 
+def dataset(train, test, class_names, seed=0, train_examples=None, streamed=False):
+    """`ImageDataset` of `StreamedImages`, all of which are decoded if they are few.
+
+    Args:
+        seed: seed for the choice of training images.
+        train_examples: number of training images to draw; all by default.
+        streamed: whether images are decoded when they are needed, however few they are.
+    """
+    if train_examples is not None:
+        train = train.subset(drawn(train.labels(), train_examples, seed))
+    size = (len(train) + len(test)) * math.prod(train.image_shape)
+    if streamed or size > _MEMORY_LIMIT:
+        return ImageDataset(train, test, class_names)
+    (train, lost), (test, others) = (part.in_memory(np.arange(len(part))) for part in (train, test))
+    skipped = (*lost, *others)
+    for label, name in enumerate(class_names):
+        if skipped and not ((train.labels == label).any() and (test.labels == label).any()):
+            raise DataError(f"None of the images of the class {name} can be read: {skipped[-1]}")
+    return ImageDataset(train, test, class_names, skipped)
+
+
 def digits(seed=0, preprocessing=None, train_examples=None):
     """Loads scikit-learn's 1,797 handwritten digits of 8x8 gray pixels; a fifth is for testing.
 
@@ -226,13 +270,23 @@ def digits(seed=0, preprocessing=None, train_examples=None):
 
     data = load_digits()
     pixels = np.round(data.images * (255 / 16)).astype(np.uint8)[..., None]
-    labels = data.target.astype(np.int32)
-    split = train_test_split(pixels, labels, test_size=0.2, random_state=seed, stratify=labels)
-    own = drawn(split[2], train_examples, seed)
-    sets = [Images(split[0][own], split[2][own]), Images(split[1], split[3])]
-    if preprocessing is not None:
-        sets = [_fitted(part, preprocessing) for part in sets]
-    return ImageDataset(*sets, DIGITS)
+    split = train_test_split(
+        pixels, data.target, test_size=0.2, random_state=seed, stratify=data.target
+    )
+    preprocessing = preprocessing or ImagePreprocessing((8, 8), 1)
+
+    def stream(pixels, labels):
+        images = Images(pixels, labels.astype(np.int32))
+        read = images.reader()
+
+        def encoded(number):
+            pixels, label = read(number)
+            return tf.io.encode_png(pixels), label
+
+        return StreamedImages(len(images), encoded, str, preprocessing)
+
+    parts = stream(split[0], split[2]), stream(split[1], split[3])
+    return dataset(*parts, DIGITS, seed, train_examples)
 
 
 def drawn(labels, count, seed):
@@ -252,33 +306,6 @@ def drawn(labels, count, seed):
     return np.sort(order[np.argsort(rank[order], kind="stable")[:count]])
 
 
-def _fitted(images, preprocessing):
-    examples = tf.data.Dataset.from_tensor_slices((images.labels, images.pixels, images.labels))
-    fitted = examples.map(
-        lambda label, pixels, _: (label, preprocessing.fit(pixels), label), tf.data.AUTOTUNE
-    )
-    return decode_into_memory(fitted, len(images))[1]
-
-
-def decode_into_memory(examples, count):
-    """Reads a data set of about `count` (number, uint8 [H, W, C], label), with a progress bar.
-
-    Returns:
-        The numbers and the `Images`, in the order of the data set.
-    """
-    nothing = [np.zeros((0, *spec.shape), spec.dtype.name) for spec in examples.element_spec]
-    batches, size = examples.batch(100).prefetch(2).as_numpy_iterator(), -(-count // 100)
-    options = {"unit": "image", "unit_scale": 100, "leave": False, "disable": None}
-    progress = tqdm(batches, "reading images", size, **options)
-    numbers, pixels, labels = map(np.concatenate, zip(nothing, *progress))
-    return numbers, Images(pixels, labels.astype(np.int32))
-
-
 def evenly_spaced(total, count):
     """Up to `count` evenly spaced numbers below `total`, int64."""
     return np.linspace(0, total - 1, min(count, total)).astype("int64")
-
-
-def fit_in_memory(count, preprocessing):
-    """Whether this number of images is small enough to be decoded once."""
-    return count * math.prod(preprocessing.image_size) * preprocessing.channels <= _MEMORY_LIMIT

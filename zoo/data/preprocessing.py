@@ -84,14 +84,20 @@ class ImagePreprocessing:
         """Resizes and crops uint8 [any height, any width, 1, 3 or 4] to uint8 [H, W, C]."""
         pixels = pixels[..., :3]  # transparency is dropped
         size = tf.constant(self.image_size)
-        if not tf.executing_eagerly() or tuple(pixels.shape[:2]) != tuple(self.image_size):
-            own = tf.cast(tf.shape(pixels)[:2], tf.float64)
-            resized = self._resized(own)
+        own = tf.shape(pixels)[:2]
+        resized = self._resized(tf.cast(own, tf.float64))
+
+        def resampled():
             scale = tf.cast(resized, tf.float32) / tf.cast(own, tf.float32)
             shift = -tf.cast((resized - size) // 2, tf.float32)
+            parts = pixels
             # Like `tf.image.resize`, but only the crop is computed.
-            for axes in self._passes(tf.cast(own, tf.int32), resized):
-                pixels = self._resampled(pixels, axes, size, scale, shift)
+            for axes in self._passes(own, resized):
+                parts = self._resampled(parts, axes, size, scale, shift)
+            return parts
+
+        same = tf.reduce_all((own == size) & (resized == size))
+        pixels = tf.cond(same, lambda: pixels, resampled)
         pixels = with_channels(pixels, self.channels)  # after resizing, as there are fewer pixels
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))
 

@@ -62,17 +62,8 @@ def tfds_images(
             raise DataError(f"The images of {name} differ in size. Pass --image-size.")
         image_size = shape[:2]
     preprocessing = preprocessing or ImagePreprocessing(tuple(image_size), shape[-1] or 3)
-    numbers = np.arange(splits["train"].num_examples)
-    if train_examples is not None:
-        numbers = images.drawn(_labels(builder, "train"), train_examples, seed)
-    every = np.arange(splits[test].num_examples)
-    in_memory = not streamed and images.fit_in_memory(len(numbers) + len(every), preprocessing)
-    part = _decode if in_memory else _stream
-    sets = [
-        part(builder, split, preprocessing, numbers)
-        for split, numbers in (("train", numbers), (test, every))
-    ]
-    return images.ImageDataset(*sets, _class_names(builder))
+    sets = (_stream(builder, split, preprocessing) for split in ("train", test))
+    return images.dataset(*sets, _class_names(builder), seed, train_examples, streamed)
 
 
 def tfds_classes(name, data_dir=None):
@@ -103,27 +94,10 @@ def _class_names(builder):
     return list(_CLASS_NAMES.get(builder.name, names)) if unnamed else names
 
 
-def _labels(builder, split):
-    """The labels of a split, without decoding its images."""
-    import tensorflow_datasets as tfds
-
-    examples = _in_order(builder, split, decoders={"image": tfds.decode.SkipDecoding()})
-    labels = examples.map(lambda example: example["label"]).batch(10_000)
-    return np.concatenate(list(labels.as_numpy_iterator()))
-
-
-def _in_order(builder, split, **options):
-    """`tf.data.Dataset` of the examples of a split, in the order of its files."""
-    import tensorflow_datasets as tfds
-
-    in_turn = tfds.ReadConfig(interleave_cycle_length=1)
-    return builder.as_dataset(split=split, shuffle_files=False, read_config=in_turn, **options)
-
-
-def _stream(builder, split, preprocessing, numbers):
-    """`StreamedImages` of the examples of a split at these indices, read from its TFRecords."""
+def _stream(builder, split, preprocessing):
+    """`StreamedImages` of the examples of a split, in the order of its TFRecords."""
     paths = [os.fspath(path) for path in builder.info.splits[split].filepaths]
-    places = _places(builder, paths, numbers)
+    places = _places(builder, paths)
 
     def record(number):
         file, start, size = places[number]
@@ -145,16 +119,16 @@ def _stream(builder, split, preprocessing, numbers):
         file, start, _ = places[number]
         return f"the image at byte {start:,} of {paths[file]}"
 
-    return images.StreamedImages(len(numbers), read, name, preprocessing)
+    return images.StreamedImages(len(places), read, name, preprocessing)
 
 
-def _places(builder, paths, numbers):
-    """(file, start, size) of the data of these examples: int64 [n, 3]."""
+def _places(builder, paths):
+    """(file, start, size) of the data of each example: int64 [n, 3]."""
     if builder.info.file_format.value != "tfrecord":
         raise DataError(
-            f"{builder.name} is stored as {builder.info.file_format.value} files. It is too large "
-            "for memory, and only TFRecord files can be read by example number. Prepare it with "
-            'tfds.builder(..., file_format="tfrecord"), or choose a smaller --image-size.'
+            f"{builder.name} is stored as {builder.info.file_format.value} files, "
+            "and only TFRecord files can be read by example number. Prepare it with "
+            'tfds.builder(..., file_format="tfrecord").'
         )
     places = []
     for file, path in enumerate(tqdm(paths, "finding records", leave=False, disable=None)):
@@ -165,16 +139,4 @@ def _places(builder, paths, numbers):
                 length = int.from_bytes(os.pread(records.fileno(), 8, position), "little")
                 places.append((file, position + _BEFORE, length))
                 position += _BEFORE + length + _AFTER
-    return np.array(places, np.int64)[numbers]
-
-
-def _decode(builder, split, preprocessing, numbers):
-    """`Images` of the examples of a split at these ascending indices."""
-    is_own = tf.constant(np.isin(np.arange(builder.info.splits[split].num_examples), numbers))
-
-    def decode(index, example):
-        return index, preprocessing.fit(example["image"]), example["label"]
-
-    examples = _in_order(builder, split).enumerate().filter(lambda index, _: is_own[index])
-    examples = examples.map(decode, tf.data.AUTOTUNE)
-    return images.decode_into_memory(examples, len(numbers))[1]
+    return np.array(places, np.int64)
