@@ -421,17 +421,6 @@ def test_sampling_frequencies_follow_the_softmax(options, expected):
     np.testing.assert_allclose(found.log_probs[0], np.log(PROBABILITIES[first]), atol=TOLERANCE)
 
 
-def test_random_numbers_of_numpy_are_accepted():
-    model, source = model_of(20), sources(4)
-    uniforms = np.random.default_rng(0).random((4, 3, 8))
-    assert uniforms.dtype == np.float64
-    found, expected = (
-        as_numpy(sample(model.step, model.start(source, 8, 3), numbers, SPECIAL, 8)).tokens
-        for numbers in (uniforms, uniforms.astype("float32"))
-    )
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_a_draw_depends_on_its_random_numbers_alone():
     model, source = model_of(20), sources(4)
     uniforms = np.random.default_rng(0).random((4, 3, 8), np.float32)

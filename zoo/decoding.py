@@ -114,18 +114,6 @@ def greedy_search(
     return _extend(step, cache, shape, *settings, lambda logits, _: _top_k(logits, 1)[1][..., 0])
 
 
-def next_token(logits, special, position, uniform, temperature, top_k=None, top_p=None):
-    """Draws one token of each hypothesis, as `sample` does at `position`: int32 [B, K].
-
-    Args:
-        logits: [B, K, V], of the model's step.
-        uniform: float32 [B, K], random numbers in [0, 1).
-        special, position, temperature, top_k, top_p: see `sample`.
-    """
-    _, _, logits = _allowed(logits, position, special, min_length=0)
-    return _draw(logits / temperature, uniform, top_k, top_p)
-
-
 def sample(
     step,
     cache,

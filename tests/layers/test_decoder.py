@@ -112,6 +112,8 @@ def test_a_memory_is_given_always_or_never():
     for call in (lambda: alone(x, memory), lambda: alone.start(6, memory)):
         with pytest.raises(ValueError, match="cross_attention=False, a memory"):
             call()
+    with pytest.raises(ValueError, match="cross_attention=False attends to no memory"):
+        alone.cross_attention_weights(x, None)
 
 
 def test_the_past_alone_is_seen():

@@ -156,7 +156,10 @@ def test_a_resized_grid_can_be_compiled():
     settings = {"patch_size": 4, "embed_dim": 8, "num_heads": 2, "num_layers": 1}
     model = zoo.vit(input_shape=(16, 24, 3), num_classes=2, **settings)
     model.compile("sgd", "mse", jit_compile=keras.backend.backend() != "torch")
-    model.fit(np.zeros((1, 28, 12, 3), "float32"), np.zeros((1, 2)), verbose=0)
+    before = numpy(model.patch_positions.embeddings)
+    images = np.random.default_rng(0).random((1, 28, 12, 3)).astype("float32")
+    model.fit(images, np.ones((1, 2)), verbose=0)
+    assert (numpy(model.patch_positions.embeddings) != before).any(axis=1).all()  # each learns
 
 
 def test_the_same_grid_is_not_touched():

@@ -13,7 +13,7 @@ from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import plain_copy
 from zoo.errors import needed
-from zoo.models.tokens import INSIDE_ATTENTION
+from zoo.models.base import POSITIONS_IN_ATTENTION
 
 _PROGRAM = pathlib.Path(__file__).parent / "programs" / "translate.py"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
@@ -130,7 +130,7 @@ def _check_kind(model):
     """Raises `ExportError` for models that CTranslate2 does not have."""
     if model.activation not in _ACTIVATIONS:
         reason = f"activation={model.activation!r}"
-    elif model.positions in INSIDE_ATTENTION:
+    elif model.positions in POSITIONS_IN_ATTENTION:
         reason = f"positions={model.positions!r}"
     elif model.key_dim is not None:
         reason = f"key_dim={model.key_dim!r}"

@@ -6,7 +6,7 @@ Axes: B batch, H heads, T queries, S keys, D head width.
 from keras import ops
 
 from zoo import compat
-from zoo.dtypes import wide
+from zoo.dtypes import at_least_float32
 
 
 def attention(query, key, value, mask=None, dropout=None, bias=None, causal=False):
@@ -31,9 +31,11 @@ def attention(query, key, value, mask=None, dropout=None, bias=None, causal=Fals
         output = ops.matmul(weights, value)
 
         def gradient(upstream):
-            sums = ops.sum(wide(upstream) * wide(output), axis=-1, keepdims=True)
+            sums = ops.sum(
+                at_least_float32(upstream) * at_least_float32(output), axis=-1, keepdims=True
+            )
             high = ops.cast(sums, output.dtype)
-            low = ops.cast(sums - wide(high), output.dtype)
+            low = ops.cast(sums - at_least_float32(high), output.dtype)
             ones = ops.ones_like(value[..., :1])
             left = ops.concatenate([upstream, -high, -low], axis=-1)
             right = ops.concatenate([value, ones, ones], axis=-1)
@@ -74,7 +76,7 @@ def _sum_over_batch(gradient, x):
 def _weights(query, key, mask):
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     if compat.in_xla_context():  # TensorFlow's own softmax of bfloat16 computes in float32
-        scores = wide(scores)
+        scores = at_least_float32(scores)
     if mask is not None:
         scores = ops.where(mask, scores, -1e9)
     weights = ops.softmax(scores, axis=-1)

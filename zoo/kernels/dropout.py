@@ -4,7 +4,7 @@ import functools
 
 from keras import ops
 
-from zoo.dtypes import wide
+from zoo.dtypes import at_least_float32
 from zoo.kernels.xla import compiled
 
 
@@ -36,7 +36,7 @@ def _compiled(rate, lengths):
         shape = [n or tf.shape(x)[axis] for axis, n in enumerate(lengths)]
         index = tf.range(tf.reduce_prod(tf.cast(tf.stack(shape), tf.int64)))
         kept = random_bits(tf.cast(index, tf.uint64), key) >= round(rate * 2**32)
-        scaled = wide(x) / (1 - rate)
+        scaled = at_least_float32(x) / (1 - rate)
         return ops.cast(tf.where(tf.reshape(kept, shape), scaled, 0.0), x.dtype)
 
     run = compiled(drop)

@@ -4,7 +4,7 @@ import functools
 
 from keras import ops
 
-from zoo.dtypes import wide
+from zoo.dtypes import at_least_float32
 from zoo.kernels.xla import compiled
 
 
@@ -21,7 +21,7 @@ def _compiled(function):
     import tensorflow as tf
 
     def in_float32(x):
-        return ops.cast(function(wide(x)), x.dtype)
+        return ops.cast(function(at_least_float32(x)), x.dtype)
 
     def gradient(upstream, x):
         with tf.GradientTape() as tape:

@@ -4,7 +4,7 @@ import functools
 
 from keras import ops
 
-from zoo.dtypes import wide
+from zoo.dtypes import at_least_float32
 from zoo.kernels.xla import compiled
 
 
@@ -49,5 +49,5 @@ def _compiled(epsilon):
 
 def _widened(x, *others):
     """The tensors in float32, or in the dtype of `x` if that is wider."""
-    x = wide(x)
+    x = at_least_float32(x)
     return [x, *(ops.cast(tensor, x.dtype) for tensor in others)]

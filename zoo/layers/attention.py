@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from zoo import kernels
-from zoo.dtypes import wide
+from zoo.dtypes import at_least_float32
 from zoo.kernels import accelerated_by
 from zoo.layers.masks import causal_mask
 
@@ -55,9 +55,9 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     """
     dtype = query.dtype
     if keras.backend.standardize_dtype(dtype) == "float16":
-        query, key = wide(query), wide(key)
+        query, key = at_least_float32(query), at_least_float32(key)
     query = query * query.shape[-1] ** -0.5  # cheaper than scaling the scores
-    scores = wide(ops.matmul(query, ops.swapaxes(key, -1, -2)))
+    scores = at_least_float32(ops.matmul(query, ops.swapaxes(key, -1, -2)))
     check_broadcast("mask", mask, tuple(scores.shape))
     check_broadcast("bias", bias, tuple(scores.shape))
     if causal:

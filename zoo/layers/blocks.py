@@ -74,7 +74,6 @@ class TransformerBlock(SameShapeLayer):
         check_choice("norm", norm, ("pre", "post"))
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        self._attention = attention
         self.create_sublayers()
         settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
         network = (embed_dim, ff_dim, activation, dropout)
@@ -228,7 +227,6 @@ class TransformerDecoder(TransformerBlock):
 
     def __init__(self, embed_dim, num_heads, ff_dim=None, *, cross_attention=True, **kwargs):
         self.store({"cross_attention": cross_attention})
-        self._has_memory = cross_attention  # for `create_sublayers`, which the base calls
         super().__init__(embed_dim, num_heads, ff_dim, **kwargs)
 
     def create_sublayers(self):
@@ -309,6 +307,8 @@ class TransformerDecoder(TransformerBlock):
         self, x, memory, mask=None, memory_mask=None, bias=None, angles=None
     ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
+        if not self._has_memory:
+            raise ValueError("A decoder block with cross_attention=False attends to no memory.")
         self._check_memory(memory)
         y = self.pre_norm(self.self_attention_norm, x)
         y = self.self_attention(y, mask=mask, bias=bias, angles=angles)

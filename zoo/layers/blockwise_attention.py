@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from zoo import compat
-from zoo.dtypes import wide
+from zoo.dtypes import at_least_float32
 from zoo.layers.attention import check_broadcast, check_causal, scaled_dot_product_attention
 from zoo.layers.chunks import chunks, joined
 
@@ -61,7 +61,7 @@ def blockwise_attention(
         shape = (*ops.shape(bias)[:2], ops.shape(query)[2], ops.shape(bias)[3])
         blocks.append(_blocks(ops.broadcast_to(bias, shape), block_size))
     # The gradients of keys and values are sums over the blocks, in the dtype of these copies.
-    memory = wide(key), wide(value)
+    memory = at_least_float32(key), at_least_float32(value)
     training = compat.call_training()  # is not known any more when a block is computed again
 
     def attend(inputs):

@@ -19,10 +19,10 @@ class ConfigMixin:
     _stored = ()
 
     def store(self, arguments):
-        """Stores the arguments of a constructor as attributes: its ``locals()``, at the start."""
+        """Stores a constructor's arguments, its ``locals()``, as attributes, see `renamed`."""
         names = [name for name in arguments if name not in ("self", "kwargs", "__class__")]
         for name in names:
-            setattr(self, name, arguments[name])
+            setattr(self, self.renamed.get(name, name), arguments[name])
         self._stored = (*self._stored, *names)
 
     def get_config(self):

@@ -8,7 +8,7 @@ Axes: B batch, T queries, S keys, H heads, D head width, c chunk; n number of ch
 
 from keras import ops
 
-from zoo.dtypes import wide
+from zoo.dtypes import at_least_float32
 from zoo.layers.attention import check_causal
 from zoo.layers.chunks import chunks, joined
 from zoo.layers.masks import attention_mask
@@ -81,7 +81,7 @@ def linear_attention_weights(query, key, mask=None, bias=None, causal=False):
 
 def feature_map(x):
     """elu(x) + 1, equation 7, in float32 or wider: x + 1 if x > 0, and otherwise exp(x)."""
-    x = wide(x)
+    x = at_least_float32(x)
     # elu(x) + 1 itself is rounded to zero from x = -17 on.
     return ops.where(x > 0.0, x + 1.0, ops.exp(ops.minimum(x, 0.0)))
 

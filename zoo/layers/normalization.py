@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from zoo import kernels
-from zoo.dtypes import wide
+from zoo.dtypes import at_least_float32
 from zoo.kernels import accelerated_by
 from zoo.layers.config import SameShapeLayer
 
@@ -16,7 +16,7 @@ def layer_normalization(x, gamma, beta, epsilon):
     It is computed in float32 or wider, and returned in the dtype of `x`. Inference engines compute
     it as one operation in exported models.
     """
-    dtype, x = x.dtype, wide(x)
+    dtype, x = x.dtype, at_least_float32(x)
     gamma, beta = ops.cast(gamma, x.dtype), ops.cast(beta, x.dtype)
     centered = x - ops.mean(x, axis=-1, keepdims=True)
     # OpenVINO and ONNX Runtime recognize layer normalization by a power and a division.

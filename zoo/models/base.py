@@ -11,6 +11,8 @@ from zoo.layers.blocks import TransformerBlock
 from zoo.layers.config import ConfigMixin
 from zoo.layers.normalization import LayerNormalization
 
+POSITIONS_IN_ATTENTION = ("relative", "rotary")  # others are added to the embeddings
+
 
 def default_arguments(layer_class, without):
     """The arguments of a layer, but for those named: {name: default, which may be empty}."""
@@ -117,7 +119,7 @@ def build_layers(shape, *layers):
             layer.build(shape)
 
 
-def apply(layer, x):
+def apply_optional(layer, x):
     """``layer(x)``, or `x` in a model without this layer."""
     return x if layer is None else layer(x)
 
@@ -130,12 +132,6 @@ def check_linear_attention(attention, positions):
             "positions='rotary', or another attention. "
             f"Received: attention={attention!r}, positions={positions!r}."
         )
-
-
-def check_image_shape(shape):
-    """Raises ValueError if a shape is not (H, W, C), all of them known."""
-    if len(shape) != 3 or None in shape:
-        raise ValueError(f"input_shape must be (H, W, C). Received: input_shape={shape}.")
 
 
 def arguments_of_size(

@@ -8,10 +8,10 @@ import keras
 from keras import ops
 
 from zoo import compat
-from zoo.dtypes import wide
+from zoo.dtypes import at_least_float32
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers import Dropout, TransformerEncoder, padding_mask
-from zoo.models.base import apply, arguments_of_size, build_layers
+from zoo.models.base import apply_optional, arguments_of_size, build_layers
 from zoo.models.tokens import TokenModel
 
 SIZES = {
@@ -151,7 +151,7 @@ class EncoderClassifier(TokenModel):
                 pooled = self._encode(tokens, count=1)[:, 0]
             else:
                 pooled = _mean(self._encode(tokens), tokens != self.pad_id)
-            return apply(self.pooler_layer, pooled)
+            return apply_optional(self.pooler_layer, pooled)
 
     def features(self, tokens, training=None):
         """The last block's output, normalized if the model is pre-norm: [B, T, E]."""
@@ -170,12 +170,12 @@ class EncoderClassifier(TokenModel):
         for block in blocks:
             x = block(x, **settings)
         x = last(x, **settings) if count is None else last.first_tokens(x, count, **settings)
-        return apply(self.encoder_norm, x)
+        return apply_optional(self.encoder_norm, x)
 
 
 def _mean(x, is_real):
     """The mean of the real tokens of each text, in float32 or wider: [B, T, E] to [B, E]."""
-    values = wide(x)
+    values = at_least_float32(x)
     weights = ops.cast(is_real, values.dtype)[:, :, None]
     total = ops.sum(values * weights, axis=1)
     return ops.cast(total / ops.maximum(ops.sum(weights, axis=1), 1.0), x.dtype)

@@ -16,10 +16,9 @@ from zoo.layers import (
 )
 from zoo.layers.dense import Dense, ReversibleEmbedding
 from zoo.layers.multi_head_attention import head_width
-from zoo.models.base import TransformerModel, apply, build_layers
+from zoo.models.base import POSITIONS_IN_ATTENTION, TransformerModel, apply_optional, build_layers
 
-INSIDE_ATTENTION = ("relative", "rotary")
-POSITIONS = ("sinusoidal", "learned", *INSIDE_ATTENTION)
+POSITIONS = ("sinusoidal", "learned", *POSITIONS_IN_ATTENTION)
 
 
 class TokenModel(TransformerModel):
@@ -79,10 +78,10 @@ class TokenModel(TransformerModel):
         x = embedding(ids)
         if self.scale_embeddings:
             x = x * self.embed_dim**0.5
-        if self.positions not in INSIDE_ATTENTION:
+        if self.positions not in POSITIONS_IN_ATTENTION:
             x = positions(x, start=start)
         x = x if types is None else x + types
-        return self._dropout(apply(norm, x))
+        return self._dropout(apply_optional(norm, x))
 
     def position_arguments(self, side, length, queries=None):
         """How positions enter attention: keyword arguments of every block.
@@ -92,7 +91,7 @@ class TokenModel(TransformerModel):
             length: T, number of keys.
             queries: positions of the queries, int [T]; all by default.
         """
-        if self.positions not in INSIDE_ATTENTION:
+        if self.positions not in POSITIONS_IN_ATTENTION:
             return {}
         keys = ops.arange(length)
         queries = keys if queries is None else queries
@@ -167,7 +166,7 @@ class Decoder(TokenModel):
 
     def logits(self, x):
         """[B, T, V] of the last block's output [B, T, E]."""
-        x = apply(self.decoder_norm, x)
+        x = apply_optional(self.decoder_norm, x)
         if self.output_projection is None:
             embedding, _, _ = self._side(self.decoder_side)
             logits = embedding(x, reverse=True)

@@ -10,8 +10,8 @@ from keras import ops
 from zoo import compat
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers import Cache, Dropout, TransformerDecoder, TransformerEncoder, padding_mask
-from zoo.models.base import apply, arguments_of_size, build_layers
-from zoo.models.tokens import INSIDE_ATTENTION, Decoder
+from zoo.models.base import POSITIONS_IN_ATTENTION, apply_optional, arguments_of_size, build_layers
+from zoo.models.tokens import Decoder
 
 SIZES = {  # Vaswani et al. 2017, table 3
     "base": {"embed_dim": 512, "num_layers": 6, "num_heads": 8, "ff_dim": 2048, "dropout": 0.1},
@@ -157,7 +157,7 @@ class Transformer(Decoder):
             settings["mask"] = padding_mask(source != self.pad_id)
             for block in self.encoder_blocks:
                 x = block(x, **settings)
-            return apply(self.encoder_norm, x)
+            return apply_optional(self.encoder_norm, x)
 
     def start(self, source, length, num_hypotheses=1):
         """Encodes the source and allocates the cache: a `Cache` to be passed to `step`.
@@ -209,7 +209,7 @@ class Transformer(Decoder):
             )
         self.check_positions()
         heads = self.decoder_num_heads or self.num_heads
-        differ = self.positions in INSIDE_ATTENTION and heads != self.num_heads
+        differ = self.positions in POSITIONS_IN_ATTENTION and heads != self.num_heads
         if differ and not (self.positions == "rotary" and self.key_dim):
             raise ValueError(
                 f"With positions={self.positions!r}, encoder and decoder need equal numbers of "

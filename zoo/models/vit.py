@@ -3,6 +3,8 @@
 Axes: B batch, H image height, W image width, C channels, N patches, T tokens, E width, L layers.
 """
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
@@ -21,8 +23,7 @@ SIZES = {
     "H": {"embed_dim": 1280, "num_layers": 32, "num_heads": 16, "ff_dim": 5120},
 }
 POOLS = ("cls", "mean", "cls+mean")
-POSITIONS = ("learned", "sinusoidal", "relative", "rotary")
-ADDED = ("learned", "sinusoidal")  # to the tokens, not in attention
+POSITIONS = ("learned", "sinusoidal", *base.POSITIONS_IN_ATTENTION)
 # Heo et al. 2024, "Rotary Position Embedding for Vision Transformer", section 3.2: the square root
 # of that of texts, because an axis has √N positions for N patches
 ROTARY_MAX_WAVELENGTH = 100.0
@@ -57,6 +58,12 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
     model = ViT(input_shape, num_classes, **settings)
     model.build((None, *input_shape))
     return model
+
+
+class _Outputs(NamedTuple):
+    tokens: Any  # [B, T, E]
+    pooled: Any  # inputs of the heads: [B, 1 or 2, width]
+    logits: Any  # [B, num_classes]
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -141,25 +148,24 @@ class ViT(base.TransformerModel):
         self._create_head()
 
     def call(self, images, training=None):
-        return self._forward(images)[-1]
+        return self._forward(images).logits
 
     def _forward(self, images, all_tokens=False, maps=None):
         """From images to logits, sections 3.1 and 3.2 of the paper; with `all_tokens`, the last
         block computes those as well that no head reads.
 
-        Adds the attention weights of each block to the list `maps`, if there is one. Returns
-        (tokens [B, T, E], input of the heads [B, 1 or 2, its width], logits [B, num_classes]).
+        Adds the attention weights of each block to the list `maps`, if there is one.
         """
         x = self.patch_embed(images)  # equation 1, up to the blocks
         grid, with_prefix = self.grid(images.shape), self._has_prefix_positions
-        if self.positions in ADDED and not with_prefix:
+        if self.positions not in base.POSITIONS_IN_ATTENTION and not with_prefix:
             x = self.patch_positions(x, grid=grid)
-        x = base.apply(self.class_token, x)
+        x = base.apply_optional(self.class_token, x)
         if with_prefix:
             x = self.patch_positions(x, grid=grid)
         x = self._dropout(x)
-        x = base.apply(self.registers, x)
-        x = base.apply(self.embedding_norm, x)
+        x = base.apply_optional(self.registers, x)
+        x = base.apply_optional(self.embedding_norm, x)
         x = self._patch_dropout(x)
 
         in_attention, last = self.position_arguments(grid), self.encoder_blocks[-1]
@@ -170,7 +176,7 @@ class ViT(base.TransformerModel):
                 x = block.first_tokens(x, self.num_prefix_tokens, **in_attention)
             else:
                 x = block(x, **in_attention)
-        tokens = base.apply(self.encoder_norm, x)  # equation 4
+        tokens = base.apply_optional(self.encoder_norm, x)  # equation 4
 
         prefix = self.num_prefix_tokens
         if self.pool == "cls":
@@ -179,17 +185,17 @@ class ViT(base.TransformerModel):
             x = ops.mean(tokens[:, prefix + self.num_registers :], axis=1, keepdims=True)
         if self.pool == "cls+mean":
             x = ops.concatenate([tokens[:, :1], x], axis=-1)
-        x = base.apply(self.head_norm, x)
-        pooled = base.apply(self.representation, x)
+        x = base.apply_optional(self.head_norm, x)
+        pooled = base.apply_optional(self.representation, x)
         logits = self.head(pooled[:, 0])
         if self.distillation_head is not None:
             logits = (logits + self.distillation_head(pooled[:, 1])) / 2
-        return tokens, pooled, logits
+        return _Outputs(tokens, pooled, logits)
 
     def features(self, images, training=None):
         """The last block's output (see `norm`) without registers: [B, class tokens + N, E]."""
         with compat.call_context(training):
-            x, _, _ = self._forward(images, all_tokens=True)
+            x = self._forward(images, all_tokens=True).tokens
         prefix, registers = self.num_prefix_tokens, self.num_registers
         parts = [x[:, :prefix], x[:, prefix + registers :]]
         return ops.concatenate(parts, axis=1) if registers else x
@@ -199,7 +205,7 @@ class ViT(base.TransformerModel):
         `representation_dim`, [B, `representation_dim`].
         """
         with compat.call_context(training):
-            return self._forward(images)[1][:, 0]
+            return self._forward(images).pooled[:, 0]
 
     def attention_maps(self, images):
         """The attention weights of all tokens (class, registers, patches): [B, L, heads, T, T]."""
@@ -300,12 +306,15 @@ class ViT(base.TransformerModel):
         check_choice("positions", self.positions, POSITIONS)
         base.check_linear_attention(self.attention, self.positions)
         check_at_least_1(num_layers=self.num_layers, num_classes=self.num_classes)
-        if self.patch_dropout and self.positions not in ADDED:
+        if self.patch_dropout and self.positions in base.POSITIONS_IN_ATTENTION:
             raise ValueError(
-                f"patch_dropout needs positions to be one of {ADDED}. Received: "
+                'patch_dropout needs positions="learned" or "sinusoidal". Received: '
                 f"patch_dropout={self.patch_dropout}, positions={self.positions!r}."
             )
-        base.check_image_shape(self.input_shape)
+        if len(self.input_shape) != 3 or None in self.input_shape:
+            raise ValueError(
+                f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
+            )
         if self.num_prefix_tokens not in ((0, 1, 2) if self.pool == "mean" else (1, 2)):
             raise ValueError(
                 "num_class_tokens must be 1 or 2, or 0 with pool='mean'. "
