@@ -351,8 +351,6 @@ def check_any_initializer(case):
             made = type(layer)(**config)
             run(case, made)
             weights = [w for w in made.weights if name in (f"{w.name}_initializer", "initializer")]
-            # a residual block does not initialize the kernels of its attention
-            weights = [w for w in weights if "attention_layer/" not in w.path]
             assert weights and all((ops.convert_to_numpy(weight) == 1).all() for weight in weights)
 
 

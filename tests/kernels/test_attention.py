@@ -52,25 +52,6 @@ def test_equals_the_plain_function(mask_shape, settings, dtype):
         np.testing.assert_allclose(found, expected, atol=8 * unit * max(1, np.abs(expected).max()))
 
 
-def test_a_batch_of_one_is_broadcast_in_a_graph_that_does_not_know_it():
-    layer = MultiHeadAttention(8, 2)
-    x, memory = normal(1, 3, 8), normal(2, 5, 8, seed=1)
-    layer(x, memory)
-
-    @tf.function(input_signature=[tf.TensorSpec((None, None, 8))] * 2)
-    def differentiate(query, memory):
-        with tf.GradientTape() as tape:
-            tape.watch([query, memory])
-            total = tf.reduce_sum(tf.sin(layer(query, memory, training=True)))
-        return tape.gradient(total, [query, memory])
-
-    [of_query, of_memory] = differentiate(x, memory)
-    [each_query, expected] = differentiate(np.repeat(x, 2, 0), memory)
-    # float32 sums of a few dozen terms in another order
-    np.testing.assert_allclose(of_query, tf.reduce_sum(each_query, 0, keepdims=True), atol=2e-6)
-    np.testing.assert_allclose(of_memory, expected, atol=2e-6)
-
-
 def test_shapes_that_are_broadcast_are_left_to_the_plain_function():
     query, key = (tf.constant(normal(2, 3, 4, 5, seed=seed)) for seed in range(2))
     square = np.ones((4, 4), bool)

@@ -29,8 +29,9 @@ def trained(layer, x, jit_compile=False, signature=None):
 
 @on_tensorflow
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("noise_shape", [None, (None, 1, 1), (None, 3, None)])
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "noise_shape, jit_compile", [(None, False), ((None, 1, 1), True), ((None, 3, None), False)]
+)
 def test_numbers_are_dropped_or_scaled(dtype, noise_shape, jit_compile):
     """Output and gradient have one mask, of the right shape; the mean stays the same."""
     x = tf.ones((400, 3, 20), dtype)
@@ -111,12 +112,6 @@ def test_infinity_and_nan_are_dropped():
     assert not np.isfinite(y[y != 0]).any()
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_inference_changes_nothing(rate):
-    x = ops.ones((4, 5))
-    np.testing.assert_array_equal(ops.convert_to_numpy(Dropout(rate)(x, training=False)), 1.0)
-
-
 def test_all_may_be_dropped():
     layer = Dropout(1.0)
     x = ops.ones((4, 5))
@@ -138,22 +133,3 @@ def test_random_bits_are_those_of_the_paper(key):
 
     found = random_bits(tf.constant(counters, tf.uint64), tf.constant(key, tf.uint64))
     assert found.numpy().tolist() == [squares(counter) for counter in counters]
-
-
-def test_random_bits_are_independent():
-    """Of neighbors, of one key and the next, and of each other: correlations of 500,000 pairs.
-
-    Five standard deviations are 0.007.
-    """
-    counters = tf.cast(tf.range(2**19, dtype=tf.int64), tf.uint64)
-    keys = tf.random.stateless_uniform((2,), (0, 1), None, None, tf.uint64)
-    bits = [random_bits(counters, key).numpy() for key in tf.unstack(keys)]
-    first, second = (
-        np.unpackbits(b.astype(">u4").view("u1")).reshape(-1, 32) * 2.0 - 1 for b in bits
-    )
-    assert abs(np.mean(first, axis=0)).max() < 0.007
-    for shift in (1, 2, 64, 512):
-        assert abs(np.mean(first[:-shift] * first[shift:], axis=0)).max() < 0.007
-    assert abs(np.mean(first * second, axis=0)).max() < 0.007
-    correlations = first.T @ first / len(first) - np.eye(32)
-    assert abs(correlations).max() < 0.0075  # the largest of 496

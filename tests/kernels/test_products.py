@@ -75,21 +75,6 @@ def test_compiled_layers_are_those_of_graphs(kind, dtype, shape):
 
 
 @tensorflow_only
-@pytest.mark.parametrize("kind, dtype", [("dense", "bfloat16"), ("tied", "int8")])
-def test_compiled_layers_are_exact_but_for_rounding(kind, dtype):
-    layer, call = make(kind, "bfloat16" if dtype == "bfloat16" else "float32")
-    x = normal(5, WIDTH, dtype=layer.compute_dtype)
-    numpy = [np.asarray(value, np.float64) for value in (x, *layer.weights)]
-    if kind == "dense":
-        expected = np.tanh(numpy[0] @ numpy[1] + numpy[2])
-    else:
-        expected = numpy[0] @ numpy[1].T
-        layer.quantize("int8")
-    # Numbers of 8 bits: of each result, or of the factors of a sum of 48 products.
-    np.testing.assert_allclose(np.asarray(compiled(call)(x), np.float64), expected, atol=0.03)
-
-
-@tensorflow_only
 @pytest.mark.parametrize("kind", ["dense", "tied"])
 @pytest.mark.parametrize("dtype, rows", [("bfloat16", 4), ("int8", 1), ("int8", 4)])
 def test_no_matrix_is_converted(kind, dtype, rows):

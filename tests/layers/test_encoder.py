@@ -188,36 +188,11 @@ def test_a_carried_mask_is_obeyed_beside_the_call(norm):
     assert not numpy(block.attention_weights(carrying))[..., 3:].any()
 
 
-def test_a_functional_model_of_the_first_tokens(tmp_path):
-    """Every weight belongs to it, and it is saved and opened."""
-    block, inputs = TransformerEncoder(8, 2, layer_scale=0.5), keras.Input((5, 8))
-    block.build((None, 5, 8))
-    model = keras.Model(inputs, block.first_tokens(inputs, 2))
-    assert len(model.weights) == len(block.weights)
-    x = normal(3, 5, 8)
-    expected = numpy(block(x))[:, :2]
-    np.testing.assert_allclose(numpy(model(x)), expected, atol=1e-5)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(numpy(loaded(x)), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("activation", [gelu, gelu_tanh, quick_gelu, swiglu])
 def test_activations_as_functions_are_saved(activation):
     block = TransformerEncoder(8, 2, activation=activation)
     twin = TransformerEncoder.from_config(block.get_config())
     assert twin.activation is activation
-
-
-def test_attention_weights_are_those_of_the_call():
-    block = shaken_block = TransformerEncoder(8, 2, norm="pre")
-    x = normal(2, 5, 8)
-    block(x)
-    shaken(shaken_block)
-    weights = numpy(block.attention_weights(x))
-    assert weights.shape == (2, 2, 5, 5)
-    expected = block.attention.attention_weights(block.attention_norm(x))
-    np.testing.assert_allclose(weights, numpy(expected), atol=1e-6)
 
 
 def test_bad_arguments():

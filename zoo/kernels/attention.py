@@ -40,12 +40,11 @@ def attention(query, key, value, mask=None, dropout=None, bias=None, causal=Fals
             left = ops.concatenate([upstream, -high, -low], axis=-1)
             right = ops.concatenate([value, ones, ones], axis=-1)
             d_scores = weights * ops.matmul(left, ops.swapaxes(right, -1, -2))
-            gradients = (
+            return (
                 ops.matmul(d_scores, key * scale),
                 ops.matmul(ops.swapaxes(d_scores, -1, -2), query * scale),
                 ops.matmul(ops.swapaxes(weights, -1, -2), upstream),
             )
-            return tuple(map(_sum_over_batch, gradients, (query, key, value)))
 
         return output, gradient
 
@@ -61,16 +60,6 @@ def _supports(query, key, value, mask, causal):
     return mask is None or all(
         length in (1, other) for length, other in zip(mask.shape[::-1], full[::-1])
     )
-
-
-def _sum_over_batch(gradient, x):
-    """The gradient of `x`, summed if a batch of one was broadcast, which a graph may not know."""
-    if x.shape[0] is not None:
-        return gradient
-    import tensorflow as tf
-
-    _, axes = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(gradient), s1=tf.shape(x))
-    return tf.reshape(tf.reduce_sum(gradient, axes), tf.shape(x))
 
 
 def _weights(query, key, mask):

@@ -55,14 +55,10 @@ class CausalLM(Decoder):
     Args:
         vocab_size: V.
         num_layers: number of decoder blocks.
-        positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions`; "relative", a
-            learned bias on the scores (Raffel et al. 2019, section 2.1); or "rotary" (Su et al.
-            2021).
+        positions, scale_embeddings, normalize_embeddings, logits_bias: as in
+            `zoo.models.Transformer`.
         max_length: number of learned positions, and of tokens of the longest text.
         tie_weights: whether the token embedding is also the matrix of the output layer.
-        scale_embeddings: whether embeddings are multiplied by √E.
-        normalize_embeddings: whether to normalize before the first block.
-        logits_bias: whether the logits have a learned bias.
         **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to embeddings with
             positions as well. A model with ``norm="pre"`` also normalizes the last block's output.

@@ -60,17 +60,13 @@ class EncoderClassifier(TokenModel):
         vocab_size: number of tokens.
         num_classes: number of classes.
         num_layers: number of encoder blocks.
-        positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions`; "relative", a
-            learned bias on the scores (Raffel et al. 2019, section 2.1); or "rotary" (Su et al.
-            2021).
+        positions, scale_embeddings, normalize_embeddings: see `zoo.models.Transformer`.
         max_length: number of learned positions, and of tokens of the longest text.
         num_token_types: number of embeddings of token types (Devlin et al. 2018, section 3). All
             tokens have type 0. With 0, there are no such embeddings.
         pool: input of the head: "cls", the first token, or "mean", the mean of the real tokens.
         pooler: whether a dense layer with tanh comes before the head, as in BERT.
         pad_id: padding token.
-        scale_embeddings: whether embeddings are multiplied by √E.
-        normalize_embeddings: whether to normalize before the first block.
         **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to the embeddings and to
             the input of the head as well. A model with ``norm="pre"`` also normalizes the last
