@@ -232,7 +232,7 @@ def test_subclass_config(case):
     contracts.check_subclass_config(case)
 
 
-@each_model
+@each_class
 def test_paths(case):
     contracts.check_paths(case.make())
 
@@ -242,7 +242,7 @@ def test_dropout_acts_in_fit(case):
     contracts.check_dropout_acts_in_fit(case)
 
 
-@each_model
+@each_class
 def test_logits_of_mixed_precision_are_float32(case):
     model = case.make(dtype="mixed_bfloat16")
     contracts.shake(model)
@@ -279,7 +279,7 @@ def test_quantized_by_keras(case):
     np.testing.assert_allclose(found, expected, atol=0.2 * np.abs(expected).max())
 
 
-@each_model
+@each_class
 def test_symbolic_shape(case):
     model, [arrays] = case.make(), case.inputs
     inputs = keras.tree.map_structure(

@@ -30,8 +30,8 @@ def blockwise_attention(
 ):
     """What `zoo.layers.scaled_dot_product_attention` computes, for b queries at a time.
 
-    Forward and backward, no tensor [B, H, T, S] is computed, but [B, H, b, S]; neither
-    masks nor batch and heads of a bias are expanded.
+    Forward and backward, no tensor [B, H, T, S] is computed, but [B, H, b, S]. Of
+    masks, axes of length one are not expanded; of biases, those of batch and heads.
 
     Args:
         query, key, value, mask, bias, causal: see `zoo.layers.attention_weights` and
@@ -56,7 +56,7 @@ def blockwise_attention(
     check_broadcast("bias", bias, shape)
     blocks = [_blocks(query, block_size)]
     masks = None if mask is None else _blocks(_rank_4(mask), block_size)
-    if bias is not None:
+    if bias is not None:  # with T = 1, TensorFlow 2.21 would optimize its graph to empty gradients
         bias = _rank_4(bias)
         shape = (*ops.shape(bias)[:2], ops.shape(query)[2], ops.shape(bias)[3])
         blocks.append(_blocks(ops.broadcast_to(bias, shape), block_size))
