@@ -4,6 +4,8 @@ What loads such a graph must have these operations: a Python program imports ten
 and TensorFlow Serving has them. Axes: B texts.
 """
 
+import zlib
+
 import tensorflow as tf
 
 from zoo.deploy.byte_level_graph import ByteLevelPieces
@@ -104,7 +106,10 @@ class SentencePieces(tf.Module):
         has_own_ids = tokenizer.vocab is None
         self._language_prefixes = tokenizer.language_prefixes
         self._tokenizer = needed("tensorflow_text").SentencepieceTokenizer(
-            tokenizer.model, out_type=tf.int32 if has_own_ids else tf.string
+            tokenizer.model,
+            out_type=tf.int32 if has_own_ids else tf.string,
+            # A loaded SavedModel has one model for all tokenizers of the same name.
+            name=f"sentencepiece_{zlib.crc32(tokenizer.model):08x}",
         )
         tokens = [tokenizer.tokens.get(id, "") for id in range(tokenizer.vocab_size)]
         left_out = () if has_own_ids else ("", *tokenizer.control)
