@@ -1,9 +1,14 @@
-"""ONNX and LiteRT files answer as the zoo does, also in fewer bits."""
+"""ONNX and LiteRT files answer as the zoo does, also in fewer bits, and say what they are."""
 
 import functools
+import json
+import sys
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from tests.deploy.small_models import (
@@ -12,7 +17,9 @@ from tests.deploy.small_models import (
     small_classifier,
     small_text_classifier,
 )
-from zoo.deploy import litert_format, onnx_format
+from zoo.deploy import checks, litert_format, onnx_format
+from zoo.deploy.errors import ExportError
+from zoo.errors import UserError
 
 pytestmark = pytest.mark.ci
 
@@ -29,27 +36,46 @@ def model_of(format, folder):
     return Interpreter(model_path=str(folder / "model.tflite")).get_signature_runner()
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """{format: (report, folder)} of one classifier, which comes first."""
+    classifier, found = small_classifier(num_registers=2, layer_scale=0.3), {}
+    for format in (onnx_format, litert_format):
+        folder = tmp_path_factory.mktemp("written")
+        found[format] = format.write(classifier, folder), folder
+    return classifier, found
+
+
+def assert_same(format, classifier, report, folder):
+    assert report["checked"]["largest_difference"] <= report["checked"]["tolerance"]
+    model = model_of(format, folder)
+    for count in (1, 7):
+        images = random_images(classifier, count)
+        found = model(pixels=images)["probabilities"]
+        np.testing.assert_allclose(found, classifier.probabilities(list(images)), **TOLERANCE)
+
+
+@formats
+def test_a_classifier(format, written):
+    classifier, found = written
+    report, folder = found[format]
+    assert_same(format, classifier, report, folder)
+    labels = (folder / "labels.txt").read_text("utf-8").splitlines()
+    assert labels[1:3] == classifier.class_names[1:3] and len(labels) == 4
+
+
 @formats
 @pytest.mark.parametrize(
     "options",
     [
-        {"num_registers": 2, "layer_scale": 0.3},
         slow({"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1}),
         slow({"attention": "linear", "positions": "rotary"}),
         {"attention": "blockwise", "positions": "relative", "image": (24, 24, 3), "patch_size": 1},
     ],
 )
-def test_a_classifier(format, options, tmp_path):
+def test_classifiers_with_other_layers(format, options, tmp_path):
     classifier = small_classifier(**options)
-    report = format.write(classifier, tmp_path)
-    assert report["checked"]["largest_difference"] <= report["checked"]["tolerance"]
-    model = model_of(format, tmp_path)
-    for count in (1, 7):
-        images = random_images(classifier, count)
-        found = model(pixels=images)["probabilities"]
-        np.testing.assert_allclose(found, classifier.probabilities(list(images)), **TOLERANCE)
-    labels = (tmp_path / "labels.txt").read_text("utf-8").splitlines()
-    assert labels[1:3] == classifier.class_names[1:3] and len(labels) == 4
+    assert_same(format, classifier, format.write(classifier, tmp_path), tmp_path)
 
 
 @formats
@@ -93,3 +119,89 @@ def test_low_precision(format, dtype, tmp_path):
     files = [*tmp_path.glob("*.onnx"), *tmp_path.glob("*.tflite")]
     size = sum(file.stat().st_size for file in files)
     assert size < largest * 4 * original.model.count_params()
+
+
+def test_onnx_says_what_it_is(written):
+    classifier, found = written
+    report, folder = found[onnx_format]
+    described = report["signatures"]["model.onnx"]
+    model = onnxruntime.InferenceSession(folder / "model.onnx")
+    for side, tensors in (("inputs", model.get_inputs()), ("outputs", model.get_outputs())):
+        assert {t.name: t.shape for t in tensors} == {
+            n: of["shape"] for n, of in described[side].items()
+        }
+    assert [(i.name, i.type, i.shape) for i in model.get_inputs()] == [
+        ("pixels", "tensor(uint8)", ["B", *classifier.model.input_shape])
+    ]
+    labels = json.loads(model.get_modelmeta().custom_metadata_map["labels"])
+    assert labels == classifier.class_names
+    assert {node.domain for node in onnx.load(folder / "model.onnx").graph.node} == {""}
+
+
+def test_layer_normalization_is_one_operation(written, tmp_path):
+    """Of ONNX Runtime, which finds it by its parts."""
+    _, found = written
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(found[onnx_format][1] / "model.onnx", options)
+    operations = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+    assert operations.count("LayerNormalization") == 2 * 2 + 1  # of two blocks and after them
+
+
+def test_wrong_answers_are_noticed():
+    classifier = small_classifier()
+
+    def answer(pixels):
+        return classifier.probabilities(list(pixels))
+
+    def check(answer, dtype="float32"):
+        def run(pixels):
+            return {"probabilities": answer(pixels)}
+
+        return checks.check_classes(classifier, run, "it", dtype)
+
+    assert check(answer)["largest_difference"] < 1e-6
+    check(lambda pixels: answer(pixels) + 2e-4, dtype="int8")
+    for wrong in (
+        lambda pixels: answer(pixels) + 2e-4,
+        lambda pixels: answer(pixels) * np.nan,
+        lambda pixels: answer(pixels[::-1]),
+    ):
+        with pytest.raises(ExportError, match="it: the outputs of the export differ"):
+            check(wrong)
+    with pytest.raises(ExportError, match="it: the outputs of the export differ"):
+        check(lambda pixels: answer(pixels)[:, ::-1], dtype="int8")
+
+
+def test_what_onnx_cannot_hold_is_said(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(onnx_format, "_LARGEST", 1000)
+        with pytest.raises(ExportError, match="too large for ONNX"):
+            onnx_format.write(small_classifier(), tmp_path)
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(UserError, match="package tf2onnx is not installed"):
+        onnx_format.write(small_classifier(), tmp_path)
+
+
+def test_litert_needs_no_other_operations(written):
+    _, found = written
+    interpreter = Interpreter(model_path=str(found[litert_format][1] / "model.tflite"))
+    # What the converter has no operation for it makes "Flex" or custom ones.
+    operations = {operation["op_name"] for operation in interpreter._get_ops_details()}
+    assert not any("flex" in name.lower() or "custom" in name.lower() for name in operations)
+    inputs = interpreter.get_signature_runner("serving_default").get_input_details()
+    assert inputs["pixels"]["dtype"] == np.uint8
+
+
+def test_what_litert_cannot_express_is_said(tmp_path):
+    """Preprocessing of another kind, in operations that LiteRT has not."""
+    classifier = small_classifier(num_layers=1)
+    preprocessing = classifier.preprocessing
+
+    class Digamma(type(preprocessing)):
+        def normalize(self, pixels):
+            return tf.math.digamma(1.0 + preprocessing.normalize(pixels) ** 2)
+
+    classifier.preprocessing = Digamma(**vars(preprocessing))
+    with pytest.raises(ExportError, match="LiteRT cannot convert this model"):
+        litert_format.write(classifier, tmp_path)
