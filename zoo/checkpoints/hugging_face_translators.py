@@ -7,7 +7,7 @@ from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import activation, read_json
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
-from zoo.errors import TaskError, TokenizerError
+from zoo.errors import TokenizerError
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer
@@ -120,19 +120,16 @@ def translator(folder, config, model, tokenizers, special):
     search = {key: value for key, value in search.items() if value is not None}
     # transformers counts the start token.
     length = search.get("max_new_tokens", search.get("max_length", model.max_length + 1) - 1)
-    try:
-        return Translator(
-            model,
-            *tokenizers,
-            beam_size=search.get("num_beams", 1),
-            length_penalty=search.get("length_penalty", 1.0),
-            special_tokens=special,
-            length_offset=0.0,
-            early_stopping=search.get("early_stopping", False),
-            max_length=min(length, model.max_length),
-        )
-    except TaskError as error:
-        raise CheckpointError(f"{folder}: {error}") from None
+    return Translator(
+        model,
+        *tokenizers,
+        beam_size=search.get("num_beams", 1),
+        length_penalty=search.get("length_penalty", 1.0),
+        special_tokens=special,
+        length_offset=0.0,
+        early_stopping=search.get("early_stopping", False),
+        max_length=min(length, model.max_length),
+    )
 
 
 def language(folder, name, code, codes):

@@ -71,9 +71,6 @@ def _from_zip(path):
     archive = zipfile.ZipFile(path)
     [main] = [name for name in archive.namelist() if name.endswith("data.pkl")]
     folder = main.removesuffix("data.pkl")
-    order = folder + "byteorder"
-    if order in archive.namelist() and archive.read(order) != b"little":
-        raise CheckpointError("has big-endian numbers, which are not supported.")
     with archive.open(main) as file:
         content = _Unpickler(file).load()
 

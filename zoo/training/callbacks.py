@@ -156,13 +156,10 @@ class AverageCheckpoints(keras.callbacks.Callback):
         Integer and boolean variables, such as counters, get the value of the last epoch.
 
         Raises:
-            FileNotFoundError: if no epoch has been saved.
             ValueError: if the files do not fit `model`.
             TrainingStateError: if a file is damaged.
         """
         paths, total = files.paths(self.folder), {}
-        if not paths:
-            raise FileNotFoundError(f"{self.folder} contains no epoch weights to average.")
         losses = list(map(_loss, paths))
         end = _best_index(losses) + 1
         paths = paths[max(0, end - self.count) : end]

@@ -182,7 +182,7 @@ class Trainer(compat.TrainingModel):
         return self.trained_model().save(*args, **kwargs)
 
     def train_step(self, data):
-        batches = [_checked(batch) for batch in parts_of(data)]
+        batches = list(parts_of(data))
         # An update has one regularization, whatever the number of batches it accumulates.
         self.regularization_parts = len(batches)
         gradients = functools.partial(loss_and_gradients, self)
@@ -193,7 +193,7 @@ class Trainer(compat.TrainingModel):
 
     def test_step(self, data):
         self.regularization_parts = 1
-        return self._logs(validation_step(self, _checked(data)), data)
+        return self._logs(validation_step(self, data), data)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Computes the share of this replica in the loss of the batch, and all regularization."""
@@ -251,12 +251,3 @@ def _select_rows(tensor, selected):
     if mask is not None:
         compat.set_keras_mask(rows, tf.boolean_mask(mask, selected))
     return rows
-
-
-def _checked(batch):
-    if len(batch) != 3:
-        raise ValueError(
-            "A batch must be a tuple (inputs, labels, weights). "
-            f"Received a tuple of length {len(batch)}."
-        )
-    return batch

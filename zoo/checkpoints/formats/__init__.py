@@ -19,7 +19,7 @@ from zoo.checkpoints.formats import (
 )
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.tensor_files import read_file, read_folder
-from zoo.errors import UserError
+from zoo.errors import TaskError, UserError
 
 _KEYS = ("model_type", "architecture")  # of Hugging Face, timm
 _READERS = {
@@ -64,6 +64,8 @@ def load(path, **options):
     path = pathlib.Path(path)
     try:
         return _load(path, dict(options))
+    except TaskError as error:  # tokens do not fit the model
+        raise CheckpointError(f"{path}: {error}") from None
     except UserError:
         raise
     # Metadata may hold anything, and options too; what does not fit fails wherever it is used.

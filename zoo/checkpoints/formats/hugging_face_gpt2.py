@@ -1,12 +1,10 @@
 """Hugging Face's folders of GPT-2 (transformers: models/gpt2)."""
 
 from zoo.checkpoints.building import create_model
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import activation, check_settings, read_json
 from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe
 from zoo.checkpoints.mapping import assign, feed_forward, linear, norm, same
 from zoo.decoding import SpecialTokens
-from zoo.errors import TaskError
 from zoo.models.causal_lm import causal_lm
 from zoo.tasks.generator import TextGenerator
 
@@ -61,10 +59,7 @@ def load(folder, config, tensors, options):
     tokenizer, add_start_token = byte_level_bpe(folder, settings["vocab_size"])
     model = create_model(causal_lm, tensors, {**settings, **options})
     assign(model, tensors, table, IGNORED)
-    try:
-        return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)
-    except TaskError as error:
-        raise CheckpointError(f"{folder}: {error}") from None
+    return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)
 
 
 def _special(folder, config):

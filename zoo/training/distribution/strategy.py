@@ -74,28 +74,19 @@ def _set_up_devices(count):
         count = count or len(gpus)
         if count > len(gpus):
             raise UserError(f"This machine has {len(gpus)} GPU(s). Received: --devices {count}.")
-        _configure(tf.config.set_visible_devices, gpus[:count], "GPU")
+        tf.config.set_visible_devices(gpus[:count], "GPU")
         return [f"GPU:{index}" for index in range(count)]
     # If the program has split the CPU itself, one device is one of the parts.
     if count and count > 1 and count != _num_cpus():
         [cpu] = tf.config.list_physical_devices("CPU")
         parts = [tf.config.LogicalDeviceConfiguration()] * count
-        _configure(tf.config.set_logical_device_configuration, cpu, parts)
+        tf.config.set_logical_device_configuration(cpu, parts)
     return [f"CPU:{index}" for index in range(count or _num_cpus())]
 
 
 def _num_cpus():
     [cpu] = tf.config.list_physical_devices("CPU")
     return len(tf.config.get_logical_device_configuration(cpu) or [None])
-
-
-def _configure(function, *args):
-    try:
-        function(*args)
-    except RuntimeError as error:
-        raise RuntimeError(
-            "The devices must be chosen before TensorFlow computes anything in this process."
-        ) from error
 
 
 # --- several workers -----------------------------------------------------------------------------
