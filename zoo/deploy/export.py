@@ -6,7 +6,6 @@ import json
 import math
 import os
 import pathlib
-import platform
 import shutil
 import tempfile
 from importlib.metadata import version
@@ -25,7 +24,6 @@ _PACKAGES = {  # that run an export, and others that write it
     "litert": (["ai-edge-litert", "numpy"], []),
     "ctranslate2": (["ctranslate2", "sentencepiece"], []),
 }
-FORMATS = tuple(_PACKAGES)
 DTYPES = ("float32", "float16", "int8")  # of weight matrices; a SavedModel has those of the model
 _KINDS = {
     ImageClassifier: "classifier",
@@ -87,7 +85,10 @@ def export(
         model.engine = None  # the export is compared with the answers of the model itself
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
     options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
-    options = _checked(model, format, dtype, options)
+    try:
+        options = _checked(model, format, dtype, options)
+    except TaskError as error:
+        raise ExportError(str(error)) from None
     _check_folder(folder, overwrite)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,7 @@ def _write(model, folder, format, dtype, options, final):
         **_described(model, options, written.pop("search", {})),
         "parameters": model.model.count_params(),
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-        "versions": _versions([*needed, *others]),
+        "versions": {name: version(name) for name in ("keras", "tensorflow", *needed, *others)},
         "source": _source(model.run_folder),
     }
     (folder / "README.md").write_text(readme(description, final), encoding="utf-8")
@@ -145,8 +146,12 @@ def _kind(model):
 
 def _checked(model, format, dtype, options):
     """Validates the options and fills in the defaults of this kind of model."""
-    if format not in FORMATS:
-        raise ExportError(f"format must be one of {FORMATS}. Received: format={format!r}.")
+    formats = _FORMATS_OF_KINDS[_kind(model)]
+    if format not in formats:
+        raise ExportError(
+            f"What a {type(model).__name__} can be exported as: {', '.join(formats)}. "
+            f"Received: format={format!r}."
+        )
     if dtype is not None and format == "saved_model":
         raise ExportError(
             "A SavedModel has the dtypes of its model. Instead of dtype in zoo.export, use "
@@ -154,19 +159,13 @@ def _checked(model, format, dtype, options):
         )
     if dtype not in (None, *DTYPES):
         raise ExportError(f"dtype must be one of {DTYPES}. Received: dtype={dtype!r}.")
-    formats = _FORMATS_OF_KINDS[_kind(model)]
-    if format not in formats:
-        raise ExportError(
-            f"What a {type(model).__name__} can be exported as: {', '.join(formats)}. "
-            f"Received: format={format!r}."
-        )
     if format != "saved_model" and dtype_name(model.model) == "int8":
         raise ExportError(
             'A model that was loaded with dtype="int8" can be exported as a saved_model only. Load '
             'it without dtype, and pass dtype="int8" to zoo.export.'
         )
     n_best, given = options["n_best"], {}
-    n_best = 1 if n_best is None else _number("n_best", n_best, int, 1, math.inf)
+    n_best = 1 if n_best is None else checked("n_best", n_best, int, 1, math.inf)
     known = _known(model, n_best)
     for name, value in options.items():
         if value is not None and name not in known:
@@ -174,16 +173,8 @@ def _checked(model, format, dtype, options):
     for name, (default, low, high) in known.items():
         value = default if options[name] is None else options[name]
         kind = float if name == "length_penalty" else int
-        given[name] = None if value is None else _number(name, value, kind, low, high)
+        given[name] = None if value is None else checked(name, value, kind, low, high)
     return given
-
-
-def _number(*arguments):
-    """`checked`, with an `ExportError`."""
-    try:
-        return checked(*arguments)
-    except TaskError as error:
-        raise ExportError(str(error)) from None
 
 
 def _known(model, n_best):
@@ -243,13 +234,6 @@ def _described(model, options, search):
         if isinstance(model, TextClassifier):
             description["max_length"] = model.model.max_length
     return description
-
-
-def _versions(packages):
-    from zoo import __version__
-
-    versions = {"zoo": __version__, "python": platform.python_version()}
-    return versions | {name: version(name) for name in ("tensorflow", "keras", "numpy", *packages)}
 
 
 def _source(run_folder):

@@ -1,6 +1,5 @@
-"""README.md of an export: its files, usage and signatures."""
+"""README.md of an export: its files and its usage."""
 
-import json
 import pathlib
 import string
 
@@ -23,15 +22,16 @@ def readme(description, folder):
     values = description | description.get("search", {})
     values = {key: f"{v:g}" if isinstance(v, float) else v for key, v in values.items()}
     values["stored_as"] = _STORED.get(description["dtype"], "")
-    values["files"] = _files(description["files"])
-    values["signatures"] = _signatures(description["signatures"])
+    files = [f"- `{name}`: {what}" for name, what in description["files"].items()]
+    files.append("- `export.json`: signatures, settings and versions")
+    values["files"] = "\n".join(files)
     values["details"] = _details(description)
     if "class_names" in description:
         names = description["class_names"]
         shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         values["classes"] = f"{len(names)} ({shown})"
     if "preprocessing" in description:
-        values |= _preprocessing(description["preprocessing"])
+        values["size"] = "{} x {}".format(*description["preprocessing"]["image_size"])
     return template.substitute(values, **_place(folder))
 
 
@@ -49,50 +49,14 @@ def _place(folder):
     return {"name": name, "version": version, "base": base, "place": place}
 
 
-def _files(files):
-    lines = [f"- `{name}`: {what}" for name, what in files.items()]
-    return "\n".join([*lines, "- `export.json`: the information in this file as JSON"])
-
-
-def _signatures(signatures):
-    lines = ["A dynamic dimension is null or a letter.", ""]
-    lines += ["| signature | inputs | outputs |", "|---|---|---|"]
-    for name, signature in signatures.items():
-        sides = (_tensors(signature[side]) for side in ("inputs", "outputs"))
-        what = f": {signature['what']}" if "what" in signature else ""
-        lines.append(f"| `{name}`{what} | {' | '.join(sides)} |")
-    return "\n".join(lines)
-
-
-def _tensors(tensors):
-    return "<br>".join(
-        f"`{name}` {spec['dtype']} {json.dumps(spec['shape'])}" for name, spec in tensors.items()
-    )
-
-
-def _preprocessing(settings):
-    resize = settings["resize"]
-    if resize is None:
-        target = "so that the shorter side fits"
-    elif isinstance(resize, int):
-        target = f"so that the shorter side has {resize} pixels"
-    else:
-        target = f"to {resize[0]} x {resize[1]} pixels"
-    how = settings["interpolation"] + (", antialiased" if settings["antialias"] else "")
-    height, width = settings["image_size"]
-    return {"resizing": f"{target} ({how})", "size": f"{height} x {width}"}
-
-
 def _details(description):
     """The details that every export has."""
-    lines = [f"- parameters: {description['parameters']:,}"]
-    lines.append(f"- size: {description['bytes'] / 1e6:.1f} MB")
-    source = description["source"]
+    size = f"{description['parameters']:,} parameters, {description['bytes'] / 1e6:.1f} MB"
+    lines, source = [f"- {size}"], description["source"] or {}
     if source:
         lines.append(f"- run: {source['run']}")
-        metrics = {k: v for k, v in source.get("metrics", {}).items() if isinstance(v, float)}
-        lines += [f"- {name}: {value:.4g}" for name, value in metrics.items()]
-    checked = [f"{name} {value}" for name, value in description["checked"].items()]
-    lines.append(f"- compared with the original model: {', '.join(checked)}")
-    versions = [f"{name} {version}" for name, version in description["versions"].items()]
-    return "\n".join([*lines, f"- exported with {', '.join(versions)}"])
+    metrics = {k: v for k, v in source.get("metrics", {}).items() if isinstance(v, float)}
+    lines += [f"- {name}: {value:.4g}" for name, value in metrics.items()]
+    difference = description["checked"]["largest_difference"]
+    lines.append(f"- largest difference from the original model: {difference:.2g}")
+    return "\n".join(lines)

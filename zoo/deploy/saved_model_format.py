@@ -1,4 +1,4 @@
-"""Exports to SavedModels that take encoded images or strings and need only TensorFlow.
+"""Exports to SavedModels that take encoded images or strings.
 
 Axes: B images or texts.
 """

@@ -12,7 +12,7 @@ _UNCOMPILED = "the same without XLA, for servers that do not support it; slower"
 
 
 class Signatures:
-    """Functions for a SavedModel that runs with TensorFlow alone.
+    """Functions for a SavedModel that runs with TensorFlow, and tensorflow-text if it takes texts.
 
     An invalid item does not affect the others of its batch: its `error` says why, its strings are
     empty and its numbers are 0. A subclass has two methods: `functions` returns {signature:
