@@ -36,7 +36,7 @@ async def start(service, address):
         try:
             async with service.accepted() as take:
                 async with receiving:
-                    message = await anext(aiter(messages), b"")
+                    message = await context.read()  # an iterator would keep it
                     take(len(message))
                 return await _answer(service, message, take)
         except RequestError as error:
