@@ -33,25 +33,6 @@ def test_it_is_made_once(tmp_path):
     assert cached_folder(tmp_path / "cache", SETTINGS, never)[1]
 
 
-@pytest.mark.parametrize("damage", ["shorter", "other", "missing", "no content", "one more"])
-def test_a_damaged_folder_is_made_again(tmp_path, damage):
-    folder, _ = cached_folder(tmp_path, SETTINGS, write)
-    file = folder / "part" / "numbers"
-    if damage == "shorter":
-        os.truncate(file, 9)
-    elif damage == "other":
-        file.write_bytes(b"0123056789")
-    elif damage == "missing":
-        file.unlink()
-    elif damage == "no content":
-        (folder / "content.json").write_text("{")
-    else:
-        (folder / "more").touch()
-    assert cached_folder(tmp_path, SETTINGS, write) == (folder, False)
-    assert file.read_bytes() == b"0123456789" and not (folder / "more").exists()
-    assert cached_folder(tmp_path, SETTINGS, never) == (folder, True)
-
-
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(WriteError, match="file cannot be written to: "):

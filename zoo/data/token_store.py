@@ -7,16 +7,11 @@ import itertools
 import json
 import os
 import pathlib
-import shutil
-import zlib
 
 import numpy as np
 
 from zoo.files import atomic, locked
 from zoo.text import PAD_ID
-
-_CONTENT = "content.json"  # the key, and size and checksum of each file; written last
-_CHECKED = 2**20  # bytes at the beginning of each file
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,7 +100,7 @@ def by_length(lengths):
 
 
 def cached_folder(root, key, write):
-    """Opens the folder that was written for a key; writes it if it is missing or damaged.
+    """Opens the folder that was written for a key; writes it if it is missing.
 
     The folder is written under another name and then renamed, so one that is incomplete is never
     used. A process waits for another one that writes the same folder.
@@ -121,19 +116,16 @@ def cached_folder(root, key, write):
     Raises:
         zoo.files.WriteError: if the folder cannot be written.
     """
-    key = json.loads(json.dumps(key))
-    text = json.dumps(key, sort_keys=True)
-    path = pathlib.Path(root) / hashlib.sha256(text.encode()).hexdigest()[:10]
-    if _is_complete(path, key):
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    path = pathlib.Path(root) / digest[:10]
+    if path.is_dir():
         return path, True
     with locked(path):
-        if _is_complete(path, key):
+        if path.is_dir():
             return path, True
         with atomic(path) as partial:
             partial.mkdir()
             write(partial)
-            (partial / _CONTENT).write_text(json.dumps(_content(partial, key)))
-            shutil.rmtree(path, ignore_errors=True)
     return path, False
 
 
@@ -148,21 +140,3 @@ def file_key(path):
     except OSError:
         return [path]
     return [path, status.st_size, status.st_mtime_ns]
-
-
-def _is_complete(path, key):
-    try:
-        return json.loads((path / _CONTENT).read_text()) == _content(path, key)
-    except (OSError, ValueError):
-        return False
-
-
-def _content(folder, key):
-    """The key, and size and checksum of the beginning of each file: all would take long."""
-    files = {}
-    for path in folder.rglob("*"):
-        if path.is_file() and path.name != _CONTENT:
-            with open(path, "rb") as file:
-                checksum = zlib.crc32(file.read(_CHECKED))
-            files[str(path.relative_to(folder))] = [path.stat().st_size, checksum]
-    return {"key": key, "files": files}
