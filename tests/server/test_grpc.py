@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import socket
+import tracemalloc
 
 import grpc
 import numpy as np
@@ -154,6 +155,16 @@ def test_messages_count_in_the_memory_of_all_requests():
         codes = [one.exception() and one.exception().code() for one in begun]
         assert codes.count(None) == 2 and codes.count(grpc.StatusCode.UNAVAILABLE) == 3
         toys.wait_until(lambda: service.memory == 0)
+
+
+def test_messages_leave_nothing_to_the_garbage_collector(stub):
+    message = texts(1, b"a" * (MAX_BODY - 1000))
+    with toys.memory_traced():
+        stub.Predict(message, timeout=30)
+        tracemalloc.start()
+        for _ in range(9):
+            stub.Predict(message, timeout=30)
+        toys.wait_until(lambda: tracemalloc.get_traced_memory()[0] < 4 * MAX_BODY, seconds=5.0)
 
 
 def test_messages_that_do_not_come_shut_nobody_out():

@@ -1,7 +1,6 @@
 """Requests that are made to shut others out, to fill the memory, or to be sent by others."""
 
 import contextlib
-import gc
 import json
 import socket
 import threading
@@ -85,7 +84,7 @@ def test_all_bodies_together_are_counted():
 def test_requests_leave_nothing_to_the_garbage_collector(root, start, end):
     """It runs rarely, and does not count bytes: refused requests are freed without it."""
     body = start + b" " * 2_000_000 + end
-    with memory_traced():
+    with toys.memory_traced():
         post(root, None, content=body)
         tracemalloc.start()
         for _ in range(3):
@@ -103,17 +102,6 @@ def root():
 
     with toys.running([toy(root)]) as (url, *_):
         yield url
-
-
-@contextlib.contextmanager
-def memory_traced():
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        tracemalloc.stop()
 
 
 # --- connections ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import http.client
 import re
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 
 import httpx
 import tensorflow as tf
@@ -268,6 +270,17 @@ def running(models, hosts=("*",), origins=(), limits=None, **settings):
     finally:
         server.should_exit = True
         thread.join(30)
+
+
+@contextlib.contextmanager
+def memory_traced():
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        tracemalloc.stop()
 
 
 def wait_until(condition, seconds=30.0):
