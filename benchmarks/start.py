@@ -51,10 +51,10 @@ def prepare(folder, all_settings):
     import zoo
     from zoo.data.phrasebook import phrasebook_pairs
     from zoo.tasks.translator import Translator
-    from zoo.text.tokenizer import train_tokenizer
+    from zoo.text.sentencepiece import train_tokenizer
 
     texts = [text for pair in phrasebook_pairs(1000) for text in pair]
-    tokenizer = train_tokenizer(texts, "subword", 500)
+    tokenizer = train_tokenizer(texts, "bpe", 500)
     size = tokenizer.vocab_size
     sizes = {"embed_dim": 128, "num_heads": 4, "num_layers": 4, "ff_dim": 256, "shared": "all"}
     model = zoo.transformer(source_vocab_size=size, target_vocab_size=size, **sizes)

@@ -28,12 +28,13 @@ def cases(run_folder, data, count):
 def prepare(folder, all_settings):
     """Writes the model in the format of CTranslate2, and its tokenizers."""
     import zoo
+    from zoo.text.saved_tokenizers import save_tokenizer
 
     folder, translator = pathlib.Path(folder), zoo.load(all_settings[0]["run_folder"])
     special = translator.special_tokens
     translation.write_ctranslate2(translator.model, special, folder / "ctranslate2")
-    translator.source_tokenizer.save(folder / "source.json")
-    translator.target_tokenizer.save(folder / "target.json")
+    save_tokenizer(translator.source_tokenizer, folder, "source")
+    save_tokenizer(translator.target_tokenizer, folder, "target")
     (folder / "special_tokens.json").write_text(json.dumps(special._asdict()))
 
 
@@ -62,7 +63,7 @@ def in_ctranslate2(folder, run_folder, texts, dtype="float32"):
     from zoo.text.saved_tokenizers import load_tokenizer  # which does not import TensorFlow
 
     folder = pathlib.Path(folder)
-    source, target = (load_tokenizer(folder / f"{side}.json") for side in ("source", "target"))
+    source, target = (load_tokenizer(folder, side) for side in ("source", "target"))
     special = json.loads((folder / "special_tokens.json").read_text())
     end, unwanted = str(special["end"]), [[str(special["pad"])], [str(special["start"])]]
     path, threads = str(folder / "ctranslate2"), {"inter_threads": 1, "intra_threads": turns.CORES}

@@ -17,7 +17,7 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import RunSettings
+from zoo.training.settings import Normalization, RunSettings, TokenizerKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,9 @@ class Config(RunSettings):
     text: tuple[str, ...] = ()
     """Text files, UTF-8; the last 5 % of each are held out."""
 
-    tokenizer: Literal["subword", "character"] = "subword"
+    tokenizer: TokenizerKind = "bpe"
     vocab_size: int = 2000
+    normalization: Normalization = "identity"
     max_length: int = 128
     """Context length in tokens, and the length of the windows."""
 
@@ -61,17 +62,18 @@ def main(config):
     from zoo.data import plain_text
     from zoo.tasks.generator import TextGenerator
     from zoo.text import EOS_ID
-    from zoo.text.tokenizer import train_tokenizer
+    from zoo.text.saved_tokenizers import checksum
+    from zoo.text.sentencepiece import train_tokenizer
     from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
     from zoo.training.optimizers import adamw
     from zoo.training.report import finish_generator
     from zoo.training.run import Run
-    from zoo.training.run_folder import checksum
 
     run = Run(config, name=f"causal_lm_{config.data_name}")
     texts = plain_text.read_texts(config.text) if config.text else plain_text.project_texts()
     train_texts, valid_texts = plain_text.hold_out(texts)
-    tokenizer = train_tokenizer(train_texts, config.tokenizer, config.vocab_size)
+    settings = (config.tokenizer, config.vocab_size, config.normalization)
+    tokenizer = train_tokenizer(train_texts, *settings)
     train = plain_text.encode_texts(tokenizer, train_texts, EOS_ID)
     valid = plain_text.encode_texts(tokenizer, valid_texts, EOS_ID)
     sizes = (config.batch_size, config.max_length)
@@ -91,7 +93,7 @@ def main(config):
         steps_per_epoch=steps,
         validation_data=plain_text.evaluation_windows(valid, *sizes),
         compiled_with=compiled_with,
-        config={"checksum of the tokenizer": checksum(tokenizer.to_dict())},
+        config={"checksum of the tokenizer": checksum(tokenizer)},
         finish=lambda folder, trained: finish_generator(
             folder, TextGenerator(trained, tokenizer), train, valid_texts
         ),

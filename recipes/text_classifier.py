@@ -17,15 +17,16 @@ from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import Limits, RunSettings
+from zoo.training.settings import Limits, Normalization, RunSettings, TokenizerKind
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(RunSettings):
     """Hyperparameters and their default values, which --help describes."""
 
-    tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] = "subword"
+    tokenizer: TokenizerKind = "bpe"
     vocab_size: int = 10_000
+    normalization: Normalization = "nmt_nfkc"
     max_length: Annotated[int, Limits(3)] = 256
     """Maximum length of a text in tokens; longer texts are truncated."""
 
@@ -96,15 +97,16 @@ def main(config):
     from zoo.data import token_batches as batches
     from zoo.data.labeled_text import EncodedTexts
     from zoo.tasks.classifier import TextClassifier
-    from zoo.text.tokenizer import train_tokenizer
+    from zoo.text.saved_tokenizers import checksum
+    from zoo.text.sentencepiece import train_tokenizer
     from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.report import finish_text_classifier
     from zoo.training.run import Run
-    from zoo.training.run_folder import checksum
 
     run = Run(config, name=f"text_{config.data_name}")
     data = load_texts(config)
-    tokenizer = train_tokenizer(data.train.texts, config.tokenizer, config.vocab_size)
+    settings = (config.tokenizer, config.vocab_size, config.normalization)
+    tokenizer = train_tokenizer(data.train.texts, *settings)
     train, valid = (
         EncodedTexts(texts, tokenizer, config.max_length) for texts in (data.train, data.valid)
     )
@@ -124,7 +126,7 @@ def main(config):
             "loss": SmoothedCrossEntropy(config.label_smoothing),
             "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         },
-        config={"checksum of the tokenizer": checksum(tokenizer.to_dict())},
+        config={"checksum of the tokenizer": checksum(tokenizer)},
         finish=lambda folder, trained: finish_text_classifier(
             folder, TextClassifier(trained, tokenizer, data.class_names), data, train
         ),

@@ -22,15 +22,23 @@ from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import MAY_CHANGE, Count, TranslationSettings, flags
+from zoo.training.settings import (
+    MAY_CHANGE,
+    Count,
+    Normalization,
+    TokenizerKind,
+    TranslationSettings,
+    flags,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(TranslationSettings):
     """Hyperparameters and their default values, which --help describes."""
 
-    tokenizer: Literal["subword", "word", "character", "wordpiece", "unigram"] | None = "subword"
+    tokenizer: TokenizerKind | None = "bpe"
     vocab_size: int | None = 10_000
+    normalization: Normalization | None = "nmt_nfkc"
     vocabulary: Literal["joint", "separate"] | None = "joint"
     max_length: int = 128
     """Maximum sentence length in tokens; pairs with a longer side are skipped and counted."""
@@ -73,13 +81,12 @@ class Config(TranslationSettings):
 
 
 MODEL_SETTINGS = (
-    *("tokenizer", "vocab_size", "vocabulary", "embed_dim", "num_heads", "num_layers"),
-    *("num_decoder_layers", "ff_dim", "norm", "activation", "positions"),
+    *("tokenizer", "vocab_size", "normalization", "vocabulary", "embed_dim", "num_heads"),
+    *("num_layers", "num_decoder_layers", "ff_dim", "norm", "activation", "positions"),
 )
 PHRASEBOOK = Config(
     dataset="phrasebook",
-    tokenizer="word",
-    vocab_size=2200,  # the words of the grammar; the made-up ones are spelled and so copied
+    vocab_size=2200,
     num_layers=2,
     dropout=0.0,
     epochs=11,
@@ -107,16 +114,17 @@ def main(config):
     from keras.callbacks import EarlyStopping
 
     from zoo.data import token_batches as batches
+    from zoo.text.saved_tokenizers import checksum
     from zoo.training.callbacks import AverageCheckpoints
     from zoo.training.report import finish_translator
     from zoo.training.run import Run
-    from zoo.training.run_folder import checksum, fingerprint
+    from zoo.training.run_folder import fingerprint
 
     run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
         translator, data = (fine_tuned if config.weights else untrained)(config, run)
         compiled_with = compile_arguments(config, translator.model)
-    identity = {"checksum of the tokenizers": checksum(*(t.to_dict() for t in data.tokenizers))}
+    identity = {"checksum of the tokenizers": checksum(*data.tokenizers)}
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
     size, accumulation = config.tokens_per_batch, config.accumulation
@@ -168,7 +176,7 @@ def untrained(config, run):
     missing -= {"num_decoder_layers"}
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")
-    tokenizers = config.select("tokenizer vocab_size vocabulary")
+    tokenizers = config.select("tokenizer vocab_size normalization vocabulary")
     data = load_pairs(run, tokenizers, config.max_length)
     source, target = data.tokenizers
     names = (

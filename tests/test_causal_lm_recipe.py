@@ -42,7 +42,7 @@ def test_a_run_ends_well_and_leaves_a_model(run):
     assert metrics["perplexity"] < metrics["vocab_size"] / 4, "it has learned something"
     assert 0 < metrics["bits_per_byte"] < 8
     names = {path.name for path in folder.iterdir()}
-    assert {"model.keras", "tokenizer.json", "samples.txt", "learning_curves.png"} <= names
+    assert {"model.keras", "text.spm", "samples.txt", "learning_curves.png"} <= names
     generator = zoo.load(folder)
     assert generator.model.count_params() == metrics["parameters"]
     [found] = generator(["10\n11\n"], max_new_tokens=8)

@@ -86,7 +86,7 @@ for module, packages in importlib.metadata.packages_distributions().items():
 
 import numpy as np
 import zoo
-from tests.deploy.small_models import small_classifier
+from tests.deploy.small_models import small_classifier, small_translator
 from zoo.__main__ import main
 from zoo.errors import UserError
 
@@ -96,6 +96,9 @@ classifier.save(folder + "/run")
 pixels = np.full((2, *classifier.model.input_shape), 9, np.uint8)
 assert zoo.load(folder + "/run")(pixels) == classifier(pixels)
 zoo.export(classifier, folder + "/1")
+translator = small_translator()
+translator.save(folder + "/texts")
+assert zoo.load(folder + "/texts")(["the cat"]) == translator(["the cat"])
 open(folder + "/a.safetensors", "wb").close()
 for use in (
     lambda: zoo.export(classifier, folder + "/onnx", format="onnx"),

@@ -58,14 +58,13 @@ FILES |= {"metrics.json", "model.keras", "tensorboard"}
         ),
         (
             "texts_run",
-            "confusion_matrix.png predictions.tsv text_classifier.json tokenizer.json",
+            "confusion_matrix.png predictions.tsv text_classifier.json text.spm",
             ["test accuracy"],
             "texts",
         ),
         (
             "phrasebook_run",
-            "attention.png source_tokenizer.json target_tokenizer.json translations.tsv "
-            "translator.json",
+            "attention.png source.spm target.spm translations.tsv translator.json",
             ["BLEU", "chrF", "nrefs:1|case:mixed", "exact matches", "reference"],
             "tokens",
         ),

@@ -3,6 +3,7 @@
 tests/parity compares the folders with the library transformers.
 """
 
+import dataclasses
 import json
 
 import numpy as np
@@ -15,7 +16,7 @@ import zoo  # noqa: E402
 from tests.checkpoints.translation_folders import write_m2m100, write_marian  # noqa: E402
 from zoo.checkpoints import CheckpointError  # noqa: E402
 from zoo.tasks.translator import Translator  # noqa: E402
-from zoo.text.tokenizer import train_tokenizer  # noqa: E402
+from zoo.text.sentencepiece import train_tokenizer  # noqa: E402
 
 TEXTS = ["the cat", "a dog \U0001f600", "", "  two  spaces "]
 
@@ -76,10 +77,8 @@ def test_separate_embeddings_and_vocabularies(case, tmp_path, shared):
     model = zoo.models.Transformer.from_config({**settings, "logits_bias": False})
     model.build()
     vocab = {**published.target_tokenizer.vocab, "another": model.target_vocab_size - 1}
-    table = {**published.target_tokenizer.to_dict(), "vocab": vocab}
-    target = type(published.target_tokenizer).from_dict(
-        {**table, "vocab_size": model.target_vocab_size}
-    )
+    changed = {"vocab": vocab, "vocab_size": model.target_vocab_size}
+    target = dataclasses.replace(published.target_tokenizer, **changed)
     options = {name: getattr(published, name) for name in ("special_tokens", *published.settings)}
     options |= {"early_stopping": "never", "length_penalty": 0.5}
     translator = Translator(model, published.source_tokenizer, target, **options)
@@ -97,10 +96,10 @@ def test_what_marian_does_not_have_is_named(case, tmp_path):
         zoo.save_hf(other, tmp_path / "hf")
     for what in ("norm='pre'", "'offset': 2", "special_tokens.first", "control tokens of the sou"):
         assert what in str(raised.value)
-    subword = train_tokenizer(["a b"], vocab_size=259)
+    trained = train_tokenizer(["a b"])
     model = zoo.transformer(
-        source_vocab_size=259,
-        target_vocab_size=259,
+        source_vocab_size=trained.vocab_size,
+        target_vocab_size=trained.vocab_size,
         embed_dim=8,
         num_heads=2,
         num_layers=1,
@@ -109,11 +108,11 @@ def test_what_marian_does_not_have_is_named(case, tmp_path):
         epsilon=1e-5,
     )
     with pytest.raises(CheckpointError) as raised:
-        zoo.save_hf(Translator(model, subword, subword), tmp_path / "hf")
+        zoo.save_hf(Translator(model, trained, trained), tmp_path / "hf")
     assert str(raised.value) == (
         "transformers' Marian has no counterpart of activation='swiglu', positions='rotary', "
-        "length_offset=5.0, a source tokenizer of kind 'subword', a target tokenizer of kind "
-        "'subword'."
+        "length_offset=5.0, a source tokenizer that was trained here, a target tokenizer that "
+        "was trained here."
     )
     assert not (tmp_path / "hf").exists()
 

@@ -7,9 +7,23 @@ from safetensors.numpy import save_file
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tests.checkpoints import drawn
-from zoo.data.phrasebook import phrasebook_pairs
+from tests.text.samples import LINES as FEW
 
-LINES = [line for pair in phrasebook_pairs(200) for line in pair]
+LINES = [
+    *FEW,
+    "The teacher opened an old window because her students wanted fresh air before lunch.",
+    "We walked slowly through green forests, crossed three rivers and slept under bright stars.",
+    "My grandmother keeps every letter that was written during the long winter of her childhood.",
+    "Nobody knows why these yellow birds always return to our garden when summer begins.",
+    "Please bring bread, milk, eleven apples and some cheese from the market near your house!",
+    "Scientists measured how quickly glass, iron and copper become warm; results were surprising.",
+    "Yesterday's train arrived late, so they couldn't meet their friends at the quiet harbor.",
+    "La profesora abrió una ventana vieja porque sus alumnos querían respirar aire fresco.",
+    "Caminamos despacio entre bosques verdes, cruzamos tres ríos y dormimos bajo las estrellas.",
+    "Mi abuela guarda todas las cartas que escribió durante el largo invierno de su niñez.",
+    "Nadie sabe por qué estos pájaros amarillos vuelven siempre a nuestro jardín en verano.",
+    "¿Puedes traer pan, leche, once manzanas y queso del mercado que está cerca de tu casa?",
+]
 BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 

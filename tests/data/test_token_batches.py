@@ -21,7 +21,7 @@ from zoo.data.token_batches import (
 from zoo.data.tokenized_corpus import EncodedPairs, encode_pairs
 from zoo.errors import UserError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.tokenizer import train_tokenizer
+from zoo.text.sentencepiece import train_tokenizer
 from zoo.training.trainer import Trainer
 
 COUNT = 1003

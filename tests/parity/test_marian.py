@@ -20,7 +20,8 @@ from tests.parity import translation_models as models  # noqa: E402
 def write(folder, is_shared=True, dtype=None, steps=100, decoder_heads=4, **saving):
     """A folder of a random model with a shared vocabulary or two."""
     folder.mkdir()
-    sides = [models.spm(lines) for lines in zip(*models.pairs())]
+    symbols = {"byte_fallback": True, "user_defined_symbols": "<sep>"}
+    sides = [models.spm(lines, size=480, **symbols) for lines in zip(*models.pairs())]
     pieces = [models.pieces(side)[3:] for side in sides]
     pieces[0] = pieces[0][: len(pieces[0]) - 9]  # unknown to the vocabulary, known to the model
     if is_shared:

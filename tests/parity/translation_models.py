@@ -22,6 +22,7 @@ ODD_TEXTS = [
     "tab\tnew\nline\u3000wide \u2581 x",
     "word " * 60,
     "x" * 300,
+    "the<sep>cat <sep>",
 ]
 CODES = [">>es<< ", ">>fr<< ", ">>none<< ", ">>es"]
 
@@ -33,7 +34,7 @@ def pairs(count=1000):
     return phrasebook_pairs(count)
 
 
-def spm(lines, kind="unigram", size=400):
+def spm(lines, kind="unigram", size=400, **options):
     """The content of a trained SentencePiece model."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -43,6 +44,7 @@ def spm(lines, kind="unigram", size=400):
         vocab_size=size,
         hard_vocab_limit=False,
         minloglevel=2,
+        **options,
     )
     return written.getvalue()
 

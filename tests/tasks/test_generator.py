@@ -6,11 +6,11 @@ import pytest
 
 import zoo
 from zoo.__main__ import main
-from zoo.errors import TaskError
+from zoo.errors import TaskError, UserError
 from zoo.tasks import padded_batches
 from zoo.tasks.generator import TextGenerator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.tokenizer import train_tokenizer
+from zoo.text.sentencepiece import train_tokenizer
 
 WORDS = "the a red big house dog cat sees eats in on bread table garden and é 😀".split()
 RANDOM = np.random.default_rng(0)
@@ -19,7 +19,7 @@ PROMPTS = ["", "the", "the dog", " ".join(RANDOM.choice(WORDS, 21)), " ".join(["
 
 
 def generator_of(positions):
-    tokenizer = train_tokenizer([" ".join(WORDS)] * 3, "subword", 300)
+    tokenizer = train_tokenizer([" ".join(WORDS)] * 3, "bpe", 330)
     keras.utils.set_random_seed(0)
     model = zoo.causal_lm(
         vocab_size=tokenizer.vocab_size,
@@ -180,5 +180,5 @@ def test_many_new_tokens_make_small_batches(generator, monkeypatch):
     ],
 )
 def test_bad_input(generator, call, message):
-    with pytest.raises(TaskError, match=message):
+    with pytest.raises(UserError, match=message):
         call(generator)

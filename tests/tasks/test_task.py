@@ -37,7 +37,7 @@ def test_saved_and_loaded(saved):
     loaded = zoo.load(folder)
     assert type(loaded) is type(task) and loaded.run_folder == folder
     assert loaded.description() == task.description()
-    for name in task.tokenizer_files:
+    for name in task.tokenizer_names:
         assert getattr(loaded, name) == getattr(task, name)
     for weight, expected in zip(loaded.model.weights, task.model.weights, strict=True):
         np.testing.assert_array_equal(weight, expected)

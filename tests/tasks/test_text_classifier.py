@@ -8,7 +8,7 @@ import pytest
 import zoo
 from tests.deploy.small_models import small_text_classifier
 from zoo.__main__ import main
-from zoo.errors import TaskError
+from zoo.errors import TaskError, TokenizerError
 from zoo.tasks.classifier import TextClassifier
 
 TEXTS = ["The cat sat.", "¿Dónde está el gato?", "", "a dog", "The dog sat on the mat, " * 2]
@@ -72,7 +72,7 @@ def test_a_text_that_is_too_long(classifier):
 
 def test_bad_calls(classifier):
     model, tokenizer = classifier.model, classifier.tokenizer
-    with pytest.raises(TaskError, match="must be a list"):
+    with pytest.raises(TokenizerError, match="must be a list"):
         classifier("a text")
     with pytest.raises(TaskError, match="top_k=0"):
         classifier([], top_k=0)

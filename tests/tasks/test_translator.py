@@ -15,13 +15,13 @@ import zoo
 from zoo import decoding
 from zoo.__main__ import main
 from zoo.commands.inference import FEW_TEXTS
-from zoo.errors import TaskError
+from zoo.errors import TaskError, UserError
 from zoo.tasks import compiled_functions
 from zoo.tasks.padded_batches import token_batches
 from zoo.tasks.translator import Translator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.sentencepiece import train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.tokenizer import train_tokenizer
 from zoo.text.translation_text import split
 from zoo.training.losses import SmoothedCrossEntropy
 
@@ -414,7 +414,7 @@ def test_where_texts_are_split(text, expected):
     ],
 )
 def test_bad_input(translator, call, message):
-    with pytest.raises(TaskError, match=message):
+    with pytest.raises(UserError, match=message):
         call(translator)
 
 

@@ -1,5 +1,6 @@
 """SentencePiece: what is trained here is lossless, published models are as in the library."""
 
+import io
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests.text.samples import LINES, SAMPLE
 from zoo.errors import TokenizerError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.saved_tokenizers import checksum
 from zoo.text.sentencepiece import KINDS, SPACE, SentencePieceTokenizer, train_tokenizer
 
 FIRST = 4 + 256  # the first learned piece
@@ -118,14 +120,14 @@ def test_lines_are_gone_through_once_and_give_the_same_model_in_another_process(
     # Many pairs, words and characters of one frequency, of which the size takes some
     lines = [f"{a}{b}ñ{chr(0x400 + i)} {b}{a}" for i in range(3) for a in "abcdef" for b in "uvwx"]
     code = (
-        "import json, sys; from zoo.text.sentencepiece import train_tokenizer;"
-        "lines, kinds = json.load(sys.stdin);"
-        "print(json.dumps([train_tokenizer(lines, kind, 290).to_dict() for kind in kinds]))"
+        "import json, sys; from zoo.text.saved_tokenizers import checksum;"
+        "from zoo.text.sentencepiece import train_tokenizer; lines, kinds = json.load(sys.stdin);"
+        "print(checksum(*(train_tokenizer(lines, kind, 290) for kind in kinds)))"
     )
     given = json.dumps([lines, [*KINDS]])
     ran = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, text=True)
-    learned = [train_tokenizer(iter(lines), kind, 290).to_dict()["model"] for kind in KINDS]
-    assert ran.stderr == "" and [table["model"] for table in json.loads(ran.stdout)] == learned
+    learned = [train_tokenizer(iter(lines), kind, 290) for kind in KINDS]
+    assert (ran.stderr, ran.stdout) == ("", checksum(*learned) + "\n")
 
 
 @kinds
@@ -148,7 +150,7 @@ def test_what_cannot_be_trained(capfd):
         ((LINES, "bpe", 259), "integer of at least 260.*Received: 259"),
         ((LINES, "bpe", 261), r"cannot be trained: Vocabulary size is smaller.*261 vs"),
         ((["good", None],), "Item 1 is of type NoneType"),
-        ((["good", "\ud800"],), "Item 1 is not valid Unicode"),
+        ((["good", "\ud800"],), "Text 1 is not valid Unicode"),
     ):
         with pytest.raises(TokenizerError, match=message):
             train_tokenizer(*arguments)
@@ -160,9 +162,11 @@ def test_what_cannot_be_trained(capfd):
 def test_invalid_texts_and_ids():
     tokenizer = EXACT["bpe"]
     for texts, message in (
-        ("one text", r"texts must be a list.*\[text\]"),
+        ("one text", r"must be a list.*\[text\].* 'one text'"),
+        (5, "must be a list.* Received: 5"),
+        (iter(["a"]), "must be a list"),
         (["good", 5], "Item 1 is of type int"),
-        (["\ud800"], "Item 0 is not valid Unicode"),
+        (["\ud800"], "Text 0 is not valid Unicode"),
     ):
         with pytest.raises(TokenizerError, match=message):
             tokenizer.encode(texts)
@@ -183,3 +187,52 @@ def test_a_model_that_ends_anywhere_earlier(capfd):
         with pytest.raises(TokenizerError, match="not a SentencePiece model|not complete"):
             SentencePieceTokenizer(model[:size])
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture(scope="module")
+def published():
+    """A model with bytes, a symbol that users define and a control symbol, and another vocabulary.
+
+    Its ids are the reverse of the model's, one piece is missing, and one is not in the model.
+    """
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=written,
+        vocab_size=340,
+        byte_fallback=True,
+        user_defined_symbols="<sep>",
+        control_symbols="<mask>",
+        minloglevel=3,
+    )
+    model = written.getvalue()
+    library = sentencepiece.SentencePieceProcessor(model_proto=model)
+    tokens = [library.id_to_piece(id) for id in reversed(range(len(library)))][1:]
+    vocab = {token: id for id, token in enumerate([*tokens, ">>es<<", "<pad>"])}
+    control = ("<unk>", "<s>", "</s>", "<mask>", "<pad>")
+    options = {"vocab_size": len(vocab) + 3, "language_prefixes": True}
+    return library, SentencePieceTokenizer(model, vocab, vocab["<unk>"], control, **options)
+
+
+def test_published_symbols_are_as_in_the_library(published):
+    library, tokenizer = published
+    texts = [*SAMPLE, "the<sep>cat <mask> a漢b", "<sep>"]
+    rows = tokenizer.encode(texts)
+    pieces = library.encode(texts, out_type=str)
+    known = [[tokenizer.vocab.get(piece, tokenizer.unknown) for piece in row] for row in pieces]
+    assert rows == known
+    for row, found, text in zip(rows, tokenizer.decode(rows), library.decode(pieces)):
+        assert found == text.strip(" ") or tokenizer.unknown in row
+    [row] = tokenizer.encode(["the<sep>漢"])
+    assert tokenizer.pieces(row)[-4:] == ["<sep>", "<0xE6>", "<0xBC>", "<0xA2>"]
+    own = SentencePieceTokenizer(tokenizer.model)
+    assert own.encode(texts) == library.encode(texts)
+    assert own.control == ("<s>", "</s>", "<mask>")
+
+
+def test_a_language_code_and_a_prefix(published):
+    tokenizer = published[1]
+    spanish = tokenizer.with_prefix(tokenizer.vocab[">>es<<"])
+    assert tokenizer.encode([">>es<<the cat"]) == spanish.encode(["the cat"])
+    assert tokenizer.encode([">>no<<"])[0] == [tokenizer.unknown]
+    assert tokenizer.decode(spanish.encode(["the cat"])) == [">>es<< the cat"]

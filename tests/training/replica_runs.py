@@ -22,7 +22,7 @@ from zoo.data.labeled_text import EncodedTexts, phrasebook
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.data.tokenized_corpus import encode_pairs
 from zoo.models import EncoderClassifier, Transformer, ViT
-from zoo.text.tokenizer import train_tokenizer
+from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
 from zoo.training.losses import SmoothedCrossEntropy
@@ -128,7 +128,7 @@ def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0, has_muon=F
     """The same of a translation Transformer on the phrasebook."""
     pairs = list(phrasebook_pairs(3211))
     pairs, held_out = pairs[:3000], pairs[3000:]
-    tokenizer = train_tokenizer((text for pair in pairs for text in pair), "subword", 400)
+    tokenizer = train_tokenizer((text for pair in pairs for text in pair), "bpe", 400)
     with tempfile.TemporaryDirectory() as folder:
         train, valid = (
             encode_pairs(part, tokenizer, tokenizer, folder, 64, name)
@@ -158,7 +158,7 @@ def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0, has_muon=F
 def text(strategy):
     """The same of a text classifier on the phrasebook."""
     data = phrasebook()
-    tokenizer = train_tokenizer(data.train.texts, "subword", 400)
+    tokenizer = train_tokenizer(data.train.texts, "bpe", 400)
     train, valid = (EncodedTexts(texts, tokenizer, 64) for texts in (data.train, data.valid))
     with strategy.scope():
         classes = len(data.class_names)

@@ -7,7 +7,7 @@ import pytest
 
 import zoo
 from zoo.tasks.translator import Translator
-from zoo.text.tokenizer import train_tokenizer
+from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import pictures
 from zoo.training.report import _draw_alignment, _median, translation_scores
 

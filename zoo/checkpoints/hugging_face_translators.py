@@ -103,9 +103,7 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
 def tokenizer(path, *args, **kwargs):
     """The `SentencePieceTokenizer` of a file with the model."""
     try:
-        tokenizer = SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
-        tokenizer.encode([""])  # reads the model, which may not be valid
-        return tokenizer
+        return SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
     except OSError as error:

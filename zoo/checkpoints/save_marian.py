@@ -5,7 +5,7 @@ from zoo.checkpoints.formats.hugging_face_marian import CONTROL, UNKNOWN
 from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES
 from zoo.checkpoints.hugging_face_translators import SETTINGS, SHARED, SOURCE, TABLE, TARGET
 from zoo.checkpoints.mapping import collect, same
-from zoo.text.sentencepiece import LANGUAGE, SentencePieceTokenizer
+from zoo.text.sentencepiece import LANGUAGE
 
 # What transformers' Marian does; other settings have no counterpart in its config.json.
 _MODEL = {
@@ -71,12 +71,11 @@ def _wrong_tokenizers(translator):
     special, wrong = translator.special_tokens, []
     for side in ("source", "target"):
         tokenizer = getattr(translator, f"{side}_tokenizer")
-        if tokenizer.kind != SentencePieceTokenizer.kind:
-            wrong.append(f"a {side} tokenizer of kind {tokenizer.kind!r}")
+        if tokenizer.vocab is None:
+            wrong.append(f"a {side} tokenizer that was trained here")
             continue
-        vocab = tokenizer.vocab or {}
-        ends = tuple(vocab.get(token) for token in ("</s>", "<pad>"))
-        unknown = vocab.get(UNKNOWN, 0)
+        ends = tuple(tokenizer.vocab.get(token) for token in ("</s>", "<pad>"))
+        unknown = tokenizer.vocab.get(UNKNOWN, 0)
         if (ends, tokenizer.unknown) != ((special.end, special.pad), unknown) or (
             tokenizer.control != CONTROL
         ):

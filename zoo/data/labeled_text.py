@@ -139,7 +139,7 @@ class EncodedTexts:
 
     Args:
         texts: `LabeledTexts`.
-        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        tokenizer: see `zoo.tasks.classifier.TextClassifier`.
         max_length: maximum number of tokens of a text, control ids included; longer texts are
             truncated.
 

@@ -3,7 +3,6 @@
 Axes: B rows of a batch, S source positions, T target positions, n pairs.
 """
 
-import hashlib
 import itertools
 import json
 import pathlib
@@ -17,11 +16,11 @@ from tqdm import tqdm
 from zoo.data.token_store import Sequences, by_length, write_sequences
 from zoo.errors import DataError
 from zoo.files import atomic
-from zoo.text.saved_tokenizers import load_tokenizer
+from zoo.text.saved_tokenizers import checksum, load_tokenizer, save_tokenizer
+from zoo.text.sentencepiece import train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.tokenizer import train_tokenizer
 
-VERSION = 2  # of the files, and of how pairs are read, held out and encoded
+VERSION = 3  # of the files, and of how pairs are read, held out and encoded
 _TRAINED_ON = 2_000_000  # pairs; with more, training a tokenizer takes long and changes little
 _BLOCK = 2000  # pairs to encode per call
 _SIDES = ("source", "target")
@@ -167,7 +166,7 @@ def write_corpus(folder, text, tokenizers, max_length, special):
     if isinstance(tokenizers, dict):
         tokenizers = train_tokenizers(text, **tokenizers)
     for side, tokenizer in zip(_SIDES, tokenizers):
-        tokenizer.save(folder / f"{side}_tokenizer.json")
+        save_tokenizer(tokenizer, folder, side)
     for name, pairs in (("train", text.train), ("valid", text.valid)):
         encode_pairs(pairs, *tokenizers, folder, max_length, name, special)
     skipped = []
@@ -190,16 +189,16 @@ def open_corpus(folder, special):
         *(EncodedPairs(folder / name, special) for name in ("train", "valid")),
         [tuple(pair) for pair in texts["test"]],
         texts["skipped"],
-        tuple(load_tokenizer(folder / f"{side}_tokenizer.json") for side in _SIDES),
+        tuple(load_tokenizer(folder, side) for side in _SIDES),
     )
 
 
-def train_tokenizers(text, tokenizer, vocab_size, vocabulary):
+def train_tokenizers(text, tokenizer, vocab_size, normalization, vocabulary):
     """Trains tokenizers on up to 2 million training pairs, evenly drawn.
 
     Args:
         text: `zoo.data.parallel_text.ParallelText`.
-        tokenizer, vocab_size: see `zoo.text.tokenizer.train_tokenizer`.
+        tokenizer, vocab_size, normalization: see `zoo.text.sentencepiece.train_tokenizer`.
         vocabulary: "joint" for one tokenizer of both languages, "separate" for one of each.
 
     Returns:
@@ -211,14 +210,14 @@ def train_tokenizers(text, tokenizer, vocab_size, vocabulary):
         pairs = itertools.islice(text.train, 0, None, every)
         return (pair[side] for pair in pairs for side in sides)
 
+    settings = (tokenizer, vocab_size, normalization)
     if vocabulary == "joint":
-        return (train_tokenizer(texts(0, 1), tokenizer, vocab_size),) * 2
-    return tuple(train_tokenizer(texts(side), tokenizer, vocab_size) for side in (0, 1))
+        return (train_tokenizer(texts(0, 1), *settings),) * 2
+    return tuple(train_tokenizer(texts(side), *settings) for side in (0, 1))
 
 
 def tokenizers_key(tokenizers):
     """Part of a cache key: tokenizers as `write_corpus` takes them, as JSON can hold it."""
     if isinstance(tokenizers, dict):
         return {**tokenizers, "pairs": _TRAINED_ON}
-    tables = json.dumps([side.to_dict() for side in tokenizers], sort_keys=True)
-    return hashlib.sha256(tables.encode()).hexdigest()
+    return checksum(*tokenizers)

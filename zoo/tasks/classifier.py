@@ -113,7 +113,8 @@ class TextClassifier(TextTask):
 
     Args:
         model: `zoo.models.EncoderClassifier`. Another one may be assigned later.
-        tokenizer: `zoo.text.tokenizer.Tokenizer` or `zoo.text.published.BertWordPieceTokenizer`.
+        tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
+            `zoo.text.published.BertWordPieceTokenizer`.
         class_names: list of class names, in the order of the logits.
         special_tokens: `zoo.decoding.SpecialTokens`: a text is between start and end.
 
@@ -123,7 +124,7 @@ class TextClassifier(TextTask):
     """
 
     description_file = "text_classifier.json"
-    tokenizer_files = {"tokenizer": "tokenizer.json"}
+    tokenizer_names = {"tokenizer": "text"}
     settings = ("class_names",)
 
     def __init__(self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS):

@@ -24,7 +24,8 @@ class TextGenerator(TextWriter):
 
     Args:
         model: `zoo.models.CausalLM`. Another one may be assigned later.
-        tokenizer: `zoo.text.tokenizer.Tokenizer` or `zoo.text.published.ByteLevelBPETokenizer`.
+        tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
+            `zoo.text.published.ByteLevelBPETokenizer`.
         special_tokens: `zoo.decoding.SpecialTokens`.
         add_start_token: whether every prompt begins with the start token; without it, only an empty
             prompt does, as in GPT-2.
@@ -34,7 +35,7 @@ class TextGenerator(TextWriter):
     """
 
     description_file = "generator.json"
-    tokenizer_files = {"tokenizer": "tokenizer.json"}
+    tokenizer_names = {"tokenizer": "text"}
     settings = ("add_start_token",)
 
     def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS, add_start_token=True):

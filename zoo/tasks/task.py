@@ -14,7 +14,7 @@ from zoo.decoding import SpecialTokens
 from zoo.errors import TaskError, checked
 from zoo.tasks.compiled_functions import CompiledFunctions, without_nan
 from zoo.tasks.padded_batches import token_batches
-from zoo.text.saved_tokenizers import load_tokenizer
+from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 
 MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote: a zip archive of these files
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
@@ -28,7 +28,7 @@ class Task:
 
     Class attributes:
         description_file: name of its JSON file.
-        tokenizer_files: {attribute: name of the file of that tokenizer}.
+        tokenizer_names: {attribute: name of that tokenizer's files, see `save_tokenizer`}.
 
     Attributes:
         model: Keras model. Another one that fits may be assigned at any time.
@@ -38,7 +38,7 @@ class Task:
     """
 
     description_file, jit_compile = None, None
-    tokenizer_files = {}
+    tokenizer_names = {}
 
     def __init__(self, model):
         self.run_folder = None
@@ -59,8 +59,8 @@ class Task:
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save(folder / MODEL_FILE, include_optimizer=False)
-        for name, file in self.tokenizer_files.items():
-            getattr(self, name).save(folder / file)
+        for attribute, name in self.tokenizer_names.items():
+            save_tokenizer(getattr(self, attribute), folder, name)
         text = json.dumps(self.description(), indent=2)
         (folder / self.description_file).write_text(text + "\n")
 
@@ -70,7 +70,7 @@ class Task:
         folder = pathlib.Path(folder)
         description = json.loads((folder / cls.description_file).read_text())
         model = load_model(folder / MODEL_FILE, arguments)
-        tokenizers = [load_tokenizer(folder / file) for file in cls.tokenizer_files.values()]
+        tokenizers = [load_tokenizer(folder, name) for name in cls.tokenizer_names.values()]
         task = cls.from_description(description, model, *tokenizers)
         task.run_folder = folder
         return task
@@ -119,10 +119,10 @@ class TextTask(Task):
         return self._special_tokens
 
     def _tokenizers(self):
-        return [getattr(self, name) for name in self.tokenizer_files]
+        return [getattr(self, name) for name in self.tokenizer_names]
 
     def check(self, model):
-        for name, tokenizer in zip(self.tokenizer_files, self._tokenizers()):
+        for name, tokenizer in zip(self.tokenizer_names, self._tokenizers()):
             side, size = name.removesuffix("tokenizer"), tokenizer.vocab_size
             if getattr(model, f"{side}vocab_size") != size:
                 raise TaskError(
@@ -140,7 +140,7 @@ class TextTask(Task):
         """The metadata of tokenizers and settings, as JSON can hold it."""
         sizes = {
             name: {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size}
-            for name, tokenizer in zip(self.tokenizer_files, self._tokenizers())
+            for name, tokenizer in zip(self.tokenizer_names, self._tokenizers())
         }
         settings = {name: getattr(self, name) for name in self.settings}
         return {"tokenizers": sizes, "special_tokens": self.special_tokens._asdict(), **settings}

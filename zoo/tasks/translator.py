@@ -15,16 +15,13 @@ from zoo.text import translation_text
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.translation_text import Alignment
 
-SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
-
 
 class Translator(TextWriter):
     """A Keras model together with its tokenizers and the defaults of its search.
 
     Args:
         model: `zoo.models.Transformer`. Another one may be assigned later.
-        source_tokenizer: `zoo.text.tokenizer.Tokenizer` of the source language, or
-            `zoo.text.sentencepiece.SentencePieceTokenizer`.
+        source_tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` of the source language.
         target_tokenizer: of the target language.
         beam_size: number of hypotheses of a search; 1 is greedy search.
         length_penalty: see `zoo.decoding.length_penalty`; 0 favors short translations.
@@ -44,7 +41,7 @@ class Translator(TextWriter):
     """
 
     description_file = "translator.json"
-    tokenizer_files = {"source_tokenizer": SOURCE_FILE, "target_tokenizer": TARGET_FILE}
+    tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
     settings = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
 
     def __init__(

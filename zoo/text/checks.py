@@ -8,28 +8,28 @@ from zoo.errors import TokenizerError
 
 
 def checked_texts(texts):
-    """Texts as a list; raises `TokenizerError` for what is not valid text."""
-    if isinstance(texts, (str, bytes)):
-        raise TokenizerError("texts must be a list. Pass [text] for one text.")
-    texts = list(texts)
-    for index, text in enumerate(texts):
-        check_text(text, index)
-    return texts
+    """Texts as a list; raises `TokenizerError` for what is not a list of valid text."""
+    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
+        raise TokenizerError(
+            f"Texts must be a list of str. Pass [text] for one text. Received: {texts!r:.80}."
+        )
+    return [checked_text(text, index) for index, text in enumerate(texts)]
 
 
-def check_text(text, index):
-    """Raises `TokenizerError` if an item is not a str of valid Unicode."""
+def checked_text(text, index):
+    """The text; raises `TokenizerError` if it is not a str of valid Unicode."""
     if not isinstance(text, str):
         raise TokenizerError(
-            f"Each text must be a str. Item {index} is of type {type(text).__name__}."
+            f"Texts must be a list of str. Item {index} is of type {type(text).__name__}."
         )
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise TokenizerError(
-            f"Item {index} is not valid Unicode: {error.reason} at character {error.start}. "
+            f"Text {index} is not valid Unicode: {error.reason} at character {error.start}. "
             "Check the encoding with which it was read."
         ) from None
+    return text
 
 
 def checked_ids(ids, vocab_size):
@@ -48,3 +48,12 @@ def checked_ids(ids, vocab_size):
             "Check that this is the tokenizer that the model was trained with."
         )
     return ids
+
+
+def check_vocab(vocab, vocab_size):
+    """Raises `TokenizerError` if an id is not one of `vocab_size`, or not of one token."""
+    ids, tokens = checked_ids([*vocab.values()], vocab_size), {}
+    for token, id in zip(vocab, ids):
+        if id in tokens:
+            raise TokenizerError(f"The tokens {tokens[id]!r} and {token!r} have the same id.")
+        tokens[id] = token

@@ -1,90 +1,32 @@
-"""Tokenizers of published models: GPT-2's, BERT's, and what they share with SentencePiece's.
+"""The tokenizers of GPT-2 and BERT, by the library `tokenizers`.
 
-The library `tokenizers` implements those of GPT-2 and BERT. A token such as "<|endoftext|>" or
-"[SEP]" in a text is ordinary text.
+A token such as "<|endoftext|>" or "[SEP]" in a text is ordinary text.
 """
 
 import dataclasses
 import functools
-import json
-import pathlib
+import itertools
 
-import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers
+from zoo.errors import TokenizerError, needed
+from zoo.text.checks import check_vocab, checked_ids, checked_texts
 
-from zoo.errors import TokenizerError
-from zoo.text.checks import checked_ids, checked_texts
-from zoo.text.tokenizer import BYTE_ALPHABET, BYTE_OF, CONTINUATION
+CONTINUATION = "##"  # begins BERT's tokens that continue a word
 
 
-class PublishedTokenizer:
-    """What the tokenizers of published models share.
+def _byte_alphabet():
+    """The character that represents each byte, as in GPT-2: printable bytes map to themselves."""
+    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = itertools.count(0x100)
+    return "".join(chr(byte if byte in visible else next(others)) for byte in range(256))
 
-    A subclass is a frozen dataclass, which has the fields `vocab`, `control` and `vocab_size`, the
-    class attribute `kind`, and `_bytes(token)`, the text of a token.
-    """
 
-    prefix = ()  # ids at the beginning of each text
-
-    def check_vocab(self):
-        """Raises `TokenizerError` if an id is not one of `vocab_size`, or not of one token."""
-        ids = checked_ids([*self.vocab.values()], self.vocab_size)
-        if len(self.tokens) < len(ids):
-            first, second = next(
-                (self.tokens[id], token)
-                for token, id in self.vocab.items()
-                if self.tokens[id] != token
-            )
-            raise TokenizerError(f"The tokens {first!r} and {second!r} have the same id.")
-
-    def pieces(self, ids):
-        """Returns a label for each id of one sequence: its text, or a name such as "[SEP]"."""
-        return [
-            self.token_bytes[id].decode(errors="replace") or self.tokens.get(id, "")
-            for id in checked_ids(ids, self.vocab_size)
-        ]
-
-    def to_dict(self):
-        """Returns the arguments as a dict that can be stored as JSON."""
-        return {"version": 1, "kind": self.kind, **dataclasses.asdict(self)}
-
-    @classmethod
-    def from_dict(cls, table):
-        """The inverse of `to_dict`; raises `TokenizerError` if the table is invalid."""
-        table = {key: value for key, value in table.items() if key not in ("version", "kind")}
-        try:
-            return cls(**{key: _tuples(value) for key, value in table.items()})
-        except TypeError as error:
-            raise TokenizerError(
-                f"It is not a table of a {cls.kind} tokenizer: {error!r}."
-            ) from None
-
-    def save(self, path):
-        """Writes the table to a JSON file."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False)
-        pathlib.Path(path).write_text(text + "\n", encoding="utf-8")
-
-    @functools.cached_property
-    def tokens(self):
-        """{id: token}."""
-        return {id: token for token, id in self.vocab.items()}
-
-    @functools.cached_property
-    def token_bytes(self):
-        """The bytes of each id, as a list of bytes; empty for control tokens and unused ids."""
-        texts = {id: token for id, token in self.tokens.items() if token not in self.control}
-        return [self._bytes(texts[id]) if id in texts else b"" for id in range(self.vocab_size)]
-
-    def _joined(self, ids):
-        return [
-            b"".join([self.token_bytes[id] for id in checked_ids(sequence, self.vocab_size)])
-            for sequence in ids
-        ]
+BYTE_ALPHABET = _byte_alphabet()
+BYTE_OF = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
 
 
 @dataclasses.dataclass(frozen=True)
-class _LibraryTokenizer(PublishedTokenizer):
-    """A tokenizer of the library `tokenizers`, given by `_library`.
+class _LibraryTokenizer:
+    """A tokenizer of the library `tokenizers`, given by `_library`; `_bytes` is a token's text.
 
     Args:
         vocab: {token: id}.
@@ -99,8 +41,11 @@ class _LibraryTokenizer(PublishedTokenizer):
     control: tuple[str, ...]
     vocab_size: int
 
+    prefix = ()  # ids at the beginning of each text
+
     def __post_init__(self):
-        self.check_vocab()
+        needed("tokenizers")
+        check_vocab(self.vocab, self.vocab_size)
         try:
             self._library  # noqa: B018
         except Exception as error:  # the library has no class of its own
@@ -108,8 +53,31 @@ class _LibraryTokenizer(PublishedTokenizer):
 
     def encode(self, texts):
         """Encodes texts, without control ids: a list of ids for each text."""
-        found = self._library.encode_batch_fast([*checked_texts(texts)])
-        return [encoding.ids for encoding in found]
+        encodings = self._library.encode_batch_fast(checked_texts(texts))
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, ids):
+        """Decodes sequences of ids; control tokens are left out."""
+        rows = [checked_ids(row, self.vocab_size) for row in ids]
+        texts = [b"".join([self.token_bytes[id] for id in row]) for row in rows]
+        return [text.decode(errors="replace") for text in texts]
+
+    def pieces(self, ids):
+        """Returns a label for each id of one sequence: its text, or a name such as "[SEP]"."""
+        ids = checked_ids(ids, self.vocab_size)
+        texts = [self.token_bytes[id].decode(errors="replace") for id in ids]
+        return [text or self.tokens.get(id, "") for id, text in zip(ids, texts)]
+
+    @functools.cached_property
+    def tokens(self):
+        """{id: token}."""
+        return {id: token for token, id in self.vocab.items()}
+
+    @functools.cached_property
+    def token_bytes(self):
+        """The bytes of each id, as a list of bytes; empty for control tokens and unused ids."""
+        texts = {id: token for id, token in self.tokens.items() if token not in self.control}
+        return [self._bytes(texts[id]) if id in texts else b"" for id in range(self.vocab_size)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,17 +103,15 @@ class ByteLevelBPETokenizer(_LibraryTokenizer):
             raise TokenizerError(f"The vocabulary has no token for {len(missing)} of 256 bytes.")
         super().__post_init__()
 
-    def decode(self, ids):
-        """Decodes sequences of ids; control tokens are left out."""
-        return [text.decode(errors="replace") for text in self._joined(ids)]
-
     def _bytes(self, token):
         # Tokens that were added as text may have other characters.
         return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in token)
 
     @functools.cached_property
     def _library(self):
-        tokenizer = tokenizers.Tokenizer(models.BPE(vocab=self.vocab, merges=[*self.merges]))
+        from tokenizers import Tokenizer, models, pre_tokenizers
+
+        tokenizer = Tokenizer(models.BPE(vocab=self.vocab, merges=[*self.merges]))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(self.add_prefix_space)
         return tokenizer
 
@@ -179,7 +145,7 @@ class BertWordPieceTokenizer(_LibraryTokenizer):
 
     def decode(self, ids):
         """Decodes sequences of ids to words with spaces between; control tokens are left out."""
-        return [text.decode().removeprefix(" ") for text in self._joined(ids)]
+        return [text.removeprefix(" ") for text in super().decode(ids)]
 
     def _bytes(self, token):
         continues = token.startswith(CONTINUATION)
@@ -188,20 +154,17 @@ class BertWordPieceTokenizer(_LibraryTokenizer):
     @functools.cached_property
     def normalizer(self):
         """That of the library."""
-        settings = {"strip_accents": self.strip_accents, "lowercase": self.lowercase}
-        return normalizers.BertNormalizer(True, self.chinese_chars, **settings)
+        from tokenizers.normalizers import BertNormalizer
+
+        return BertNormalizer(True, self.chinese_chars, self.strip_accents, self.lowercase)
 
     @functools.cached_property
     def _library(self):
+        from tokenizers import Tokenizer, models, pre_tokenizers
+
         settings = {"unk_token": self.unknown, "continuing_subword_prefix": CONTINUATION}
         settings["max_input_chars_per_word"] = self.longest_word
-        model = models.WordPiece(vocab=self.vocab, **settings)
-        tokenizer = tokenizers.Tokenizer(model)
+        tokenizer = Tokenizer(models.WordPiece(vocab=self.vocab, **settings))
         tokenizer.normalizer = self.normalizer
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return tokenizer
-
-
-def _tuples(value):
-    """JSON's lists as tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,25 +1,61 @@
-"""Loads the tokenizers that `save` wrote."""
+"""Tokenizers in files.
 
+A SentencePiece model is NAME.spm, which any tool reads. What is not in a model is NAME.json: the
+vocabulary and the prefix of a published translator, or all that makes a tokenizer of GPT-2 or BERT.
+"""
+
+import dataclasses
+import hashlib
 import json
 import pathlib
 
+from zoo.errors import TokenizerError
 from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from zoo.text.sentencepiece import SentencePieceTokenizer
-from zoo.text.tokenizer import Tokenizer
 
-_PUBLISHED = (SentencePieceTokenizer, ByteLevelBPETokenizer, BertWordPieceTokenizer)
+_CLASSES = (SentencePieceTokenizer, ByteLevelBPETokenizer, BertWordPieceTokenizer)
 
 
-def load_tokenizer(path):
-    """The tokenizer of a file: a `Tokenizer` or one of a published model.
+def save_tokenizer(tokenizer, folder, name):
+    """Writes a tokenizer into a folder; returns the names of its files."""
+    table = {"kind": tokenizer.kind, **dataclasses.asdict(tokenizer)}
+    model, files = table.pop("model", None), {}
+    if model is not None:
+        files[f"{name}.spm"] = model
+    if table["vocab"] is not None:
+        files[f"{name}.json"] = (json.dumps(table, ensure_ascii=False) + "\n").encode()
+    for file, content in files.items():
+        (pathlib.Path(folder) / file).write_bytes(content)
+    return [*files]
+
+
+def load_tokenizer(folder, name):
+    """The tokenizer that `save_tokenizer` wrote.
 
     Raises:
-        TokenizerError: if it cannot be read or is invalid.
+        TokenizerError: if its files cannot be read or are invalid.
     """
+    model, table = (pathlib.Path(folder) / f"{name}.{ending}" for ending in ("spm", "json"))
     try:
-        table = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return Tokenizer.load(path)  # which says what is wrong
-    kind = table.get("kind") if isinstance(table, dict) else None
-    published = next((of for of in _PUBLISHED if of.kind == kind), None)
-    return Tokenizer.load(path) if published is None else published.from_dict(table)
+        settings = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
+        kind = settings.pop("kind", SentencePieceTokenizer.kind)
+        if kind == SentencePieceTokenizer.kind:
+            settings["model"] = model.read_bytes()
+        [tokenizer_class] = (known for known in _CLASSES if known.kind == kind)
+        return tokenizer_class(**{key: _tuples(value) for key, value in settings.items()})
+    except OSError as error:
+        raise TokenizerError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise TokenizerError(f"The tokenizer {name} in {folder} is not valid: {error}") from None
+
+
+def checksum(*tokenizers):
+    """A checksum of all that the tokenizers do, hexadecimal digits."""
+    tables = [{"kind": each.kind, **dataclasses.asdict(each)} for each in tokenizers]
+    text = json.dumps(tables, sort_keys=True, default=bytes.hex)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _tuples(value):
+    """JSON's lists as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -6,7 +6,6 @@ tokenizer and detokenizer for Neural Text Processing"; Kudo 2018, "Subword Regul
 section 3.2 (bpe). The library `sentencepiece` implements it.
 """
 
-import base64
 import dataclasses
 import functools
 import io
@@ -19,7 +18,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from zoo.errors import TokenizerError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.checks import check_text, checked_ids, checked_texts
+from zoo.text.checks import check_vocab, checked_ids, checked_text, checked_texts
 
 KINDS = {"unigram": "unigram", "bpe": "bpe", "word": "word", "character": "char"}
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
@@ -45,7 +44,7 @@ LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 class SentencePieceTokenizer:
     """Encodes text to ids and decodes ids to text by a SentencePiece model.
 
-    Created by `train_tokenizer` and `SentencePieceTokenizer.load`. Ids are those of the model;
+    Ids are those of the model;
     published translators have another vocabulary, `vocab`, for the same pieces.
 
     Args:
@@ -138,29 +137,6 @@ class SentencePieceTokenizer:
     def with_prefix(self, *prefix):
         """The same tokenizer with another `prefix`."""
         return dataclasses.replace(self, prefix=prefix)
-
-    def to_dict(self):
-        """Returns the arguments as a dict that can be stored as JSON; `model` in Base64."""
-        table = dataclasses.asdict(self)
-        return {"kind": self.kind, **table, "model": base64.b64encode(self.model).decode()}
-
-    @classmethod
-    def from_dict(cls, table):
-        """The inverse of `to_dict`; raises `TokenizerError` if the table is invalid."""
-        table = {key: value for key, value in table.items() if key not in ("version", "kind")}
-        try:
-            model = base64.b64decode(table["model"])
-            lists = {name: tuple(table[name]) for name in ("control", "prefix")}
-            return cls(**{**table, **lists, "model": model})
-        except (KeyError, TypeError, ValueError) as error:
-            raise TokenizerError(f"Its SentencePiece model cannot be read: {error!r}.") from None
-
-    def save(self, path):
-        """Writes the table to a JSON file."""
-        import json
-        import pathlib
-
-        pathlib.Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False) + "\n")
 
     @functools.cached_property
     def proto(self):
@@ -267,18 +243,9 @@ def _parts(lines, failed):
     """
     try:
         for index, line in enumerate(lines):
-            check_text(line, index)
+            checked_text(line, index)
             for start in range(0, len(line), _LONGEST_LINE) if line.strip() else ():
                 yield line[start : start + _LONGEST_LINE]
     except Exception as error:
         failed.append(error)
         raise
-
-
-def check_vocab(vocab, vocab_size):
-    """Raises `TokenizerError` if an id is not one of `vocab_size`, or not of one token."""
-    ids, tokens = checked_ids([*vocab.values()], vocab_size), {}
-    for token, id in zip(vocab, ids):
-        if id in tokens:
-            raise TokenizerError(f"The tokens {tokens[id]!r} and {token!r} have the same id.")
-        tokens[id] = token

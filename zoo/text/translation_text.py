@@ -37,18 +37,15 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
     """Tokens of each text: `first`, if given, the text's own and `end`.
 
     Args:
-        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+        tokenizer: see `zoo.tasks.task.TextTask`.
         texts: list of str.
         limit: the largest number of tokens of a text.
         end, first: token ids.
         name, advice: of a text in the message of an error, and what to do about it.
 
     Raises:
-        TaskError: if `texts` is not a list of str, or a text has more than `limit` tokens.
+        UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
     """
-    is_list = hasattr(texts, "__len__") and not isinstance(texts, str)
-    if not is_list or not all(isinstance(text, str) for text in texts):
-        raise TaskError(f"Texts must be a list of str. Received: {texts!r:.80}.")
     prefix = [] if first is None else [first]
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):

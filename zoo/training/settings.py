@@ -15,6 +15,8 @@ from typing import Annotated, Literal, NamedTuple, get_args
 from zoo.errors import UserError
 
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"]
+TokenizerKind = Literal["unigram", "bpe", "word", "character"]
+Normalization = Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"]
 
 
 class Limits(NamedTuple):
@@ -58,8 +60,7 @@ class Settings:
     patch_dropout: float
     """Share of the patches that training leaves out of each image, to take less time."""
     norm: str
-    """Position of layer normalization; post, as in the first Transformers, needs a longer
-    warmup."""
+    """Position of layer normalization; post, as in the first Transformers, needs more warmup."""
     activation: str
     """Activation of the feed-forward networks."""
     positions: str
@@ -69,10 +70,11 @@ class Settings:
     num_registers: int
     """Number of learned tokens without an image patch, besides the class token."""
     tokenizer: str
-    """Kind of tokens, learned from the training text; text outside the vocabulary is encoded as
-    bytes."""
+    """Kind of SentencePiece model; text outside its vocabulary is encoded as bytes."""
     vocab_size: int
     """Maximum vocabulary size."""
+    normalization: str
+    """SentencePiece's name for it; nmt_nfkc is NFKC with white space as spaces, cf folds case."""
     vocabulary: str
     """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: Annotated[int, Limits(2)]

@@ -58,7 +58,7 @@ def _tokenizer(folder, config, saved):
         unknown = vocab.get("<unk>", CONTROL["<unk>"])
         return tokenizer(folder / SPM, vocab, unknown, control, size), codes
     # The tokens of the model follow each other, but its first three are replaced by four others.
-    pieces = tokenizer(folder / SPM, {}, 0, (), size).proto.pieces
+    pieces = tokenizer(folder / SPM).proto.pieces
     known = languages.MBART50 if config["model_type"] == "mbart" else languages.NLLB
     if size < len(pieces) + len(known) + 2:
         raise CheckpointError(

@@ -1,0 +1,96 @@
+"""What is written is loaded; files that are not what they should be are named."""
+
+import dataclasses
+import sys
+
+import pytest
+import sentencepiece
+
+from tests.text.samples import LINES, SAMPLE
+from zoo.errors import TokenizerError
+from zoo.text.published import BYTE_ALPHABET, BertWordPieceTokenizer, ByteLevelBPETokenizer
+from zoo.text.saved_tokenizers import checksum, load_tokenizer, save_tokenizer
+from zoo.text.sentencepiece import SentencePieceTokenizer, train_tokenizer
+
+TRAINED = train_tokenizer(LINES, vocab_size=400)
+_VOCAB = {token: id for id, token in enumerate([*TRAINED.tokens.values(), "<lang>"][::-1])}
+_BYTES = {token: id for id, token in enumerate([*BYTE_ALPHABET, "th", "the", "<|end|>"])}
+_WORDS = {w: id for id, w in enumerate(["[UNK]", "the", "cat", "##s", "[SEP]"])}
+TOKENIZERS = {
+    "trained": TRAINED,
+    "published": SentencePieceTokenizer(
+        TRAINED.model, _VOCAB, 5, ("<lang>",), len(_VOCAB), (0,), language_prefixes=True
+    ),
+    "gpt2": ByteLevelBPETokenizer(_BYTES, ("<|end|>",), 260, (("t", "h"), ("th", "e"))),
+    "bert": BertWordPieceTokenizer(_WORDS, ("[UNK]", "[SEP]"), 7, lowercase=False),
+}
+FILES = {"trained": ["a.spm"], "published": ["a.spm", "a.json"]}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_saved_tokenizer_is_the_same(name, tmp_path):
+    tokenizer = TOKENIZERS[name]
+    files = save_tokenizer(tokenizer, tmp_path, "a")
+    assert files == FILES.get(name, ["a.json"])
+    assert {path.name for path in tmp_path.iterdir()} == {*files}
+    loaded = load_tokenizer(tmp_path, "a")
+    assert loaded == tokenizer and checksum(loaded) == checksum(tokenizer)
+    ids = loaded.encode(SAMPLE)
+    assert ids == tokenizer.encode(SAMPLE)
+    assert loaded.decode(ids) == tokenizer.decode(ids)
+    if "a.spm" in files:
+        assert len(sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "a.spm"))) == 400
+
+
+def test_the_checksum_is_of_all_that_a_tokenizer_does():
+    others = [
+        train_tokenizer(LINES, vocab_size=399),
+        TOKENIZERS["published"],
+        TOKENIZERS["published"].with_prefix(1),
+        dataclasses.replace(TOKENIZERS["bert"], lowercase=True),
+        *TOKENIZERS.values(),
+    ]
+    assert len({checksum(other) for other in others}) == 7
+    assert checksum(TRAINED, others[0]) != checksum(others[0], TRAINED)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"[]", b"\xff\xfe", b'{"kind": "sentence"}', b'{"kind": "bert_wordpiece"}'),
+        *(b'{"vocab": 5}', b'{"vocab": {"a": "b"}}', b'{"vocab": {"a": 9}, "vocab_size": 3}'),
+    ],
+)
+def test_a_broken_table_is_named(tmp_path, content):
+    save_tokenizer(TOKENIZERS["published"], tmp_path, "a")
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(TokenizerError, match="The tokenizer a in .* is not valid"):
+        load_tokenizer(tmp_path, "a")
+
+
+def test_a_broken_or_missing_model_is_named(tmp_path, capfd):
+    with pytest.raises(TokenizerError, match=r"a\.spm cannot be read: No such file"):
+        load_tokenizer(tmp_path, "a")
+    for content in (b"", b"model", TRAINED.model[:500]):
+        (tmp_path / "a.spm").write_bytes(content)
+        with pytest.raises(TokenizerError, match="The tokenizer a in .* is not valid: .*model"):
+            load_tokenizer(tmp_path, "a")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ValueError, match="pip install tokenizers"):
+        dataclasses.replace(TOKENIZERS["bert"], lowercase=True)
+
+
+def test_vocabularies_that_contradict_themselves():
+    for change, message in (
+        ({"vocab": {**_WORDS, "dog": 1}}, "tokens 'the' and 'dog' have the same id"),
+        ({"vocab_size": 4}, "The id 4 is not in the vocabulary"),
+        ({"unknown": "<unk>"}, "no unknown token <unk>"),
+    ):
+        with pytest.raises(TokenizerError, match=message):
+            dataclasses.replace(TOKENIZERS["bert"], **change)
+    with pytest.raises(TokenizerError, match="no token for 1 of 256 bytes"):
+        dataclasses.replace(TOKENIZERS["gpt2"], vocab={t: i for t, i in _BYTES.items() if i})
