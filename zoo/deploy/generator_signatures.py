@@ -8,7 +8,7 @@ import math
 import tensorflow as tf
 
 from zoo.deploy.signatures import TEXTS, Signatures, example_texts, search_signatures
-from zoo.deploy.text_graph import text_graph
+from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing
 from zoo.tasks.generator import NEW_TOKENS
 from zoo.tasks.padded_batches import LENGTHS
@@ -36,7 +36,7 @@ class GeneratorSignatures(Signatures):
         self._settings = (n_best, beam_size, length_penalty, max_new_tokens)
         self._limit = generator.max_prompt_length(max_new_tokens)
         self._n_best, self.summands = n_best, max_new_tokens or NEW_TOKENS
-        self._text_graph = text_graph(generator.tokenizer)
+        self._text_graph = TextGraph(generator.tokenizer)
         super().__init__(generator.model, self._text_graph)
 
     def functions(self):

@@ -6,7 +6,7 @@ Axes: B texts, K returned classes, E model width.
 import tensorflow as tf
 
 from zoo.deploy.signatures import TEXTS, Signatures, example_texts
-from zoo.deploy.text_graph import text_graph
+from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import apply_to_tokens, encode
 
 
@@ -20,7 +20,7 @@ class TextClassifierSignatures(Signatures):
 
     def __init__(self, classifier, top_k):
         self._classifier, self._top_k = classifier, top_k
-        self._text_graph = text_graph(classifier.tokenizer)
+        self._text_graph = TextGraph(classifier.tokenizer)
         super().__init__(classifier.model, self._text_graph)
 
     def functions(self):

@@ -13,21 +13,11 @@ from zoo.deploy.errors import ExportError
 from zoo.errors import needed
 from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from zoo.text.sentencepiece import LANGUAGE, SPACE, SentencePieceTokenizer
-from zoo.text.tokenizer import Tokenizer
 
 # Bytes of text per token, by assumption: an unknown word of BERT is one token, and spaces are none,
 # however long they are. Tokenizing a text of any length would take minutes.
 _LONGEST_TOKEN = 64
 _NO_TOKEN = "<pad>"  # label of ids outside the vocabulary
-
-
-def text_graph(tokenizer):
-    """The graph of a tokenizer: see `TextGraph`."""
-    if isinstance(tokenizer, Tokenizer):
-        from zoo.deploy.word_graph import WordGraph
-
-        return WordGraph(tokenizer)
-    return TextGraph(tokenizer)
 
 
 class TextGraph(tf.Module):

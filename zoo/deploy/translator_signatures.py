@@ -6,7 +6,7 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 import tensorflow as tf
 
 from zoo.deploy.signatures import TEXTS, Signatures, example_texts, search_signatures
-from zoo.deploy.text_graph import text_graph
+from zoo.deploy.text_graph import TextGraph
 from zoo.deploy.text_groups import (
     apply_to_tokens,
     best,
@@ -41,9 +41,9 @@ class TranslatorSignatures(Signatures):
         self._n_best, self._beam_size, self._alpha = n_best, beam_size, length_penalty
         self._special = translator.special_tokens
         source, target = translator.source_tokenizer, translator.target_tokenizer
-        self._source_text = self._target_text = text_graph(source)
-        if _without_prefix(source) != _without_prefix(target):
-            self._target_text = text_graph(target)
+        self._source_text = self._target_text = TextGraph(source)
+        if source.with_prefix() != target.with_prefix():
+            self._target_text = TextGraph(target)
         self._prefix = translator.source_tokenizer.prefix
         super().__init__(translator.model, self._source_text, self._target_text)
 
@@ -152,7 +152,3 @@ class TranslatorSignatures(Signatures):
 
     def _tokens(self, text_graph, texts, start):
         return encode(text_graph, texts, self._limit, start, (self._special.end,))
-
-
-def _without_prefix(tokenizer):
-    return tokenizer.with_prefix() if hasattr(tokenizer, "with_prefix") else tokenizer
