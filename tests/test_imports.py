@@ -14,7 +14,7 @@ ROOMS = (
     "errors files startup compat dtypes kernels layers models decoding text data tasks checkpoints "
     "deploy engines loading training server launch commands __main__"
 ).split()
-LAZY = {"zoo"}  # names modules in strings, and imports them on demand
+LAZY = {"zoo", "zoo.registration"}  # they name modules in strings, and import them on demand
 SERVER = {"errors", "server"}  # it serves any SavedModel
 MATHEMATICS = {"layers", "models", "decoding"}  # plain `keras.ops`
 

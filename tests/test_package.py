@@ -18,8 +18,18 @@ def python(code, *arguments):
 
 
 @pytest.mark.ci
+def test_a_saved_model_opens_after_import_zoo_in_any_order(tmp_path):
+    """In a process of its own; Keras opens our models afterwards."""
+    settings = {"patch_size": 4, "embed_dim": 8, "num_heads": 2, "num_layers": 1}
+    zoo.vit(input_shape=(8, 8, 3), **settings).save(tmp_path / "model.keras")
+    path = str(tmp_path / "model.keras")
+    for imports in ("zoo, tensorflow, keras", "keras, zoo"):
+        python(f"import {imports}; keras.saving.load_model({path!r})")
+
+
+@pytest.mark.ci
 def test_start_is_quiet_and_imports_no_library_that_is_not_needed(tmp_path):
-    """Nor to open a saved model, for which Keras needs `zoo.models`, or to build one.
+    """Nor to open a saved model, for which `import zoo` is enough, or to build one.
 
     `tests/test_commands.py` tests that `import zoo` imports neither TensorFlow nor Keras.
     """
@@ -33,9 +43,11 @@ zoo.startup.import_tensorflow_quietly()
 import tensorflow as tf
 tf.zeros(2) + 1
 assert not {{"sklearn", "matplotlib"}} & set(sys.modules)
+sys.meta_path.pop(0)
+del sys.modules["zoo"]  # as if it had not been imported before Keras
 import keras
 before = set(sys.modules)
-import zoo.models
+import zoo
 keras.saving.load_model({path!r})
 zoo.vit('Ti/16', num_layers=1)
 print([m for m in {unneeded} if m in set(sys.modules) - before])

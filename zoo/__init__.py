@@ -3,6 +3,8 @@
 from importlib import import_module
 from importlib.util import find_spec
 
+from zoo.registration import register_with_keras
+
 __version__ = "0.1.0"
 
 _FUNCTIONS = {
@@ -29,3 +31,6 @@ def __getattr__(name):
 
 def __dir__():
     return sorted([*globals(), *__all__])
+
+
+register_with_keras()

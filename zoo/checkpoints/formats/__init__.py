@@ -15,13 +15,14 @@ from zoo.checkpoints.formats import (
     hugging_face_m2m100,
     hugging_face_marian,
     hugging_face_vit,
+    kerashub,
     timm,
 )
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.tensor_files import read_file, read_folder
 from zoo.errors import TaskError, UserError
 
-_KEYS = ("model_type", "architecture")  # of Hugging Face, timm
+_KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
 _READERS = {
     "vit": hugging_face_vit,
     "deit": hugging_face_vit,
@@ -32,6 +33,8 @@ _READERS = {
     "marian": hugging_face_marian,
     "m2m_100": hugging_face_m2m100,
     "mbart": hugging_face_m2m100,
+    "ViTBackbone": kerashub,
+    "DeiTBackbone": kerashub,
 }
 
 
@@ -81,13 +84,14 @@ def _load(path, options):
         reader = google if path.suffix == ".npz" else timm
     else:
         config = read_json(path / "config.json")
-        reader, tensors = _reader(path, config), read_folder(path)
+        reader = _reader(path, config)
+        tensors = None if reader is kerashub else read_folder(path)
     return reader.load(path, config, tensors, options)
 
 
 def _reader(path, config):
     """The module of a folder's format."""
-    name = str(config.get("model_type"))
+    name = str(config.get("model_type") or config.get("class_name"))
     if name in _READERS:
         return _READERS[name]
     if "architecture" in config:

@@ -1,0 +1,117 @@
+"""KerasHub's presets of ViT and DeiT (keras_hub/src/models/vit and deit).
+
+They are folders with config.json, which keras-hub itself loads.
+"""
+
+import functools
+import re
+
+import numpy as np
+
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face_config import INTERPOLATIONS
+from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, stacked
+from zoo.checkpoints.tensors import Tensors
+from zoo.checkpoints.vision_transformer import first_head_alone, vit_classifier
+from zoo.data.preprocessing import ImagePreprocessing
+from zoo.errors import needed
+
+BLOCK = "encoder/transformer_block_{i}/"
+QKV = [f"{BLOCK}mha/{name}" for name in ("query", "key", "value")]
+FEED_FORWARD = "encoder_{i}/feed_forward"
+norm = functools.partial(norm, gamma="/gamma", beta="/beta")
+VIT = {
+    **merged_dense("patch_embed/projection", "patch_embedding"),
+    "class_token/tokens": stacked("class_token"),
+    "patch_positions/embeddings": stacked("position_embedding/embeddings"),
+    **norm("encoder_{i}/attention_norm", f"{BLOCK}ln_1"),
+    **merged_dense("encoder_{i}/attention/qkv", *QKV, to_heads=True),
+    **merged_dense("encoder_{i}/attention/output_projection", f"{BLOCK}mha/attention_output"),
+    **norm("encoder_{i}/feed_forward_norm", f"{BLOCK}ln_2"),
+    **feed_forward(FEED_FORWARD, f"{BLOCK}mlp/dense_1", f"{BLOCK}mlp/dense_2", merged_dense),
+    **norm("encoder_norm", "encoder/ln"),
+    **merged_dense("representation", "pre_logits"),
+    **merged_dense("head", "predictions"),
+}
+DEIT = {
+    **VIT,
+    "class_token/tokens": stacked("class_token", "distillation_token"),
+    "patch_positions/embeddings": stacked("position_embedding"),
+    **feed_forward(FEED_FORWARD, f"{BLOCK}mlp/dense", f"{BLOCK}output_layer/output", merged_dense),
+    **first_head_alone(VIT),
+}
+
+
+def load(folder, config, tensors, options):
+    """The classifier of a preset, see `zoo.load`; keras-hub reads config and tensors."""
+    config, tensors, converter = read_preset(folder)
+    table = DEIT if "distillation_token" in tensors else VIT
+    if not config["use_mha_bias"]:
+        bias = Source((), lambda: np.zeros(config["hidden_dim"]))
+        table = {**table, "encoder_{i}/attention/output_projection/bias": bias}
+    settings = {
+        "input_shape": tuple(config["image_shape"]),
+        "patch_size": config["patch_size"][0],
+        "embed_dim": config["hidden_dim"],
+        "num_layers": config["num_layers"],
+        "num_heads": config["num_heads"],
+        "ff_dim": config.get("mlp_dim", config.get("intermediate_dim")),
+        "epsilon": config["layer_norm_epsilon"],
+        "qkv_bias": config["use_mha_bias"],
+        "num_class_tokens": len(table["class_token/tokens"].names),
+        "representation_dim": tensors.shapes.get("pre_logits/bias", (None,))[0],
+    }
+    images = preprocessing(settings["input_shape"], converter)
+    return vit_classifier(tensors, table, settings, images, options)
+
+
+def read_preset(folder):
+    """(config of the backbone, `Tensors`, image converter or None) of a preset."""
+    keras_hub = needed("keras_hub")
+    is_task = (folder / "task.json").is_file()
+    preset_class = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
+    try:
+        # A relative path may be the name of a published preset, which keras-hub would download.
+        model = preset_class.from_preset(str(folder.resolve()))
+    except Exception as error:  # keras-hub raises anything
+        raise CheckpointError(f"{folder} cannot be loaded by keras-hub: {error}") from None
+    if is_task and model.pooling != "token":
+        raise CheckpointError(f"{folder}: pooling {model.pooling!r} is not supported.")
+    weights = {_name(weight.path): weight for weight in model.weights}
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    tensors = Tensors(folder, {name: weight.numpy for name, weight in weights.items()}, shapes)
+    converter = getattr(getattr(model, "preprocessor", None), "image_converter", None)
+    return (model.backbone if is_task else model).get_config(), tensors, converter
+
+
+def _name(path):
+    """The name of a weight; blocks are counted from 1 in KerasHub."""
+    path = re.sub(r"^(vit|deit)_(patching_and_embedding/)?", "", path)
+    return re.sub(r"(?<=_block_)\d+", lambda match: str(int(match[0]) - 1), path)
+
+
+def preprocessing(input_shape, converter):
+    """What a preset's image converter does; it may be None."""
+    *size, channels = input_shape
+    scale, offset, interpolation = 1 / 127.5, -1.0, "bilinear"
+    crops, antialias = True, False
+    if converter is not None:
+        crops, antialias = converter.crop_to_aspect_ratio, converter.antialias
+        scale = 1.0 if converter.scale is None else converter.scale
+        offset = 0.0 if converter.offset is None else converter.offset
+        interpolation = converter.interpolation
+        if converter.pad_to_aspect_ratio or interpolation not in INTERPOLATIONS.values():
+            raise CheckpointError(
+                "The preset's image converter must interpolate bilinearly or bicubically, without "
+                f"padding. Received: {converter.get_config()}"
+            )
+    scale, offset = (np.broadcast_to(value, channels).astype(float) for value in (scale, offset))
+    return ImagePreprocessing(
+        image_size=tuple(size),
+        channels=channels,
+        mean=tuple((-offset / scale / 255).tolist()),
+        std=tuple((1 / scale / 255).tolist()),
+        resize=None if crops else tuple(size),
+        interpolation=interpolation,
+        antialias=antialias,
+    )
