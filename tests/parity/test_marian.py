@@ -103,7 +103,8 @@ def test_tokens_are_those_of_the_published_tokenizer(folder, translator):
     assert [[*ids, 0] for ids in translator.target_tokenizer.encode(texts)] == expected
     ids = np.random.default_rng(0).integers(0, len(published.encoder), (50, 8))
     texts = published.batch_decode(ids, skip_special_tokens=True, use_source_tokenizer=False)
-    assert translator.target_tokenizer.decode(ids) == texts
+    # Of white space, only spaces are removed at the ends here.
+    assert [text.strip() for text in translator.target_tokenizer.decode(ids)] == texts
 
 
 @pytest.mark.parametrize("length", [5, 64])  # most translations are cut off at 5
