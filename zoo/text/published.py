@@ -152,19 +152,14 @@ class BertWordPieceTokenizer(_LibraryTokenizer):
         return token.removeprefix(CONTINUATION).encode() if continues else f" {token}".encode()
 
     @functools.cached_property
-    def normalizer(self):
-        """That of the library."""
-        from tokenizers.normalizers import BertNormalizer
-
-        return BertNormalizer(True, self.chinese_chars, self.strip_accents, self.lowercase)
-
-    @functools.cached_property
     def _library(self):
-        from tokenizers import Tokenizer, models, pre_tokenizers
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
         settings = {"unk_token": self.unknown, "continuing_subword_prefix": CONTINUATION}
         settings["max_input_chars_per_word"] = self.longest_word
         tokenizer = Tokenizer(models.WordPiece(vocab=self.vocab, **settings))
-        tokenizer.normalizer = self.normalizer
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            True, self.chinese_chars, self.strip_accents, self.lowercase
+        )
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return tokenizer
