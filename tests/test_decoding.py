@@ -222,21 +222,6 @@ def test_stopping_early_loses_nothing(beam_size, alpha):
         )
 
 
-def test_a_longer_hypothesis_that_scores_higher_is_found():
-    """Four hypotheses end at once; one that is live then scores higher at its end."""
-    certain, other = math.log(0.98), math.log(0.02 / 4)
-    log_probs = np.full((8, 8, 8), -20.0)
-    log_probs[0, SPECIAL.start, 3:8] = np.log([0.19, 0.19, 0.19, 0.19, 0.24])
-    log_probs[1:, 3:7, SPECIAL.end] = certain  # four end as their second token
-    log_probs[1:, 7, 7] = certain  # the fifth continues, nearly for certain
-    log_probs[1:, 7, 3:7] = other
-    log_probs[6:, 7, SPECIAL.end] = 0.0
-    found = Table(log_probs).search(5, alpha=0.6)
-    assert without_padding(found.tokens[0, 0]) == (7,) * 6 + (SPECIAL.end,)
-    narrower = Table(log_probs).search(4, alpha=0.6)
-    assert without_padding(narrower.tokens[0, 0]) == (7,) * 6 + (SPECIAL.end,)
-
-
 def test_a_search_stops_once_the_best_is_certain():
     """Two hypotheses have ended, and the best can no longer be surpassed; the second could be."""
     log_probs = np.full((6, 8, 8), -20.0)

@@ -116,23 +116,6 @@ def test_private_names_of_keras_and_tensorflow_are_in_compat():
     assert not wrong, "\n".join(wrong)
 
 
-def test_private_names_are_recognized(tmp_path):
-    path = tmp_path / "file.py"
-    path.write_text(
-        "class Mine(keras.Model):\n"
-        "    def _flatten_layers(self, other):\n"
-        "        self._mine = self._layers\n"
-        "        return other._mine, other._loss_tracker, other._theirs\n"
-    )
-    assert sorted(name for _, name in foreign_names(path)) == [
-        "_flatten_layers",
-        "other._loss_tracker",
-        "other._mine",
-        "other._theirs",
-        "self._layers",
-    ]
-
-
 def foreign_names(path):
     """Attributes with a leading underscore that are Keras's, or that nothing of ours has."""
     classes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]

@@ -1,6 +1,5 @@
 """Local clusters: what workers get to know, what is passed on, and how all of them end."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -142,82 +141,3 @@ def test_gpus_are_shared_out(monkeypatch):
         launching._environments(6)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert launching._environments(1)[0]["CUDA_VISIBLE_DEVICES"] == ""
-
-
-# --- recipes -------------------------------------------------------------------------------------
-
-SMALL = (
-    "--dataset digits --embed-dim 16 --num-heads 2 --num-layers 1 --ff-dim 16 "
-    "--checkpoint-steps 5 --strategy multiworker --precision auto"
-)
-
-
-@contextlib.contextmanager
-def started(workers, folder, flags):
-    """The digits recipe, shrunk, as several workers; ended when it is left."""
-    flags = [*SMALL.split(), *flags.split(), "--out", str(folder)]
-    line = command(workers, sys.executable, "recipes/vit_cifar10.py", *flags)
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(line, **both, cwd=ROOT, env=ENVIRONMENT) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-
-
-def wait_for(process, text, log):
-    for line in process.stdout:
-        log.append(line)
-        if text in line:
-            return
-    raise AssertionError("".join(log))
-
-
-def children(process):
-    """Process ids by the number of the worker."""
-    pids = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    found = {}
-    for pid in pids:
-        variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        [config] = [v.partition(b"=")[2] for v in variables if v.startswith(b"TF_CONFIG=")]
-        found[json.loads(config)["task"]["index"]] = int(pid)
-    return found
-
-
-@pytest.mark.skipif(not pathlib.Path("/proc").is_dir(), reason="reads /proc")
-@pytest.mark.slow
-@pytest.mark.parametrize("lost", [1, 0])
-def test_when_a_worker_is_lost_the_others_say_so(tmp_path, lost):
-    log, folder = [], tmp_path / "run"
-    with started(2, folder, "--epochs 500") as process:
-        wait_for(process, "Epoch 2/500", log)
-        start = time.monotonic()
-        os.kill(children(process)[lost], signal.SIGKILL)
-        log += process.stdout.readlines()
-        assert process.wait() == 128 + signal.SIGKILL
-        assert time.monotonic() - start < 40
-    said = [line for line in log if line.startswith(f"[{1 - lost}] ")]
-    assert any("error: a worker is lost" in line for line in said), "".join(log)
-    newest = max((folder / "checkpoints").glob("epoch_*"))
-    assert any(str(newest) in line and "--resume" in line for line in said)
-    assert not any("Traceback" in line for line in log)
-
-
-@pytest.mark.slow
-def test_more_or_fewer_workers_resume_a_run(tmp_path):
-    """Killed at once, as a machine that fails, with two, three and one; it comes to its end."""
-    for workers, epoch in ((2, 2), (3, 4), (1, 6)):
-        log = []
-        with started(
-            workers, tmp_path / "run", "--epochs 8" + " --resume" * (epoch > 2)
-        ) as process:
-            if epoch > 2:
-                wait_for(process, "Resuming after", log)
-            wait_for(process, f"Epoch {epoch}/8", log)
-            for pid in children(process).values():
-                os.kill(pid, signal.SIGKILL)
-    with started(2, tmp_path / "run", "--epochs 8 --resume") as process:
-        assert process.communicate()[0].splitlines()[-1] == f"[0] {tmp_path / 'run'}"
-        assert process.returncode == 0
-    rows = (tmp_path / "run" / "history.csv").read_text().splitlines()
-    assert [row.split(",")[0] for row in rows] == ["epoch", *map(str, range(8))]

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import time
 
 import keras
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.files import WriteError
 from zoo.training import checkpoint as checkpoint_module
 from zoo.training import checkpoint_file as files
 from zoo.training.callbacks import EpochFigures, HistoryFile
@@ -331,48 +329,6 @@ def test_a_write_that_was_cut_off_leaves_no_trace(interrupted, tmp_path, monkeyp
     (half / "state.index").write_bytes(b"half")
     assert train(tmp_path)[1] == 5
     assert not half.exists()
-
-
-# --- disks ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def mounted(tmp_path):
-    """Function of options that mounts a file system in memory on a folder, which it returns."""
-    folders = []
-
-    def mount(options):
-        folder = tmp_path / "mounted"
-        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
-        folder.mkdir(exist_ok=True)
-        if "remount" not in options:
-            folders.append(folder)
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            pytest.skip("mounting is not allowed here")
-        return folder
-
-    yield mount
-    for folder in folders:
-        subprocess.run(["umount", str(folder)], check=False, capture_output=True)
-
-
-def test_a_full_disk_leaves_the_checkpoint_before(mounted):
-    folder = mounted("size=400k")
-    interrupted_run(folder, steps=2)
-    before = files.paths(folder / "checkpoints")
-    status = os.statvfs(folder)
-    (folder / "filler").write_bytes(b"x" * (status.f_bavail * status.f_bsize - 3000))
-    checkpoint, trainer = Checkpoint(folder, STEPS, steps=1), make_trainer()
-    assert checkpoint.restore(trainer) == 2
-    with pytest.raises(WriteError, match=r"step_00000003 cannot be written: No space left"):
-        trainer.fit(batches(2), steps_per_epoch=STEPS, callbacks=[checkpoint], verbose=0)
-    checkpoint._interruption.unwatch()
-    assert files.paths(folder / "checkpoints") == before
-    assert not list(folder.rglob("partial.*"))
-    (folder / "filler").unlink()
-    assert train(folder)[1] == 2
 
 
 # --- divergence ----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import keras
 import numpy as np
@@ -21,7 +20,6 @@ from zoo.training.run_folder import RunFolderError
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SCRIPT = pathlib.Path(__file__).parent / "own_script.py"
 ROWS = 44  # of examples: six batches of 7 and one of 2
 X = np.random.default_rng(0).normal(size=(ROWS, 6)).astype("float32")
 Y = (X @ np.linspace(-1, 1, 18).reshape(6, 3)).argmax(axis=1)
@@ -536,18 +534,6 @@ def test_validation_data_and_arguments_that_cannot_be_used(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_with_lora_is_saved_without_it(tmp_path):
-    def make():
-        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
-        model.layers[0].enable_lora(2)
-        return compiled(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-
-    trained = train(make, dataset(X, Y), tmp_path / "run")
-    loaded = keras.saving.load_model(tmp_path / "run" / "model.keras")
-    assert len(loaded.weights) == 2
-    np.testing.assert_allclose(loaded(X), trained(X), rtol=1e-4, atol=1e-5)
-
-
 def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
     whole = train(classifier, dataset(X, Y), tmp_path / "whole", epochs=4)
     with pytest.raises(InterruptedError):
@@ -590,41 +576,3 @@ def test_the_script_of_the_docs_runs(tmp_path, monkeypatch):
     exec(code, {"__name__": "script"})
     rows = history_rows(tmp_path / "runs" / "digits_cnn")
     assert len(rows) == 2 and rows[-1]["val_accuracy"] > 0.8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_script_on_two_devices_is_killed_and_resumed(tmp_path, workers):
-    """With the result of an uninterrupted run to the bit, and of one device but for rounding."""
-    whole, part, one = (tmp_path / name for name in ("whole", "part", "one"))
-
-    def start(folder, *arguments):
-        launch = ["-m", "zoo", "launch", "--workers", "2", "--", sys.executable]
-        command = [sys.executable, *(launch if workers == 2 else []), str(SCRIPT), str(folder)]
-        return subprocess.Popen(
-            [*command, *(arguments if workers == 1 else [])], cwd=SCRIPT.parents[2]
-        )
-
-    assert start(whole, "2").wait() == 0
-    process = start(part, "2")
-    while not list(part.glob("checkpoints/epoch_00001_*")):
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.kill() if workers == 1 else process.terminate()
-    process.wait()
-    assert not (part / "model.keras").exists()
-    assert start(part, "2").wait() == 0
-    assert (
-        subprocess.run([sys.executable, str(SCRIPT), str(one)], cwd=SCRIPT.parents[2]).returncode
-        == 0
-    )
-    expected, resumed, alone = (
-        keras.saving.load_model(folder / "model.keras", safe_mode=False).get_weights()
-        for folder in (whole, part, one)
-    )
-    for mine, other, single in zip(resumed, expected, alone, strict=True):
-        np.testing.assert_array_equal(mine, other)
-        # float32 sums in another order, which Adam amplifies where gradients are small
-        np.testing.assert_allclose(mine, single, atol=2e-2)
-    accuracies = [history_rows(folder)[-1]["val_digit_accuracy"] for folder in (whole, one)]
-    np.testing.assert_allclose(*accuracies, atol=0.01)
