@@ -22,7 +22,7 @@ from zoo.text.checks import check_vocab, checked_ids, checked_text, checked_text
 
 KINDS = {"unigram": "unigram", "bpe": "bpe", "word": "word", "character": "char"}
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
-SPACE = "▁"  # how pieces are spelled with a space
+SPACE = "▁"  # how pieces spell a space
 UNKNOWN_ID = 3
 _SMALLEST = UNKNOWN_ID + 1 + 256  # control ids and bytes
 _LONGEST_LINE = 1000  # characters; the library skips lines of more than 4,192 bytes
@@ -44,8 +44,8 @@ LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 class SentencePieceTokenizer:
     """Encodes text to ids and decodes ids to text by a SentencePiece model.
 
-    Ids are those of the model;
-    published translators have another vocabulary, `vocab`, for the same pieces.
+    Ids are those of the model; published translators have another vocabulary, `vocab`, for the same
+    pieces.
 
     Args:
         model: content of a .model or .spm file, bytes.
@@ -186,9 +186,9 @@ def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"
     Ids: padding, start, end and unknown; the 256 bytes; then the learned pieces. Text outside the
     vocabulary is encoded as bytes, so the round trip is exact up to the normalization:
 
-    - "nmt_nfkc": Unicode's NFKC; line ends, tabs and kin become spaces, and spaces are removed at
-      both ends and next to others. "nfkc" is the same with the characters of Unicode's NFKC only,
-      and "nmt_nfkc_cf" and "nfkc_cf" fold case as well.
+    - "nmt_nfkc": Unicode's NFKC; line ends, tabs and other white space become spaces, and spaces
+      are removed at both ends and next to others. "nfkc" is the same with the characters of
+      Unicode's NFKC only, and "nmt_nfkc_cf" and "nfkc_cf" fold case as well.
     - "identity": none, but "▁" (U+2581) is a space. Spaces are kept, except by the kind "word".
 
     Args:

@@ -74,7 +74,8 @@ class Settings:
     vocab_size: int
     """Maximum vocabulary size."""
     normalization: str
-    """SentencePiece's name for it; nmt_nfkc is NFKC with white space as spaces, cf folds case."""
+    """How SentencePiece normalizes texts; nmt_nfkc is NFKC and makes white space spaces, cf folds
+    case."""
     vocabulary: str
     """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: Annotated[int, Limits(2)]
