@@ -7,7 +7,7 @@ import pytest
 import sentencepiece
 
 from tests.text.samples import LINES, SAMPLE
-from zoo.errors import TokenizerError
+from zoo.errors import TokenizerError, UserError
 from zoo.text.published import BYTE_ALPHABET, BertWordPieceTokenizer, ByteLevelBPETokenizer
 from zoo.text.saved_tokenizers import checksum, load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import SentencePieceTokenizer, train_tokenizer
@@ -78,8 +78,18 @@ def test_a_broken_or_missing_model_is_named(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_missing_library_is_named(monkeypatch):
+def test_another_tokenizer_of_the_same_name_is_replaced(tmp_path):
+    for name in ("published", "trained", "bert"):
+        files = save_tokenizer(TOKENIZERS[name], tmp_path, "a")
+        assert {path.name for path in tmp_path.iterdir()} == {*files}
+        assert load_tokenizer(tmp_path, "a") == TOKENIZERS[name]
+
+
+def test_a_missing_library_is_named(tmp_path, monkeypatch):
+    save_tokenizer(TOKENIZERS["bert"], tmp_path, "a")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(UserError, match="^The package tokenizers is not installed"):
+        load_tokenizer(tmp_path, "a")
     with pytest.raises(ValueError, match="pip install tokenizers"):
         dataclasses.replace(TOKENIZERS["bert"], lowercase=True)
 

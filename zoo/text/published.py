@@ -26,7 +26,9 @@ BYTE_OF = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
 
 @dataclasses.dataclass(frozen=True)
 class _LibraryTokenizer:
-    """A tokenizer of the library `tokenizers`, given by `_library`; `_bytes` is a token's text.
+    """A tokenizer of the library `tokenizers`.
+
+    A subclass has `_library`, that tokenizer, and `_bytes`, the text of a token.
 
     Args:
         vocab: {token: id}.
@@ -87,7 +89,7 @@ class ByteLevelBPETokenizer(_LibraryTokenizer):
     Sources: Radford et al. 2019, section 2.2; transformers: models/gpt2.
 
     Args:
-        vocab, control, vocab_size: as above; tokens are written in `BYTE_ALPHABET`.
+        vocab, control, vocab_size: see `_LibraryTokenizer`; tokens are written in `BYTE_ALPHABET`.
         merges: pairs (left, right) of tokens to merge, by priority.
         add_prefix_space: whether a text that begins without a space gets one.
     """
@@ -123,7 +125,8 @@ class BertWordPieceTokenizer(_LibraryTokenizer):
     Sources: Devlin et al. 2018, section 3; transformers: models/bert.
 
     Args:
-        vocab, control, vocab_size: as above; tokens that continue a word start with "##".
+        vocab, control, vocab_size: see `_LibraryTokenizer`; tokens that continue a word start with
+            "##".
         unknown: token of words that are not made of tokens, or have more than 100 characters.
         lowercase: whether texts are lowercased.
         strip_accents: whether accents are removed; as `lowercase` by default.

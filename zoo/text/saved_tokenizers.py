@@ -9,23 +9,28 @@ import hashlib
 import json
 import pathlib
 
-from zoo.errors import TokenizerError
+from zoo.errors import TokenizerError, UserError
 from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from zoo.text.sentencepiece import SentencePieceTokenizer
 
 _CLASSES = (SentencePieceTokenizer, ByteLevelBPETokenizer, BertWordPieceTokenizer)
+_ENDINGS = ("spm", "json")
 
 
 def save_tokenizer(tokenizer, folder, name):
-    """Writes a tokenizer into a folder; returns the names of its files."""
+    """Writes a tokenizer into a folder, in place of one of this name; returns its files' names."""
     table = {"kind": tokenizer.kind, **dataclasses.asdict(tokenizer)}
     model, files = table.pop("model", None), {}
     if model is not None:
         files[f"{name}.spm"] = model
     if table["vocab"] is not None:
         files[f"{name}.json"] = (json.dumps(table, ensure_ascii=False) + "\n").encode()
-    for file, content in files.items():
-        (pathlib.Path(folder) / file).write_bytes(content)
+    for ending in _ENDINGS:
+        path = pathlib.Path(folder) / f"{name}.{ending}"
+        if path.name in files:
+            path.write_bytes(files[path.name])
+        else:  # of another tokenizer that was there
+            path.unlink(missing_ok=True)
     return [*files]
 
 
@@ -34,8 +39,9 @@ def load_tokenizer(folder, name):
 
     Raises:
         TokenizerError: if its files cannot be read or are invalid.
+        UserError: if its library is not installed.
     """
-    model, table = (pathlib.Path(folder) / f"{name}.{ending}" for ending in ("spm", "json"))
+    model, table = (pathlib.Path(folder) / f"{name}.{ending}" for ending in _ENDINGS)
     try:
         settings = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
         kind = settings.pop("kind", SentencePieceTokenizer.kind)
@@ -46,6 +52,8 @@ def load_tokenizer(folder, name):
     except OSError as error:
         raise TokenizerError(f"{error.filename} cannot be read: {error.strerror}.") from None
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        if type(error) is UserError:  # a library is not installed
+            raise
         raise TokenizerError(f"The tokenizer {name} in {folder} is not valid: {error}") from None
 
 
