@@ -173,5 +173,6 @@ def test_what_cannot_be_exported(monkeypatch):
     with pytest.raises(ExportError, match="chinese_chars=False cannot be exported"):
         TextGraph(bert(lowercase=True, chinese_chars=False))
     monkeypatch.setitem(__import__("sys").modules, "tensorflow_text", None)
-    with pytest.raises(UserError, match="package tensorflow-text is not installed"):
-        TextGraph(TOKENIZERS["bpe"])
+    for name in ("bpe", "gpt2"):
+        with pytest.raises(UserError, match="package tensorflow-text is not installed"):
+            TextGraph(TOKENIZERS[name])

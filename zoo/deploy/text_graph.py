@@ -40,6 +40,7 @@ class TextGraph(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
+        needed("tensorflow_text")
         self._vocab_size, self._kind = tokenizer.vocab_size, type(tokenizer)
         spelled, labels = tokenizer.token_bytes, tokenizer.pieces(range(tokenizer.vocab_size))
         self.longest_token = max(_LONGEST_TOKEN, *map(len, spelled))
