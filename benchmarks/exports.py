@@ -144,6 +144,8 @@ def saved_model_function(folder, is_image):
     import numpy as np
     import tensorflow as tf
 
+    if not is_image:
+        import tensorflow_text  # noqa: F401  has the operations of the tokenizer
     loaded = tf.saved_model.load(str(folder))
     names = ("serving_default", "texts", "translations")
     name, given, output = ("pixels", "pixels", "labels") if is_image else names
