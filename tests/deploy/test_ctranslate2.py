@@ -103,6 +103,8 @@ def test_other_tokens(tmp_path):
     driver = program(folder, "translate").Translator(folder)
     options = {"beam_size": 1, "length_penalty": 0.0, "max_length": 20}
     assert driver(["the cat", "😀"], **options) == translator(["the cat", "😀"], **options)
+    first, label = other.tokens[270], other.tokens[280]
+    assert f"before, first = ['{first}'], ['{label}']" in (folder / "README.md").read_text()
 
 
 def test_the_end_of_a_long_text_is_translated(tmp_path):
