@@ -8,6 +8,7 @@ thread for each request, with the instances of that request. It does not check i
 
 import argparse
 import base64
+import contextlib
 import pathlib
 import socket
 
@@ -17,6 +18,9 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+
+with contextlib.suppress(ImportError):
+    import tensorflow_text  # noqa: F401  has the operations of exports that take texts
 
 
 class Model:

@@ -218,7 +218,7 @@ class RunSettings(Settings):
     """Settings of a run that do not concern its data or its model."""
 
     out: Annotated[str | None, NO_EFFECT] = None
-    """Run directory; by default runs/, the recipe or the model, and the name of the data."""
+    """Run directory; by default in runs/, named after the recipe and the data."""
     overwrite: Annotated[bool, NO_EFFECT] = False
     """Delete an existing run in the run directory."""
     resume: Annotated[bool, NO_EFFECT] = False
