@@ -79,33 +79,6 @@ def test_lengths_may_be_unknown_and_batches_empty():
 
 
 @on_tensorflow
-def test_nothing_is_kept_for_the_gradient():
-    """In the graph, the input is an argument of nothing but dropout itself."""
-    layer = Dropout(0.5, seed=3)
-
-    @tf.function
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = layer(x, training=True)
-        return y, tape.gradient(y, x, tf.ones((4, 5)))
-
-    graph = step.get_concrete_function(tf.TensorSpec((4, 5))).graph
-    calls = [op for op in graph.get_operations() if op.type.endswith("PartitionedCall")]
-    assert len(calls) == 2
-    assert sum(any(i is graph.inputs[0] for i in op.inputs) for op in calls) == 1
-
-
-@on_tensorflow
-def test_other_inputs_are_those_of_keras():
-    layer, signature = Dropout(0.5, seed=3), [tf.TensorSpec(None)]  # of unknown rank
-    y, gradient = trained(layer, tf.ones((40, 5)), signature=signature)
-    np.testing.assert_array_equal(gradient, y)
-    with pytest.raises(ValueError):  # a mask larger than the input
-        trained(Dropout(0.5, (4, 3)), tf.ones((1, 3)))
-
-
-@on_tensorflow
 def test_infinity_and_nan_are_dropped():
     y, _ = trained(Dropout(0.5, seed=3), tf.constant([np.inf, np.nan] * 50))
     assert 20 < (y == 0).sum() < 80

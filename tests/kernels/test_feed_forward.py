@@ -39,29 +39,6 @@ def test_training_equals_inference(activation, dtype, tolerance):
         np.testing.assert_allclose(one, other, atol=tolerance * max(np.abs(other).max(), 1))
 
 
-def test_second_derivatives():
-    import tensorflow as tf
-
-    layer = FeedForward(3, 5, dtype="float64")
-    layer.build((None, 3))
-
-    def second(training):
-        @tf.function
-        def differentiate(x):
-            with tf.GradientTape() as outer:
-                outer.watch(x)
-                with tf.GradientTape() as inner:
-                    inner.watch(x)
-                    y = tf.reduce_sum(tf.sin(layer(x, training=training)))
-                first = tf.reduce_sum(tf.cos(inner.gradient(y, x)))
-            return outer.gradient(first, x)
-
-        return differentiate(tf.constant(normal(4, 3), "float64"))
-
-    # float64: sums of a few terms in another order
-    np.testing.assert_allclose(second(True), second(False), atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "kind, shape",
     [

@@ -3,8 +3,6 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from keras import ops
 
 from zoo.layers import (
@@ -55,24 +53,6 @@ def gradients(function, inputs):
     tensors = [ops.convert_to_tensor(x).requires_grad_() for x in inputs]
     loss(*tensors).backward()
     return [numpy(x.grad) for x in tensors]
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    st.integers(1, 3),
-    st.integers(1, 4),
-    st.integers(1, 6),
-    st.integers(1, 6),
-    st.integers(1, 5),
-    st.integers(1, 5),
-)
-def test_equals_the_formula_in_float64(batch, heads, queries, keys, width, value_width):
-    query, key = normal(batch, heads, queries, width), normal(batch, heads, keys, width, seed=1)
-    value = normal(batch, heads, keys, value_width, seed=2)
-    scores = np.einsum("bhtd,bhsd->bhts", query, key, dtype="float64") / np.sqrt(width)
-    weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
-    found = scaled_dot_product_attention(query, key, value)
-    np.testing.assert_allclose(numpy(found), weights @ value, atol=TOLERANCE * 5)
 
 
 def copy_to_keras(twin, query, key, value, output):
@@ -134,14 +114,6 @@ def test_attention_to_a_memory_equals_keras():
     np.testing.assert_allclose(numpy(found), numpy(weights), atol=1e-5)
 
 
-def test_project_and_attend_is_the_call():
-    layer = MultiHeadAttention(8, 2)
-    query, memory = normal(2, 3, 8), normal(2, 5, 8, seed=1)
-    expected = numpy(layer(query, memory))
-    found = numpy(layer.attend(query, layer.project(memory)))
-    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-
-
 def test_a_batch_of_one_is_broadcast():
     """Also if its size is not known, and for gradients."""
     layer = MultiHeadAttention(8, 2)
@@ -187,32 +159,19 @@ def test_a_query_without_keys_gives_zeros_and_no_gradient_trouble():
     assert np.isfinite(attended).all()
 
 
-def test_what_is_padded_changes_nothing():
-    layer = MultiHeadSelfAttention(8, 2)
-    x = normal(2, 5, 8)
-    valid = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], bool)
-    changed = np.where(valid[..., None], x, 100.0).astype("float32")
-    found, expected = (numpy(layer(v, mask=valid)) for v in (changed, x))
-    np.testing.assert_allclose(found[valid], expected[valid], atol=TOLERANCE)
-
-
-def test_the_mask_that_keras_carries_is_obeyed_and_training_argument():
+def test_the_mask_that_keras_carries_goes_on_and_hides_weights():
+    """That it hides keys from the outputs is in the contracts."""
     ids = np.array([[5, 3, 0], [2, 0, 0]])
-    embed = keras.layers.Embedding(10, 8, mask_zero=True)
+    embedded = keras.layers.Embedding(10, 8, mask_zero=True)(ids)
     layer, cross = MultiHeadSelfAttention(8, 2), MultiHeadAttention(8, 2)
-    embedded = embed(ids)
-    plain = numpy(embedded)
-    outputs = layer(embedded)
-    np.testing.assert_allclose(numpy(outputs), numpy(layer(plain, mask=ids != 0)), atol=TOLERANCE)
-    assert (numpy(outputs._keras_mask) == (ids != 0)).all()
+    assert (numpy(layer(embedded)._keras_mask) == (ids != 0)).all()
     causal = layer(embedded, mask=causal_mask(3))
     assert causal._keras_mask.shape == (2, 3), "a causal mask of the call is no padding"
     query = normal(2, 4, 8)
-    attended = cross(query, embedded)
-    np.testing.assert_allclose(
-        numpy(attended), numpy(cross(query, plain, mask=ids != 0)), atol=TOLERANCE
-    )
-    assert getattr(attended, "_keras_mask", None) is None, "the memory's mask is not the query's"
+    mask = getattr(cross(query, embedded), "_keras_mask", None)
+    assert mask is None, "the memory's mask is not the query's"
+    for weights in (layer.attention_weights(embedded), cross.attention_weights(query, embedded)):
+        assert ((numpy(weights) > 0) == (ids != 0)[:, None, None]).all()
 
 
 def test_each_projection_is_drawn_at_its_own_scale():
@@ -262,16 +221,6 @@ def test_masks():
     assert (both == expected[None, None]).all()
     assert attention_mask(None, None) is None
     assert (numpy(causal_mask(4)) == np.tri(4, dtype=bool)).all()
-
-
-def test_attention_weights_obey_a_carried_mask():
-    x, memory = normal(2, 3, 8), normal(2, 4, 8, seed=1)
-    memory[:, 3], x[:, 2] = 0.0, 0.0
-    x, memory = (keras.layers.Masking()(ops.convert_to_tensor(tensor)) for tensor in (x, memory))
-    one, two = MultiHeadSelfAttention(8, 2), MultiHeadAttention(8, 2)
-    one(x), two(x, memory)
-    assert not numpy(one.attention_weights(x))[..., 2].any()
-    assert not numpy(two.attention_weights(x, memory))[..., 3].any()
 
 
 @pytest.mark.parametrize("function", [scaled_dot_product_attention, blockwise_attention])

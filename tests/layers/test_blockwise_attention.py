@@ -76,16 +76,6 @@ def test_causal_equals_a_causal_mask(masked):
         np.testing.assert_allclose(found, expected, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("shape", [(8,), (1, 8), (8, 8), (8, 1), (H, 8, 8), (B, 1, 8, 8)])
-def test_masks_and_biases_are_broadcast_as_at_once(shape):
-    """Whatever their rank."""
-    query, key, value, mask = *(normal(B, H, 8, 5, seed=seed) for seed in range(3)), normal(*shape)
-    for options in ({"mask": mask > 0}, {"bias": mask}):
-        expected = scaled_dot_product_attention(query, key, value, **options)
-        found = blockwise_attention(query, key, value, **options, block_size=4)
-        np.testing.assert_allclose(numpy(found), numpy(expected), atol=TOLERANCE)
-
-
 @pytest.mark.parametrize("dtype, unit", [("float16", 2**-11), ("bfloat16", 2**-8)])
 def test_half_precision_is_finite_and_close(dtype, unit):
     inputs = [ops.cast(normal(B, H, T, 16, seed=seed) * 3, dtype) for seed in range(3)]

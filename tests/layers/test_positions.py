@@ -105,16 +105,6 @@ def test_an_offset_moves_the_positions():
     np.testing.assert_allclose(numpy(layer(x, start=4))[0], whole[6:9], atol=1e-6)
 
 
-def test_the_sinusoids_of_m2m100():
-    """fairseq's: halves, angles pos / 10000^(k / (E/2 - 1)), from position 2."""
-    half, length = 8, 5
-    positions = np.arange(2, 2 + length)[:, None]
-    angles = positions * np.exp(-np.log(10000.0) * np.arange(half) / (half - 1))
-    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    found = sinusoidal_positions(length, 2 * half, "halves", 10000.0 ** (half / (half - 1)), 2)
-    np.testing.assert_allclose(numpy(found), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("grid", [(2, 9), (7, 3), (4, 5), (1, 1)])
 def test_a_grid_is_resized_as_keras_resizes_images(interpolation, grid):

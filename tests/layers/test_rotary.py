@@ -43,23 +43,6 @@ def test_pairs_are_multiplied_by_complex_numbers(positions):
     np.testing.assert_allclose(found[..., 4:], expected.imag, atol=1e-5)
 
 
-@pytest.mark.ci  # KerasHub takes 140 MB
-def test_equals_keras_hub():
-    keras_hub = pytest.importorskip("keras_hub")
-    x = normal(2, 3, 6, 8)
-    theirs = keras_hub.layers.RotaryEmbedding(max_wavelength=100, sequence_axis=2)
-    found = rotate(x, angles_of(np.arange(6)[None], max_wavelength=100.0))
-    np.testing.assert_allclose(numpy(found), numpy(theirs(x)), atol=1e-5)
-
-
-@each_shape
-def test_norms_stay_and_position_zero_changes_nothing(positions):
-    x = normal(2, 3, 5, 8)
-    norms = [np.linalg.norm(v, axis=-1) for v in (x, numpy(rotate(x, angles_of(positions))))]
-    np.testing.assert_allclose(*norms, rtol=1e-5)
-    np.testing.assert_array_equal(numpy(rotate(x, angles_of(0 * positions))), x)
-
-
 @each_shape
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-4), ("mixed_bfloat16", 0.03)])
 def test_attention_depends_on_distances_alone(positions, dtype, tolerance):
