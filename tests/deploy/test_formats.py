@@ -19,7 +19,10 @@ from tests.deploy.small_models import (
 )
 from zoo.deploy import checks, litert_format, onnx_format
 from zoo.deploy.errors import ExportError
+from zoo.deploy.plain_graphs import write_data
 from zoo.errors import UserError
+from zoo.tasks.classifier import TextClassifier
+from zoo.text.published import BertWordPieceTokenizer
 
 pytestmark = pytest.mark.ci
 
@@ -102,6 +105,18 @@ def test_a_text_classifier(format, tmp_path):
         found = model(tokens=tokens)["probabilities"]
         np.testing.assert_allclose(found, classifier.probabilities([text]), **TOLERANCE)
     assert (tmp_path / "text.spm").read_bytes() == classifier.tokenizer.model
+
+
+def test_what_the_tokenizer_of_bert_does(tmp_path):
+    classifier = object.__new__(TextClassifier)
+    vocab = {"[UNK]": 0, "[PAD]": 1, "the": 2}
+    classifier.tokenizer = BertWordPieceTokenizer(vocab, ("[PAD]",), 4, lowercase=False)
+    classifier.class_names = ["ant"]
+    assert write_data(classifier, tmp_path)["vocab.txt"].endswith(
+        "BertTokenizer(do_lower_case=False, strip_accents=None, tokenize_chinese_chars=True)"
+    )
+    tokens = (tmp_path / "vocab.txt").read_text("utf-8").splitlines()
+    assert tokens == [*vocab, "[unused3]"]
 
 
 # The largest size, of that in float32, and the largest mean shifted probability.
