@@ -1,6 +1,6 @@
 """Every kind of image file is read alike, or refused alike, by all that reads images.
 
-These are `zoo.load`, training, the driver of ONNX exports and, JPEG and PNG only, SavedModels. The
+These are `zoo.load`, training, the program of ONNX exports and, JPEG and PNG only, SavedModels. The
 reference is Pillow. Tolerance: JPEG only. TensorFlow's decoder uses a faster cosine transform,
 whose coefficients are rounded to 8 bits, and CMYK is rounded once more: up to 6 levels in each
 pixel of a smooth picture.
@@ -8,6 +8,7 @@ pixel of a smooth picture.
 
 import io
 import struct
+import sys
 import zlib
 
 import numpy as np
@@ -225,6 +226,15 @@ def test_files_are_refused_alike(name, trained_on, tmp_path):
     if name.endswith(".jpg"):
         with pytest.raises((tf.errors.OpError, ImageError)):
             random_resized_crop(tf.constant(data), [1, 2], (8, 8), 3, 0.1)
+
+
+def test_without_pillow_only_jpeg_and_png_are_read(tmp_path, monkeypatch):
+    (tmp_path / "a.png").write_bytes(saved("PNG"))
+    (tmp_path / "a.gif").write_bytes(saved("GIF"))
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert RGB.read(tmp_path / "a.png").shape == (HEIGHT, WIDTH, 3)
+    with pytest.raises(ImageError, match="a.gif cannot be read as an image: .*pip install pillow"):
+        RGB.read(tmp_path / "a.gif")
 
 
 def test_exported_graphs_decode_jpeg_and_png_and_name_other_formats(signatures):

@@ -16,7 +16,7 @@ _BY_PILLOW = ("GIF", "BMP", "WEBP")
 _MAX_PIXELS = 50_000_000
 _SIZE = f"An image must have from 1 to {_MAX_PIXELS:,} pixels. This one has: "
 _JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
-_OTHERS = {  # offset and bytes of formats that are not decoded
+_OTHERS = {  # offset and bytes of formats that graphs do not decode
     "GIF": (0, b"GIF8"),
     "BMP": (0, b"BM"),
     "WebP": (8, b"WEBP"),
@@ -80,8 +80,11 @@ def accepted(data):
 
 def _read_with_pillow(data):
     """Decodes the bytes of a GIF (its first frame), BMP or WebP: uint8 [H, W, 3]."""
-    from PIL import Image, UnidentifiedImageError
-
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        reason = "It is neither JPEG nor PNG: for other formats, run `pip install pillow`."
+        raise ImageError(reason) from None
     try:
         with Image.open(io.BytesIO(data), formats=_BY_PILLOW) as image:
             pixels = image.width * image.height
