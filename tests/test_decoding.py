@@ -287,15 +287,6 @@ def test_bad_arguments():
             call()
 
 
-def test_sizes_may_be_numpy_integers():
-    model, source = model_of(), sources(2)
-    one, two = (
-        beam_search(model.step, model.start(source, 6, 3), kind(2), SPECIAL, kind(6), kind(3))
-        for kind in (int, np.int64)
-    )
-    np.testing.assert_array_equal(as_numpy(two).tokens, as_numpy(one).tokens)
-
-
 @pytest.mark.parametrize("words, seed, beam_size", [(20, 0, 4), (6, 1, 3)])
 @pytest.mark.parametrize(
     "early_stopping",

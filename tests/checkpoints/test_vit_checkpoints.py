@@ -117,17 +117,6 @@ def test_square_patches_written_as_two_sides(tmp_path):
     assert zoo.load(folder).model.patch_size == side
 
 
-def test_a_new_head(tmp_path, capsys):
-    golden, images = HUGGING_FACE["vit"], drawn.images(32, 32)
-    folder = write_folder(tmp_path / "model", golden)
-    classifier = zoo.load(folder, num_classes=7)
-    assert "the classification head is new, with 7 classes" in capsys.readouterr().out
-    assert classifier.model(images).shape == (2, 7)
-    np.testing.assert_array_equal(
-        classifier.model.features(images), zoo.load(folder).model.features(images)
-    )
-
-
 @pytest.mark.parametrize(
     "change, message",
     [

@@ -83,14 +83,6 @@ def test_a_tensor_without_a_place(write, tmp_path):
         load(path)
 
 
-@pytest.mark.parametrize("write", WRITERS)
-def test_a_file_that_ends_early(write, tmp_path):
-    path = write(tmp_path, lambda tensors: tensors)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(CheckpointError, match=path.name):
-        load(path)
-
-
 def test_files_of_another_kind(tmp_path):
     """Of a convolutional network, and of Google under the name of timm."""
     save_file({"conv1.weight": np.ones((3, 3), "float32")}, tmp_path / "a.safetensors")

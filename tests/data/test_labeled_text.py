@@ -7,7 +7,6 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.data.prepared import prepare
-from zoo.data import text_rows
 from zoo.data.labeled_text import phrasebook, tfds_texts, tsv
 from zoo.data.phrasebook import sentence_kinds
 from zoo.errors import DataError
@@ -49,18 +48,6 @@ def test_every_line_is_in_one_split_with_its_label(file):
 def test_a_text_is_in_one_split_only_however_it_is_written(file):
     parts = [{text.casefold() for text, _ in part} for part in rows(tsv(file))]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 1000
-
-
-def test_the_seed_decides_what_is_held_out(file):
-    first, again, other = (rows(tsv(file, seed)) for seed in (0, 0, 1))
-    assert first == again
-    assert first[1] != other[1] and first[2] != other[2]
-
-
-def test_few_are_held_out_of_many(file, monkeypatch):
-    monkeypatch.setattr(text_rows, "_MOST_HELD_OUT", 100)
-    for part in rows(tsv(file))[1:]:
-        assert abs(len(part) - 100) < 45
 
 
 def test_blank_lines_are_skipped_and_a_text_may_have_tabs(tmp_path):

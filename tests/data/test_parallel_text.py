@@ -112,12 +112,6 @@ def test_an_empty_corpus(tmp_path, content):
         tsv(tmp_path / "empty.txt")
 
 
-def test_too_few_pairs_to_hold_any_out(tmp_path):
-    path = write(tmp_path / "few.txt", ["a\tb"])
-    with pytest.raises(DataError, match="1 rows .* for (training|validation).*more text"):
-        tsv(path)
-
-
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="nowhere.txt cannot be read: No such file"):
         tsv(tmp_path / "nowhere.txt")

@@ -10,6 +10,9 @@ from zoo.layers import (
     TransformerEncoder,
     causal_mask,
     gelu,
+    gelu_tanh,
+    quick_gelu,
+    swiglu,
 )
 
 
@@ -177,6 +180,13 @@ def test_a_carried_mask_is_obeyed_beside_the_call(norm):
     carrying = keras.layers.Masking()(ops.convert_to_tensor(x))
     np.testing.assert_allclose(numpy(block.first_tokens(carrying, 2)), expected, atol=1e-5)
     assert not numpy(block.attention_weights(carrying))[..., 3:].any()
+
+
+@pytest.mark.parametrize("activation", [gelu, gelu_tanh, quick_gelu, swiglu])
+def test_activations_as_functions_are_saved(activation):
+    block = TransformerEncoder(8, 2, activation=activation)
+    twin = TransformerEncoder.from_config(block.get_config())
+    assert twin.activation is activation
 
 
 def test_bad_arguments():

@@ -158,35 +158,6 @@ def test_embeddings_and_logits():
     assert model.output_projection is None
 
 
-@pytest.mark.parametrize(
-    "settings, difference",
-    [
-        ({"tie_weights": False}, 30 * 16),
-        ({"logits_bias": True}, 30),
-        ({"normalize_embeddings": True}, 2 * 16),
-        ({"norm": "post"}, -2 * 16),
-        ({"positions": "rotary"}, -20 * 16),
-        ({"positions": "relative"}, -20 * 16 + 32 * 2),
-    ],
-)
-def test_what_options_add_to_the_weights(settings, difference):
-    plain, other = (zoo.causal_lm(**SIZES, **s).count_params() for s in ({}, settings))
-    assert other - plain == difference
-
-
-@pytest.mark.ci
-def test_it_learns_to_repeat():
-    """The loss of predicting the first token again and again falls."""
-    keras.utils.set_random_seed(0)
-    model = zoo.causal_lm(**{**SIZES, "num_layers": 1, "dropout": 0.0}, tie_weights=False)
-    tokens = np.repeat(ids(64, 1), 6, axis=1)
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.optimizer.learning_rate = 3e-3
-    history = model.fit(tokens[:, :5], tokens[:, 1:], epochs=30, batch_size=32, verbose=0)
-    losses = history.history["loss"]
-    assert losses[-1] < 0.5 * losses[0]
-
-
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("positions", ["learned", "relative", "rotary"])
 def test_steps_in_mixed_precision(positions, policy):

@@ -220,30 +220,6 @@ def test_mixed_precision(policy):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"shared": "target"},
-        pytest.param({"shared": "all"}, marks=pytest.mark.slow),
-        pytest.param({"shared": "none"}, marks=pytest.mark.slow),
-    ],
-)
-def test_it_learns_to_copy(settings):
-    """With every way of sharing, each weight moves and the loss falls."""
-    keras.utils.set_random_seed(0)
-    model = zoo.transformer(**{**SIZES, "num_layers": 1, **settings, "dropout": 0.0, "norm": "pre"})
-    source = ids(64, 5)
-    inputs = {"source": source, "target": np.pad(source, [(0, 0), (1, 0)], constant_values=1)}
-    labels = np.pad(source, [(0, 0), (0, 1)], constant_values=2)
-    before = [ops.convert_to_numpy(v) for v in model.trainable_variables]
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.optimizer.learning_rate = 3e-3
-    history = model.fit(inputs, labels, epochs=30, batch_size=32, verbose=0).history["loss"]
-    assert history[-1] < 0.7 * history[0]
-    for variable, old in zip(model.trainable_variables, before):
-        assert np.abs(ops.convert_to_numpy(variable) - old).max() > 0, variable.path
-
-
-@pytest.mark.parametrize(
     "size, settings, message",
     [
         ("huge", {}, "Unknown size 'huge'.*base, big"),

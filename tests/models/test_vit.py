@@ -8,8 +8,6 @@ import pytest
 from keras import ops
 
 import zoo
-from zoo import compat
-from zoo.layers import LayerNormalization
 from zoo.models.attention_rollout import _rollout, attention_rollout
 from zoo.models.vit import SIZES
 
@@ -126,26 +124,6 @@ def test_attention_maps(name):
     assert attention_rollout(model, IMAGES).shape == (4, 2, 3)
 
 
-@pytest.mark.parametrize(
-    "settings, difference",
-    [
-        ({"qkv_bias": False}, -3 * 3 * 16),
-        ({"key_dim": 5}, 3 * (4 * 16 * (10 - 16) + 3 * (10 - 16))),
-        ({"activation": "swiglu"}, 3 * (16 * 64 + 64)),
-        ({"num_class_tokens": 2}, 2 * 16 + 16 * 5 + 5),
-        ({"num_class_tokens": 2, "prefix_positions": False}, 16 - 16 + 16 * 5 + 5),
-        ({"positions": "rotary"}, -7 * 16),
-        ({"positions": "relative"}, -7 * 16 + 2 * 32 * 2),
-        ({"normalize_embeddings": True}, 2 * 16),
-        ({"normalize_pooled": True}, 0),
-        ({"pool": "cls+mean"}, 16 * 5),
-    ],
-)
-def test_what_options_add_to_the_weights(settings, difference):
-    plain, other = (zoo.vit(**SMALL, **s).count_params() for s in ({}, settings))
-    assert other - plain == difference
-
-
 def test_registers_come_after_the_class_token_without_positions():
     model = shaken(zoo.vit(**SMALL, num_registers=2))
     tokens = numpy(embedded(model))
@@ -160,13 +138,6 @@ def test_prefix_positions_are_left_out():
     np.testing.assert_allclose(tokens[:, :2], [numpy(model.class_token.tokens)] * 4, atol=1e-6)
     patches = numpy(model.patch_embed(IMAGES) + model.patch_positions.embeddings)
     np.testing.assert_allclose(tokens[:, 2:], patches, atol=1e-6)
-
-
-def test_epsilon_reaches_every_norm():
-    model = zoo.vit(**SMALL, epsilon=0.5, normalize_embeddings=True)
-    norms = [layer for layer in compat.all_layers(model) if isinstance(layer, LayerNormalization)]
-    assert len(norms) == 2 * 3 + 2
-    assert all(norm.epsilon == 0.5 for norm in norms)
 
 
 def test_other_image_sizes_get_resized_positions():

@@ -439,13 +439,6 @@ def folder(translator, tmp_path_factory):
     return folder
 
 
-def test_an_unfinished_folder(translator, tmp_path):
-    translator.save(tmp_path)
-    (tmp_path / Translator.description_file).unlink()
-    with pytest.raises(FileNotFoundError, match="no finished run"):
-        zoo.load(tmp_path)
-
-
 def command(*arguments, **options):
     return subprocess.run(
         [sys.executable, "-m", "zoo", *map(str, arguments)],

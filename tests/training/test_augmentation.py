@@ -149,19 +149,6 @@ def test_operations_on_known_pixels():
     np.testing.assert_allclose(gray[..., 0], gray[..., 2], atol=1e-2)
 
 
-def test_equalize_looks_at_one_image_only():
-    dark, bright = np.split(np.linspace(0, 255, 128, dtype=np.float32).reshape(2, 8, 8, 1), 2)
-    spread = OPERATIONS["equalize"](tf.concat([dark, bright], 0), tf.ones([2, 1, 1, 1]))
-    np.testing.assert_allclose(spread[0], spread[1], atol=1e-3)
-
-
-def test_randaugment_at_zero_magnitude():
-    images = tf.cast(batch(200)[0], tf.float32)
-    new = rand_augment.rand_augment(images, SEED, every_row(images), 1, 0.0, 1.0).numpy()
-    changed = (np.abs(new - images.numpy()).max((1, 2, 3)) > 1e-3).mean()
-    assert changed < 3 * 2 / len(OPERATIONS)  # autocontrast and equalize have no magnitude
-
-
 def test_randaugment_probability():
     images = tf.cast(batch(500, 16, 16)[0], tf.float32)
     new = rand_augment.rand_augment(images, SEED, every_row(images), 1, 0.9, 0.5).numpy()

@@ -128,12 +128,3 @@ def test_the_optimizer_is_that_of_the_paper():
     found = [getattr(optimizer, name) for name in ("beta_1", "beta_2", "epsilon")]
     assert found == [0.9, 0.98, 1e-9]
     assert optimizer.global_clipnorm == 1.5
-    copy = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(transformer_adam(512, 100, 2.0))
-    )
-    assert type(copy) is keras.optimizers.Adam
-    assert copy._learning_rate.get_config() == {
-        "embed_dim": 512,
-        "warmup_steps": 100,
-        "scale": 2.0,
-    }

@@ -393,33 +393,17 @@ def test_a_run_that_a_callback_has_stopped_stays_stopped(
 
 
 class Own(keras.callbacks.Callback):
-    """Adds a metric to the logs, and stops training after an epoch."""
-
-    def __init__(self, epoch):
-        super().__init__()
-        self.epoch = epoch
+    """Adds a metric to the logs, and stops training after the second epoch."""
 
     def on_epoch_end(self, epoch, logs=None):
         logs["own"] = math.nan
-        self.model.stop_training |= epoch == self.epoch
+        self.model.stop_training = epoch == 1
 
 
-def test_what_a_callback_adds_and_stops(tmp_path, monkeypatch):
-    """It is in the history, null in metrics.json; EarlyStopping, patient again, changes nothing."""
-
-    def five_epochs(patience, *callbacks):
-        early = keras.callbacks.EarlyStopping(patience=patience, min_delta=9)
-        data, folder = dataset(X, Y), tmp_path / "run"
-        train(classifier, data, folder, epochs=5, callbacks=[early, *callbacks])
-
-    with monkeypatch.context() as broken:
-        broken.setattr(keras.Model, "save", lambda *_: (_ for _ in ()).throw(RuntimeError))
-        for patience, callback in ((1, Own(9)), (9, Own(3)), (9, Own(9))):
-            with pytest.raises(RuntimeError):
-                five_epochs(patience, callback)
-    five_epochs(9, Own(9))
+def test_what_a_callback_adds_is_in_the_history_and_null_in_the_metrics(tmp_path):
+    train(classifier, dataset(X, Y), tmp_path / "run", epochs=5, callbacks=[Own()])
     rows = history_rows(tmp_path / "run")
-    assert len(rows) == 4 and all(math.isnan(row["own"]) for row in rows)
+    assert len(rows) == 2 and all(math.isnan(row["own"]) for row in rows)
     metrics = (tmp_path / "run" / "metrics.json").read_text()
     assert json.loads(metrics)["own"] is None and "NaN" not in metrics
 

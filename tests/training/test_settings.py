@@ -120,12 +120,6 @@ def test_a_command_line(arguments, status, texts, monkeypatch, capsys):
     assert all(text in output for text in texts), output
 
 
-def test_a_value_outside_of_a_literal(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        parse(["--dataset", "imdb_reviews"], recipe("causal_lm").Config, {}, "")
-    assert "imdb_reviews" in capsys.readouterr().err
-
-
 def test_a_flag_selects_the_defaults():
     module = recipe("translate")
     presets = {"phrasebook": module.PHRASEBOOK, "--weights": module.FINE_TUNING}
