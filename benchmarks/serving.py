@@ -7,9 +7,9 @@
 Starts a server and sends requests from 64 concurrent clients; each sends its next request when it
 has received the last response. Requests contain one to three of a few texts and images, whose
 expected outputs are computed by calling the SavedModel in another process. In a second phase,
-invalid requests are sent as well; they must be rejected as by TensorFlow Serving. A request is lost
-if it gets no response, and wrong if it gets an unexpected one. The clients run in their own process
-on the same machine and use a good part of its CPU time.
+invalid requests are sent as well; they must be rejected. A request is lost if it gets no response,
+and wrong if it gets an unexpected one. The clients run in their own process on the same machine and
+use a good part of its CPU time.
 
     python benchmarks/serving.py serving/en_es serving/digits --compare-starlette --rounds 3
 

@@ -24,7 +24,7 @@ class Trainer(compat.TrainingModel):
 
     A step of `fit` is one update of the weights. It takes a batch (inputs, labels, weights), or a
     tuple of batches whose gradients are summed. With ``reduction="sum"``, the loss is the sum over
-    all items of loss times weight: to minimise the mean, let the weights of an update sum to one.
+    all items of loss times weight: to minimize the mean, let the weights of an update sum to one.
     The reported loss is the mean of that sum over the steps. Keras's default reduction, the mean
     over the rows of a batch, needs the weights of `zoo.training.distribution.with_row_counts`, with
     which the reported loss is the mean over all rows.
