@@ -1,4 +1,4 @@
-"""The encoder block: parity with keras-hub, and the settings of its residual branches."""
+"""The encoder block: the settings of its residual branches, activations, and first tokens."""
 
 import keras
 import numpy as np
@@ -33,43 +33,6 @@ def shaken(layer):
     for index, variable in enumerate(layer.weights):
         variable.assign(variable + 0.3 * normal(*variable.shape, seed=index))
     return layer
-
-
-@pytest.mark.ci  # KerasHub takes 140 MB
-@pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("masked", [False, True])
-def test_equals_keras_hub(norm, masked):
-    keras_hub = pytest.importorskip("keras_hub")
-    ours = TransformerEncoder(12, 3, 20, norm=norm, activation="relu", epsilon=1e-5)
-    theirs = keras_hub.layers.TransformerEncoder(
-        intermediate_dim=20, num_heads=3, layer_norm_epsilon=1e-5, normalize_first=norm == "pre"
-    )
-    x = normal(4, 6, 12)
-    ours(x)
-    theirs(x)
-    shaken(ours)
-    attention, twin = ours.attention, theirs._self_attention_layer
-    projections = zip(*(np.split(numpy(v), 3, axis=-1) for v in attention.qkv.weights))
-    for dense, (kernel, bias) in zip(
-        (twin._query_dense, twin._key_dense, twin._value_dense), projections
-    ):
-        dense.kernel.assign(kernel.reshape(dense.kernel.shape))
-        dense.bias.assign(bias.reshape(dense.bias.shape))
-    kernel, bias = attention.output_projection.weights
-    twin._output_dense.kernel.assign(numpy(kernel).reshape(twin._output_dense.kernel.shape))
-    twin._output_dense.bias.assign(bias)
-    for mine, other in (
-        (ours.attention_norm, theirs._self_attention_layer_norm),
-        (ours.feed_forward_norm, theirs._feedforward_layer_norm),
-        (ours.feed_forward.hidden, theirs._feedforward_intermediate_dense),
-        (ours.feed_forward.output_projection, theirs._feedforward_output_dense),
-    ):
-        other.set_weights(mine.get_weights())
-    valid = np.arange(6) < np.array([[6], [4], [1], [5]]) if masked else np.ones((4, 6), bool)
-    expected = numpy(theirs(x, padding_mask=valid))[valid]
-    found = numpy(ours(x, mask=valid))[valid]
-    # sums of up to 20 terms of the order of 10 in another order
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_pre_norm_keeps_the_residual_stream_and_post_norm_normalizes_it():

@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 import zoo
-from tests.layers.test_decoder import copy_heads
 from tests.layers.test_encoder import numpy, shaken
 from zoo.models.causal_lm import SIZES as PUBLISHED
 
@@ -55,35 +54,6 @@ def test_parameter_counts_are_the_published_ones(size, parameters):
     model = zoo.causal_lm(size, vocab_size=100, num_layers=1)
     blocks = (PUBLISHED[size]["num_layers"] - 1) * model.decoder_blocks[0].count_params()
     assert model.count_params() + blocks + (50257 - 100) * model.embed_dim == parameters
-
-
-@pytest.mark.ci  # KerasHub takes 140 MB
-def test_equals_the_gpt2_of_keras_hub():
-    keras_hub = pytest.importorskip("keras_hub")
-    theirs = keras_hub.models.GPT2Backbone(
-        vocabulary_size=30,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=24,
-        max_sequence_length=20,
-    )
-    ours, tokens = model_of(), ids(3, 7)
-    theirs.token_embedding.embeddings.assign(ours.token_embedding.embeddings)
-    theirs.position_embedding.position_embeddings.assign(ours.token_positions.embeddings)
-    theirs.layer_norm.set_weights(ours.decoder_norm.get_weights())
-    for mine, other in zip(ours.decoder_blocks, theirs.transformer_layers):
-        copy_heads(mine.self_attention, other._self_attention_layer)
-        for layer, twin in (
-            (mine.self_attention_norm, other._self_attention_layer_norm),
-            (mine.feed_forward_norm, other._feedforward_layer_norm),
-            (mine.feed_forward.hidden, other._feedforward_intermediate_dense),
-            (mine.feed_forward.output_projection, other._feedforward_output_dense),
-        ):
-            twin.set_weights(layer.get_weights())
-    features = theirs({"token_ids": tokens, "padding_mask": np.ones_like(tokens)})
-    expected = theirs.token_embedding(features, reverse=True)
-    np.testing.assert_allclose(numpy(ours(tokens)), numpy(expected), rtol=1e-4, atol=1e-4)
 
 
 @each_kind
