@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import sentencepiece
 
 import zoo
 from tests.deploy.small_models import LINES, small_classifier, small_translator
@@ -14,7 +15,7 @@ from zoo.deploy.errors import ExportError
 from zoo.deploy.export import DTYPES
 from zoo.errors import UserError
 from zoo.tasks.translator import Translator
-from zoo.text.sentencepiece import SentencePieceTokenizer
+from zoo.text.sentencepiece import SentencePieceTokenizer, train_tokenizer
 
 pytestmark = pytest.mark.ci
 
@@ -105,6 +106,28 @@ def test_other_tokens(tmp_path):
     assert driver(["the cat", "😀"], **options) == translator(["the cat", "😀"], **options)
     first, label = other.tokens[270], other.tokens[280]
     assert f"before, first = ['{first}'], ['{label}']" in (folder / "README.md").read_text()
+
+
+def test_tokens_become_the_same_texts(exported, tmp_path):
+    """Without control tokens; spaces at the ends are removed by some normalizations only."""
+    translator, _, shared = exported
+    driver = object.__new__(type(shared))
+    own, identity = translator.target_tokenizer, train_tokenizer(LINES, "bpe", 330, "identity")
+    ids, control = (
+        {piece: id for id, piece in own.tokens.items()},
+        ("<pad>", "<s>", "</s>", "<unk>"),
+    )
+    published = SentencePieceTokenizer(own.model, ids, own.unknown, control, own.vocab_size)
+    for tokenizer in (own, identity, published):
+        model = small_translator(num_layers=1).model
+        written = ctranslate2_format.write(Translator(model, tokenizer, tokenizer), tmp_path)
+        driver.settings, path = written["search"], str(tmp_path / "target.spm")
+        driver.target = sentencepiece.SentencePieceProcessor(model_file=path)
+        row = [0, *tokenizer.encode(["  the cat "])[0], 1, 3]
+        tokens = [tokenizer.tokens[id] for id in row]
+        assert [driver._text(tokens), driver._text(tokens[:-1])] == tokenizer.decode(
+            [row, row[:-1]]
+        )
 
 
 def test_the_end_of_a_long_text_is_translated(tmp_path):

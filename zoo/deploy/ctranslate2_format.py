@@ -61,12 +61,14 @@ def write(original, folder, dtype="float32", **options):
 
     version = f"ctranslate2 {ctranslate2.__version__}"
     checked = checks.check_tokens(original, log_probs, version, dtype)
-    source, target = tokens
+    (source, target), decodes = tokens, original.target_tokenizer
     search = {
         "source_prefix": [source[id] for id in original.source_tokenizer.prefix],
         "target_prefix": [] if special.first is None else [target[special.first]],
         "end": source[special.end],
         "suppressed": [target[id] for id in {special.pad, special.start} - {special.end}],
+        "left_out": [*decodes.control],
+        "strips": decodes.proto.normalizer_spec.remove_extra_whitespaces,
     }
     return {"files": files, "signatures": {}, "checked": checked, "search": search}
 

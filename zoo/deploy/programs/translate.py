@@ -83,7 +83,9 @@ class Translator:
 
     def _text(self, tokens):
         tokens = tokens[len(self.settings["target_prefix"]) :]
-        return self.target.decode_pieces(tokens).replace("\u2581", " ").strip(" ")
+        tokens = [token for token in tokens if token not in self.settings["left_out"]]
+        text = self.target.decode_pieces(tokens).replace("\u2581", " ")
+        return text.strip(" ") if self.settings["strips"] else text
 
 
 def main(arguments=None):
