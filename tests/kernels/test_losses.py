@@ -1,4 +1,4 @@
-"""The loss with an explicit gradient, and the accuracy, equal the plain functions."""
+"""The loss with an explicit gradient equals the plain function."""
 
 import keras
 import numpy as np
