@@ -109,8 +109,9 @@ class SentencePieces(tf.Module):
         self._normalizer, self._first = tokenizer.proto.normalizer_spec, None
         if not self._normalizer.remove_extra_whitespaces:
             # The operation removes all spaces at the beginning, but those after another piece.
-            self._first = next(id for id, token in enumerate(tokens) if token.isalpha())
-            self._first_text = tokens[self._first]
+            letters = [id for id, token in enumerate(tokens) if token.isalpha()]
+            self._first = letters[0] if letters else tokens.index("<0x41>")
+            self._first_text = tokens[self._first] if letters else "A"
         self._ids = None if has_own_ids else _table(tokenizer.vocab, tokenizer.unknown)
 
     def __call__(self, texts):
