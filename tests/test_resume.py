@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.checkpoints.translation_folders import write_marian
 from tests.interrupted import (
     ROOT,
     RUNS,
@@ -77,9 +78,6 @@ def test_sigterm_saves_and_the_same_command_resumes_bit_for_bit(
 @pytest.mark.slow
 def test_fine_tuning_resumes_bit_for_bit(tmp_path, phrasebook_part):
     """Killed twice."""
-    pytest.importorskip("sentencepiece")
-    from tests.checkpoints.translation_folders import write_marian
-
     (tmp_path / "model").mkdir()
     write_marian(tmp_path / "model")
     flags = ("--weights", str(tmp_path / "model"), "--tsv", str(phrasebook_part))

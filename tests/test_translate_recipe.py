@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import zoo
+from tests.checkpoints.translation_folders import write_marian
 from tests.test_recipes import recipe
 from zoo.data import parallel_text, text_rows, tokenized_corpus
 from zoo.data.selection import text_source
@@ -199,9 +200,6 @@ def test_bad_settings_leave_nothing_behind(corpus, tmp_path, settings, message):
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     """A folder of a Marian model with random weights."""
-    pytest.importorskip("sentencepiece")
-    from tests.checkpoints.translation_folders import write_marian
-
     folder = tmp_path_factory.mktemp("marian")
     write_marian(folder)
     return folder

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-pytest.importorskip("sentencepiece")
-
-import zoo  # noqa: E402
-from tests.checkpoints.translation_folders import write_m2m100, write_marian  # noqa: E402
-from zoo.checkpoints import CheckpointError  # noqa: E402
-from zoo.tasks.translator import Translator  # noqa: E402
-from zoo.text.sentencepiece import train_tokenizer  # noqa: E402
+import zoo
+from tests.checkpoints.translation_folders import write_m2m100, write_marian
+from zoo.checkpoints import CheckpointError
+from zoo.tasks.translator import Translator
+from zoo.text.sentencepiece import train_tokenizer
 
 TEXTS = ["the cat", "a dog \U0001f600", "", "  two  spaces "]
 

@@ -9,21 +9,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-pytest.importorskip("sentencepiece")
-
-import zoo  # noqa: E402
-from tests.checkpoints.translation_folders import (  # noqa: E402
+import zoo
+from tests.checkpoints.translation_folders import (
     spm,
     write_json,
     write_m2m100,
     write_marian,
     write_mbart50,
 )
-from zoo.__main__ import main  # noqa: E402
-from zoo.checkpoints import CheckpointError, languages  # noqa: E402
-from zoo.deploy.errors import ExportError  # noqa: E402
-from zoo.errors import TokenizerError  # noqa: E402
-from zoo.text.sentencepiece import SentencePieceTokenizer  # noqa: E402
+from zoo.__main__ import main
+from zoo.checkpoints import CheckpointError, languages
+from zoo.deploy.errors import ExportError
+from zoo.errors import TokenizerError
+from zoo.text.sentencepiece import SentencePieceTokenizer
 
 TEXTS = ["the cat", "a dog \U0001f600", "", "cafe\u0301 \ufb01x \u4f60\u597d", "  two  spaces "]
 CASES = {

@@ -6,7 +6,6 @@ Tolerance of logits: 1e-4, for the same float32 operations in another order.
 import pytest
 
 transformers = pytest.importorskip("transformers", reason="needs the library transformers")
-pytest.importorskip("sentencepiece")
 torch = pytest.importorskip("torch")
 
 import zoo  # noqa: E402
