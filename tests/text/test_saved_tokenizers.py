@@ -18,6 +18,7 @@ _BYTES = {token: id for id, token in enumerate([*BYTE_ALPHABET, "th", "the", "<|
 _WORDS = {w: id for id, w in enumerate(["[UNK]", "the", "cat", "##s", "[SEP]"])}
 TOKENIZERS = {
     "trained": TRAINED,
+    "trained, prefix": TRAINED.with_prefix(5, 6),
     "published": SentencePieceTokenizer(
         TRAINED.model, _VOCAB, 5, ("<lang>",), len(_VOCAB), (0,), language_prefixes=True
     ),
@@ -25,6 +26,7 @@ TOKENIZERS = {
     "bert": BertWordPieceTokenizer(_WORDS, ("[UNK]", "[SEP]"), 7, lowercase=False),
 }
 FILES = {"trained": ["a.spm"], "published": ["a.spm", "a.json"]}
+FILES["trained, prefix"] = FILES["published"]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -50,7 +52,7 @@ def test_the_checksum_is_of_all_that_a_tokenizer_does():
         dataclasses.replace(TOKENIZERS["bert"], lowercase=True),
         *TOKENIZERS.values(),
     ]
-    assert len({checksum(other) for other in others}) == 7
+    assert len({checksum(other) for other in others}) == 8
     assert checksum(TRAINED, others[0]) != checksum(others[0], TRAINED)
 
 

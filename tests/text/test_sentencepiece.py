@@ -148,7 +148,7 @@ def test_what_cannot_be_trained(capfd):
         ((LINES, "subword"), "no kind 'subword'.*unigram, bpe, word, character"),
         ((LINES, "bpe", 8000, "nfd"), "no normalization 'nfd'.*nmt_nfkc, "),
         ((LINES, "bpe", 259), "integer of at least 260.*Received: 259"),
-        ((LINES, "bpe", 261), r"cannot be trained: Vocabulary size is smaller.*261 vs"),
+        ((LINES, "bpe", 261), r"cannot be trained: Voc.* 261 vs .*Increase vocab_size\.$"),
         ((["good", None],), "Item 1 is of type NoneType"),
         ((["good", "\ud800"],), "Text 1 is not valid Unicode"),
     ):

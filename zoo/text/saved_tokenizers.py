@@ -1,7 +1,7 @@
 """Tokenizers in files.
 
 A SentencePiece model is NAME.spm, which any tool reads. What is not in a model is NAME.json: the
-vocabulary and the prefix of a published translator, or all that makes a tokenizer of GPT-2 or BERT.
+vocabulary of a published translator, a prefix, or all that makes a tokenizer of GPT-2 or BERT.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ def save_tokenizer(tokenizer, folder, name):
     model, files = table.pop("model", None), {}
     if model is not None:
         files[f"{name}.spm"] = model
-    if table["vocab"] is not None:
+    if table["vocab"] is not None or table.get("prefix"):
         files[f"{name}.json"] = (json.dumps(table, ensure_ascii=False) + "\n").encode()
     for ending in _ENDINGS:
         path = pathlib.Path(folder) / f"{name}.{ending}"

@@ -231,7 +231,7 @@ def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"
     except RuntimeError as error:
         if failed:
             raise failed[0] from None
-        message = re.sub(r"^.*\] *", "", str(error))
+        message = re.sub(r"^.*\] *| or decrease character_coverage.*option", "", str(error))
         raise TokenizerError(f"The tokenizer cannot be trained: {message}") from None
     return SentencePieceTokenizer(written.getvalue())
 
