@@ -13,7 +13,7 @@ size for small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section
 Published weights keep their tokenizers and architecture. Other defaults are for fine-tuning: at
 most 10 epochs, with a peak learning rate of 9e-5 at width 512; see `--weights PATH --help`.
 
-On two CPU cores: 98 % exact translations of the phrasebook in four minutes; docs/translate.md has
+On two CPU cores: 97 % exact translations of the phrasebook in ten minutes; docs/translate.md has
 the results of other data.
 """
 

@@ -74,8 +74,7 @@ class Settings:
     vocab_size: int
     """Maximum vocabulary size."""
     normalization: str
-    """How SentencePiece normalizes texts; nmt_nfkc is NFKC and makes white space spaces, cf folds
-    case."""
+    """Normalization of texts by SentencePiece: NFKC with nmt's white space; cf folds case."""
     vocabulary: str
     """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: Annotated[int, Limits(2)]
