@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+import tensorflow_text  # noqa: F401  SavedModels of texts have its operations
 
 import tests.conftest
 import zoo
