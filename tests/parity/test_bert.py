@@ -18,6 +18,7 @@ from tests.text.samples import SAMPLE  # noqa: E402
 
 ODD_TEXTS = [
     *SAMPLE,
+    " ".join(LINES),  # is cut off
     "[CLS] a [SEP][MASK] [PAD] [UNK] ##s",
     "ΟΔΟΣ İstanbul ǅ ß ẞ Ångström",
     "e\u0301\u0323x \U0001e944\U0001e94a",

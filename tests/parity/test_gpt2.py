@@ -24,7 +24,7 @@ ODD_TEXTS = [
     "<|endoftext|> x <|endoftext|>",
     "x" * 300,
 ]
-PROMPTS = ["Hello", "", "I am a ", "What\n\nis this?", LINES[5], " ".join(LINES[:3])]
+PROMPTS = ["Hello", "", "I am a ", "What\n\nis this?", LINES[5], " ".join(LINES[:2])]
 SIZES = {"n_positions": 64, "n_embd": 24, "n_layer": 3, "n_head": 3, "initializer_range": 0.3}
 SIZES |= {"bos_token_id": 0, "eos_token_id": 0}
 
