@@ -69,12 +69,8 @@ def tsv(path, seed=0):
         DataError: if the file cannot be read or is not UTF-8, if a line has no tab, if there are
             fewer than two labels, or if a split has no text.
     """
-
-    def read():
-        for label, text in read_tsv(path, "label, tab, text"):
-            yield text, label
-
-    return _split(read, sum(1 for _ in read()), seed, path)
+    rows = [(text, label) for label, text in read_tsv(path, "label, tab, text")]
+    return _split(lambda: iter(rows), len(rows), seed, path)
 
 
 def tfds_texts(name, data_dir=None, seed=0):
