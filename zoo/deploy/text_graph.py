@@ -106,12 +106,16 @@ class SentencePieces(tf.Module):
         left_out = () if has_own_ids else ("", *tokenizer.control)
         self._tokens = tf.constant(tokens)
         self._is_decoded = tf.constant([token not in left_out for token in tokens])
-        self._normalizer, self._first = tokenizer.proto.normalizer_spec, None
-        if not self._normalizer.remove_extra_whitespaces:
+        normalizer, self._first = tokenizer.proto.normalizer_spec, None
+        if not normalizer.remove_extra_whitespaces:
             # The operation removes all spaces at the beginning, but those after another piece.
             letters = [id for id, token in enumerate(tokens) if token.isalpha()]
             self._first = letters[0] if letters else tokens.index("<0x41>")
             self._first_text = tokens[self._first] if letters else "A"
+            # Of the first piece of a text the library removes a space, but not one in bytes.
+            spaced = [t.startswith(SPACE) and normalizer.add_dummy_prefix for t in tokens]
+            self._is_spaced = tf.constant(spaced)
+            self._is_text = tf.constant([token not in tokenizer.control for token in tokens])
         self._ids = None if has_own_ids else _table(tokenizer.vocab, tokenizer.unknown)
 
     def __call__(self, texts):
@@ -131,6 +135,8 @@ class SentencePieces(tf.Module):
         is_decoded = (ids == known) & tf.gather(self._is_decoded, known)
         rows = tf.ragged.boolean_mask(tf.reshape(ids, flat), tf.reshape(is_decoded, flat))
         if self._first is not None:
+            first = tf.ragged.boolean_mask(rows, tf.gather(self._is_text, rows))[:, :1]
+            is_spaced = tf.reduce_any(tf.gather(self._is_spaced, first), axis=1)
             rows = tf.concat([tf.fill([flat[0], 1], self._first), rows], axis=1)
         if self._ids is not None:
             rows = rows.with_values(tf.gather(self._tokens, rows.values))
@@ -140,8 +146,8 @@ class SentencePieces(tf.Module):
         if self._first is None:
             texts = tf.strings.regex_replace(texts, "^ +| +$", "")
         else:
-            added = " ?" if self._normalizer.add_dummy_prefix else ""
-            texts = tf.strings.regex_replace(texts, f"^{self._first_text}{added}", "")
+            length = tf.cast(is_spaced, tf.int32) + len(self._first_text.encode())
+            texts = tf.strings.substr(texts, length, tf.strings.length(texts))
         return tf.ensure_shape(tf.reshape(texts, shape[:-1]), ids.shape[:-1])
 
     def _lookup(self, pieces):
