@@ -20,8 +20,7 @@ for arguments in (["--help"], *([command, "--help"] for command in sys.argv[1:])
         assert not end.code
 assert not {"tensorflow", "keras", "numpy"} & set(sys.modules)
 sys.modules["tyro"] = None  # `import` raises ModuleNotFoundError
-for name in [name for name in sys.modules if name.startswith("zoo.commands")]:
-    del sys.modules[name]
+del sys.modules["zoo.commands"]
 sys.exit(main(["info", "run"]))
 """
 COMMANDS = ["classify", "translate", "generate", "export", "serve", "info", "launch"]

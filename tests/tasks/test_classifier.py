@@ -136,7 +136,7 @@ def test_classifying_a_folder_continues_after_a_broken_image(classifier, folder,
     [
         (["classify", "RUN", "nowhere.png"], "nowhere.png"),
         (["classify", "elsewhere", "IMAGES/0.png"], "no file or folder elsewhere"),
-        (["classify", "RUN", "IMAGES", "--top-k", "0"], "--top-k must be at least 1"),
+        (["classify", "RUN", "IMAGES", "--top-k", "0"], "top_k must be an integer of at least 1"),
         (["classify", "RUN", "IMAGES/broken.jpg"], "broken.jpg"),
         (["classify", "RUN"], "Pass image files"),
         (["info", "elsewhere"], "no file or folder elsewhere"),

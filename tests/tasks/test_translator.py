@@ -14,7 +14,7 @@ import pytest
 import zoo
 from zoo import decoding
 from zoo.__main__ import main
-from zoo.commands.inference import FEW_TEXTS
+from zoo.commands import FEW_TEXTS
 from zoo.errors import TaskError, UserError
 from zoo.tasks import compiled_functions
 from zoo.tasks.padded_batches import token_batches
