@@ -6,7 +6,10 @@ from zoo.errors import UserError
 
 
 def main(arguments=None):
-    """Runs a command; returns the exit status: 1 if some images failed, 2 if all, or on errors."""
+    """Runs a command and returns the exit status.
+
+    It is 1 if some images failed, 2 if all, or on errors, and 130 after Ctrl+C.
+    """
     try:
         import tyro
 
@@ -22,6 +25,8 @@ def main(arguments=None):
             "`pip install -r requirements.txt`.",
             file=sys.stderr,
         )
+    except KeyboardInterrupt:
+        return 130
     return 2
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+import tensorflow as tf
 import tensorflow_text  # noqa: F401  SavedModels of texts have its operations
 
 import tests.conftest
@@ -25,6 +26,19 @@ class Exported(NamedTuple):
     longest: int  # number of tokens of a text, control ids included
     controls: int  # number of control ids of a text
     description: dict  # of its own in export.json
+
+
+def caller(folder):
+    """Function (signature, **inputs) -> dict of arrays, of a SavedModel."""
+    loaded = tf.saved_model.load(str(folder))
+
+    def call(signature="serving_default", **inputs):
+        function = loaded.signatures[signature]
+        specs = function.structured_input_signature[1]
+        tensors = {name: tf.constant(value, specs[name].dtype) for name, value in inputs.items()}
+        return {name: tensor.numpy() for name, tensor in function(**tensors).items()}
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -14,19 +14,17 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
 import zoo
+from tests.deploy.conftest import caller
 from tests.deploy.operations import assert_served, saved_operations
-from tests.deploy.small_models import (
-    small_classifier,
-    small_generator,
-    small_text_classifier,
-)
+from tests.deploy.small_models import small_classifier, small_generator
 from tests.server import toys
+from zoo.deploy import saved_model_format
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.deploy.errors import ExportError
 from zoo.server.loading import load_all
-from zoo.tasks.classifier import TextClassifier
 from zoo.tasks.generator import TextGenerator
 
 pytestmark = pytest.mark.ci
@@ -61,14 +59,10 @@ def model(exported):
 
 
 @pytest.fixture(scope="module")
-def call(model):
+def call(exported):
     """Function (texts) -> dict of arrays."""
-
-    def call(texts):
-        found = model.signatures["serving_default"].function(texts=tf.constant(texts, tf.string))
-        return {name: tensor.numpy() for name, tensor in found.items()}
-
-    return call
+    call = caller(exported.folder)
+    return lambda texts: call(texts=texts)
 
 
 def test_a_text_that_is_too_long_does_not_affect_the_others(exported, call):
@@ -117,8 +111,35 @@ def test_the_folder_says_what_it_is(exported):
 
 
 def test_a_stock_server_has_its_operations(exported, digits_export):
+    """The folder says whose they are."""
     assert "SentencepieceTokenizeOp" in assert_served(saved_operations(exported.folder))
     assert not assert_served(saved_operations(digits_export))
+    for folder, needs in (
+        (exported.folder, ["tensorflow", "tensorflow-text"]),
+        (digits_export, ["tensorflow"]),
+    ):
+        description = json.loads((folder / "export.json").read_text())
+        assert description["needs"] == needs and set(needs) <= description["versions"].keys()
+        readme = (folder / "README.md").read_text()
+        assert ("import tensorflow_text" in readme) == ("tensorflow-text" in needs)
+
+
+def test_its_warm_up_requests_are_those_of_tensorflow_serving(exported):
+    """Its own messages read them; inputs of any length, as lengths are written in seven bits."""
+    [path] = exported.folder.glob("assets.extra/tf_serving_warmup_requests")
+    found = []
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        assert request.model_spec.signature_name == "serving_default"
+        [(name, proto)] = request.inputs.items()
+        texts = tf.make_ndarray(proto).tolist()
+        assert name == "texts" and len({*texts}) == 1
+        found.append(len(texts))
+    assert found == [1, 8, 32]
+    for size in (0, 127, 128, 20_000):
+        content = b"x" * size
+        expected = tf.train.BytesList(value=[content]).SerializeToString()
+        assert saved_model_format._field(1, content) == expected
 
 
 def test_the_server_serves_it(exported, model):
@@ -193,72 +214,43 @@ def follow_readme(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind, text",
-    [("translations", "hello world"), ("text_classes", "hello world"), ("generations", "The")],
-)
-def test_the_readme_is_true(kind, text, request):
-    exported = request.getfixturevalue(kind)
+def test_the_readme_is_true(exported):
+    text = "The" if exported.description["kind"] == "generator" else "hello world"
     [[(best, _), *_]] = exported.answers([text])
     printed = follow_readme(exported.folder)
     assert best in printed or repr(best.encode())[2:-1] in printed  # as text or as bytes
 
 
 @pytest.mark.slow
-def test_the_readme_of_a_classifier_is_true(digits_export):
-    image = tf.io.encode_jpeg(np.full((20, 20, 1), 90, np.uint8)).numpy()
-    (digits_export / "image.jpg").write_bytes(image)
-    expected = tf.saved_model.load(str(digits_export)).signatures["serving_default"](
-        image_bytes=tf.constant([image])
-    )
-    [best] = expected["labels"].numpy()[:, 0]
-    assert f"[[b'{best.decode()}'" in follow_readme(digits_export)
+def test_the_readme_of_a_classifier_is_true(classifier, digits_export):
+    image = np.full((20, 20, 1), 90, np.uint8)
+    (digits_export / "image.jpg").write_bytes(tf.io.encode_jpeg(image).numpy())
+    [[(best, _)]] = classifier([digits_export / "image.jpg"])
+    assert f"[[b'{best}'" in follow_readme(digits_export)
 
 
-slow = pytest.mark.slow
+ANOTHER_SCORE = lambda best: best._replace(score=best.score - 1.0)  # noqa: E731
+ANOTHER_TEXT = lambda best: best._replace(text=best.text + "a")  # noqa: E731
+WRONG = {
+    "labels": (small_classifier, ClassifierSignatures, "_compute_logits", lambda x: x * 1.1),
+    "score": (small_generator, TextGenerator, "n_best", ANOTHER_SCORE),
+    "text": (small_generator, TextGenerator, "n_best", ANOTHER_TEXT),
+}
 
 
 @pytest.mark.parametrize(
-    "make, owner, name, change, message",
-    [
-        (
-            small_classifier,
-            ClassifierSignatures,
-            "_compute_logits",
-            lambda logits: logits * 1.1,
-            "outputs of the export differ",
-        ),
-        pytest.param(
-            small_text_classifier,
-            TextClassifier,
-            "probabilities",
-            lambda shares: shares * 0.9,
-            "outputs of the export differ",
-            marks=slow,
-        ),
-        pytest.param(
-            small_generator,
-            TextGenerator,
-            "n_best",
-            lambda rows: [[best._replace(score=best.score - 1.0) for best in row] for row in rows],
-            "outputs of the export differ",
-            marks=slow,
-        ),
-        pytest.param(
-            small_generator,
-            TextGenerator,
-            "n_best",
-            lambda rows: [[best._replace(text=best.text + "a") for best in row] for row in rows],
-            "The answer of the SavedModel to",
-            marks=slow,
-        ),
-    ],
+    "wrong", ["labels", *(pytest.param(name, marks=pytest.mark.slow) for name in ("score", "text"))]
 )
-def test_an_export_that_answers_otherwise_is_not_kept(
-    make, owner, name, change, message, tmp_path, monkeypatch
-):
+def test_an_export_that_answers_otherwise_is_not_kept(wrong, tmp_path, monkeypatch):
+    make, owner, name, change = WRONG[wrong]
     right = getattr(owner, name)
-    monkeypatch.setattr(owner, name, lambda *args: change(right(*args)))
+
+    def answer(*args):
+        found = right(*args)
+        return change(found) if wrong == "labels" else [[*map(change, row)] for row in found]
+
+    monkeypatch.setattr(owner, name, answer)
+    message = "The answer of the SavedModel to" if wrong == "text" else "of the export differ"
     with pytest.raises(ExportError, match=message):
         zoo.export(make(), tmp_path / "name" / "1")
     assert not [*(tmp_path / "name").iterdir()]

@@ -1,16 +1,20 @@
 """The SavedModel of a text generator: strings in, the same continuations and draws out."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import zoo
-from tests.deploy.conftest import SEARCH
+from tests.deploy.conftest import SEARCH, caller
 from tests.deploy.small_models import LINES, small_generator
 from tests.deploy.test_every_kind import assert_answers
+from tests.deploy.test_text_graph import gpt2
 from tests.server import toys
-from zoo.deploy.generator_signatures import GeneratorSignatures
+from zoo.decoding import SpecialTokens
 from zoo.server.loading import load_all
+from zoo.tasks.generator import TextGenerator
 from zoo.text import BOS_ID, PAD_ID
 
 pytestmark = pytest.mark.ci
@@ -27,26 +31,20 @@ def generator(generations):
 
 
 @pytest.fixture(scope="module")
-def model(generations):
-    """As the server loads it."""
-    [model] = load_all([generations.folder])
-    return model
-
-
-@pytest.fixture(scope="module")
-def call(model):
+def call(generations):
     """Function (texts, signature, other inputs) -> dict of arrays."""
+    call = caller(generations.folder)
 
-    def call(texts, signature="uncompiled", temperature=None, top_p=None, seed=None):
-        inputs = {"texts": tf.constant(texts, tf.string)}
-        if signature == "sample":
-            inputs["temperature"] = tf.constant(temperature, tf.float32, [len(texts)])
-            inputs["top_p"] = tf.constant(top_p, tf.float32, [len(texts)])
-            inputs["seed"] = tf.constant(seed, tf.int64)
-        found = model.signatures[signature].function(**inputs)
-        return {name: tensor.numpy() for name, tensor in found.items()}
+    def call_with_settings(texts, signature="uncompiled", temperature=None, top_p=None, seed=None):
+        if signature != "sample":
+            return call(signature, texts=texts)
+        settings = {
+            name: np.broadcast_to(np.float32(value), len(texts))
+            for name, value in (("temperature", temperature), ("top_p", top_p))
+        }
+        return call(signature, texts=texts, **settings, seed=seed)
 
-    return call
+    return call_with_settings
 
 
 def test_texts_are_continued_as_by_the_model(generator, call):
@@ -118,50 +116,30 @@ MODELS = [
 ]
 
 
-@pytest.mark.xla
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", MODELS[1:2], ids=str)
-def test_models_with_other_layers(settings):
-    """As many new tokens as fit are generated."""
-    generator = small_generator(num_layers=1, **settings)
-    expected = generator.n_best(TEXTS)
-    functions = GeneratorSignatures(generator, 1, 1, 0.0, None).functions()
-    for name, texts in (
-        ("uncompiled", TEXTS),
-        ("serving_default", SHORT),  # no token before the first step, compiled by XLA
-    ):
-        generate = functions[name][0]
-        found = {name: tensor.numpy() for name, tensor in generate(tf.constant(texts)).items()}
-        # scores are sums of up to 64 logarithms
-        assert_answers(found, expected[: len(texts)], 1e-3)
-
-
 @pytest.mark.slow
 @pytest.mark.xla
 @pytest.mark.parametrize("settings", MODELS, ids=str)
 def test_every_kind_of_model_is_exported(settings, tmp_path):
     generator = small_generator(**settings)
     folder, limit = zoo.export(generator, tmp_path / "1"), generator.model.max_length
-    loaded = tf.saved_model.load(str(folder))
+    call = caller(folder)
     texts = [text for text in TEXTS if len(generator.tokenizer.encode([text])[0]) < limit]
     assert len(texts) > 1 or limit == 1
     expected = generator.n_best(texts)
     for signature in ("serving_default", "uncompiled"):
-        found = loaded.signatures[signature](texts=tf.constant(texts))
+        found = call(signature, texts=texts)
         if "precision" not in settings:
-            found = {name: tensor.numpy() for name, tensor in found.items()}
             assert_answers(found, expected, 1e-3)
         else:  # bfloat16 has 3 digits, and another token may be the most likely one
-            differences = found["scores"].numpy()[:, 0] - [best.score for [best] in expected]
+            differences = found["scores"][:, 0] - [best.score for [best] in expected]
             assert np.median(np.abs(differences)) < 0.05 * 64
-    one, seed = tf.ones(len(texts)), tf.range(len(texts), dtype=tf.int64)
-    drawn = loaded.signatures["sample"](
-        texts=tf.constant(texts), temperature=one, top_p=one, seed=seed
-    )
-    assert drawn["scores"].numpy().max() < 0 and set(drawn["error"].numpy()) == {b""}
+    one, seed = [1.0] * len(texts), range(len(texts))
+    drawn = call("sample", texts=texts, temperature=one, top_p=one, seed=seed)
+    assert drawn["scores"].max() < 0 and set(drawn["error"]) == {b""}
 
 
-def test_draws_are_served(model):
+def test_draws_are_served(generations):
+    [model] = load_all([generations.folder])
     assert {*model.signatures} == {"serving_default", "uncompiled", "sample"}
     assert all(signature.is_batched for signature in model.signatures.values())
     with toys.running([model]) as (url, _, _):
@@ -170,3 +148,14 @@ def test_draws_are_served(model):
         request = {"signature_name": "sample", "instances": instances}
         first, _, again = toys.post(url, request, name="lines").json()["predictions"]
         assert first == again and first["generated_texts"][0].startswith("The")
+
+
+def test_the_graph_of_gpt2_needs_tensorflow_alone(tmp_path):
+    tokenizer = gpt2()
+    sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 24, "max_length": 20}
+    model = zoo.causal_lm(vocab_size=tokenizer.vocab_size, **sizes)
+    generator = TextGenerator(model, tokenizer, SpecialTokens(0, 0, 0), add_start_token=False)
+    folder = zoo.export(generator, tmp_path / "1", max_new_tokens=2)
+    assert json.loads((folder / "export.json").read_text())["needs"] == ["tensorflow"]
+    readme = (folder / "README.md").read_text()
+    assert "It needs tensorflow.\n" in readme and "tensorflow_text" not in readme

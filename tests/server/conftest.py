@@ -1,6 +1,5 @@
 """One running server, with small models, that the tests of REST and of gRPC share."""
 
-import socket
 from typing import NamedTuple
 
 import pytest
@@ -37,8 +36,7 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="session")
 def served(home):
     models = load_all([(home / folder).parent for folder in MODELS.values()])
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        grpc_address = f"127.0.0.1:{free.getsockname()[1]}"
+    grpc_address = f"127.0.0.1:{toys.free_port()}"
     limits = {"max_body": MAX_BODY, "max_values": MAX_VALUES, "max_rows": MAX_ROWS}
     hosts, origins = ["127.0.0.1", "localhost", "[::1]", "*.zoo.example"], ["https://good.example"]
     with toys.running(models, hosts, origins, limits, grpc_address=grpc_address) as (url, *_):

@@ -1,7 +1,6 @@
 """TensorFlow Serving's gRPC method `Predict`."""
 
 import concurrent.futures
-import socket
 import tracemalloc
 
 import grpc
@@ -138,8 +137,7 @@ def test_a_message_that_is_not_a_request(served):
 def test_messages_count_in_the_memory_of_all_requests():
     """With the values that are missing in them; what is not finished has its place."""
     gate = toys.Gate()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{toys.free_port()}"
     limits = {"max_body": 1250, "max_rows": 2000}
     message = tensor("toy", "x", [1000], float_val=[1.0])
     with (
@@ -169,8 +167,7 @@ def test_messages_leave_nothing_to_the_garbage_collector(stub):
 
 def test_messages_that_do_not_come_shut_nobody_out():
     """Of eight that are received at once, all are late."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{toys.free_port()}"
     limits = {"request_timeout": 1.0}
     with (
         toys.running([toys.python_model()], limits=limits, grpc_address=address),

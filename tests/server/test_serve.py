@@ -2,12 +2,16 @@
 
 import concurrent.futures
 import re
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import httpx
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -109,6 +113,26 @@ def test_a_grace_time_that_is_over(slow):
     assert time.monotonic() - started < 10
     thread.join()
     assert not answered
+
+
+@pytest.mark.ci
+def test_a_server_that_is_stopped_while_it_loads_a_model(slow, tmp_path):
+    """Quietly; its port is open, and what it loads is being warmed up."""
+    folder, port = shutil.copytree(slow, tmp_path / "toy" / "1"), toys.free_port()
+    toys.write_warm_up_requests(folder, *[{"x": np.float32([0.1])}] * 1000)
+    command = [sys.executable, "-m", "zoo", "serve", str(folder), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        toys.wait_until(lambda: is_open(port), seconds=120.0)
+        p.send_signal(signal.SIGINT)
+        status, stderr = toys.end(p)
+    assert status == 130 and "Traceback" not in stderr
+
+
+def is_open(port):
+    try:
+        return socket.create_connection(("127.0.0.1", port), 1.0).close() is None
+    except OSError:
+        return False
 
 
 def test_a_port_that_is_taken(home):

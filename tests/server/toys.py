@@ -283,6 +283,12 @@ def memory_traced():
         tracemalloc.stop()
 
 
+def free_port():
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
 def wait_until(condition, seconds=30.0):
     end = time.monotonic() + seconds
     while not condition():

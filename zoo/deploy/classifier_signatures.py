@@ -3,8 +3,7 @@
 Axes: B images, H image height, W image width, C channels, K returned classes, E model width.
 """
 
-import pathlib
-import tempfile
+import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -27,8 +26,8 @@ class ClassifierSignatures(Signatures):
     """
 
     def __init__(self, classifier, top_k):
-        super().__init__(classifier.model)
-        self._classifier, self._top_k = classifier, top_k
+        super().__init__(classifier)
+        self._top_k = top_k
         self._preprocessing = classifier.preprocessing
         self._logits = tf.function(self._compute_logits, autograph=False)
 
@@ -56,13 +55,10 @@ class ClassifierSignatures(Signatures):
             coarse = random.integers(0, 256, (4, 4, 3)).astype("float32")
             shape = np.maximum(1, size * scale).astype(int)
             images.append(tf.cast(tf.image.resize(coarse, shape, "bicubic"), tf.uint8))
-        with tempfile.TemporaryDirectory() as folder:
-            paths = [pathlib.Path(folder, str(index)) for index in range(len(images))]
-            for index, (path, pixels) in enumerate(zip(paths, images)):
-                encode = tf.io.encode_jpeg if index % 2 else tf.io.encode_png
-                path.write_bytes(encode(pixels).numpy())
-            files = [path.read_bytes() for path in paths]
-            return files, self._classifier.probabilities(paths)
+        encodes = itertools.cycle((tf.io.encode_png, tf.io.encode_jpeg))
+        files = [encode(pixels).numpy() for encode, pixels in zip(encodes, images)]
+        pixels = [decode(file).numpy() for file in files]
+        return files, self._task(pixels, len(self._task.class_names))
 
     def classify(self, image_bytes):
         """Classifies encoded images, string [B]: JPEG or PNG."""
@@ -89,7 +85,7 @@ class ClassifierSignatures(Signatures):
         """Classifies the valid images, uint8 [any, H, W, C], of a batch with errors, string [B]."""
         probabilities = tf.nn.softmax(self._logits(pixels))
         probabilities, order = tf.math.top_k(probabilities, self._top_k)
-        labels = tf.gather(["", *self._classifier.class_names], _spread(order + 1, error))
+        labels = tf.gather(["", *self._task.class_names], _spread(order + 1, error))
         return {
             "labels": labels,
             "probabilities": _spread(probabilities, error),

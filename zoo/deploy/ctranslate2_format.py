@@ -7,7 +7,9 @@ import pathlib
 import shutil
 
 import numpy as np
+import tensorflow as tf
 from keras import ops
+from keras.ops import convert_to_numpy
 
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
@@ -23,18 +25,7 @@ _ACTIVATIONS |= {"quick_gelu": "GELUSigmoid", "swish": "SWISH", "tanh": "Tanh"}
 def write(original, folder, dtype="float32", **options):
     """Writes ``model.bin`` with its vocabularies, the SentencePiece models and ``translate.py``.
 
-    Args:
-        original: `zoo.tasks.translator.Translator`.
-        folder: path of an existing folder.
-        dtype: of the weight matrices: "float32", "float16" or "int8".
-        **options: not used: the program reads them in export.json.
-
-    Returns:
-        dict for export.json: "files" (name -> description), "signatures", "checked".
-
-    Raises:
-        ExportError: if CTranslate2 does not have such a model, or its outputs differ from the
-            original.
+    See `zoo.deploy.export`; the options are not used: the program reads them in export.json.
     """
     folder, ctranslate2 = pathlib.Path(folder), needed("ctranslate2")
     sides = {"source": original.source_tokenizer, "target": original.target_tokenizer}
@@ -52,15 +43,7 @@ def write(original, folder, dtype="float32", **options):
         "target.spm": "that of the target language",
         _PROGRAM.name: "translates texts with ctranslate2 and sentencepiece only",
     }
-    translator = ctranslate2.Translator(str(folder))
-
-    def log_probs(*pairs):
-        names = [[[words[id] for id in ids] for ids in side] for side, words in zip(pairs, tokens)]
-        names[1] = [ids[:-1] for ids in names[1]]  # the end token is added
-        return [one.log_probs for one in translator.score_batch(*names)]
-
-    version = f"ctranslate2 {ctranslate2.__version__}"
-    checked = checks.check_tokens(original, log_probs, version, dtype)
+    checked = _check(original, ctranslate2, folder, tokens, dtype)
     (source, target), decodes = tokens, original.target_tokenizer
     search = {
         "source_prefix": [source[id] for id in original.source_tokenizer.prefix],
@@ -70,7 +53,36 @@ def write(original, folder, dtype="float32", **options):
         "left_out": [*decodes.control],
         "strips": decodes.proto.normalizer_spec.remove_extra_whitespaces,
     }
-    return {"files": files, "signatures": {}, "checked": checked, "search": search}
+    needs = ["ctranslate2", "sentencepiece"]
+    return {"needs": needs, "files": files, "signatures": {}, "checked": checked, "search": search}
+
+
+def _check(original, ctranslate2, folder, tokens, dtype):
+    """Compares the log-probabilities of the tokens of a few random translations."""
+    model, special, random = original.model, original.special_tokens, np.random.default_rng(0)
+    pairs, expected = [], []
+    for _ in range(8):
+        lengths = random.integers(1, min(12, model.max_length), 2)
+        sides = [random.integers(3, len(side), n) for side, n in zip(tokens, lengths)]
+        source, target = (np.array([[*side, special.end]], np.int32) for side in sides)
+        with tf.device("CPU"):  # on a GPU products may be rounded to TensorFloat-32
+            before = np.insert(target[:, :-1], 0, special.start, axis=1)
+            logits = ops.cast(model({"source": source, "target": before}), "float32")
+            found = ops.take_along_axis(ops.log_softmax(logits), target[..., None], axis=-1)
+        expected.append(convert_to_numpy(found).ravel())
+        # The end token of a translation is added.
+        ids = source[0], target[0, :-1]
+        pairs.append([[words[id] for id in side] for side, words in zip(ids, tokens)])
+    scores = ctranslate2.Translator(str(folder)).score_batch(*zip(*pairs))
+    found = np.concatenate([one.log_probs for one in scores])
+    difference = np.abs(found - np.concatenate(expected))
+    measured = {"largest_difference": float(difference.max())}
+    measured["mean_difference"] = float(difference.mean())
+    version = f"ctranslate2 {ctranslate2.__version__}"
+    # Random tokens have so small probabilities that only their logarithms differ.
+    if {dtype, model.compute_dtype} == {"float32"}:
+        return checks.report(version, measured, 1e-3)
+    return checks.report(version, measured, 0.5, "mean_difference")
 
 
 def tokens_of(tokenizer):
@@ -110,42 +122,39 @@ def write_model(model, special, folder, dtype="float32", tokens=None, unknown=No
         _copy_norm(spec.encoder.layer_norm, copy.encoder_norm)
         _copy_norm(spec.decoder.layer_norm, copy.decoder_norm)
     if copy.output_projection is None:
-        spec.decoder.projection.weight = _array(copy.target_embedding.embeddings)
+        spec.decoder.projection.weight = convert_to_numpy(copy.target_embedding.embeddings)
     else:
         _copy_dense(spec.decoder.projection, copy.output_projection)
     if copy.logits_bias:
-        spec.decoder.projection.bias = _array(copy.output_bias)
+        spec.decoder.projection.bias = convert_to_numpy(copy.output_bias)
     spec.config.layer_norm_epsilon = copy.epsilon
     spec.config.bos_token = spec.config.decoder_start_token = target[special.start]
-    spec.config.eos_token, spec.config.unk_token = (
-        target[special.end],
-        unknown or target[special.pad],
-    )
+    spec.config.eos_token = target[special.end]
+    spec.config.unk_token = unknown or target[special.pad]
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     spec.validate()
-    spec.optimize({"float32": None}.get(dtype, dtype))
+    spec.optimize(None if dtype == "float32" else dtype)
     spec.save(str(folder))
 
 
 def _check_kind(model):
     """Raises `ExportError` for models that CTranslate2 does not have."""
-    if model.activation not in _ACTIVATIONS:
-        reason = f"activation={model.activation!r}"
-    elif model.positions in POSITIONS_IN_ATTENTION:
-        reason = f"positions={model.positions!r}"
-    elif model.key_dim is not None:
-        reason = f"key_dim={model.key_dim!r}"
-    else:
-        return
-    raise ExportError(f"CTranslate2 does not have translation models with {reason}.")
+    lacks = {
+        "activation": model.activation not in _ACTIVATIONS,
+        "positions": model.positions in POSITIONS_IN_ATTENTION,
+        "key_dim": model.key_dim is not None,
+    }
+    for name in (name for name, is_lacking in lacks.items() if is_lacking):
+        reason = f"{name}={getattr(model, name)!r}"
+        raise ExportError(f"CTranslate2 does not have translation models with {reason}.")
 
 
 def _copy_side(model, side, stack, embeddings, blocks):
     table = getattr(model, f"{side}_positions")(ops.zeros((1, model.max_length, model.embed_dim)))
-    stack.position_encodings.encodings = _array(table[0])
+    stack.position_encodings.encodings = convert_to_numpy(table[0])
     stack.scale_embeddings = model.scale_embeddings
-    embeddings.weight = _array(getattr(model, f"{side}_embedding").embeddings)
+    embeddings.weight = convert_to_numpy(getattr(model, f"{side}_embedding").embeddings)
     if model.normalize_embeddings:
         _copy_norm(stack.layernorm_embedding, getattr(model, f"{side}_norm"))
     for layer, block in zip(stack.layer, blocks):
@@ -170,14 +179,13 @@ def _copy_block(layer, block):
 
 
 def _copy_dense(linear, dense):
-    linear.weight = np.ascontiguousarray(_array(dense.kernel).T)
+    linear.weight = np.ascontiguousarray(convert_to_numpy(dense.kernel).T)
     if dense.bias is not None:
-        linear.bias = _array(dense.bias)
+        linear.bias = convert_to_numpy(dense.bias)
 
 
 def _copy_norm(norm, normalization):
-    norm.gamma, norm.beta = _array(normalization.gamma), _array(normalization.beta)
-
-
-def _array(tensor):
-    return ops.convert_to_numpy(tensor)
+    norm.gamma, norm.beta = (
+        convert_to_numpy(normalization.gamma),
+        convert_to_numpy(normalization.beta),
+    )

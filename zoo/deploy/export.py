@@ -3,7 +3,6 @@
 import copy
 import importlib
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -18,24 +17,12 @@ from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
 from zoo.tasks.translator import Translator
 
-_PACKAGES = {  # that run an export, and others that write it
-    "saved_model": (["tensorflow"], []),
-    "onnx": (["onnxruntime", "numpy"], ["tf2onnx", "onnx"]),
-    "litert": (["ai-edge-litert", "numpy"], []),
-    "ctranslate2": (["ctranslate2", "sentencepiece"], []),
-}
 DTYPES = ("float32", "float16", "int8")  # of weight matrices; a SavedModel has those of the model
-_KINDS = {
-    ImageClassifier: "classifier",
-    TextClassifier: "text_classifier",
-    Translator: "translator",
-    TextGenerator: "generator",
-}
-_FORMATS_OF_KINDS = {
-    "classifier": ("saved_model", "onnx", "litert"),
-    "text_classifier": ("saved_model", "onnx", "litert"),
-    "translator": ("saved_model", "ctranslate2"),
-    "generator": ("saved_model",),
+_KINDS = {  # of models: the name and the formats
+    ImageClassifier: ("classifier", ("saved_model", "onnx", "litert")),
+    TextClassifier: ("text_classifier", ("saved_model", "onnx", "litert")),
+    Translator: ("translator", ("saved_model", "ctranslate2")),
+    TextGenerator: ("generator", ("saved_model",)),
 }
 DESCRIPTION_FILE = "export.json"
 
@@ -86,7 +73,8 @@ def export(
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
     options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
     try:
-        options = _checked(model, format, dtype, options)
+        _check_format(model, format, dtype)
+        options = _checked(model, options)
     except TaskError as error:
         raise ExportError(str(error)) from None
     _check_folder(folder, overwrite)
@@ -105,28 +93,29 @@ def export(
 
 
 def _write(model, folder, format, dtype, options, final):
-    """Writes the model, export.json and README.md; `final` is the final path of the folder."""
+    """Writes the model, export.json and README.md; `final` is the final path of the folder.
+
+    A module for a format, such as `zoo.deploy.onnx_format`, has a function ``write(model, folder,
+    dtype, **options)``. It writes into an existing folder, with weight matrices of this dtype,
+    compares the outputs with those of the model (`ExportError` if they differ), and returns what
+    export.json contains of it: "needs", packages that run the export; "files" (name: description);
+    "signatures"; "checked"; perhaps "search", and "made_with", packages that write it.
+    """
     # The packages of a format are imported only if it is used.
     writer = importlib.import_module(f"zoo.deploy.{format}_format")
-    if format == "saved_model":
-        written, dtype = writer.write(model, folder, **options), dtype_name(model.model)
-    else:
-        dtype = dtype or DTYPES[0]
-        written = writer.write(model, folder, dtype, **options)
-    needed, others = _PACKAGES[format]
-    if format == "saved_model" and not isinstance(model, ImageClassifier):
-        needed = [*needed, "tensorflow-text"]
+    dtype = dtype_name(model.model) if format == "saved_model" else dtype or DTYPES[0]
+    written = writer.write(model, folder, dtype, **options)
+    packages = ("keras", "tensorflow", *written["needs"], *written.pop("made_with", ()))
     description = {
         "zoo_export": 1,
-        "kind": _kind(model),
+        "kind": _kind(model)[0],
         "format": format,
         "dtype": dtype,
-        "needs": needed,
         **written,
         **_described(model, options, written.pop("search", {})),
         "parameters": model.model.count_params(),
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-        "versions": {name: version(name) for name in ("keras", "tensorflow", *needed, *others)},
+        "versions": {name: version(name) for name in packages},
         "source": _source(model.run_folder),
     }
     (folder / "README.md").write_text(readme(description, final), encoding="utf-8")
@@ -135,18 +124,17 @@ def _write(model, folder, format, dtype, options, final):
 
 
 def _kind(model):
-    for kind, name in _KINDS.items():
+    for kind, described in _KINDS.items():
         if isinstance(model, kind):
-            return name
+            return described
     raise ExportError(
         "model must be what zoo.load returns: an ImageClassifier, a TextClassifier, a Translator "
         f"or a TextGenerator. Received: {type(model).__name__}."
     )
 
 
-def _checked(model, format, dtype, options):
-    """Validates the options and fills in the defaults of this kind of model."""
-    formats = _FORMATS_OF_KINDS[_kind(model)]
+def _check_format(model, format, dtype):
+    _, formats = _kind(model)
     if format not in formats:
         raise ExportError(
             f"What a {type(model).__name__} can be exported as: {', '.join(formats)}. "
@@ -164,42 +152,32 @@ def _checked(model, format, dtype, options):
             'A model that was loaded with dtype="int8" can be exported as a saved_model only. Load '
             'it without dtype, and pass dtype="int8" to zoo.export.'
         )
-    n_best, given = options["n_best"], {}
-    n_best = 1 if n_best is None else checked("n_best", n_best, int, 1, math.inf)
-    known = _known(model, n_best)
-    for name, value in options.items():
-        if value is not None and name not in known:
-            raise ExportError(f"A {type(model).__name__} has no option {name}.")
-    for name, (default, low, high) in known.items():
-        value = default if options[name] is None else options[name]
-        kind = float if name == "length_penalty" else int
-        given[name] = None if value is None else checked(name, value, kind, low, high)
-    return given
 
 
-def _known(model, n_best):
-    """{name: (default, lowest, highest value)} of the options of this kind of model."""
-    if _kind(model).endswith("classifier"):
+def _checked(model, options):
+    """The options of this kind of model, with its defaults in place of None."""
+    options = {name: value for name, value in options.items() if value is not None}
+    n_best = checked("n_best", options.get("n_best", 1), int, 1)
+    if isinstance(model, (ImageClassifier, TextClassifier)):
         classes = len(model.class_names)
-        return {"top_k": (min(5, classes), 1, classes)}
-    if isinstance(model, Translator):
-        beam_size, length_penalty = max(n_best, model.beam_size), model.length_penalty
+        known = {"top_k": (min(5, classes), int, 1, classes)}
     else:
-        beam_size, length_penalty = n_best, 0.0
-        control, spelled = model.special_tokens, model.tokenizer.token_bytes
-        if any(spelled[id] for id in (control.start, control.end, control.pad)):
-            raise ExportError(
-                "Only a TextGenerator whose special tokens are not text for its tokenizer can be "
-                f"exported. Received: special_tokens={control}."
-            )
-    known = {
-        "n_best": (1, 1, math.inf),
-        "beam_size": (beam_size, n_best, math.inf),
-        "length_penalty": (length_penalty, -math.inf, math.inf),
-    }
+        beam_size, alpha = n_best, 0.0
+        if isinstance(model, Translator):
+            beam_size, alpha = max(n_best, model.beam_size), model.length_penalty
+        known = {
+            "n_best": (1, int, 1),
+            "beam_size": (beam_size, int, n_best),
+            "length_penalty": (alpha, float),
+        }
     if isinstance(model, TextGenerator):
-        known["max_new_tokens"] = (None, 1, model.model.max_length)
-    return known
+        known["max_new_tokens"] = (None, int, 1, model.model.max_length)
+    for name in options.keys() - known.keys():
+        raise ExportError(f"A {type(model).__name__} has no option {name}.")
+    return {
+        name: checked(name, options[name], *limits) if name in options else default
+        for name, (default, *limits) in known.items()
+    }
 
 
 def _check_folder(folder, overwrite):
@@ -219,21 +197,16 @@ def _check_folder(folder, overwrite):
 def _described(model, options, search):
     """Preprocessing and labels, or tokenizers and `search` arguments, for export.json."""
     description = model.description()
-    if isinstance(model, Translator):
-        description["search"] = {**options, "max_length": model.max_source_length, **search}
-    elif isinstance(model, TextGenerator):
+    if isinstance(model, ImageClassifier):
+        return description | options
+    settings = {**options, "max_length": model.model.max_length, **search}
+    if isinstance(model, TextClassifier):
+        return description | settings
+    if isinstance(model, TextGenerator):
         most = options["max_new_tokens"]
-        description["search"] = {
-            **options,
-            "max_new_tokens": most or NEW_TOKENS,
-            "max_prompt_length": model.max_prompt_length(most),
-            "max_length": model.model.max_length,
-        }
-    else:
-        description |= options
-        if isinstance(model, TextClassifier):
-            description["max_length"] = model.model.max_length
-    return description
+        settings["max_new_tokens"] = most or NEW_TOKENS
+        settings["max_prompt_length"] = model.max_prompt_length(most)
+    return description | {"search": settings}
 
 
 def _source(run_folder):

@@ -7,9 +7,9 @@ import math
 
 import tensorflow as tf
 
-from zoo.deploy.signatures import TEXTS, Signatures, example_texts, search_signatures
+from zoo.deploy.errors import ExportError
+from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph
-from zoo.deploy.text_groups import best, dense, encode, filled, in_groups, nothing
 from zoo.tasks.generator import NEW_TOKENS
 from zoo.tasks.padded_batches import LENGTHS
 
@@ -19,11 +19,8 @@ _TOP_P = f"top_p must be from {_LEAST[1]} to 1."
 _EACH = "temperature, top_p and seed must have one value for each text."
 
 
-class GeneratorSignatures(Signatures):
+class GeneratorSignatures(TextSignatures):
     """See `Signatures`.
-
-    Texts are searched in the few shapes of `TextGenerator`, so that a continuation does not depend
-    on the other texts of its batch and the search is compiled only a few times.
 
     Args:
         generator: `zoo.tasks.generator.TextGenerator`.
@@ -32,12 +29,17 @@ class GeneratorSignatures(Signatures):
     """
 
     def __init__(self, generator, n_best, beam_size, length_penalty, max_new_tokens):
-        self._generator, self._special = generator, generator.special_tokens
+        control, spelled = generator.special_tokens, generator.tokenizer.token_bytes
+        if any(spelled[id] for id in (control.start, control.end, control.pad)):
+            raise ExportError(
+                "Only a TextGenerator whose special tokens are not text for its tokenizer can be "
+                f"exported. Received: special_tokens={control}."
+            )
         self._settings = (n_best, beam_size, length_penalty, max_new_tokens)
-        self._limit = generator.max_prompt_length(max_new_tokens)
         self._n_best, self.summands = n_best, max_new_tokens or NEW_TOKENS
         self._text_graph = TextGraph(generator.tokenizer)
-        super().__init__(generator.model, self._text_graph)
+        limit = generator.max_prompt_length(max_new_tokens)
+        super().__init__(generator, limit, self._text_graph)
 
     def functions(self):
         settings = {"temperature": tf.float32, "top_p": tf.float32, "seed": tf.int64}
@@ -51,8 +53,8 @@ class GeneratorSignatures(Signatures):
         }
 
     def examples(self):
-        texts = example_texts(self._generator.tokenizer, self._limit - 1)
-        return texts, self._generator.n_best(texts, *self._settings)
+        texts = example_texts(self._task.tokenizer, self._limit - 1)
+        return texts, self._task.n_best(texts, *self._settings)
 
     def generate(self, texts, search):
         """Continues texts, string [B], with a search of prompts; see `_each`."""
@@ -78,7 +80,7 @@ class GeneratorSignatures(Signatures):
                 fn_output_signature=tf.TensorSpec([self._n_best, None], tf.float32),
             )
             scalars = (tf.gather(x, group)[:, None, None] for x in settings)
-            return self._generator.draw(read, forced, uniforms, length, *scalars)
+            return self._task.draw(read, forced, uniforms, length, *scalars)
 
         return self._each(texts, error, draw)
 
@@ -89,41 +91,41 @@ class GeneratorSignatures(Signatures):
             search: function (indices of texts, read int32 [B, P], forced [B, F], length [B]) ->
                 `zoo.decoding.Hypotheses`.
         """
-        start = (self._special.start,) if self._generator.add_start_token else ()
-        tokens, too_long = encode(self._text_graph, texts, self._limit, start)
+        start = [self._special.start] if self._task.add_start_token else []
+        tokens, too_long = self._encode(self._text_graph, texts, start)
         error = tf.where(too_long == "", error, too_long)
         is_empty = tokens.row_lengths() == 0
         only = tf.fill([tf.size(texts), 1], self._special.start)
         tokens = tf.concat([tf.ragged.boolean_mask(only, is_empty[:, None]), tokens], axis=1)
         sizes = tf.cast(tokens.row_lengths(), tf.int32)
 
-        def compute(group, width):
-            count, indices, rows = _num_read(width), filled(group), tf.size(group)
-            prompts = dense(tf.gather(tokens, indices), self._special.pad, width + 1)
+        def continued(indices, width):
+            count = _num_read(width)
+            prompts = self._dense(tf.gather(tokens, indices), width + 1)
             read, forced = prompts[:, : count + 1], prompts[:, count + 1 :]
             size = tf.gather(sizes, indices)
-            new = tf.minimum(self.summands, self._generator.max_prompt_length() + 1 - size)
+            new = tf.minimum(self.summands, self._task.max_prompt_length() + 1 - size)
             found = search(indices, read, forced, size - count - 1 + new)
-            known = tf.repeat(read[:rows, None], self._n_best, axis=1)
+            known = tf.repeat(read[:, None], tf.shape(found.tokens)[1], axis=1)
+            return found._replace(tokens=tf.concat([known, found.tokens], axis=-1))
 
-            def decode(tokens):
-                return self._text_graph.decode(tf.concat([known, tokens], axis=-1))
-
-            return best(found, (rows, self._n_best), decode)
-
-        lengths, initial = tf.where(error == "", sizes, 0), nothing(tf.size(texts), self._n_best)
-        buffer = self._generator.num_new(1, self.summands)
-        generated, scores = in_groups(lengths, self._limit, compute, initial, buffer)
+        generated, scores = self._searched(
+            tf.where(error == "", sizes, 0),
+            self._n_best,
+            continued,
+            self._text_graph.decode,
+            self._task.num_new(1, self.summands),
+        )
         return {"generated_texts": generated, "scores": scores, "error": error}
 
     def _search(self, read, forced, length):
         _, beam_size, alpha, _ = self._settings
         buffer = self._buffer(read, forced)
-        return self._generator.search(read, forced, alpha, length, beam_size, buffer)
+        return self._task.search(read, forced, alpha, length, beam_size, buffer)
 
     def _buffer(self, read, forced):
         """The number of forced and new tokens for which there is a buffer."""
-        most = self._generator.model.max_length + 1 - tf.shape(read)[1]
+        most = self._task.model.max_length + 1 - tf.shape(read)[1]
         return tf.minimum(tf.shape(forced)[1] + self.summands, most)
 
 

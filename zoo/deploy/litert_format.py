@@ -24,17 +24,7 @@ def write(classifier, folder, dtype="float32", **options):
     Its signature "serving_default" maps "pixels", uint8 [B, H, W, C] of the model's image size, to
     "probabilities", float32 [B, classes]; of texts, "tokens" int32 [1, T] to those of one text.
 
-    Args:
-        classifier: `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
-        folder: path of an existing folder.
-        dtype: of the weight matrices: "float32", "float16" or "int8".
-        **options: not used.
-
-    Returns:
-        dict for export.json: "files" (name -> description), "signatures", "checked".
-
-    Raises:
-        ExportError: if the model cannot be converted, or its outputs differ from the original.
+    See `zoo.deploy.export`; the options of a SavedModel are not used.
     """
     # LiteRT can insert axes only in tensors with at most one dynamic dimension.
     batch = 1 if isinstance(classifier, TextClassifier) else "B"
@@ -45,8 +35,9 @@ def write(classifier, folder, dtype="float32", **options):
     run = interpreter.get_signature_runner(_SIGNATURE)
     version = f"ai-edge-litert {metadata.version('ai-edge-litert')}"
     return {
+        "needs": ["ai-edge-litert", "numpy"],
         "files": {MODEL_FILE: "inputs to probabilities", **write_data(classifier, folder)},
-        "signatures": {_SIGNATURE: graph.description()},
+        "signatures": {_SIGNATURE: graph.tensors},
         "checked": checks.check_classes(classifier, run, version, dtype),
     }
 
@@ -55,7 +46,7 @@ def _converted(graph, dtype):
     """The content of a file with the signature."""
     module = tf.Module()
     module.weights = [variable.value for variable in graph.model.weights]
-    module.function = tf.function(graph.function, graph.specs(), autograph=False)
+    module.function = tf.function(graph.function, [graph.spec], autograph=False)
     with tempfile.TemporaryDirectory() as saved:
         tf.saved_model.save(module, saved, signatures={_SIGNATURE: module.function})
         converter = tf.lite.TFLiteConverter.from_saved_model(saved)

@@ -4,18 +4,22 @@ Axes: B images or texts, H image height, W image width, C channels, T tokens.
 """
 
 import json
+import logging
 import pathlib
 import shutil
+import tempfile
+
+import keras
+import tensorflow as tf
 
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
-from zoo.deploy.onnx_graph import convert, halved, quantized
 from zoo.deploy.plain_graphs import classifier_graph, write_data
 from zoo.errors import needed
 from zoo.tasks.classifier import ImageClassifier
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
-_STORED = {"float32": lambda model: model, "float16": halved, "int8": quantized}
+_OPSET = 18  # the newest that tf2onnx supports
 _PROGRAM = pathlib.Path(__file__).parent / "programs" / "classify.py"
 
 
@@ -26,18 +30,7 @@ def write(classifier, folder, dtype="float32", **options):
     float32 [B, classes]. ``classify.py`` runs it. Its metadata contain the labels and how images
     are resized as JSON, under "labels" and "resizing". Of texts: it maps "tokens", int32 [B, T].
 
-    Args:
-        classifier: `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
-        folder: path of an existing folder.
-        dtype: of the weight matrices: "float32", "float16" or "int8".
-        **options: not used.
-
-    Returns:
-        dict for export.json: "files" (name -> description), "signatures", "checked".
-
-    Raises:
-        ExportError: if the model is too large for one file, its outputs differ from the original,
-            or its images cannot be resized by the program.
+    See `zoo.deploy.export`; the options of a SavedModel are not used.
     """
     folder, graph = pathlib.Path(folder), classifier_graph(classifier)
     onnx, onnxruntime = needed("onnx"), needed("onnxruntime")
@@ -50,8 +43,10 @@ def write(classifier, folder, dtype="float32", **options):
     onnx.save(model, folder / "model.onnx")
     version = f"onnxruntime {onnxruntime.__version__}"
     return {
+        "needs": ["onnxruntime", "numpy"],
+        "made_with": ["tf2onnx", "onnx"],
         "files": {**files, **write_data(classifier, folder)},
-        "signatures": {"model.onnx": graph.description()},
+        "signatures": {"model.onnx": graph.tensors},
         "checked": checks.check_classes(classifier, runner(folder / "model.onnx"), version, dtype),
     }
 
@@ -71,7 +66,13 @@ def to_onnx(graph, dtype="float32"):
             f"The model is too large for ONNX: it has {size / 1e9:.1f} GB of parameters, and the "
             "limit is 2.1 GB. Export it as a SavedModel."
         )
-    return _STORED[dtype](convert(graph))
+    model = _converted(graph)
+    tensors = graph.tensors["inputs"] | graph.tensors["outputs"]
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, size in zip(value.type.tensor_type.shape.dim, tensors[value.name]["shape"]):
+            if isinstance(size, str):
+                axis.dim_param = size
+    return {"float16": _halved, "int8": _quantized}.get(dtype, lambda model: model)(model)
 
 
 def runner(model):
@@ -92,3 +93,65 @@ def _metadata(classifier):
     resizing = {name: getattr(classifier.preprocessing, name) for name in names}
     metadata = {"labels": classifier.class_names, "resizing": resizing}
     return {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
+
+
+def _converted(graph):
+    """An `onnx.ModelProto` whose weights are initializers named by their paths."""
+    onnx, tf2onnx, weights = needed("onnx"), needed("tf2onnx"), graph.model.weights
+    logging.getLogger("tf2onnx").setLevel(logging.ERROR)
+    # The converter sees the weights as inputs; they are inserted afterwards. It copies the graph
+    # many times: with the weights inside, a model of 350 MB took 20 GB of memory.
+    named = {f"weight_{index}": weight for index, weight in enumerate(weights)}
+
+    def stateless(inputs, *values):
+        with keras.StatelessScope(zip(weights, values)):
+            return graph.function(inputs)
+
+    specs = [tf.TensorSpec(weight.shape, "float32", name) for name, weight in named.items()]
+    model, _ = tf2onnx.convert.from_function(
+        tf.function(stateless, autograph=False),
+        input_signature=[graph.spec, *specs],
+        opset=_OPSET,
+    )
+    for value in [value for value in model.graph.input if value.name in named]:
+        model.graph.input.remove(value)
+    used = set()
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            if name in named:
+                used.add(name)
+                node.input[place] = named[name].path
+    for weight in (named[name] for name in named if name in used):
+        array = keras.ops.convert_to_numpy(weight)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, weight.path))
+    return model
+
+
+def _halved(model):
+    """Stores weight matrices in float16. Runtimes convert them to float32 when they load them."""
+    onnx, casts = needed("onnx"), []
+    for weight in model.graph.initializer:
+        if weight.data_type == onnx.TensorProto.FLOAT and len(weight.dims) > 1:
+            array = onnx.numpy_helper.to_array(weight).astype("float16")
+            stored, to = f"{weight.name}/float16", onnx.TensorProto.FLOAT
+            casts.append(onnx.helper.make_node("Cast", [stored], [weight.name], to=to))
+            weight.CopyFrom(onnx.numpy_helper.from_array(array, stored))
+    nodes = [*casts, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def _quantized(model):
+    """Quantizes matrices to 8 bits, with one scale per column for those of matrix products."""
+    onnx, quantization = needed("onnx"), needed("onnxruntime.quantization")
+    # silences a warning: tf2onnx has already done this preprocessing
+    onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "model.onnx"
+        # On CPUs without VNNI, sums of 8-bit products overflow. reduce_range uses 7 bits, which
+        # gives the same results on all CPUs at almost the same accuracy.
+        quantization.quantize_dynamic(
+            model, path, ["MatMul", "Gather"], per_channel=True, reduce_range=True
+        )
+        return onnx.load(path)

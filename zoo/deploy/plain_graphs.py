@@ -26,26 +26,14 @@ class Graph(NamedTuple):
 
     Fields:
         model: Keras model with the weights of the function.
-        inputs, outputs: {name: `tensor`}, as in export.json.
+        spec: `tf.TensorSpec` of the tensor.
+        tensors: {"inputs": {name: `tensor`}, "outputs": {name: `tensor`}}, as in export.json.
     """
 
     model: keras.Model
     function: Callable
-    inputs: dict
-    outputs: dict
-
-    def specs(self):
-        """The `tf.TensorSpec` of each input."""
-        return [
-            tf.TensorSpec(
-                [None if isinstance(n, str) else n for n in of["shape"]], of["dtype"], name
-            )
-            for name, of in self.inputs.items()
-        ]
-
-    def description(self):
-        """The tensors for export.json."""
-        return {"inputs": self.inputs, "outputs": self.outputs}
+    spec: tf.TensorSpec
+    tensors: dict
 
 
 def classifier_graph(classifier, preprocessed=False, batch="B"):
@@ -60,18 +48,20 @@ def classifier_graph(classifier, preprocessed=False, batch="B"):
     """
     model = plain_copy(classifier.model)
     if isinstance(classifier, TextClassifier):
-        inputs = {"tokens": tensor("int32", batch, "T")}
+        name, dtype, shape = "tokens", "int32", [batch, "T"]
     else:
         name, dtype = ("images", "float32") if preprocessed else ("pixels", "uint8")
-        inputs = {name: tensor(dtype, batch, *model.input_shape)}
+        shape = [batch, *model.input_shape]
 
     def probabilities(values):
-        if "pixels" in inputs:
+        if name == "pixels":
             values = classifier.preprocessing.normalize(values)
         return {"probabilities": ops.softmax(model(values, training=False))}
 
-    found = {"probabilities": tensor("float32", batch, len(classifier.class_names))}
-    return Graph(model, probabilities, inputs, found)
+    found = tensor("float32", batch, len(classifier.class_names))
+    tensors = {"inputs": {name: tensor(dtype, *shape)}, "outputs": {"probabilities": found}}
+    sizes = [None if isinstance(size, str) else size for size in shape]
+    return Graph(model, probabilities, tf.TensorSpec(sizes, dtype, name), tensors)
 
 
 def plain_copy(model):

@@ -7,6 +7,9 @@ _STORED = {
     "float16": " Its weight matrices are stored in float16.",
     "int8": " Its weight matrices are quantized to 8 bits.",
 }
+_IMPORTS = """import tensorflow as tf
+import tensorflow_text  # before the model is loaded: it has the operations of the tokenizer"""
+_SERVING = " TensorFlow Serving has the operations of tensorflow-text."
 _TEMPLATES = pathlib.Path(__file__).parent / "readme_templates"
 
 
@@ -21,6 +24,10 @@ def readme(description, folder):
     template = string.Template((_TEMPLATES / name).read_text(encoding="utf-8"))
     values = description | description.get("search", {})
     values = {key: f"{v:g}" if isinstance(v, float) else v for key, v in values.items()}
+    values["needs"] = " and ".join(description["needs"])
+    reads_texts = "tensorflow-text" in description["needs"]
+    values["imports"] = _IMPORTS if reads_texts else _IMPORTS.splitlines()[0]
+    values["has_operations"] = _SERVING if reads_texts else ""
     values["stored_as"] = _STORED.get(description["dtype"], "")
     files = [f"- `{name}`: {what}" for name, what in description["files"].items()]
     files.append("- `export.json`: signatures, settings and versions")
@@ -37,26 +44,24 @@ def readme(description, folder):
 
 def _place(folder):
     """How TensorFlow Serving finds the export."""
-    if folder.name.isdigit():
-        name, version, base = folder.parent.name or "model", folder.name, folder.parent
-        place = f"`{folder}` is version {version} of the model `{name}`: serve its parent folder."
-    else:
-        name, version, base = folder.name, "1", folder
-        place = (
-            "TensorFlow Serving requires a version number: move these files to "
-            f"`{folder / version}`."
-        )
-    return {"name": name, "version": version, "base": base, "place": place}
+    if not folder.name.isdigit():
+        new = f"`{folder / '1'}`"
+        place = f"TensorFlow Serving requires a version number: move these files to {new}."
+        return {"name": folder.name, "version": "1", "base": folder, "place": place}
+    name, version = folder.parent.name or "model", folder.name
+    place = f"`{folder}` is version {version} of the model `{name}`: serve its parent folder."
+    return {"name": name, "version": version, "base": folder.parent, "place": place}
 
 
 def _details(description):
     """The details that every export has."""
-    size = f"{description['parameters']:,} parameters, {description['bytes'] / 1e6:.1f} MB"
-    lines, source = [f"- {size}"], description["source"] or {}
-    if source:
-        lines.append(f"- run: {source['run']}")
+    source = description["source"] or {}
     metrics = {k: v for k, v in source.get("metrics", {}).items() if isinstance(v, float)}
-    lines += [f"- {name}: {value:.4g}" for name, value in metrics.items()]
     difference = description["checked"]["largest_difference"]
-    lines.append(f"- largest difference from the original model: {difference:.2g}")
-    return "\n".join(lines)
+    lines = [
+        f"{description['parameters']:,} parameters, {description['bytes'] / 1e6:.1f} MB",
+        *([f"run: {source['run']}"] if source else []),
+        *(f"{name}: {value:.4g}" for name, value in metrics.items()),
+        f"largest difference from the original model: {difference:.2g}",
+    ]
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,4 +1,7 @@
-"""What the SavedModel signatures of all kinds of models share."""
+"""What the SavedModel signatures of the kinds of models share.
+
+Axes: B texts, N answers to a text, T tokens.
+"""
 
 import functools
 
@@ -6,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.tasks import compiled_functions
+from zoo.tasks.padded_batches import BATCH_SIZES, LENGTHS, TOKENS_IN_BATCH
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
 _UNCOMPILED = "the same without XLA, for servers that do not support it; slower"
@@ -17,10 +21,11 @@ class Signatures:
     An invalid item does not affect the others of its batch: its `error` says why, its strings are
     empty and its numbers are 0. A subclass has two methods: `functions` returns {signature:
     (function, `TensorSpec` of each input, description)}; `examples` returns a few inputs of the
-    default signature, of which a server warms up with the first, and what the model answers.
+    default signature, of which a server warms up with the first, and what the model answers to
+    each: a list of (text or label, score or probability), the best first.
 
     Args:
-        model: Keras model.
+        task: `zoo.tasks.task.Task`.
         *text_graphs: those of its tokenizers, see `zoo.deploy.text_graph`.
 
     Attributes:
@@ -30,22 +35,145 @@ class Signatures:
 
     summands = 1
 
-    def __init__(self, model, *text_graphs):
-        self._model = model
+    def __init__(self, task, *text_graphs):
+        self._task, self._model = task, task.model
         self.tracked = tf.Module()
-        self.tracked.weights = [variable.value for variable in model.weights]
+        self.tracked.weights = [variable.value for variable in task.model.weights]
         self.tracked.texts = text_graphs
 
 
-def search_signatures(function, search, specs, what):
-    """Two signatures of ``function(texts, search)``: with a search compiled by XLA, and without."""
-    kinds = {"serving_default": (compiled_functions.JIT_COMPILE, what)}
-    kinds["uncompiled"] = None, _UNCOMPILED
-    found = {}
-    for name, (compiled, text) in kinds.items():
-        graph = tf.function(search, input_signature=specs, autograph=False, jit_compile=compiled)
-        found[name] = functools.partial(function, search=graph), [TEXTS], text
-    return found
+class TextSignatures(Signatures):
+    """`Signatures` of texts.
+
+    Texts are computed in one of the few padded shapes of the task, so that no answer depends on the
+    other texts of a batch, and a search is compiled only a few times.
+
+    Args:
+        task: `zoo.tasks.task.TextTask`.
+        limit: maximum number of tokens of a text, control ids included.
+        *text_graphs: see `Signatures`.
+    """
+
+    def __init__(self, task, limit, *text_graphs):
+        super().__init__(task, *text_graphs)
+        self._limit, self._special = limit, task.special_tokens
+
+    def _encode(self, text_graph, texts, start=(), end=()):
+        """Tokenizes texts, string [B], with control ids at the beginning and at the end.
+
+        Returns:
+            (tokens [B, None], error string [B]). A text that is too long has only the control ids,
+            and an error.
+        """
+        size = tf.strings.length(texts)
+        huge = size > text_graph.longest_token * self._limit  # tokenizing it would be slow
+        ids = text_graph.encode(tf.where(huge, "", texts))
+        count = tf.cast(ids.row_lengths(), tf.int32) + len(start) + len(end)
+        too_long = huge | (count > self._limit)
+        size, count = tf.strings.as_string(size), tf.strings.as_string(count)
+        amount = tf.where(huge, size + " bytes", count + " tokens")
+        error = "The text is too long: it has " + amount
+        error = tf.where(too_long, error + f". The maximum is {self._limit} tokens.", "")
+        kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
+        before, after = (
+            tf.tile(tf.constant([control], tf.int32), [tf.size(texts), 1])
+            for control in (start, end)
+        )
+        return tf.concat([before, tf.ragged.boolean_mask(ids, kept), after], axis=1), error
+
+    def _computed(self, function, sides, error, result):
+        """The results of a function of padded tokens, for texts without an `error`.
+
+        Args:
+            function: function of int32 [any, T], one for each side -> values of the result.
+            sides: ragged tokens [B, None], one or two.
+            error: string [B].
+            result: tensor [B, ...], the initial result of all texts.
+        """
+        lengths = functools.reduce(tf.maximum, [side.row_lengths() for side in sides])
+
+        def compute(group, width):
+            return [function(*(self._dense(tf.gather(side, group), width) for side in sides))]
+
+        [found] = self._in_groups(tf.where(error == "", lengths, 0), compute, [result])
+        return found
+
+    def _searched(self, lengths, count, search, decode, buffer_length):
+        """The best answers, string [B, N], and their scores; "" and 0 where there are fewer.
+
+        Args:
+            lengths, buffer_length: see `_in_groups`.
+            count: N.
+            search: function (indices of texts, padded width) -> `zoo.decoding.Hypotheses`.
+            decode: function of int32 [any, N, T] -> string [any, N].
+        """
+
+        def compute(group, width):
+            # The first text is repeated up to one of the numbers of rows that are compiled.
+            rows = tf.gather(BATCH_SIZES, tf.searchsorted(BATCH_SIZES, [tf.size(group)])[0])
+            padding = tf.repeat(group[:1], rows - tf.size(group))
+            found = search(tf.concat([group, padding], axis=0), width)
+            tokens, _, scores = (part[: tf.size(group), :count] for part in found)
+            exists = tf.math.is_finite(scores)
+            return [tf.where(exists, decode(tokens), ""), tf.where(exists, scores, 0.0)]
+
+        shape = (tf.size(lengths), count)
+        return self._in_groups(
+            lengths, compute, [tf.fill(shape, ""), tf.zeros(shape)], buffer_length
+        )
+
+    def _in_groups(self, lengths, compute, results, buffer_length=0):
+        """Computes results in groups of texts with the same padded width.
+
+        Args:
+            lengths: number of tokens of each text; those of length 0 are skipped.
+            compute: function (indices of the texts of a group, padded width) -> list of values.
+            results: list of tensors [B, ...], the initial results of all texts.
+            buffer_length: see `zoo.tasks.padded_batches.token_batches`.
+        """
+        lengths = tf.cast(lengths, tf.int32)
+        known = tf.constant([*(length for length in LENGTHS if length < self._limit), self._limit])
+        widths = tf.gather(known, tf.searchsorted(known, lengths))
+        order = tf.argsort(lengths, stable=True)
+
+        def body(start, results):
+            width = widths[order[start]]
+            sizes = tf.constant(BATCH_SIZES)
+            fits = sizes * tf.maximum(width, buffer_length) <= TOKENS_IN_BATCH
+            group = order[start : start + tf.reduce_max(tf.where(fits, sizes, 1))]
+            group = tf.boolean_mask(group, tf.gather(widths, group) == width)
+            results = [
+                tf.tensor_scatter_nd_update(result, group[:, None], new)
+                for result, new in zip(results, compute(group, width))
+            ]
+            return start + tf.size(group), results
+
+        _, results = tf.while_loop(
+            lambda start, results: start < tf.size(lengths),
+            body,
+            (tf.reduce_sum(tf.cast(lengths == 0, tf.int32)), results),
+            parallel_iterations=1,
+        )
+        return results
+
+    def _dense(self, tokens, width=1):
+        """Pads ragged tokens to int32 [B, T], with T at least `width`."""
+        tokens = tokens.to_tensor(self._special.pad)
+        missing = tf.maximum(0, width - tf.shape(tokens)[1])
+        return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=self._special.pad)
+
+
+def search_signatures(answer, search, specs, what):
+    """Two signatures of ``answer(texts, search)``: with a search compiled by XLA, and without."""
+
+    def signature(jit_compile):
+        graph = tf.function(search, specs, autograph=False, jit_compile=jit_compile)
+        return functools.partial(answer, search=graph), [TEXTS]
+
+    return {
+        "serving_default": (*signature(compiled_functions.JIT_COMPILE), what),
+        "uncompiled": (*signature(None), _UNCOMPILED),
+    }
 
 
 def example_texts(tokenizer, limit):

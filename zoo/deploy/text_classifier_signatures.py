@@ -5,13 +5,12 @@ Axes: B texts, K returned classes, E model width.
 
 import tensorflow as tf
 
-from zoo.deploy.signatures import TEXTS, Signatures, example_texts
+from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts
 from zoo.deploy.text_graph import TextGraph
-from zoo.deploy.text_groups import apply_to_tokens, encode
 
 
-class TextClassifierSignatures(Signatures):
-    """See `Signatures`. The only invalid texts are those that are too long.
+class TextClassifierSignatures(TextSignatures):
+    """See `Signatures`.
 
     Args:
         classifier: `zoo.tasks.classifier.TextClassifier`.
@@ -19,9 +18,8 @@ class TextClassifierSignatures(Signatures):
     """
 
     def __init__(self, classifier, top_k):
-        self._classifier, self._top_k = classifier, top_k
-        self._text_graph = TextGraph(classifier.tokenizer)
-        super().__init__(classifier.model, self._text_graph)
+        self._top_k, self._text_graph = top_k, TextGraph(classifier.tokenizer)
+        super().__init__(classifier, classifier.model.max_length, self._text_graph)
 
     def functions(self):
         return {
@@ -30,16 +28,15 @@ class TextClassifierSignatures(Signatures):
         }
 
     def examples(self):
-        texts = example_texts(self._classifier.tokenizer, self._model.max_length - 2)
-        return texts, self._classifier.probabilities(texts)
+        texts = example_texts(self._task.tokenizer, self._limit - 2)
+        return texts, self._task(texts, len(self._task.class_names))
 
     def classify(self, texts):
         """Classifies texts, string [B]."""
-        classes = len(self._classifier.class_names)
-        found, error = self._run(texts, self._classifier.probabilities_of_tokens, classes)
+        names = self._task.class_names
+        found, error = self._run(texts, self._task.probabilities_of_tokens, len(names))
         probabilities, order = tf.math.top_k(found, self._top_k)
-        labels = tf.gather(self._classifier.class_names, order)
-        labels = tf.where((error == "")[:, None], labels, "")
+        labels = tf.where((error == "")[:, None], tf.gather(names, order), "")
         return {"labels": labels, "probabilities": probabilities, "error": error}
 
     def features(self, texts):
@@ -49,12 +46,10 @@ class TextClassifierSignatures(Signatures):
 
     def _run(self, texts, function, width):
         """The outputs of a function of tokens, float32 [B, width], 0 for an error; and errors."""
-        limit = self._model.max_length
-        special = self._classifier.special_tokens
-        tokens, error = encode(self._text_graph, texts, limit, (special.start,), (special.end,))
+        control = [self._special.start], [self._special.end]
+        tokens, error = self._encode(self._text_graph, texts, *control)
 
         def compute(tokens):
             return tf.cast(function(tokens), tf.float32)
 
-        initial = tf.zeros([tf.size(texts), width])
-        return apply_to_tokens(compute, [tokens], error, limit, special.pad, initial), error
+        return self._computed(compute, [tokens], error, tf.zeros([tf.size(texts), width])), error

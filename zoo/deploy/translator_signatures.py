@@ -5,28 +5,15 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 
 import tensorflow as tf
 
-from zoo.deploy.signatures import TEXTS, Signatures, example_texts, search_signatures
+from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph
-from zoo.deploy.text_groups import (
-    apply_to_tokens,
-    best,
-    dense,
-    encode,
-    filled,
-    fit,
-    in_groups,
-    nothing,
-)
 
 # The characters that Python's `str.strip` removes.
 _BLANK = r"[\t-\r\x1c-\x1f\x{85}\pZ]*"
 
 
-class TranslatorSignatures(Signatures):
+class TranslatorSignatures(TextSignatures):
     """See `Signatures`.
-
-    Every search uses one of the few padded shapes of `Translator`, so that a translation does not
-    depend on the other texts of its batch and the search is compiled only a few times.
 
     Args:
         translator: `zoo.tasks.translator.Translator`.
@@ -36,16 +23,13 @@ class TranslatorSignatures(Signatures):
     """
 
     def __init__(self, translator, n_best, beam_size, length_penalty):
-        self._translator = translator
-        self._limit = translator.max_source_length
         self._n_best, self._beam_size, self._alpha = n_best, beam_size, length_penalty
-        self._special = translator.special_tokens
         source, target = translator.source_tokenizer, translator.target_tokenizer
         self._source_text = self._target_text = TextGraph(source)
         if source.with_prefix() != target.with_prefix():
             self._target_text = TextGraph(target)
-        self._prefix = translator.source_tokenizer.prefix
-        super().__init__(translator.model, self._source_text, self._target_text)
+        graphs = self._source_text, self._target_text
+        super().__init__(translator, translator.max_source_length, *graphs)
 
     def functions(self):
         pair = [TEXTS, tf.TensorSpec([None], tf.string, "translations")]
@@ -59,37 +43,34 @@ class TranslatorSignatures(Signatures):
         }
 
     def examples(self):
-        texts = example_texts(self._translator.source_tokenizer, self._limit - 1)
-        search = (self._n_best, self._beam_size, self._alpha)
-        return texts, self._translator.n_best(texts, *search)
+        texts = example_texts(self._task.source_tokenizer, self._limit - 1)
+        return texts, self._task.n_best(texts, self._n_best, self._beam_size, self._alpha)
 
     def translate(self, texts, search):
         """Translates texts, string [B], with a search of int32 [any, S]."""
-        tokens, error = self._tokens(self._source_text, texts, self._prefix)
+        tokens, error = self._source(texts)
         is_translated = (error == "") & ~tf.strings.regex_full_match(texts, _BLANK)
-        lengths = tf.where(is_translated, tokens.row_lengths(), 0)
-
-        def compute(group, width):
-            source = dense(tf.gather(tokens, filled(group)), self._special.pad, width)
-            shape = (tf.size(group), self._n_best)
-            return best(search(source), shape, self._target_text.decode)
-
-        initial, buffer = nothing(tf.size(texts), self._n_best), self._translator.max_length or 0
-        translations, scores = in_groups(lengths, self._limit, compute, initial, buffer)
+        translations, scores = self._searched(
+            tf.where(is_translated, tokens.row_lengths(), 0),
+            self._n_best,
+            lambda indices, width: search(self._dense(tf.gather(tokens, indices), width)),
+            self._target_text.decode,
+            self._task.max_length or 0,
+        )
         return {"translations": translations, "scores": scores, "error": error}
 
     def encode(self, texts):
         """Returns the encoder's output and the source tokens, end token included."""
-        ragged, error = self._tokens(self._source_text, texts, self._prefix)
-        tokens = dense(ragged, self._special.pad)
+        ragged, error = self._source(texts)
+        tokens = self._dense(ragged)
         tokens = tf.where((error == "")[:, None], tokens, self._special.pad)
         rows, size = tf.unstack(tf.shape(tokens))
 
         def compute(source):
-            return fit(tf.cast(self._model.encode(source), tf.float32), [size])
+            return _fit(tf.cast(self._model.encode(source), tf.float32), [size])
 
         initial = tf.zeros([rows, size, self._model.embed_dim])
-        states = self._apply_to_tokens(compute, [ragged], error, initial)
+        states = self._computed(compute, [ragged], error, initial)
         states = tf.where((tokens != self._special.pad)[:, :, None], states, 0.0)
         return {"states": states, "tokens": tokens, "error": error}
 
@@ -97,25 +78,24 @@ class TranslatorSignatures(Signatures):
         """Returns log-probability and number of tokens of each translation, end token included."""
         source, target, error = self._pairs(texts, translations)
         initial = tf.zeros(tf.shape(texts))
-        sides = [source, target]
-        log_probs = self._apply_to_tokens(self._translator.log_probs, sides, error, initial)
+        log_probs = self._computed(self._task.log_probs, [source, target], error, initial)
         counts = tf.cast(target.row_lengths(), tf.int32)
         return {"log_probs": log_probs, "tokens": tf.where(error == "", counts, 0), "error": error}
 
     def attention(self, texts, translations):
         """Returns the cross-attention weights, averaged over blocks and heads."""
         source, target, error = self._pairs(texts, translations)
-        tokens = [dense(side, self._special.pad) for side in (target, source)]
+        tokens = [self._dense(side) for side in (target, source)]
         sizes = [tf.shape(side)[1] for side in tokens]
 
         def compute(source, target):
             start = tf.fill([tf.shape(target)[0], 1], self._special.start)
             before = tf.concat([start, target[:, :-1]], axis=1)
             maps = self._model.cross_attention_maps({"source": source, "target": before})
-            return fit(tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2)), sizes)
+            return _fit(tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2)), sizes)
 
         initial = tf.zeros([tf.size(texts), *sizes])
-        weights = self._apply_to_tokens(compute, [source, target], error, initial)
+        weights = self._computed(compute, [source, target], error, initial)
         valid = (error == "")[:, None]
         real = [valid & (side != self._special.pad) for side in tokens]
         shown = real[0][:, :, None] & real[1][:, None, :]
@@ -127,11 +107,15 @@ class TranslatorSignatures(Signatures):
         }
 
     def _search(self, source):
-        length = self._translator.max_length
+        length = self._task.max_length
         if length is None:
             length = tf.minimum(2 * tf.shape(source)[1], self._limit)
         options = {"best_only": self._n_best == 1}
-        return self._translator.search(source, self._alpha, length, self._beam_size, **options)
+        return self._task.search(source, self._alpha, length, self._beam_size, **options)
+
+    def _source(self, texts):
+        prefix = self._task.source_tokenizer.prefix
+        return self._encode(self._source_text, texts, prefix, [self._special.end])
 
     def _pairs(self, texts, translations):
         """Tokenizes both sides: ragged tokens of each, and the first error of each pair."""
@@ -141,14 +125,14 @@ class TranslatorSignatures(Signatures):
             "texts and translations must have the same length: each text needs one translation.",
         )
         with tf.control_dependencies([same]):
-            source, source_error = self._tokens(self._source_text, texts, self._prefix)
-        first = () if self._special.first is None else (self._special.first,)
-        target, target_error = self._tokens(self._target_text, translations, first)
-        error = tf.where(source_error == "", target_error, source_error)
-        return source, target, error
+            source, source_error = self._source(texts)
+        first = [] if self._special.first is None else [self._special.first]
+        control = first, [self._special.end]
+        target, target_error = self._encode(self._target_text, translations, *control)
+        return source, target, tf.where(source_error == "", target_error, source_error)
 
-    def _apply_to_tokens(self, function, sides, error, result):
-        return apply_to_tokens(function, sides, error, self._limit, self._special.pad, result)
 
-    def _tokens(self, text_graph, texts, start):
-        return encode(text_graph, texts, self._limit, start, (self._special.end,))
+def _fit(values, sizes):
+    """Crops or pads with 0 to `sizes`, those of the axes that follow the first."""
+    shape = [-1, *sizes, *values.shape[1 + len(sizes) :]]
+    return tf.RaggedTensor.from_tensor(values, ragged_rank=len(sizes)).to_tensor(shape=shape)

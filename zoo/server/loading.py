@@ -88,7 +88,13 @@ def load(name, version, folder):
         ) from None
     if not signatures:
         raise ServerError(f"The SavedModel in {folder} cannot be served: it has no signatures.")
-    model = Model(name, version, signatures, _json(graph.signature_def), loaded)
+    definitions = {
+        key: json_format.MessageToDict(
+            proto, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        for key, proto in graph.signature_def.items()
+    }
+    model = Model(name, version, signatures, definitions, loaded)
     _warm_up(model, folder)
     print(f"{name}, version {version}: ready in {time.monotonic() - started:.1f} s", flush=True)
     return model
@@ -124,10 +130,3 @@ def _warm_up(model, folder):
             f"The warm-up requests in {path} cannot be answered. Export the model again, or delete "
             f"the file. ({type(error).__name__}: {error})"
         ) from None
-
-
-def _json(signature_defs):
-    options = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
-    return {
-        name: json_format.MessageToDict(proto, **options) for name, proto in signature_defs.items()
-    }

@@ -31,9 +31,8 @@ class Classifier:
         folder: folder of the export; by default the folder of this file.
     """
 
-    def __init__(self, folder=None):
-        folder = pathlib.Path(__file__).parent if folder is None else pathlib.Path(folder)
-        path = folder / "model.onnx"
+    def __init__(self, folder=pathlib.Path(__file__).parent):
+        path = pathlib.Path(folder) / "model.onnx"
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         metadata = self._session.get_modelmeta().custom_metadata_map
         self.labels, self._resizing = (json.loads(metadata[k]) for k in ("labels", "resizing"))
@@ -86,30 +85,27 @@ class Classifier:
         elif not isinstance(resize, list):
             resize = (resize * own / own.min()).astype(int)
         rows, columns = np.maximum(size, resize).tolist()
-        pixels = self._resized(image, rows, columns)
+        pixels = _resized(image, rows, columns, self._resizing["interpolation"])
+        pixels = pixels.reshape(rows, columns, self.channels)
         top, left = (rows - self.height) // 2, (columns - self.width) // 2
         return pixels[top : top + self.height, left : left + self.width]
 
-    def _resized(self, image, rows, columns):
-        from PIL import Image
 
-        if (rows, columns) != (image.height, image.width):
-            if self._resizing["interpolation"] == "bicubic":
-                # In the order of Pillow 13, whichever version is installed.
-                rows_first = image.height - rows > 2 * max(0, image.width - columns)
-                first = (image.width, rows) if rows_first else (columns, image.height)
-                for size in (first, (columns, rows)):
-                    image = image.resize(size, Image.Resampling.BICUBIC)
-            else:
-                # As float, so that Pillow does not round between the two directions.
-                channels = [
-                    channel.convert("F").resize((columns, rows), Image.Resampling.BILINEAR)
-                    for channel in image.split()
-                ]
-                pixels = np.stack([np.asarray(channel) for channel in channels], axis=-1)
-                return np.clip(np.round(pixels), 0, 255).astype(np.uint8)
-        pixels = np.asarray(image)
-        return pixels if pixels.ndim == 3 else pixels[:, :, None]
+def _resized(image, rows, columns, interpolation):
+    from PIL import Image
+
+    if (rows, columns) == (image.height, image.width):
+        return np.asarray(image)
+    if interpolation == "bicubic":
+        # In the order of Pillow 13, whichever version is installed.
+        rows_first = image.height - rows > 2 * max(0, image.width - columns)
+        size = (image.width, rows) if rows_first else (columns, image.height)
+        image = image.resize(size, Image.Resampling.BICUBIC)
+        return np.asarray(image.resize((columns, rows), Image.Resampling.BICUBIC))
+    # As float, so that Pillow does not round between the two directions.
+    size, bilinear = (columns, rows), Image.Resampling.BILINEAR
+    channels = [channel.convert("F").resize(size, bilinear) for channel in image.split()]
+    return np.clip(np.round(np.stack(channels, axis=-1)), 0, 255).astype(np.uint8)
 
 
 def _open(path, channels):

@@ -26,8 +26,8 @@ class Translator:
         **options: arguments of `ctranslate2.Translator`, such as ``inter_threads=4``.
     """
 
-    def __init__(self, folder=None, **options):
-        folder = pathlib.Path(__file__).parent if folder is None else pathlib.Path(folder)
+    def __init__(self, folder=pathlib.Path(__file__).parent, **options):
+        folder = pathlib.Path(folder)
         self.settings = json.loads((folder / "export.json").read_text("utf-8"))["search"]
         self.source, self.target = (
             sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
@@ -39,18 +39,17 @@ class Translator:
         """The best translation of each text, a list of str; see `n_best`."""
         return [best for [(best, _), *_] in self.n_best(texts, **options)]
 
-    def n_best(self, texts, n=None, beam_size=None, length_penalty=None, max_length=None):
-        """Several translations of each text; by default as many as the export says.
+    def n_best(self, texts, **options):
+        """Several translations of each text: a list of (translation, score), the best first.
 
-        Returns:
-            For each text a list of (translation, score), the best first; one of a blank text.
+        Args:
+            texts: list of str; a blank one has one translation.
+            **options: n_best, beam_size, length_penalty, max_length; by default as in export.json.
 
         Raises:
             ValueError: if a text has more tokens than the model reads.
         """
-        settings, given = self.settings, {"n_best": n, "beam_size": beam_size}
-        given |= {"length_penalty": length_penalty, "max_length": max_length}
-        given = {**settings, **{name: value for name, value in given.items() if value is not None}}
+        settings, given = self.settings, self.settings | options
         rows = [
             [*settings["source_prefix"], *pieces, settings["end"]]
             for pieces in self.source.encode(texts, out_type=str)
@@ -95,10 +94,10 @@ def main(arguments=None):
     parser.add_argument("--beam-size", type=int)
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--n-best", type=int, help="translations per text, with scores if above 1")
-    args = parser.parse_args(arguments)
-    texts = args.texts or [line.rstrip("\n") for line in sys.stdin]
+    options = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
+    texts = options.pop("texts") or [line.rstrip("\n") for line in sys.stdin]
     try:
-        found = Translator().n_best(texts, args.n_best, args.beam_size, args.length_penalty)
+        found = Translator().n_best(texts, **options)
     except ValueError as error:
         parser.exit(2, f"error: {error}\n")
     for translations in found:
