@@ -21,18 +21,12 @@ from keras.src.layers.layer import CallContext
 
 
 def without_autocast():
-    """Context manager: layers read their variables in the dtype in which they are stored.
-
-    `keras.layers.Layer(autocast=False)` does so for the whole layer and for each of its calls.
-    """
+    """Context: variables are read as stored; ``Layer(autocast=False)`` is for all of its calls."""
     return AutocastScope(None)
 
 
 def call_training():
-    """The `training` argument of the outermost layer call that runs; None outside a call.
-
-    Keras passes it to arguments named `training` of nested layers, but not to their other methods.
-    """
+    """The `training` argument of the outermost layer call, for methods without it; or None."""
     context = global_state.get_global_attribute("current_call_ctx")
     return None if context is None else context.get_value("training")
 
@@ -41,8 +35,7 @@ def call_training():
 def call_context(training):
     """Layers called within get `training`, also if a call runs with another; None changes nothing.
 
-    `Layer.__call__` opens such a context, but `Layer.stateless_call`, with which `fit` runs models
-    on JAX, does not, and no other method of a layer does.
+    Only `Layer.__call__` opens such a context: `fit` on JAX runs `Layer.stateless_call` instead.
     """
     if training is None:
         yield
@@ -58,10 +51,7 @@ def call_context(training):
 
 
 def in_xla_context():
-    """Whether the TensorFlow graph that is being made will be compiled by XLA.
-
-    TensorFlow has no public function that tells a function compiled by XLA from another.
-    """
+    """Whether XLA will compile the TensorFlow graph that is being made: nothing public tells."""
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util
 
@@ -77,32 +67,17 @@ def all_layers(layer):
 
 
 class TrainingModel(keras.Model):
-    """A `keras.Model` with steps of its own: public names of what `fit` keeps for them.
+    """A `keras.Model` with steps of its own: public names of what `fit` keeps for them."""
 
-    Attributes:
-        regularization_parts: number by which the losses are divided that layers add, such as
-            regularization; `compute_loss` adds them.
-    """
-
-    regularization_parts = 1
+    regularization_parts = 1  # `compute_loss` divides the losses that layers add by this number
 
     @property
     def metrics_of_compile(self):
         """The metrics given to `compile`, which Keras updates together; None without any."""
         return self._compile_metrics
 
-    @property
-    def loss_tracker(self):
-        """The metric of the reported loss."""
-        return self._loss_tracker
-
     def build_losses_and_metrics(self, step, batch):
-        """Builds losses and metrics, which Keras does in the first step, without computing one.
-
-        Args:
-            step: function of a batch, `test_step`.
-            batch: `keras.KerasTensor` in place of each tensor.
-        """
+        """Builds what Keras builds in the first step, without one: `batch` has `KerasTensor`s."""
         parts = (self._compile_loss, self._compile_metrics)
         if any(part is not None and not part.built for part in parts):
             compute_output_spec(step, batch)
@@ -117,11 +92,7 @@ class TrainingModel(keras.Model):
 
 
 def compile_arguments(model):
-    """The arguments with which a model was compiled, as a dict.
-
-    `Model.get_compile_config` has them as JSON, for saving: own losses and metrics must be
-    registered, and the optimizer has lost its state.
-    """
+    """The arguments with which a model was compiled; `Model.get_compile_config` makes them JSON."""
     losses, metrics = model._compile_loss, model._compile_metrics
     return {
         "optimizer": model.optimizer,
@@ -139,10 +110,7 @@ def leave_gradients_as_they_are(optimizer):
 
 
 class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
-    """`keras.callbacks.SwapEMAWeights` that swaps exactly, so that validation changes nothing.
-
-    On TensorFlow, Keras swaps by adding and subtracting, which rounds the weights.
-    """
+    """Swaps without rounding: on TensorFlow, Keras swaps by adding and subtracting."""
 
     def _tf_swap_variables(self, optimizer):
         import tensorflow as tf
@@ -189,11 +157,7 @@ def loss_of_function(function):
 
 
 def expand_slurm_nodes(nodes, tasks_per_node):
-    """Pairs (name of a node, number of its tasks) of SLURM's texts "n[1-2],m" and "2(x2),1".
-
-    Raises:
-        ValueError: if they do not match.
-    """
+    """Pairs (node, number of tasks) of SLURM's "n[1-2],m" and "2(x2),1"; else a ValueError."""
     from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver as slurm
 
     counts = slurm.expand_tasks_per_node(tasks_per_node)
@@ -217,8 +181,5 @@ def abort_other_workers(message):
 
 
 def stored_matrix(layer):
-    """The variable of a dense or embedding layer, without the update of LoRA.
-
-    The public attributes `kernel` and `embeddings` are with it, and refuse quantized weights.
-    """
+    """The variable of a dense or embedding layer: `kernel` is with LoRA, and refuses int8."""
     return layer._kernel if hasattr(layer, "_kernel") else layer._embeddings

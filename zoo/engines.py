@@ -25,22 +25,14 @@ _IMPOSSIBLE = -1e9
 
 
 def dtypes(name):
-    """The possible values of `dtype` of `zoo.load` with an engine, the default first.
-
-    Raises:
-        UserError: if there is no such engine.
-    """
+    """The values of `dtype` that `zoo.load` takes with an engine, the default first."""
     if name not in ENGINES:
         raise UserError(f"engine must be one of {(*ENGINES,)}. Received: engine={name!r}.")
     return ENGINES[name][2]
 
 
 def create_engine(loaded, name, dtype):
-    """The `engine` of a classifier or translator, see `zoo.load`.
-
-    Raises:
-        UserError: if the engine does not run this kind of model, or cannot be imported.
-    """
+    """The `engine` of a classifier or translator, see `zoo.load`."""
     task, create, _ = ENGINES[name]
     if not isinstance(loaded, task):
         raise UserError(
@@ -112,14 +104,14 @@ def ctranslate2_engine(translator, dtype):
 
 
 def _ctranslate2_model(translator, dtype):
+    threads = {}
+    if dtype == "int8":  # faster with one thread per sentence
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        threads = {"intra_threads": 1, "inter_threads": cores}
     with tempfile.TemporaryDirectory() as folder:
         special = translator.special_tokens
         ctranslate2_format.write_model(translator.model, special, pathlib.Path(folder), dtype)
-        threads = {}
-        if dtype == "int8":  # faster with one thread per sentence
-            has_affinity = hasattr(os, "sched_getaffinity")
-            cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-            threads = {"intra_threads": 1, "inter_threads": cores}
         return needed("ctranslate2").Translator(folder, **threads)
 
 

@@ -50,13 +50,10 @@ def write_text(path, text):
 
 @contextlib.contextmanager
 def locked(path):
-    """Waits until no other process is in this context with the same path.
-
-    Args:
-        path: `pathlib.Path` in a folder that can be written to.
+    """Waits until no other process is in this context with the same `pathlib.Path`.
 
     Raises:
-        WriteError: if the folder cannot be written to.
+        WriteError: if its folder cannot be written to.
     """
     try:
         import fcntl

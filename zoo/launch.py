@@ -1,6 +1,7 @@
 """Starts the workers of a multi-worker run on this machine, to test such runs."""
 
 import json
+import math
 import os
 import pathlib
 import signal
@@ -16,16 +17,12 @@ GRACE = 20.0  # seconds the other workers get to exit after one has failed
 
 
 def launch(command, workers):
-    """Runs `command` in `workers` processes and waits for all of them.
+    """Runs `command`, a list of str, in `workers` processes and waits for all of them.
 
     TF_CONFIG tells each worker the addresses of all workers. Their output is printed line by line,
     prefixed with the worker's index. SIGINT and SIGTERM are forwarded to the workers. GPUs are
     divided evenly. If a worker exits with a nonzero status, the others get `GRACE` seconds to exit
     and are then terminated. Processes that a worker leaves behind are terminated at the end.
-
-    Args:
-        command: list of str.
-        workers: number of processes.
 
     Returns:
         The exit status: 0, or that of a worker that failed, or 128 + n if signal n killed it.
@@ -76,14 +73,15 @@ def _environments(workers):
             f"{workers} workers need {workers} GPUs; there are {len(gpus)}. Start fewer workers, "
             "or set CUDA_VISIBLE_DEVICES= to use the CPU."
         )
+    # Each worker would print the same warnings, and the failure of another many times.
+    shared = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONUNBUFFERED": "1"}
     environments = []
     for index in range(workers):
-        task = {"type": "worker", "index": index}
-        # Each worker would print the same warnings, and the failure of another many times.
-        environments.append({"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONUNBUFFERED": "1"})
-        environments[-1]["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        own = {"TF_CONFIG": json.dumps(config)}
         if gpus:  # which workers cannot share
-            environments[-1]["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * share :][:share])
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * share :][:share])
+        environments.append({**shared, **own})
     return environments
 
 
@@ -111,26 +109,22 @@ def _start(command, environment):
 def _copy_output(process, index):
     for line in process.stdout:
         text = line.decode(errors="replace").rstrip("\r\n")
-        sys.stdout.write(f"[{index}] {text}\n")
+        sys.stdout.write(f"[{index}] {text}\n")  # at once, unlike `print`
         sys.stdout.flush()
 
 
 def _wait(processes):
     """Waits for all processes; returns the status of the one that failed, or 0."""
-    status, deadline = 0, None
-    while True:
-        running = [process for process in processes if process.poll() is None]
-        if deadline is None or time.monotonic() < deadline:
-            failed = [process.returncode for process in processes if process.returncode]
-            # Workers that end because of another exit with status 1, and often before it.
-            status = next((number for number in failed if number != 1), 1 if failed else 0)
-        else:
-            _terminate(running)
-        if not running:
-            return 128 - status if status < 0 else status
-        if failed and deadline is None:
-            deadline = time.monotonic() + GRACE
+    status, deadline, running = 0, math.inf, processes
+    while running and time.monotonic() < deadline:
         time.sleep(0.1)
+        running = [process for process in processes if process.poll() is None]
+        failed = [process.returncode for process in processes if process.returncode]
+        # Workers that end because of another exit with status 1, and often before it.
+        status = next((number for number in failed if number != 1), 1 if failed else 0)
+        if failed:
+            deadline = min(deadline, time.monotonic() + GRACE)
+    return 128 - status if status < 0 else status
 
 
 def _signal(process, number):

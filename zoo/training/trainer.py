@@ -228,7 +228,7 @@ class Trainer(compat.TrainingModel):
         weight = 1.0 / replicas
         if isinstance(batch[2], RowWeights):
             weight *= batch[2].rows[0]
-        self.loss_tracker.update_state(loss * replicas, sample_weight=weight)
+        self.metrics[0].update_state(loss * replicas, sample_weight=weight)
         logs = self.get_metrics_result()
         if distribution.num_workers(self.distribute_strategy) > 1:
             # Keras averages the logs of several workers over their first axis.
