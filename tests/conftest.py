@@ -78,9 +78,9 @@ def pytest_runtest_teardown(item):
 @pytest.fixture(autouse=True)
 def _without_xla(request, monkeypatch):
     """A search that XLA compiles costs a second and 26 MB: those of tests marked `xla` only."""
-    compiled = sys.modules.get("zoo.tasks.compiled_functions")
-    if compiled is not None and not request.node.get_closest_marker("xla"):
-        monkeypatch.setattr(compiled, "JIT_COMPILE", False)
+    task = sys.modules.get("zoo.tasks.task")
+    if task is not None and not request.node.get_closest_marker("xla"):
+        monkeypatch.setattr(task, "JIT_COMPILE", False)
 
 
 @pytest.fixture

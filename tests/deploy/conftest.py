@@ -12,7 +12,7 @@ import tests.conftest
 import zoo
 from tests.deploy.small_models import small_generator, small_text_classifier
 from zoo.__main__ import main
-from zoo.tasks import compiled_functions
+from zoo.tasks import task
 
 SEARCH = {"beam_size": 3, "length_penalty": 0.6, "max_new_tokens": 6}  # of the generator's export
 
@@ -81,7 +81,7 @@ def _by_command_line(made_once, name, original, flags):
         original.save(folder / "run")
         with pytest.MonkeyPatch.context() as patch:
             # What XLA compiles, 450 MB, stays: it is tested with fewer shapes and settings.
-            patch.setattr(compiled_functions, "JIT_COMPILE", False)
+            patch.setattr(task, "JIT_COMPILE", False)
             paths = [str(folder / "run"), str(folder / name / "1")]
             assert main(["export", *paths, *flags.split()]) == 0
         return folder / name / "1"

@@ -21,14 +21,8 @@ PROMPTS = ["", "the", "the dog", " ".join(RANDOM.choice(WORDS, 21)), " ".join(["
 def generator_of(positions):
     tokenizer = train_tokenizer([" ".join(WORDS)] * 3, "bpe", 330)
     keras.utils.set_random_seed(0)
-    model = zoo.causal_lm(
-        vocab_size=tokenizer.vocab_size,
-        embed_dim=16,
-        num_heads=2,
-        num_layers=2,
-        positions=positions,
-        max_length=64,
-    )
+    sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "max_length": 64}
+    model = zoo.causal_lm(vocab_size=tokenizer.vocab_size, positions=positions, **sizes)
     for variable in model.trainable_variables:
         variable.assign(variable + RANDOM.normal(0.0, 0.3, variable.shape))
     return TextGenerator(model, tokenizer)
@@ -124,18 +118,8 @@ def test_samples_follow_the_distribution(generator):
     assert abs(share - expected) < 0.1  # 4.5 standard deviations of 500 draws
 
 
-def test_samples_depend_on_the_seed(generator):
-    first, again, other = (
-        generator.sample(["the"], n=4, seed=seed, max_new_tokens=8) for seed in (1, 1, 2)
-    )
-    assert first == again != other
-
-
-def test_saved_and_loaded(generator, tmp_path, capsys):
+def test_the_command_line(generator, tmp_path, capsys):
     generator.save(tmp_path / "run")
-    loaded = zoo.load(tmp_path / "run")
-    assert isinstance(loaded, TextGenerator)
-    assert loaded(PROMPTS, max_new_tokens=5) == generator(PROMPTS, max_new_tokens=5)
     command = ["generate", str(tmp_path / "run"), "the dog", "--max-new-tokens", "5"]
     assert main([*command, "--beam-size", "1"]) == 0
     assert capsys.readouterr().out == generator(["the dog"], max_new_tokens=5)[0] + "\n"
@@ -173,7 +157,6 @@ def test_many_new_tokens_make_small_batches(generator, monkeypatch):
         (lambda g: g([3]), "must be a list of str"),
         (lambda g: g(["the"], max_new_tokens=0), "max_new_tokens must be an integer of at least 1"),
         (lambda g: g(["the " * 70]), "Prompt 0 is too long: .* max_new_tokens=None"),
-        (lambda g: g(["the"], n=2, beam_size=1), "beam_size must be an integer of at least 2"),
         (lambda g: g.sample(["the"], temperature=0.0), "temperature must be a finite number"),
         (lambda g: g.sample(["the"], top_p=1.5), "top_p must be a finite number"),
         (lambda g: g.sample(["the"], top_k=0), "top_k must be an integer of at least 1"),

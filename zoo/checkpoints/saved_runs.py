@@ -2,6 +2,7 @@
 
 import functools
 import json
+import tempfile
 import zipfile
 
 import h5py
@@ -16,7 +17,7 @@ from zoo.errors import TaskError, UserError
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import TextGenerator
-from zoo.tasks.task import MODEL_FILE, read_config, weights_file
+from zoo.tasks.task import MODEL_FILE, read_config
 from zoo.tasks.translator import Translator
 
 _TASKS = (ImageClassifier, TextClassifier, Translator, TextGenerator)
@@ -74,7 +75,11 @@ def _changed_classifier(folder, config, options):
     """The classifier of a run with a Vision Transformer, with other arguments."""
     description = json.loads((folder / ImageClassifier.description_file).read_text())
     native, options = config["config"]["input_shape"], dict(options)
-    with weights_file(folder / MODEL_FILE) as weights, h5py.File(weights) as file:
+    with (
+        tempfile.TemporaryDirectory() as files,
+        zipfile.ZipFile(folder / MODEL_FILE) as archive,
+        h5py.File(archive.extract("model.weights.h5", files)) as file,
+    ):
         stored = _tensors(folder, file)
         names, is_new = head_classes(stored, description["class_names"], options)
 
@@ -89,7 +94,7 @@ def _changed_classifier(folder, config, options):
         resizes = model.positions == "learned" and not has_grid(model, native)
         replaced = [model.head, model.distillation_head] if is_new else []
         replaced += [model.patch_positions] if resizes else []
-        _assign(model, stored, weights, replaced)
+        _assign(model, stored, file.filename, replaced)
         if resizes:
             [path] = [path for path in stored if path.endswith(_POSITIONS)]
             positions = resized_positions(stored[path], model, native)

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from zoo.tasks import compiled_functions
+from zoo.tasks import task as tasks
 from zoo.tasks.padded_batches import BATCH_SIZES, LENGTHS, TOKENS_IN_BATCH
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
@@ -171,7 +171,7 @@ def search_signatures(answer, search, specs, what):
         return functools.partial(answer, search=graph), [TEXTS]
 
     return {
-        "serving_default": (*signature(compiled_functions.JIT_COMPILE), what),
+        "serving_default": (*signature(tasks.JIT_COMPILE), what),
         "uncompiled": (*signature(None), _UNCOMPILED),
     }
 

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TaskError, checked
-from zoo.tasks.compiled_functions import without_nan
-from zoo.tasks.task import Task, TextTask
+from zoo.tasks.task import Task, TextTask, without_nan
 from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
 from zoo.text.translation_text import encode
 
@@ -82,14 +81,15 @@ class ImageClassifier(Task):
         inputs = self.preprocess(images)
         if not len(inputs):
             return np.zeros((0, len(self.class_names)), np.float32)
-        compute, size = self.engine or self._probabilities, _IMAGES_IN_BATCH
-        parts = [compute(inputs[start : start + size]) for start in range(0, len(inputs), size)]
-        return without_nan(np.concatenate(parts))
+        starts = range(_IMAGES_IN_BATCH, len(inputs), _IMAGES_IN_BATCH)
+        return np.concatenate([*map(self._probabilities, np.split(inputs, starts))])
 
     def _probabilities(self, inputs):
+        if self.engine is not None:
+            return without_nan(self.engine(inputs))
         # `Model.predict` has an overhead of tens of milliseconds per call.
         spec = tf.TensorSpec((None, *self.model.input_shape), tf.float32)
-        return np.asarray(self.call(self.probabilities_of_inputs, inputs, specs=(spec,)))
+        return self.run(self.probabilities_of_inputs, inputs, specs=(spec,))
 
     def probabilities_of_inputs(self, inputs):
         """The probability of each class as a graph: [B, H, W, C] to float32 [B, classes]."""
@@ -154,14 +154,12 @@ class TextClassifier(TextTask):
 
     def probabilities(self, texts, too_long="error"):
         """Returns the probability of each class for each text: float32 [B, classes]."""
-        rows = [[tokens] for tokens in self.encode(texts, too_long)]
-        if not rows:
-            return np.zeros((0, len(self.class_names)), np.float32)
 
         def probabilities(batch):
             return [self.run(self.probabilities_of_tokens, *batch.tokens)]
 
-        return np.stack([row for [row] in self.compute(rows, probabilities)])
+        found = self.compute([[tokens] for tokens in self.encode(texts, too_long)], probabilities)
+        return np.asarray(found, np.float32).reshape(-1, len(self.class_names))
 
     def encode(self, texts, too_long="error"):
         """Returns the tokens of each text: the start token, those of the text, the end token.

@@ -29,17 +29,10 @@ class Batch(NamedTuple):
 
 
 def token_batches(rows, special, max_length, buffer_length=0):
-    """Batches in which no row depends on the others, the longest rows first.
+    """A list of `Batch` of rows, each a list of sequences of tokens; the longest rows come first.
 
-    Args:
-        rows: for each a list of sequences of tokens, such as source and target.
-        special: `zoo.decoding.SpecialTokens`.
-        max_length: the largest number of tokens of the model.
-        buffer_length: number of tokens that memory is needed for, if that is more than the padded
-            length.
-
-    Returns:
-        List of `Batch`.
+    `max_length` is that of the model; memory is needed for `buffer_length` tokens, if that is more
+    than the padded length.
     """
     lengths, by_width, batches = [max(map(len, row)) for row in rows], {}, []
     for index in sorted(range(len(rows)), key=lengths.__getitem__, reverse=True):

@@ -1,23 +1,26 @@
 """What everything that `zoo.load` returns has in common."""
 
-import contextlib
+import functools
 import json
+import operator
 import pathlib
-import tempfile
+import threading
 import zipfile
 
 import keras
 import numpy as np
+import tensorflow as tf
 from tqdm import tqdm
 
-from zoo.decoding import SpecialTokens
+from zoo.decoding import Hypotheses, SpecialTokens
 from zoo.errors import TaskError, checked
-from zoo.tasks.compiled_functions import CompiledFunctions, without_nan
 from zoo.tasks.padded_batches import token_batches
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 
-MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote: a zip archive of these files
-_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
+MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote
+JIT_COMPILE = True  # by XLA; False for all functions, exported ones as well
+MAX_FUNCTIONS = 32  # that a task keeps, the last used ones
+_lock = threading.Lock()
 
 
 class Task:
@@ -52,7 +55,8 @@ class Task:
     def model(self, model):
         self.check(model)
         self._model, self.engine = model, None
-        self._functions = CompiledFunctions(model)
+        self._function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
+        self._variables = []  # of the model when the functions were traced
 
     def save(self, folder):
         """Writes the model and all that belongs to it into `folder`."""
@@ -75,14 +79,25 @@ class Task:
         task.run_folder = folder
         return task
 
-    def call(self, graph, *tensors, specs=None, **settings):
-        """Computes ``graph(*tensors, **settings)``, see `CompiledFunctions.call`."""
-        return self._functions.call(graph, tensors, self.jit_compile, settings, specs)
+    def run(self, graph, *tensors, specs=None, **settings):
+        """``graph(*tensors, **settings)`` as arrays; the settings are constants of the graph.
 
-    def run(self, graph, *tensors, **settings):
-        """The same as arrays; raises `TaskError` if the model computes NaN."""
-        outputs = self.call(graph, *tensors, **settings)
-        return without_nan(keras.tree.map_structure(np.asarray, outputs))
+        It is traced once for the settings and the shapes of the tensors, or for `specs`, a
+        `tf.TensorSpec` for each tensor. New values of the model's variables take effect at once; if
+        the variables are not the same as before, as after `enable_lora`, it is traced again.
+
+        Raises:
+            TaskError: if the model computes NaN.
+        """
+        tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        specs = specs or tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
+        with _lock:
+            now, before = self.model.weights, self._variables
+            if len(now) != len(before) or any(map(operator.is_not, now, before)):
+                self._function.cache_clear()
+                self._variables = now
+            function = self._function(graph, specs, self.jit_compile and JIT_COMPILE, **settings)
+        return without_nan(keras.tree.map_structure(np.asarray, function(*tensors)))
 
 
 class TextTask(Task):
@@ -152,14 +167,9 @@ class TextTask(Task):
         return cls(model, *tokenizers, special_tokens=special_tokens, **settings)
 
     def compute(self, rows, function, buffer_length=0):
-        """Computes with rows of tokens in batches.
+        """For each row of tokens a tuple of what ``function(batch)`` returns, arrays [B, ...].
 
-        Args:
-            rows, buffer_length: see `zoo.tasks.padded_batches.token_batches`.
-            function: function of a `zoo.tasks.padded_batches.Batch` -> arrays [B, ...].
-
-        Returns:
-            For each row a tuple of arrays.
+        The rows are in batches of `zoo.tasks.padded_batches.token_batches`.
         """
         results = [None] * len(rows)
         limits = (self.model.max_length, buffer_length)
@@ -172,10 +182,25 @@ class TextTask(Task):
         return results
 
 
+def without_nan(outputs):
+    """An array or `zoo.decoding.Hypotheses`; raises `TaskError` if it contains NaN."""
+    if np.isnan(outputs.log_probs if isinstance(outputs, Hypotheses) else outputs).any():
+        raise TaskError(
+            "There is no result: the model computed NaN. Its weights are not finite, perhaps "
+            "because its training diverged."
+        )
+    return outputs
+
+
+def _compiled(graph, specs, jit_compile, **settings):
+    graph = functools.partial(graph, **settings)
+    return tf.function(graph, input_signature=specs, autograph=False, jit_compile=jit_compile)
+
+
 def read_config(path):
     """The content of config.json in the file: class, arguments and shapes of the model."""
     with zipfile.ZipFile(path) as archive:
-        return json.loads(archive.read(_CONFIG))
+        return json.loads(archive.read("config.json"))
 
 
 def load_model(path, arguments):
@@ -185,13 +210,5 @@ def load_model(path, arguments):
     config = {**read_config(path), "compile_config": None}
     config["config"] = {**config["config"], **arguments}
     model = keras.saving.deserialize_keras_object(config)
-    with weights_file(path) as weights:
-        model.load_weights(weights)
+    model.load_weights(path)
     return model
-
-
-@contextlib.contextmanager
-def weights_file(path):
-    """The path of the weights in the file: a file that Keras and h5py read, while it is open."""
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
-        yield pathlib.Path(archive.extract(_WEIGHTS, folder))

@@ -6,8 +6,7 @@ Axes: B texts, K hypotheses of a text, T tokens.
 import numpy as np
 
 from zoo.errors import checked
-from zoo.tasks.compiled_functions import without_nan
-from zoo.tasks.task import TextTask
+from zoo.tasks.task import TextTask, without_nan
 
 
 class TextWriter(TextTask):
@@ -24,11 +23,8 @@ class TextWriter(TextTask):
     def _searched(self, rows, most, n, beam_size, length_penalty, least_beam_size=1):
         """For each row of tokens the arrays of its `zoo.decoding.Hypotheses`, by beam search.
 
-        Args:
-            rows: list of lists of tokens.
-            most: the largest number of tokens to write, or None for that of `_inputs`.
-            n, beam_size, length_penalty: see `n_best`. By default the beam size is `n`, but at
-                least `least_beam_size`.
+        At most `most` tokens are written, or by default as many as `_inputs` says. The default of
+        the beam size is `n`, but at least `least_beam_size`.
         """
         n = checked("n", n, int, 1)
         beam_size = max(n, least_beam_size) if beam_size is None else beam_size
