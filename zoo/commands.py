@@ -191,6 +191,7 @@ def export(
     beam_size: Int = None,
     length_penalty: Float = None,
     max_new_tokens: Int = None,
+    dynamic_size: bool = False,
     overwrite: bool = False,
     src_lang: Source = None,
     tgt_lang: Target = None,
@@ -206,6 +207,7 @@ def export(
         beam_size: of beam search (the run's; of a generator: N_BEST)
         length_penalty: of beam search (the run's; of a generator: 0)
         max_new_tokens: length limit of a generator (64, or as many as fit)
+        dynamic_size: pixels of any height and width that the patch size divides, not resized
         overwrite: replace an export in FOLDER
     """
     options = locals()  # the flags by their names

@@ -93,6 +93,7 @@ WRONG = {
         ({"top_k": 11}, "top_k must be an integer from 1 to 10"),
         ({"top_k": 2.5}, "top_k must be an integer from 1 to 10"),
         ({"beam_size": 2}, "has no option beam_size"),
+        ({"dynamic_size": True, "format": "litert"}, "LiteRT takes images of one size"),
     ],
     "translations": [
         ({"n_best": 3, "beam_size": 2}, NO_BEAM),
@@ -108,6 +109,7 @@ WRONG = {
             "can be exported as: saved_model, onnx, litert. Rec",
         ),
         ({"top_k": 4}, "top_k must be an integer from 1 to 3"),
+        ({"dynamic_size": True}, "dynamic_size is for classifiers of images.*a TextClassifier"),
         ({"beam_size": 2}, "has no option beam_size"),
     ],
     "generations": [

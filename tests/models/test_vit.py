@@ -212,10 +212,41 @@ def test_positions_reach_every_block(positions):
     np.testing.assert_allclose(numpy(model.pooled_features(IMAGES)), expected[:, 0], atol=TOLERANCE)
 
 
-def test_an_unknown_image_size_is_refused():
-    # JAX and PyTorch try a size of their own, which the patches do not divide
-    with pytest.raises(ValueError, match=r"known .*for instance \(8, 12, 3\)|must divide"):
-        zoo.vit(**SMALL)(keras.Input((None, None, 3)))
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="dynamic sizes are its own")
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *(SETTINGS[name] for name in ("all", "class token and mean", "distilled, no positions")),
+        *(SETTINGS[name] for name in ("rotary", "sinusoidal", "relative")),
+        {"attention": "blockwise", "positions": "rotary"},
+        {"attention": "linear", "pool": "mean"},
+    ],
+    ids=str,
+)
+def test_a_graph_for_images_of_any_size(settings, jit_compile):
+    import tensorflow as tf
+
+    model, random = shaken(zoo.vit(**SMALL, **settings)), np.random.default_rng(2)
+    signature = [tf.TensorSpec((None, None, None, 3))]
+    graph = tf.function(model, input_signature=signature, jit_compile=jit_compile)
+    for size in [(8, 12), (12, 8), (4, 4), (16, 20), (4, 44)]:
+        images = random.normal(size=(2, *size, 3)).astype("float32")
+        np.testing.assert_allclose(numpy(graph(images)), numpy(model(images)), atol=TOLERANCE)
+    # a wrong size fails, and does not become more or fewer examples
+    for size in [(9, 12), (8, 13), (3, 3)]:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+            graph(np.zeros((4, *size, 3), "float32"))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="dynamic sizes are its own")
+def test_images_of_any_size_in_another_model():
+    model, images = zoo.vit(**SMALL), keras.Input((None, None, 3))
+    outer = keras.Model(images, model(images))
+    assert outer.output_shape == (None, 5)
+    larger = np.random.default_rng(1).normal(size=(2, 16, 20, 3)).astype("float32")
+    for inputs in (IMAGES, larger):
+        np.testing.assert_allclose(outer.predict(inputs), numpy(model(inputs)), atol=TOLERANCE)
 
 
 def test_without_positions_the_patches_have_no_order():

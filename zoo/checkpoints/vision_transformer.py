@@ -68,7 +68,7 @@ def with_channels(input_shape, native):
 
 def has_grid(model, input_shape):
     """Whether images of this shape have as many rows and columns of patches as the model's."""
-    return patch_grid(input_shape[:2], model.patch_size) == model.grid((None, *model.input_shape))
+    return patch_grid(input_shape[:2], model.patch_size) == model.grid(model.input_shape[:2])
 
 
 def resized_positions(positions, model, native):
@@ -78,7 +78,7 @@ def resized_positions(positions, model, native):
     layer = LearnedPositions(grid, prefix, model.interpolation)
     layer.build((None, None, model.embed_dim))
     layer.embeddings.assign(positions)
-    return layer.resized(model.grid((None, *model.input_shape))).numpy()
+    return layer.resized(model.grid(model.input_shape[:2])).numpy()
 
 
 def count_blocks(shapes, block):

@@ -13,7 +13,7 @@ _EXACT = 1e-4
 _QUANTIZED = 0.2
 
 
-def check_classes(classifier, run, runtime, dtype="float32"):
+def check_classes(classifier, run, runtime, dtype="float32", dynamic_size=False):
     """Compares the probabilities of a few random images or texts.
 
     Args:
@@ -21,6 +21,7 @@ def check_classes(classifier, run, runtime, dtype="float32"):
         run: the export as a function from "pixels" or "tokens" to a dict of "probabilities".
         runtime: name and version of the runtime of the export.
         dtype: of the weight matrices.
+        dynamic_size: whether images of another size are compared, too.
 
     Returns:
         dict for export.json.
@@ -39,6 +40,12 @@ def check_classes(classifier, run, runtime, dtype="float32"):
             images = random.integers(0, 256, (5, *model.input_shape), dtype=np.uint8)
             parts = [run(pixels=part) for part in (images[:1], images[1:])]
             expected = [classifier.probabilities(list(images))]
+            if dynamic_size:
+                more = [(0, 0), (0, model.patch_size), (0, 2 * model.patch_size), (0, 0)]
+                images = np.pad(images, more, "wrap")
+                parts.append(run(pixels=images))
+                inputs = classifier.preprocessing.normalize(images)
+                expected.append(classifier.probabilities_of_inputs(inputs))
     found = np.concatenate([part["probabilities"] for part in parts])
     expected = np.concatenate(expected)
     difference = np.abs(found - expected)

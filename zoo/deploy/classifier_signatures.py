@@ -23,11 +23,12 @@ class ClassifierSignatures(Signatures):
     Args:
         classifier: `zoo.tasks.classifier.ImageClassifier`.
         top_k: K.
+        dynamic_size: whether pixels are classified in their own size, and not resized.
     """
 
-    def __init__(self, classifier, top_k):
+    def __init__(self, classifier, top_k, dynamic_size=False):
         super().__init__(classifier)
-        self._top_k = top_k
+        self._top_k, self._dynamic_size = top_k, dynamic_size
         self._preprocessing = classifier.preprocessing
         self._logits = tf.function(self._compute_logits, autograph=False)
 
@@ -35,9 +36,10 @@ class ClassifierSignatures(Signatures):
         size = (None, None, None, self._preprocessing.channels)
         encoded = tf.TensorSpec([None], tf.string, "image_bytes")
         pixels = tf.TensorSpec(size, tf.uint8, "pixels")
+        sizes = "any size, not resized," if self._dynamic_size else "any size"
         functions = {
             "serving_default": (self.classify, encoded, "encoded images to labels"),
-            "pixels": (self.classify_pixels, pixels, "pixels of any size to labels"),
+            "pixels": (self.classify_pixels, pixels, f"pixels of {sizes} to labels"),
             "features": (self.features, encoded, "encoded images to the input of the head"),
         }
         if hasattr(self._model, "attention_maps"):
@@ -66,7 +68,8 @@ class ClassifierSignatures(Signatures):
 
     def classify_pixels(self, pixels):
         """Classifies pixels, uint8 [B, any height, any width, C]."""
-        return self._answers(self._fit(pixels), tf.fill(tf.shape(pixels)[:1], ""))
+        fit = self._fit_patches if self._dynamic_size else self._fit
+        return self._answers(fit(pixels), tf.fill(tf.shape(pixels)[:1], ""))
 
     def features(self, image_bytes):
         """Returns the input of the head, [B, E], such as the class token or the mean of patches."""
@@ -106,6 +109,16 @@ class ClassifierSignatures(Signatures):
             return tf.map_fn(
                 self._preprocessing.fit, pixels, fn_output_signature=tf.TensorSpec(shape, tf.uint8)
             )
+
+    def _fit_patches(self, pixels):
+        """Checks that the size of pixels, which stays, is a multiple of the patch size."""
+        sides, patch_size = tf.shape(pixels)[1:3], self._model.patch_size
+        check = tf.debugging.Assert(
+            tf.reduce_all((sides > 0) & (sides % patch_size == 0)),
+            [f"Height and width must be multiples of {patch_size}, not 0. Received:", sides],
+        )
+        with tf.control_dependencies([check]):
+            return tf.identity(pixels)
 
     def _read(self, image_bytes):
         """Decodes and preprocesses images, string [B].

@@ -13,6 +13,7 @@ from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
 from zoo.errors import TaskError, checked
 from zoo.models.base import dtype_name
+from zoo.models.vit import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
 from zoo.tasks.translator import Translator
@@ -37,6 +38,7 @@ def export(
     beam_size=None,
     length_penalty=None,
     max_new_tokens=None,
+    dynamic_size=False,
     overwrite=False,
 ):
     """Exports a trained model for serving, and checks the outputs of the export.
@@ -57,6 +59,9 @@ def export(
             `n_best` and 0 for a generator.
         max_new_tokens: the largest number of new tokens of a generator; by default 64, or as many
             as fit.
+        dynamic_size: whether the pixels that a Vision Transformer takes may have any height and
+            width that its patch size divides; as a SavedModel or ONNX. By default, the pixels that
+            ONNX takes have the size of the model, and a SavedModel resizes others to it.
         overwrite: whether to replace an existing export.
 
     Returns:
@@ -75,6 +80,9 @@ def export(
     try:
         _check_format(model, format, dtype)
         options = _checked(model, options)
+        if dynamic_size:
+            _check_dynamic_size(model, format)
+            options["dynamic_size"] = True
     except TaskError as error:
         raise ExportError(str(error)) from None
     _check_folder(folder, overwrite)
@@ -180,6 +188,18 @@ def _checked(model, options):
     }
 
 
+def _check_dynamic_size(model, format):
+    if not isinstance(model.model, ViT):
+        raise ExportError(
+            "dynamic_size is for classifiers of images by a zoo.ViT. "
+            f"Received: a {type(model).__name__} with a {type(model.model).__name__}."
+        )
+    if format == "litert":
+        raise ExportError(
+            "LiteRT takes images of one size. With dynamic_size, export to saved_model or onnx."
+        )
+
+
 def _check_folder(folder, overwrite):
     if folder.exists() and not folder.is_dir():
         raise ExportError(f"{folder} is a file. Choose a new folder.")
@@ -198,7 +218,8 @@ def _described(model, options, search):
     """Preprocessing and labels, or tokenizers and `search` arguments, for export.json."""
     description = model.description()
     if isinstance(model, ImageClassifier):
-        return description | options
+        divisor = {"patch_size": model.model.patch_size} if "dynamic_size" in options else {}
+        return description | options | divisor
     settings = {**options, "max_length": model.model.max_length, **search}
     if isinstance(model, TextClassifier):
         return description | settings

@@ -23,20 +23,21 @@ _OPSET = 18  # the newest that tf2onnx supports
 _PROGRAM = pathlib.Path(__file__).parent / "programs" / "classify.py"
 
 
-def write(classifier, folder, dtype="float32", **options):
+def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
     """Writes ``model.onnx``, ``labels.txt`` and what else it takes to use them; checks the model.
 
     Of images: the model maps "pixels", uint8 [B, H, W, C] of its image size, to "probabilities",
     float32 [B, classes]. ``classify.py`` runs it. Its metadata contain the labels and how images
-    are resized as JSON, under "labels" and "resizing". Of texts: it maps "tokens", int32 [B, T].
+    are resized as JSON, under "labels" and "resizing", and with `dynamic_size` the "patch_size".
+    Of texts: it maps "tokens", int32 [B, T].
 
-    See `zoo.deploy.export`; the options of a SavedModel are not used.
+    See `zoo.deploy.export`; the other options of a SavedModel are not used.
     """
-    folder, graph = pathlib.Path(folder), classifier_graph(classifier)
+    folder, graph = pathlib.Path(folder), classifier_graph(classifier, dynamic_size=dynamic_size)
     onnx, onnxruntime = needed("onnx"), needed("onnxruntime")
     model, files = to_onnx(graph, dtype), {"model.onnx": "inputs to probabilities"}
     if isinstance(classifier, ImageClassifier):
-        onnx.helper.set_model_props(model, _metadata(classifier))
+        onnx.helper.set_model_props(model, _metadata(classifier, dynamic_size))
         shutil.copy(_PROGRAM, folder)
         files[_PROGRAM.name] = "runs the model with numpy and onnxruntime only"
     onnx.checker.check_model(model, full_check=True)
@@ -47,7 +48,9 @@ def write(classifier, folder, dtype="float32", **options):
         "made_with": ["tf2onnx", "onnx"],
         "files": {**files, **write_data(classifier, folder)},
         "signatures": {"model.onnx": graph.tensors},
-        "checked": checks.check_classes(classifier, runner(folder / "model.onnx"), version, dtype),
+        "checked": checks.check_classes(
+            classifier, runner(folder / "model.onnx"), version, dtype, dynamic_size
+        ),
     }
 
 
@@ -82,16 +85,18 @@ def runner(model):
     return lambda **inputs: dict(zip(names, session.run(names, inputs)))
 
 
-def _metadata(classifier):
+def _metadata(classifier, dynamic_size):
     """The metadata of ``model.onnx``."""
     if not classifier.preprocessing.antialias:
         raise ExportError(
             "classify.py resizes images by Pillow, which always antialiases, and the preprocessing "
             "of this model does not. Export a SavedModel."
         )
-    names = ("resize", "interpolation", "antialias")
+    names = ("image_size", "resize", "interpolation", "antialias")
     resizing = {name: getattr(classifier.preprocessing, name) for name in names}
     metadata = {"labels": classifier.class_names, "resizing": resizing}
+    if dynamic_size:
+        metadata["patch_size"] = classifier.model.patch_size
     return {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
 
 

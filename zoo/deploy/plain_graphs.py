@@ -36,7 +36,7 @@ class Graph(NamedTuple):
     tensors: dict
 
 
-def classifier_graph(classifier, preprocessed=False, batch="B"):
+def classifier_graph(classifier, preprocessed=False, batch="B", dynamic_size=False):
     """The `Graph` of a `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
 
     It takes "pixels", uint8 [B, H, W, C], or "tokens", int32 [B, T].
@@ -45,13 +45,15 @@ def classifier_graph(classifier, preprocessed=False, batch="B"):
         preprocessed: whether it takes "images", float32 [B, H, W, C] as the model does, in place of
             pixels.
         batch: B if it is fixed.
+        dynamic_size: whether H and W are not fixed.
     """
     model = plain_copy(classifier.model)
     if isinstance(classifier, TextClassifier):
         name, dtype, shape = "tokens", "int32", [batch, "T"]
     else:
         name, dtype = ("images", "float32") if preprocessed else ("pixels", "uint8")
-        shape = [batch, *model.input_shape]
+        size = ["H", "W"] if dynamic_size else model.input_shape[:2]
+        shape = [batch, *size, model.input_shape[2]]
 
     def probabilities(values):
         if name == "pixels":

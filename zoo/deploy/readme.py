@@ -58,8 +58,10 @@ def _details(description):
     source = description["source"] or {}
     metrics = {k: v for k, v in source.get("metrics", {}).items() if isinstance(v, float)}
     difference = description["checked"]["largest_difference"]
+    pixels = "dynamic_size: `pixels` are not resized; height and width are multiples of "
     lines = [
         f"{description['parameters']:,} parameters, {description['bytes'] / 1e6:.1f} MB",
+        *([pixels + str(description["patch_size"])] if "dynamic_size" in description else []),
         *([f"run: {source['run']}"] if source else []),
         *(f"{name}: {value:.4g}" for name, value in metrics.items()),
         f"largest difference from the original model: {difference:.2g}",

@@ -12,7 +12,7 @@ from zoo.layers.linear_attention import linear_attention, linear_attention_weigh
 from zoo.layers.masks import attention_mask, causal_mask, padding_mask
 from zoo.layers.multi_head_attention import MultiHeadAttention, MultiHeadSelfAttention
 from zoo.layers.normalization import LayerNormalization
-from zoo.layers.patches import PatchDropout, PatchEmbed, PatchExtract, patch_grid
+from zoo.layers.patches import PatchDropout, PatchEmbed, PatchExtract, image_size, patch_grid
 from zoo.layers.positions import (
     LearnedPositions,
     RelativePositions,

@@ -4,6 +4,8 @@ Axes: B batch, H image height, W image width, C channels, P patch size, N = H·W
 width.
 """
 
+from numbers import Integral
+
 import keras
 from keras import ops
 
@@ -134,17 +136,25 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
         return input_shape
 
 
+def image_size(images):
+    """(height, width) of images [B, H, W, C]: int, or scalar tensors where a graph is traced for
+    any number.
+    """
+    size = tuple(images.shape[1:3])
+    return ops.shape(images)[1:3] if None in size else size
+
+
 def patch_grid(image_size, patch_size):
     """(rows, columns) of patches in an image, None where unknown.
 
     Args:
-        image_size: (height, width) in pixels; None where unknown.
+        image_size: (height, width) in pixels, see `image_size`; None where unknown.
         patch_size: P, in pixels.
 
     Raises:
-        ValueError: if the patch size does not divide both.
+        ValueError: if the patch size does not divide a known side.
     """
-    if any(side is not None and side % patch_size for side in image_size):
+    if any(isinstance(side, Integral) and side % patch_size for side in image_size):
         height, width = image_size
         raise ValueError(
             f"patch_size must divide the height and the width of the images. Received: images of "

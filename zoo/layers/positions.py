@@ -85,7 +85,7 @@ class SinusoidalGridPositions(SameShapeLayer):
         shape: (rows, columns) of the grid.
 
     Inputs: `x` [B, N, E], the rows of the grid one after the other, E a multiple of 4 and at least
-    8; `grid`, the (rows, columns) of `x` if they differ from `shape`.
+    8; `grid`, the (rows, columns) of `x` if they differ from `shape`, int or scalar tensors.
     Output: [B, N, E].
 
     Raises:
@@ -126,7 +126,7 @@ class LearnedPositions(SameShapeLayer):
 
     Inputs: `x` [B, T, E]: a sequence of up to `shape` tokens, or the prefix and the rows of the
     grid one after the other; `grid`, the (rows, columns) of `x` if they differ from `shape`;
-    `start`, the index of a sequence's first token, 0 by default.
+    `start`, the index of a sequence's first token, 0 by default. They may be scalar tensors.
     Output: [B, T, E]. Where lengths are known only at run time, tokens beyond the table become NaN.
 
     Raises:
@@ -149,7 +149,7 @@ class LearnedPositions(SameShapeLayer):
         length = ops.shape(x)[1]
         if isinstance(self.shape, Integral):
             table = self._of_sequence(length, start)
-        elif grid is None or tuple(grid) == tuple(self.shape):
+        elif grid is None or isinstance(length, int) and tuple(grid) == tuple(self.shape):
             table = self.embeddings
         else:
             table = self.resized(grid)
@@ -165,7 +165,8 @@ class LearnedPositions(SameShapeLayer):
         """The table for another grid: [num_prefix_tokens + rows * columns, E]."""
         prefix, width = self.embeddings[: self.num_prefix_tokens], self.embeddings.shape[-1]
         learned = ops.reshape(self.embeddings[self.num_prefix_tokens :], (*self.shape, width))
-        learned, scale = ops.cast(learned, "float32"), [n / m for n, m in zip(grid, self.shape)]
+        learned = ops.cast(learned, "float32")
+        scale = ops.cast([n / m for n, m in zip(grid, self.shape)], "float32")
         resized = ops.image.scale_and_translate(  # unlike `resize`, XLA compiles it on TensorFlow
             learned, (*grid, width), scale, [0.0, 0.0], (0, 1), self.interpolation
         )

@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from zoo.layers import image_size
+
 
 def attention_rollout(model, images):
     """Attention from the output of a model to the patches, followed through all layers.
@@ -25,7 +27,7 @@ def attention_rollout(model, images):
         "cls+mean": [shares[:, :1], shares[:, first:]],
     }[model.pool]
     shares = sum(ops.mean(part, axis=1) for part in parts) / len(parts)
-    return ops.reshape(shares, (-1, *model.grid(images.shape)))
+    return ops.reshape(shares, (-1, *model.grid(image_size(images))))
 
 
 def _rollout(maps):

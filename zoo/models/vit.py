@@ -74,7 +74,8 @@ class ViT(base.TransformerModel):
 
     Args:
         input_shape: (H, W, C) of the images it is trained on. It takes other sizes as well, if the
-            patch size divides them: learned positions are then resized.
+            patch size divides them: learned positions are then resized. In graphs of TensorFlow,
+            sizes may be unknown, such as ``keras.Input((None, None, 3))``.
         num_classes: number of logits.
         patch_size: in pixels; divides H and W.
         num_layers: L, the number of encoder blocks.
@@ -157,7 +158,7 @@ class ViT(base.TransformerModel):
         Adds the attention weights of each block to the list `maps`, if there is one.
         """
         x = self.patch_embed(images)  # equation 1, up to the blocks
-        grid, with_prefix = self.grid(images.shape), self._has_prefix_positions
+        grid, with_prefix = self.grid(layers.image_size(images)), self._has_prefix_positions
         if self.positions not in base.POSITIONS_IN_ATTENTION and not with_prefix:
             x = self.patch_positions(x, grid=grid)
         x = base.apply_optional(self.class_token, x)
@@ -224,17 +225,12 @@ class ViT(base.TransformerModel):
             return {"angles": self.patch_positions(places)}
         return {}
 
-    def grid(self, shape):
-        """Rows and columns of patches in images of this shape."""
-        if None in shape[1:3]:
-            raise ValueError(
-                "The height and width of the images must be known when the model is traced, "
-                f"for instance {self.input_shape}. Received: images of {tuple(shape)}."
-            )
-        return layers.patch_grid(shape[1:3], self.patch_size)
+    def grid(self, image_size):
+        """Rows and columns of patches in images of this size, see `zoo.layers.image_size`."""
+        return layers.patch_grid(image_size, self.patch_size)
 
     def compute_output_shape(self, input_shape):
-        self.grid(input_shape)
+        self.grid(input_shape[1:3])
         return (input_shape[0], self.num_classes)
 
     def build(self, input_shape):

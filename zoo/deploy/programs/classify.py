@@ -1,14 +1,15 @@
 """Classifies images with model.onnx; needs Python, numpy and onnxruntime, and Pillow for files.
 
     python classify.py cat.jpg dog.png --top-k 3
-    python classify.py pixels.npy                  # uint8 [H, W, C] of the model's size
+    python classify.py pixels.npy                  # uint8 [H, W, C], not resized
 
 From Python, with this folder on the path:
 
     from classify import Classifier
     Classifier("folder of the export")(["cat.jpg"], top_k=3)      # [[("cat", 0.97), ...]]
 
-The graph takes pixels of a fixed size; images are resized here and cropped at the center. Axes: B
+Files are resized here and cropped at the center, to the size of the model. Arrays must have this
+size, or, if the model was exported with dynamic_size, one that its patch size divides. Axes: B
 images, H image height, W image width, C channels.
 """
 
@@ -36,13 +37,15 @@ class Classifier:
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         metadata = self._session.get_modelmeta().custom_metadata_map
         self.labels, self._resizing = (json.loads(metadata[k]) for k in ("labels", "resizing"))
-        self.height, self.width, self.channels = self._session.get_inputs()[0].shape[1:]
+        self.height, self.width = self._resizing["image_size"]
+        self.channels = self._session.get_inputs()[0].shape[3]
+        self._patch_size = int(metadata.get("patch_size", 0))  # 0: for one size of images
 
     def __call__(self, images, top_k=1):
         """Classifies images.
 
         Args:
-            images: list of paths and arrays uint8 [H, W, C] of the model's size.
+            images: list of paths and arrays uint8 [H, W, C], which are not resized.
             top_k: number of classes to return for each image.
 
         Returns:
@@ -52,26 +55,33 @@ class Classifier:
             ValueError: if an image cannot be used.
         """
         answers, images = [], list(images)
-        for start in range(0, len(images), _BATCH_SIZE):
-            pixels = np.stack([self.read(image) for image in images[start : start + _BATCH_SIZE]])
+        count = 1 if self._patch_size else _BATCH_SIZE  # sizes may differ
+        for start in range(0, len(images), count):
+            pixels = np.stack([self.read(image) for image in images[start : start + count]])
             for row in self.probabilities(pixels):
                 best = np.argsort(-row, kind="stable")[:top_k]
                 answers.append([(self.labels[k], float(row[k])) for k in best])
         return answers
 
     def probabilities(self, pixels):
-        """Maps uint8 [B, H, W, C] of the model's size to float32 [B, classes]."""
+        """Maps uint8 [B, H, W, C] to float32 [B, classes]."""
         return self._session.run(["probabilities"], {"pixels": pixels})[0]
 
     def read(self, image):
-        """Reads a file, or checks an array of the model's size: uint8 [H, W, C]."""
+        """Reads a file, or checks an array: uint8 [H, W, C]."""
         if isinstance(image, np.ndarray) or pathlib.Path(image).suffix == ".npy":
             pixels = image if isinstance(image, np.ndarray) else np.load(image)
-            size = (self.height, self.width, self.channels)
-            if pixels.dtype != np.uint8 or pixels.shape != size:
+            wanted, size = (self.height, self.width, self.channels), pixels.shape
+            if self._patch_size:
+                wanted = f"(H, W, {self.channels}), H and W multiples of {self._patch_size}"
+                fits = len(size) == 3 and size[2] == self.channels
+                fits = fits and all(n > 0 and n % self._patch_size == 0 for n in size[:2])
+            else:
+                fits = size == wanted
+            if pixels.dtype != np.uint8 or not fits:
                 raise ValueError(
-                    f"An array must be uint8 of shape {size}. "
-                    f"Received: {pixels.dtype} of shape {pixels.shape}."
+                    f"An array must be uint8 of shape {wanted}. "
+                    f"Received: {pixels.dtype} of shape {size}."
                 )
             return pixels
         return self._fit(_open(image, self.channels))

@@ -1,0 +1,118 @@
+"""Exports with `dynamic_size` classify pixels of any size as the model does."""
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+import zoo
+from tests.deploy.small_models import small_classifier
+from tests.deploy.test_programs import program
+from zoo.__main__ import main
+from zoo.deploy import onnx_format
+
+pytestmark = pytest.mark.ci
+
+SIZES = [(8, 12), (12, 8), (4, 4), (16, 24), (4, 44)]
+WRONG_SIZES = [(9, 12), (8, 14), (3, 3)]
+# The same float32 operations in another graph; ONNX Runtime adds in another order.
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
+
+
+def pixels_of(size, count=3):
+    return np.random.default_rng(0).integers(0, 256, (count, *size, 3), dtype=np.uint8)
+
+
+def probabilities(classifier, pixels):
+    """Those of the model, for pixels that are not resized."""
+    return classifier.probabilities_of_inputs(classifier.preprocessing.normalize(pixels)).numpy()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """(classifier, folder of its SavedModel, the SavedModel)."""
+    folder = tmp_path_factory.mktemp("dynamic")
+    small_classifier(positions="sinusoidal", num_registers=1).save(folder / "run")
+    export = folder / "vit" / "1"
+    assert main(["export", str(folder / "run"), str(export), "--dynamic-size", "--top-k", "4"]) == 0
+    return zoo.load(folder / "run"), export, tf.saved_model.load(str(export))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_saved_model_takes_pixels_of_any_size(served, size):
+    classifier, _, loaded = served
+    pixels = pixels_of(size)
+    found, expected = loaded.signatures["pixels"](tf.constant(pixels)), []
+    for row, labels in zip(probabilities(classifier, pixels), found["labels"].numpy()):
+        order = np.argsort(-row)
+        assert [label.decode() for label in labels] == [classifier.class_names[i] for i in order]
+        expected.append(row[order])
+    np.testing.assert_allclose(found["probabilities"], expected, **TOLERANCE)
+
+
+def test_a_saved_model_resizes_encoded_images(served):
+    classifier, _, loaded = served
+    pixels = pixels_of((16, 24))
+    files = tf.constant([tf.io.encode_png(image).numpy() for image in pixels])
+    found = loaded.signatures["serving_default"](files)["probabilities"]
+    expected = np.sort(classifier.probabilities(list(pixels)))[:, ::-1]
+    np.testing.assert_allclose(found, expected, **TOLERANCE)
+
+
+def test_a_saved_model_names_the_patch_size(served):
+    _, export, loaded = served
+    for size in [*WRONG_SIZES, (0, 4)]:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must be multiples of 4, not 0"):
+            loaded.signatures["pixels"](tf.constant(pixels_of(size)))
+    assert not len(loaded.signatures["pixels"](tf.constant(pixels_of((4, 8), 0)))["labels"])
+    description = json.loads((export / "export.json").read_text())
+    assert description["dynamic_size"] is True and description["patch_size"] == 4
+    assert "dynamic_size: `pixels` are not resized" in (export / "README.md").read_text()
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("int8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"interpolation": "bilinear"},
+        {"positions": "rotary", "pool": "mean"},
+        pytest.param({"positions": "sinusoidal"}, marks=pytest.mark.slow),
+        pytest.param({"positions": "relative"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_onnx_takes_pixels_of_any_size(settings, dtype, tmp_path):
+    classifier = small_classifier(**settings)
+    zoo.export(classifier, tmp_path / "1", format="onnx", dtype=dtype, dynamic_size=True)
+    run = onnx_format.runner(tmp_path / "1" / "model.onnx")
+    tolerance = TOLERANCE if dtype == "float32" else {"atol": 0.2}  # of 8 bits
+    for size in SIZES:
+        pixels = pixels_of(size)
+        found = run(pixels=pixels)["probabilities"]
+        np.testing.assert_allclose(found, probabilities(classifier, pixels), **tolerance)
+    session = onnxruntime.InferenceSession(tmp_path / "1" / "model.onnx")
+    assert session.get_inputs()[0].shape == ["B", "H", "W", 3]
+    for size in WRONG_SIZES:
+        with pytest.raises(Exception, match="cannot be reshaped"):
+            run(pixels=pixels_of(size))
+
+
+def test_classify_takes_arrays_of_any_size(tmp_path):
+    classifier = small_classifier(positions="rotary", num_layers=1)
+    folder = zoo.export(classifier, tmp_path / "1", format="onnx", dynamic_size=True)
+    classify = program(folder, "classify").Classifier(folder)
+    images = [pixels_of(size, 1)[0] for size in SIZES]
+    file = tmp_path / "image.png"
+    Image.fromarray(images[3]).save(file)  # is resized to the size of the model
+    found = classify([*images, file], top_k=1)
+    for [(label, share)], image in zip(found, images):
+        [expected] = probabilities(classifier, image[None])
+        assert label == classifier.class_names[expected.argmax()]
+        assert share == pytest.approx(expected.max(), abs=1e-4)
+    assert found[-1][0][1] == pytest.approx(classifier([file])[0][0][1], abs=1e-2)
+    for size in WRONG_SIZES:
+        with pytest.raises(ValueError, match=r"shape \(H, W, 3\), H and W multiples of 4"):
+            classify([pixels_of(size, 1)[0]])
