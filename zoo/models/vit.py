@@ -227,10 +227,15 @@ class ViT(base.TransformerModel):
 
     def grid(self, image_size):
         """Rows and columns of patches in images of this size, see `zoo.layers.image_size`."""
+        if None in image_size:
+            raise ValueError(
+                "Features of keras.Input need a known height and width, for instance "
+                f"{self.input_shape}; only the model itself takes unknown ones."
+            )
         return layers.patch_grid(image_size, self.patch_size)
 
     def compute_output_shape(self, input_shape):
-        self.grid(input_shape[1:3])
+        layers.patch_grid(input_shape[1:3], self.patch_size)
         return (input_shape[0], self.num_classes)
 
     def build(self, input_shape):
