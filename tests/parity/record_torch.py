@@ -18,16 +18,12 @@ GOLDENS = ROOT / "tests" / "checkpoints" / "goldens"
 
 from tests.checkpoints import drawn  # noqa: E402
 
-
-def record(path, **options):
+if __name__ == "__main__":
     tensors = {name: torch.tensor(x) for name, x in drawn.tensors(drawn.TORCH_SHAPES).items()}
     tensors["half"], tensors["bfloat16"] = tensors["half"].half(), tensors["bfloat16"].bfloat16()
     tensors["whole"] = (100 * tensors["whole"]).long()
     tensors["parameter"] = torch.nn.Parameter(tensors["parameter"])
     tensors["view"] = tensors["transposed"].T  # of the same storage
-    torch.save({"model": tensors, "epoch": 3}, path, **options)
-
-
-if __name__ == "__main__":
-    record(GOLDENS / "torch_new.pth")
-    record(GOLDENS / "torch_old.pth", _use_new_zipfile_serialization=False)
+    training = {"optimizer": {"state": {0: torch.arange(5)}}, "model": tensors, "epoch": 3}
+    torch.save(training, GOLDENS / "torch_new.pth")
+    torch.save(tensors, GOLDENS / "torch_old.pth", _use_new_zipfile_serialization=False)

@@ -94,51 +94,6 @@ def write_config(model, folder):
     return tensors
 
 
-def write_sharded(tensors, folder):
-    """PyTorch's files as transformers wrote them before version 5."""
-    names = list(tensors)
-    parts = {"a.bin": names[::2], "b.bin": names[1::2]}
-    for file, part in parts.items():
-        torch.save({name: tensors[name] for name in part}, folder / file)
-    places = {name: file for file, part in parts.items() for name in part}
-    index = folder / "pytorch_model.bin.index.json"
-    index.write_text(json.dumps({"weight_map": places}))
-
-
-def write_old(tensors, folder):
-    """As before PyTorch 1.6."""
-    path = folder / "pytorch_model.bin"
-    torch.save(tensors, path, _use_new_zipfile_serialization=False)
-
-
-def write_parameters(tensors, folder):
-    """As `torch.nn.Parameter`, and tensors that share their storage."""
-    joined = torch.cat([tensor.flatten() for tensor in tensors.values()])
-    parts = joined.split([tensor.numel() for tensor in tensors.values()])
-    shared = {n: part.view(tensors[n].shape) for n, part in zip(tensors, parts)}
-    name = next(iter(shared))
-    shared[name] = torch.nn.Parameter(shared[name])
-    torch.save(shared, folder / "pytorch_model.bin")
-
-
-WRITERS = {
-    "pytorch_model.bin": lambda tensors, folder: torch.save(tensors, folder / "pytorch_model.bin"),
-    "pytorch_model.bin, old": write_old,
-    "pytorch_model.bin, parameters and views": write_parameters,
-    "pytorch_model.bin, several files": write_sharded,
-    "model.safetensors": lambda tensors, folder: save_file(tensors, folder / "model.safetensors"),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("write", WRITERS)
-def test_files(write, dtype, tmp_path):
-    published = build("ViT").to(dtype)
-    WRITERS[write](write_config(published, tmp_path), tmp_path)
-    model = zoo.load(tmp_path).model
-    models.assert_same_outputs(model, published.float(), (32, 32))
-
-
 def test_several_safetensors(tmp_path):
     published = build("DINOv2, giant").to(torch.bfloat16)
     published.save_pretrained(tmp_path, max_shard_size="30KB")
@@ -165,6 +120,11 @@ def test_a_head_without_a_prefix(tmp_path):
     models.assert_same_outputs(zoo.load(tmp_path).model, published, (32, 32))
 
 
+def reference(processor):
+    """The function of an image that `assert_same_pixels` takes."""
+    return lambda image: processor(image, return_tensors="np")["pixel_values"][0]
+
+
 @pytest.mark.parametrize(
     "family, settings",
     [
@@ -186,10 +146,7 @@ def test_pixels(family, settings, tmp_path):
     written = json.loads(path.read_text())
     path.write_text(json.dumps({**written, "image_processor_type": name}))
 
-    def reference(image):
-        return processor(image, return_tensors="np")["pixel_values"][0]
-
-    models.assert_same_pixels(preprocessing(tmp_path, {}, (224, 224)), reference)
+    models.assert_same_pixels(preprocessing(tmp_path, {}, (224, 224)), reference(processor))
 
 
 @pytest.mark.parametrize(
@@ -205,11 +162,6 @@ def test_transformers_reads_what_save_hf_writes(settings, tmp_path):
 
 
 def test_saved_preprocessing(tmp_path):
-    classifier = small_classifier(image=(16, 16, 3))
-    zoo.save_hf(classifier, tmp_path / "hf")
+    zoo.save_hf(small_classifier(image=(16, 16, 3)), tmp_path / "hf")
     processor = transformers.BitImageProcessorPil.from_pretrained(tmp_path / "hf")
-
-    def reference(image):
-        return processor(image, return_tensors="np")["pixel_values"][0]
-
-    models.assert_same_pixels(zoo.load(tmp_path / "hf").preprocessing, reference)
+    models.assert_same_pixels(zoo.load(tmp_path / "hf").preprocessing, reference(processor))
