@@ -85,14 +85,14 @@ def _write(folder, config, norms=(), **others):
     return tensors
 
 
-def spm(lines, kind="unigram", rules="identity", **options):
+def spm(lines, kind="unigram", rules="identity", size=120, **options):
     """The content of a trained SentencePiece model."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=written,
         model_type=kind,
-        vocab_size=120,
+        vocab_size=size,
         normalization_rule_name=rules,
         hard_vocab_limit=False,
         minloglevel=2,

@@ -1,10 +1,6 @@
 """Folders of translation models with random weights, written by the library transformers."""
 
-import io
-import json
-
 import numpy as np
-import sentencepiece
 import torch
 
 from zoo.data.phrasebook import phrasebook_pairs
@@ -32,26 +28,6 @@ torch.set_num_threads(1)
 
 def pairs(count=1000):
     return phrasebook_pairs(count)
-
-
-def spm(lines, kind="unigram", size=400, **options):
-    """The content of a trained SentencePiece model."""
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=written,
-        model_type=kind,
-        vocab_size=size,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **options,
-    )
-    return written.getvalue()
-
-
-def pieces(model):
-    loaded = sentencepiece.SentencePieceProcessor(model_proto=model)
-    return [loaded.id_to_piece(id) for id in range(len(loaded))]
 
 
 def trained(model, sources, targets, steps=100):
@@ -91,10 +67,6 @@ def trained(model, sources, targets, steps=100):
 def padded(rows, pad):
     width = max(map(len, rows))
     return torch.tensor([row + [pad] * (width - len(row)) for row in rows])
-
-
-def write_json(path, content):
-    path.write_text(json.dumps(content, ensure_ascii=False))
 
 
 def source_texts():
