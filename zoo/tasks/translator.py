@@ -11,9 +11,8 @@ from zoo import decoding
 from zoo.errors import TaskError, checked
 from zoo.tasks.padded_batches import padded
 from zoo.tasks.writer import TextWriter
-from zoo.text import translation_text
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.translation_text import Alignment
+from zoo.text.translation_text import Alignment, ScoredText, encode, encode_parts
 
 
 class Translator(TextWriter):
@@ -249,21 +248,39 @@ class Translator(TextWriter):
         return [source], np.int32(length), padded(length, limit)
 
     def _parts(self, texts, too_long):
-        """(index of a text, tokens of it or of a part of it) of all texts that are not empty."""
         limit, end = self.max_source_length, self.special_tokens.end
-        return translation_text.encode_parts(self.source_tokenizer, texts, limit, end, too_long)
+        return encode_parts(self.source_tokenizer, texts, limit, end, too_long)
 
     def _joined(self, texts, parts, hypotheses):
-        """For each text a list of `ScoredText`, from the hypotheses of its parts."""
+        """For each text a list of `ScoredText`, of several parts the best of each together."""
         translated = [[] for _ in texts]
         for (index, _), arrays in zip(parts, hypotheses):
-            decoded = translation_text.decode(self.target_tokenizer, self.special_tokens, *arrays)
-            translated[index].append(decoded)
-        return [translation_text.joined(found) for found in translated]
+            translated[index].append(self._decoded(*arrays))
+        return [found[0] if len(found) == 1 else [_together(found)] for found in translated]
+
+    def _decoded(self, tokens, log_probs, scores):
+        special, found = self.special_tokens, np.isfinite(log_probs)
+        control, forced = (special.end, special.pad), special.first is not None
+        rows = [row[~np.isin(row, control)][forced:] for row in tokens[found]]
+        texts = self.target_tokenizer.decode(rows)
+        return [ScoredText(text, float(score)) for text, score in zip(texts, scores[found])]
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""
-        tokenizers = self.source_tokenizer, self.target_tokenizer
-        return translation_text.encode_pairs(
-            tokenizers, (texts, translations), self.max_source_length, self.special_tokens
-        )
+        special, limit = self.special_tokens, self.max_source_length
+        sources = encode(self.source_tokenizer, texts, limit, special.end)
+        settings = (limit, special.end, special.first, "Translation")
+        targets = encode(self.target_tokenizer, translations, *settings)
+        if len(sources) != len(targets):
+            raise TaskError(
+                f"Each text has one translation. Received: {len(sources)} texts and "
+                f"{len(targets)} translations."
+            )
+        return list(zip(sources, targets))
+
+
+def _together(parts):
+    """The best `ScoredText` of each part of a text as one."""
+    best = [translations[0] for translations in parts]
+    text = " ".join(translation.text for translation in best)
+    return ScoredText(text, sum((translation.score for translation in best), 0.0))

@@ -1,4 +1,4 @@
-"""Texts to tokens, and hypotheses of a translator back to texts.
+"""Texts to tokens, in parts if they are long, and what a task says about texts.
 
 Axes: S source tokens, T target tokens.
 """
@@ -58,14 +58,11 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
 
 
 def encode_parts(tokenizer, texts, limit, end, too_long):
-    """Tokens of each text that is not blank, or of parts of it if it is too long.
+    """A list of (index of a text, tokens of it or of a part of it) of all texts that are not blank.
 
     Args:
         tokenizer, texts, limit, end: see `encode`.
-        too_long: "error" or "split".
-
-    Returns:
-        List of (index of the text, tokens).
+        too_long: "error", or "split" to split texts that are too long.
 
     Raises:
         TaskError: see `encode`, or if `too_long` is neither of these.
@@ -83,40 +80,6 @@ def encode_parts(tokenizer, texts, limit, end, too_long):
             parts = encode(tokenizer, parts, limit, end, name="Part")
         found += [(index, part) for part in parts]
     return found
-
-
-def encode_pairs(tokenizers, texts, limit, special):
-    """(source tokens, target tokens) of each text and its translation.
-
-    Raises:
-        TaskError: see `encode`, or if there are not as many translations as texts.
-    """
-    (source, target), (texts, translations) = tokenizers, texts
-    sources = encode(source, texts, limit, special.end)
-    targets = encode(target, translations, limit, special.end, special.first, "Translation")
-    if len(sources) != len(targets):
-        raise TaskError(
-            f"Each text has one translation. Received: {len(sources)} texts and "
-            f"{len(targets)} translations."
-        )
-    return list(zip(sources, targets))
-
-
-def decode(tokenizer, special, tokens, log_probs, scores):
-    """The `zoo.decoding.Hypotheses` of one sentence as a list of `ScoredText`."""
-    control, forced = (special.end, special.pad), special.first is not None
-    found = np.isfinite(log_probs)
-    texts = tokenizer.decode([row[~np.isin(row, control)][forced:] for row in tokens[found]])
-    return [ScoredText(text, float(score)) for text, score in zip(texts, scores[found])]
-
-
-def joined(parts):
-    """The translations of a text from those of its parts."""
-    if len(parts) == 1:
-        return parts[0]
-    best = [translations[0] for translations in parts]
-    text = " ".join(translation.text for translation in best)
-    return [ScoredText(text, sum((translation.score for translation in best), 0.0))]
 
 
 def split(text, fits):
