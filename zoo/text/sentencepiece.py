@@ -25,6 +25,7 @@ NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 SPACE = "▁"  # how pieces spell a space
 UNKNOWN_ID = 3
 _SMALLEST = UNKNOWN_ID + 1 + 256  # control ids and bytes
+_LARGEST = 10**8  # with ten times as many the library does not end
 _LONGEST_LINE = 1000  # characters; the library skips lines of more than 4,192 bytes
 _TRAINING = {
     "pad_id": PAD_ID,
@@ -207,10 +208,10 @@ def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"
             raise TokenizerError(
                 f"There is no {name} {value!r} of tokenizers. They are: {', '.join(choices)}."
             )
-    if not isinstance(vocab_size, int) or vocab_size < _SMALLEST:
+    if not isinstance(vocab_size, int) or not _SMALLEST <= vocab_size <= _LARGEST:
         raise TokenizerError(
-            f"vocab_size must be an integer of at least {_SMALLEST}, the number of control ids and "
-            f"bytes. Received: {vocab_size}."
+            f"vocab_size must be an integer from {_SMALLEST}, the number of control ids and bytes, "
+            f"to {_LARGEST}. Received: {vocab_size}."
         )
     failed, written = [], io.BytesIO()
     keeps_spaces = normalization == "identity" and kind != "word"
