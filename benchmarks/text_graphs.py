@@ -13,7 +13,6 @@ time for a text of 63 KB without spaces.
 
 import argparse
 import itertools
-import json
 import pathlib
 import random
 import statistics
@@ -126,7 +125,7 @@ def texts_of(paths, count):
 
 def tokenizers_of(args, lines):
     """Yields (name, tokenizer)."""
-    from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
+    from zoo.checkpoints import hugging_face_tokenizers as published
     from zoo.text.sentencepiece import KINDS, SentencePieceTokenizer, train_tokenizer
 
     for kind in KINDS:
@@ -134,16 +133,9 @@ def tokenizers_of(args, lines):
     for path in args.spm:
         yield path.name, SentencePieceTokenizer(path.read_bytes())
     if args.bert:
-        tokens = (args.bert / "vocab.txt").read_text("utf-8").split("\n")[:-1]
-        vocab = {token: id for id, token in enumerate(tokens)}
-        for lowercase in (True, False):
-            name = f"BERT, lowercase={lowercase}"
-            yield name, BertWordPieceTokenizer(vocab, ("[PAD]",), len(vocab), lowercase=lowercase)
+        yield "BERT", published.bert_wordpiece(args.bert, vocab_size=0)[0]
     if args.gpt2:
-        vocab = json.loads((args.gpt2 / "vocab.json").read_text("utf-8"))
-        merges = (args.gpt2 / "merges.txt").read_text("utf-8").split("\n")[1:-1]
-        merges = tuple(tuple(merge.split()) for merge in merges)
-        yield "GPT-2", ByteLevelBPETokenizer(vocab, ("<|endoftext|>",), len(vocab), merges)
+        yield "GPT-2", published.byte_level_bpe(args.gpt2, vocab_size=0)[0]
 
 
 def seconds(function, texts, turns=7):
@@ -160,8 +152,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="+", type=pathlib.Path, help="texts, one per line")
     parser.add_argument("--count", type=int, default=10_000, help="texts in all (10000)")
-    parser.add_argument("--bert", type=pathlib.Path, help="folder with vocab.txt")
-    parser.add_argument("--gpt2", type=pathlib.Path, help="folder with vocab.json and merges.txt")
+    parser.add_argument("--bert", type=pathlib.Path, help="folder of a tokenizer")
+    parser.add_argument("--gpt2", type=pathlib.Path, help="folder of a tokenizer")
     parser.add_argument("--spm", type=pathlib.Path, nargs="*", default=[])
     args = parser.parse_args()
     import tensorflow as tf

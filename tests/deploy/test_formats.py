@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 import tensorflow as tf
+import tokenizers
 from ai_edge_litert.interpreter import Interpreter
 
 from tests.deploy.small_models import (
@@ -17,12 +18,12 @@ from tests.deploy.small_models import (
     small_classifier,
     small_text_classifier,
 )
+from tests.text.library import wordpiece
 from zoo.deploy import checks, litert_format, onnx_format
 from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import write_data
 from zoo.errors import UserError
 from zoo.tasks.classifier import TextClassifier
-from zoo.text.published import BertWordPieceTokenizer
 
 pytestmark = pytest.mark.ci
 
@@ -108,14 +109,11 @@ def test_a_text_classifier(format, tmp_path):
 
 def test_what_the_tokenizer_of_bert_does(tmp_path):
     classifier = object.__new__(TextClassifier)
-    vocab = {"[UNK]": 0, "[PAD]": 1, "the": 2}
-    classifier.tokenizer = BertWordPieceTokenizer(vocab, ("[PAD]",), 4, lowercase=False)
+    classifier.tokenizer = wordpiece({"[UNK]": 0, "[PAD]": 1, "the": 2}, ["[PAD]"])
     classifier.class_names = ["ant"]
-    assert write_data(classifier, tmp_path)["vocab.txt"].endswith(
-        "BertTokenizer(do_lower_case=False, strip_accents=None, tokenize_chinese_chars=True)"
-    )
-    tokens = (tmp_path / "vocab.txt").read_text("utf-8").splitlines()
-    assert tokens == [*vocab, "[unused3]"]
+    assert [*write_data(classifier, tmp_path)] == ["labels.txt", "tokenizer.json"]
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert library.encode("THE a").ids == [2, 0]
 
 
 # The largest size, of that in float32, and the largest mean shifted probability.

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tests.checkpoints.text_folders import ODD_TEXTS, bert_tokenizer, gpt2_tokenizer
 from tests.checkpoints.translation_folders import pieces, spm
 from tests.deploy.operations import assert_served, operations
+from tests.text.library import byte_level_bpe, wordpiece
 from tests.text.samples import LINES, SAMPLE
 from zoo.deploy.errors import ExportError
 from zoo.deploy.text_graph import TextGraph
 from zoo.errors import UserError
-from zoo.text.published import BYTE_ALPHABET, BertWordPieceTokenizer, ByteLevelBPETokenizer
+from zoo.text.published import BYTE_ALPHABET
 from zoo.text.sentencepiece import KINDS, SentencePieceTokenizer, train_tokenizer
 
 pytestmark = pytest.mark.ci
@@ -44,14 +45,13 @@ def with_symbols():
 def bert(**options):
     tokens = bert_tokenizer(options["lowercase"])["vocab.txt"].split("\n")[:-1]
     vocab = {token: id for id, token in enumerate(tokens)}
-    return BertWordPieceTokenizer(vocab, ("[PAD]", "[SEP]"), len(vocab) + 2, **options)
+    return wordpiece(vocab, ["[PAD]", "[SEP]"], **options)
 
 
 def gpt2(**options):
     files = gpt2_tokenizer()
     vocab, merges = json.loads(files["vocab.json"]), files["merges.txt"].split("\n")[1:-1]
-    merges = tuple(tuple(merge.split()) for merge in merges)
-    return ByteLevelBPETokenizer(vocab, ("<|endoftext|>",), len(vocab), merges, **options)
+    return byte_level_bpe(vocab, map(str.split, merges), ["<|endoftext|>"], **options)
 
 
 # Their graphs are made anew in each test: TensorFlow drops their models when a seed is set.
@@ -158,7 +158,7 @@ def merge_tables(draw):
         merges.append((left, right))
         known += [left + right] if left + right not in known else []
     vocab = {token: id for id, token in enumerate(dict.fromkeys([*BYTE_ALPHABET, *known]))}
-    return ByteLevelBPETokenizer(vocab, (), len(vocab), tuple(draw(st.permutations(merges))))
+    return byte_level_bpe(vocab, draw(st.permutations(merges)))
 
 
 @settings(deadline=None, max_examples=25)
@@ -169,8 +169,8 @@ def test_any_merges(tokenizer, words):
 
 
 def test_what_cannot_be_exported(monkeypatch):
-    with pytest.raises(ExportError, match="chinese_chars=False cannot be exported"):
-        TextGraph(bert(lowercase=True, chinese_chars=False))
+    with pytest.raises(ExportError, match="without handle_chinese_chars cannot"):
+        TextGraph(bert(lowercase=True, handle_chinese_chars=False))
     monkeypatch.setitem(__import__("sys").modules, "tensorflow_text", None)
     for name in ("bpe", "gpt2"):
         with pytest.raises(UserError, match="package tensorflow-text is not installed"):

@@ -4,13 +4,15 @@ These are tokenizer.json, or else the vocabulary in files of its own; and tokeni
 whose settings go before those of tokenizer.json, as in transformers.
 """
 
+import json
+
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.decoding import SpecialTokens
 from zoo.errors import TokenizerError
-from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
+from zoo.text.published import CONTINUATION, LibraryTokenizer
 
-# What the tokenizers do; tokenizer.json may also leave it out.
+# What the tokenizers do, as tokenizer.json has it; it may also leave it out.
 _GPT2 = {
     "normalizer": {"type": None},
     "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
@@ -28,10 +30,11 @@ _BERT = {
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "model": {
         "type": "WordPiece",
-        "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": BertWordPieceTokenizer.longest_word,
+        "continuing_subword_prefix": CONTINUATION,
+        "max_input_chars_per_word": 100,
     },
 }
+_ADDED = {"special": True} | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 # Classes of tokenizers that compute the same.
 _LIKE_BERT = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 
@@ -41,41 +44,41 @@ def byte_level_bpe(folder, vocab_size):
 
     Args:
         folder: `pathlib.Path`.
-        vocab_size: number of tokens of the model.
+        vocab_size: number of tokens of the model; those that the files do not have are not used.
 
     Raises:
         CheckpointError: if there is no tokenizer, or its settings are not supported.
     """
-    settings, content = _settings(folder), _tokenizer_json(folder, _GPT2)
+    settings, content = _settings(folder), _tokenizer_json(folder, _GPT2, "vocab.json")
     if content is None:
-        merges = _text(folder, "merges.txt").split("\n")
+        merges = _lines(folder, "merges.txt")
         merges = [line for line in merges if line and not line.startswith("#version")]
-        content = {"model": {"vocab": _vocab_json(folder), "merges": merges}}
-    names = ("bos_token", "eos_token", "unk_token", "pad_token")
-    vocab, control = _with_control(
-        folder, content, settings, dict.fromkeys(names[:3], "<|endoftext|>")
-    )
-    merges = content["model"]["merges"]
-    merges = tuple(tuple(m.split(" ") if isinstance(m, str) else m) for m in merges)
+        content = {"model": {"vocab": read_json(folder / "vocab.json"), "merges": merges}}
+    names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
+    vocab, control = _with_control(folder, content, settings, names)
+    merges = [m.split(" ") if isinstance(m, str) else m for m in content["model"]["merges"]]
     _check_merges(folder, vocab, control, merges)
     # GPT-2's own class of tokenizers does not ask tokenizer.json for the space.
     is_own = str(settings.get("tokenizer_class") or "GPT2").startswith("GPT2")
     in_file = content.get("pre_tokenizer", {}).get("add_prefix_space", False) and not is_own
     after = content.get("post_processor") or {}
-    adds_tokens = (
-        after.get("type", "ByteLevel") != "ByteLevel" and after.get("special_tokens") != {}
-    )
-    if adds_tokens and not settings.get("add_bos_token"):
+    adds_none = after.get("type", "ByteLevel") == "ByteLevel" or after.get("special_tokens") == {}
+    if not (adds_none or settings.get("add_bos_token")):
         raise CheckpointError(
             f"{folder / 'tokenizer.json'}: post_processor {after['type']} is not supported."
         )
-    arguments = (vocab, control, vocab_size, merges, settings.get("add_prefix_space", in_file))
-    return _create(folder, ByteLevelBPETokenizer, arguments), settings.get("add_bos_token", False)
+    space = {"add_prefix_space": settings.get("add_prefix_space", in_file), "trim_offsets": True}
+    parts = {
+        "pre_tokenizer": {**_GPT2["pre_tokenizer"], **space},
+        "model": {**_GPT2["model"], "merges": merges},
+    }
+    tokenizer = _create(folder, parts, vocab, control, vocab_size)
+    return tokenizer, settings.get("add_bos_token", False)
 
 
 def bert_wordpiece(folder, vocab_size):
     """BERT's tokenizer, and its [CLS], [SEP] and [PAD] as special tokens; see `byte_level_bpe`."""
-    settings, content = _settings(folder), _tokenizer_json(folder, _BERT)
+    settings, content = _settings(folder), _tokenizer_json(folder, _BERT, "vocab.txt")
     name, words = settings.get("tokenizer_class"), settings.get("word_tokenizer_type") or "basic"
     is_known = content or name is None or str(name).removesuffix("Fast") in _LIKE_BERT
     basic = settings.get("do_basic_tokenize", True)
@@ -86,8 +89,8 @@ def bert_wordpiece(folder, vocab_size):
             "tokenizer must be BERT's own."
         )
     if content is None:
-        lines = _text(folder, "vocab.txt", "tokenizer.json").removesuffix("\n").split("\n")
-        content = {"model": {"vocab": {token: id for id, token in enumerate(lines)}}}
+        vocab = {token: id for id, token in enumerate(_lines(folder, "vocab.txt"))}
+        content = {"model": {"vocab": vocab}}
     names = {f"{name.lower()}_token": f"[{name}]" for name in ("CLS", "SEP", "PAD", "UNK", "MASK")}
     vocab, control = _with_control(folder, content, settings, names)
     tokens = {name: settings.get(name) or token for name, token in names.items()}
@@ -97,18 +100,21 @@ def bert_wordpiece(folder, vocab_size):
     count = max(vocab.values()) + 1
     if count < vocab_size:  # as published by some, or cut off
         print(f"{folder}: the vocabulary has {count} tokens, the model {vocab_size}.")
-    normalizer = content.get("normalizer", {})
     options = {"lowercase": True, "strip_accents": None, "handle_chinese_chars": True}
-    options = {key: normalizer.get(key, default) for key, default in options.items()}
-    for name, key in (
-        ("do_lower_case", "lowercase"),
-        ("strip_accents", "strip_accents"),
-        ("tokenize_chinese_chars", "handle_chinese_chars"),
-    ):
-        options[key] = settings.get(name, options[key])
-    arguments = (vocab, control, vocab_size, tokens["unk_token"], *options.values())
+    in_config = {
+        "do_lower_case": "lowercase",
+        "strip_accents": "strip_accents",
+        "tokenize_chinese_chars": "handle_chinese_chars",
+    }
+    options |= content.get("normalizer", {})
+    options |= {ours: settings[theirs] for theirs, ours in in_config.items() if theirs in settings}
+    parts = {
+        "normalizer": {**_BERT["normalizer"], **options},
+        "pre_tokenizer": _BERT["pre_tokenizer"],
+        "model": {**_BERT["model"], "unk_token": tokens["unk_token"]},
+    }
     special = SpecialTokens(*(vocab[tokens[name]] for name in [*names][:3]))
-    return _create(folder, BertWordPieceTokenizer, arguments), special
+    return _create(folder, parts, vocab, control, vocab_size), special
 
 
 def _check_merges(folder, vocab, control, merges):
@@ -124,36 +130,44 @@ def _check_merges(folder, vocab, control, merges):
         )
 
 
-def _create(folder, tokenizer_class, arguments):
+def _create(folder, parts, vocab, control, vocab_size):
+    """The tokenizer of these parts of a tokenizer.json."""
+    used = {*vocab.values()}
+    unused = {f"[unused{id}]": id for id in range(vocab_size) if id not in used}
+    vocab, control = {**vocab, **unused}, (*control, *unused)
+    parts["model"]["vocab"] = vocab
+    added = [{"content": token, "id": vocab[token], **_ADDED} for token in control]
     try:
-        return tokenizer_class(*arguments)
-    except (TokenizerError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{folder}: the tokenizer is not valid. {error}") from None
+        return LibraryTokenizer(json.dumps({"added_tokens": added, **parts}))
+    except TokenizerError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
 
 
 def _settings(folder):
     """The content of tokenizer_config.json and special_tokens_map.json, with tokens as str."""
-    names = ("special_tokens_map.json", "tokenizer_config.json")
-    settings = {}
-    for name in names:
-        settings |= read_json(folder / name, {})
+    settings = read_json(folder / "special_tokens_map.json", {})
+    settings |= read_json(folder / "tokenizer_config.json", {})
     return {
         key: value["content"] if isinstance(value, dict) and "content" in value else value
         for key, value in settings.items()
     }
 
 
-def _tokenizer_json(folder, supported):
-    """The content of tokenizer.json, or None; `supported` is {part: {setting: value}}."""
+def _tokenizer_json(folder, supported, instead):
+    """The content of tokenizer.json, or None if the file `instead` is there in place of it.
+
+    `supported` is {part: {setting: value}}.
+    """
     path = folder / "tokenizer.json"
     if not path.is_file():
+        if not (folder / instead).is_file():
+            raise CheckpointError(f"{folder} contains no {instead} and no tokenizer.json.")
         return None
     content = {key: value or {} for key, value in read_json(path).items()}
     for part, settings in supported.items():
-        given = content.get(part, {})
+        given = {**({} if part == "model" else {"type": None}), **content.get(part, {})}
         for name, value in settings.items():
-            is_same = (given.get(name, value) or None) == (value or None)
-            if not is_same or (name == "type" and part != "model" and name not in given and value):
+            if (given.get(name, value) or None) != (value or None):
                 raise CheckpointError(
                     f"{path}: the {part} has {name}={given.get(name)!r}. Supported is {value!r}."
                 )
@@ -184,16 +198,11 @@ def _with_control(folder, content, settings, names):
     return vocab, tuple(token for token in dict.fromkeys(control) if token in vocab)
 
 
-def _vocab_json(folder):
-    _text(folder, "vocab.json", "tokenizer.json")
-    return read_json(folder / "vocab.json")
-
-
-def _text(folder, *names):
-    path = folder / names[0]
+def _lines(folder, name):
+    path = folder / name
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} contains no {' and no '.join(names)}.") from None
+        raise CheckpointError(f"{folder} contains no {name}.") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from None

@@ -18,7 +18,7 @@ _NO_MERGE = 2**62  # value of a pair of tokens that cannot be merged
 
 
 class ByteLevelPieces(tf.Module):
-    """The pieces of a `zoo.text.published.ByteLevelBPETokenizer`: ids of string [B].
+    """The pieces of GPT-2's tokenizer, a `zoo.text.published.LibraryTokenizer`: ids of string [B].
 
     Every step merges the pair of the lowest rank in each of the words, at all its places: one place
     after the other would do the same. But if the new token is part of a pair of a lower rank, as a
@@ -28,8 +28,9 @@ class ByteLevelPieces(tf.Module):
     def __init__(self, tokenizer):
         super().__init__()
         ids, self._size = tokenizer.vocab, tokenizer.vocab_size
+        merges = tokenizer.settings["model"]["merges"]
         values, first_use = {-2: _NO_MERGE}, {}  # a table is not empty
-        for rank, pair in enumerate(tokenizer.merges):
+        for rank, pair in enumerate(merges):
             left, right = (ids[token] for token in pair)
             values[left * self._size + right] = rank * self._size + ids["".join(pair)]
             for token in pair:
@@ -38,12 +39,10 @@ class ByteLevelPieces(tf.Module):
             tf.lookup.KeyValueTensorInitializer([*values], [*values.values()], tf.int64, tf.int64),
             _NO_MERGE,
         )
-        one_by_one = [
-            first_use.get("".join(pair), rank) < rank for rank, pair in enumerate(tokenizer.merges)
-        ]
+        one_by_one = [first_use.get("".join(pair), rank) < rank for rank, pair in enumerate(merges)]
         self._one_by_one = tf.constant([*one_by_one, False])
         self._bytes = tf.constant([ids[byte] for byte in BYTE_ALPHABET], tf.int64)
-        self._add_prefix_space = tokenizer.add_prefix_space
+        self._add_prefix_space = tokenizer.settings["pre_tokenizer"]["add_prefix_space"]
 
     def __call__(self, texts):
         if self._add_prefix_space:

@@ -87,7 +87,7 @@ def _check(original, ctranslate2, folder, tokens, dtype):
 
 def tokens_of(tokenizer):
     """The token of each id of a `zoo.text.sentencepiece.SentencePieceTokenizer`."""
-    return [tokenizer.tokens.get(id, f"<unused {id}>") for id in range(tokenizer.vocab_size)]
+    return [tokenizer.tokens.get(id, f"[unused{id}]") for id in range(tokenizer.vocab_size)]
 
 
 def write_model(model, special, folder, dtype="float32", tokens=None, unknown=None):

@@ -14,12 +14,6 @@ from zoo.models.base import copy_model
 from zoo.tasks.classifier import TextClassifier
 from zoo.text.sentencepiece import SentencePieceTokenizer
 
-_BERT = {  # arguments of transformers' BertTokenizer: ours
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "chinese_chars",
-}
-
 
 class Graph(NamedTuple):
     """A function of one tensor that returns {"probabilities": float32 [B, classes]}.
@@ -91,9 +85,6 @@ def write_data(classifier, folder):
         (folder / "text.spm").write_bytes(tokenizer.model)
         files["text.spm"] = "the SentencePiece model"
     elif tokenizer is not None:
-        tokens = [tokenizer.tokens.get(id, f"[unused{id}]") for id in range(tokenizer.vocab_size)]
-        (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
-        settings = {theirs: getattr(tokenizer, ours) for theirs, ours in _BERT.items()}
-        settings = ", ".join(f"{name}={value}" for name, value in settings.items())
-        files["vocab.txt"] = f"the vocabulary of BERT's tokenizer: BertTokenizer({settings})"
+        (folder / "tokenizer.json").write_text(tokenizer.content, encoding="utf-8")
+        files["tokenizer.json"] = "BERT's tokenizer, of the library tokenizers"
     return files

@@ -11,8 +11,7 @@ import tensorflow as tf
 from zoo.deploy.byte_level_graph import ByteLevelPieces
 from zoo.deploy.errors import ExportError
 from zoo.errors import needed
-from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
-from zoo.text.sentencepiece import LANGUAGE, SPACE, SentencePieceTokenizer
+from zoo.text.sentencepiece import LANGUAGE, SPACE
 
 # Bytes of text per token, by assumption: an unknown word of BERT is one token, and spaces are none,
 # however long they are. Tokenizing a text of any length would take minutes.
@@ -26,8 +25,8 @@ class TextGraph(tf.Module):
     Always runs on the CPU.
 
     Args:
-        tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer`, or one of
-            `zoo.text.published`.
+        tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
+            `zoo.text.published.LibraryTokenizer`.
 
     Attributes:
         longest_token: maximum number of bytes of text that one token represents: a text of n bytes
@@ -41,7 +40,7 @@ class TextGraph(tf.Module):
     def __init__(self, tokenizer):
         super().__init__()
         needed("tensorflow_text")
-        self._vocab_size, self._kind = tokenizer.vocab_size, type(tokenizer)
+        self._vocab_size, self._kind = tokenizer.vocab_size, tokenizer.kind
         spelled, labels = tokenizer.token_bytes, tokenizer.pieces(range(tokenizer.vocab_size))
         self.longest_token = max(_LONGEST_TOKEN, *map(len, spelled))
         with tf.device("CPU"):
@@ -73,10 +72,10 @@ class TextGraph(tf.Module):
             string [...]. Invalid UTF-8 is replaced by U+FFFD.
         """
         with tf.device("CPU"):
-            if self._kind is SentencePieceTokenizer:
+            if self._kind == "sentencepiece":
                 return self._graph.decode(ids)
             texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
-            if self._kind is BertWordPieceTokenizer:  # whose words begin with a space
+            if self._kind == "WordPiece":  # whose words begin with a space
                 texts = tf.strings.regex_replace(texts, "^ ", "")
             return _utf8(texts)
 
@@ -155,7 +154,7 @@ class SentencePieces(tf.Module):
 
 
 class BertPieces(tf.Module):
-    """The pieces of a `BertWordPieceTokenizer`: ids of string [B].
+    """The pieces of BERT's tokenizer: ids of string [B].
 
     The characters are normalized here, in the order of the library `tokenizers`: FastBertTokenizer
     can do so too, but folds case, where "ß" is "ss".
@@ -163,15 +162,15 @@ class BertPieces(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
-        if not tokenizer.chinese_chars:
-            raise ExportError("A BERT tokenizer with chinese_chars=False cannot be exported.")
-        strips = tokenizer.strip_accents
-        self._strips = tokenizer.lowercase if strips is None else strips
-        self._lowers = tokenizer.lowercase
+        normalizer = tokenizer.settings["normalizer"]
+        if not normalizer["handle_chinese_chars"]:
+            raise ExportError("A BERT tokenizer without handle_chinese_chars cannot be exported.")
+        self._lowers, strips = normalizer["lowercase"], normalizer["strip_accents"]
+        self._strips = self._lowers if strips is None else strips
         self._text = needed("tensorflow_text")
         self._tokenizer = self._text.FastBertTokenizer(
-            [tokenizer.tokens.get(id, f"[unused {id}]") for id in range(tokenizer.vocab_size)],
-            unknown_token=tokenizer.unknown,
+            [tokenizer.tokens[id] for id in range(tokenizer.vocab_size)],
+            unknown_token=tokenizer.settings["model"]["unk_token"],
             token_out_type=tf.int32,
         )
 
@@ -185,11 +184,7 @@ class BertPieces(tf.Module):
         return self._tokenizer.tokenize(texts)
 
 
-_GRAPHS = {
-    SentencePieceTokenizer: SentencePieces,
-    BertWordPieceTokenizer: BertPieces,
-    ByteLevelBPETokenizer: ByteLevelPieces,
-}
+_GRAPHS = {"sentencepiece": SentencePieces, "WordPiece": BertPieces, "BPE": ByteLevelPieces}
 
 
 def _table(ids, default):

@@ -114,7 +114,7 @@ class TextClassifier(TextTask):
     Args:
         model: `zoo.models.EncoderClassifier`. Another one may be assigned later.
         tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
-            `zoo.text.published.BertWordPieceTokenizer`.
+            `zoo.text.published.LibraryTokenizer`.
         class_names: list of class names, in the order of the logits.
         special_tokens: `zoo.decoding.SpecialTokens`: a text is between start and end.
 

@@ -25,7 +25,7 @@ class TextGenerator(TextWriter):
     Args:
         model: `zoo.models.CausalLM`. Another one may be assigned later.
         tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
-            `zoo.text.published.ByteLevelBPETokenizer`.
+            `zoo.text.published.LibraryTokenizer`.
         special_tokens: `zoo.decoding.SpecialTokens`.
         add_start_token: whether every prompt begins with the start token; without it, only an empty
             prompt does, as in GPT-2.

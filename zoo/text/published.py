@@ -6,6 +6,7 @@ A token such as "<|endoftext|>" or "[SEP]" in a text is ordinary text.
 import dataclasses
 import functools
 import itertools
+import json
 
 from zoo.errors import TokenizerError, needed
 from zoo.text.checks import check_vocab, checked_ids, checked_texts
@@ -25,50 +26,76 @@ BYTE_OF = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
 
 
 @dataclasses.dataclass(frozen=True)
-class _LibraryTokenizer:
-    """A tokenizer of the library `tokenizers`.
+class LibraryTokenizer:
+    """GPT-2's or BERT's tokenizer.
 
-    A subclass has `_library`, that tokenizer, and `_bytes`, the text of a token.
+    - GPT-2's: byte-pair encoding of bytes, within words (Radford et al. 2019, section 2.2).
+    - BERT's: WordPiece within words, after a normalization of characters (Devlin et al. 2018,
+      section 3). A word that is not made of tokens, or is too long, is the unknown token.
 
     Args:
-        vocab: {token: id}.
-        control: tokens that are not text: `decode` leaves them out.
-        vocab_size: number of ids, at least those of `vocab`.
+        content: of a tokenizer.json, str. Its added tokens are not text: `decode` leaves them out.
 
     Raises:
-        TokenizerError: if the vocabulary is invalid.
+        TokenizerError: if the content is invalid.
     """
 
-    vocab: dict
-    control: tuple[str, ...]
-    vocab_size: int
+    content: str = dataclasses.field(repr=False)
 
     prefix = ()  # ids at the beginning of each text
 
     def __post_init__(self):
-        needed("tokenizers")
-        check_vocab(self.vocab, self.vocab_size)
+        tokenizer_class = needed("tokenizers").Tokenizer
         try:
-            self._library  # noqa: B018
+            library = tokenizer_class.from_str(self.content)
         except Exception as error:  # the library has no class of its own
-            raise TokenizerError(f"The vocabulary is invalid: {error}.") from None
+            raise TokenizerError(f"It is not a tokenizer.json: {error}.") from None
+        library.encode_special_tokens = True  # as ordinary text
+        object.__setattr__(self, "_library", library)  # the way of a frozen dataclass
+        check_vocab(self.vocab, self.vocab_size)
+        unknown = [self.settings["model"].get("unk_token")]
+        required = BYTE_ALPHABET if self.kind == "BPE" else unknown
+        missing = [token for token in required if token not in self.vocab]
+        if missing:
+            raise TokenizerError(f"The vocabulary has no token {missing[0]!r}.")
 
     def encode(self, texts):
         """Encodes texts, without control ids: a list of ids for each text."""
-        encodings = self._library.encode_batch_fast(checked_texts(texts))
+        encodings = self._library.encode_batch_fast(checked_texts(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids):
         """Decodes sequences of ids; control tokens are left out."""
         rows = [checked_ids(row, self.vocab_size) for row in ids]
-        texts = [b"".join([self.token_bytes[id] for id in row]) for row in rows]
-        return [text.decode(errors="replace") for text in texts]
+        rows = [b"".join([self.token_bytes[id] for id in row]) for row in rows]
+        texts = [row.decode(errors="replace") for row in rows]
+        return texts if self.kind == "BPE" else [text.removeprefix(" ") for text in texts]
 
     def pieces(self, ids):
         """Returns a label for each id of one sequence: its text, or a name such as "[SEP]"."""
         ids = checked_ids(ids, self.vocab_size)
         texts = [self.token_bytes[id].decode(errors="replace") for id in ids]
-        return [text or self.tokens.get(id, "") for id, text in zip(ids, texts)]
+        return [text or self.tokens[id] for id, text in zip(ids, texts)]
+
+    @functools.cached_property
+    def settings(self):
+        """The content as a dict."""
+        return json.loads(self.content)
+
+    @property
+    def kind(self):
+        """The library's name of what splits words: "BPE" or "WordPiece"."""
+        return self.settings["model"]["type"]
+
+    @property
+    def vocab_size(self):
+        """The number of ids."""
+        return len(self.vocab)
+
+    @functools.cached_property
+    def vocab(self):
+        """{token: id}."""
+        return self._library.get_vocab()
 
     @functools.cached_property
     def tokens(self):
@@ -77,92 +104,13 @@ class _LibraryTokenizer:
 
     @functools.cached_property
     def token_bytes(self):
-        """The bytes of each id, as a list of bytes; empty for control tokens and unused ids."""
-        texts = {id: token for id, token in self.tokens.items() if token not in self.control}
-        return [self._bytes(texts[id]) if id in texts else b"" for id in range(self.vocab_size)]
-
-
-@dataclasses.dataclass(frozen=True)
-class ByteLevelBPETokenizer(_LibraryTokenizer):
-    """GPT-2's tokenizer: byte-pair encoding of bytes, within words.
-
-    Sources: Radford et al. 2019, section 2.2; transformers: models/gpt2.
-
-    Args:
-        vocab, control, vocab_size: see `_LibraryTokenizer`; tokens are written in `BYTE_ALPHABET`.
-        merges: pairs (left, right) of tokens to merge, by priority.
-        add_prefix_space: whether a text that begins without a space gets one.
-    """
-
-    merges: tuple[tuple[str, str], ...] = ()
-    add_prefix_space: bool = False
-
-    kind = "byte_level_bpe"
-
-    def __post_init__(self):
-        missing = [byte for byte in BYTE_ALPHABET if byte not in self.vocab]
-        if missing:
-            raise TokenizerError(f"The vocabulary has no token for {len(missing)} of 256 bytes.")
-        super().__post_init__()
+        """The bytes of each id, as a list of bytes; empty for control tokens."""
+        control = {token["content"] for token in self.settings["added_tokens"]}
+        tokens = [self.tokens[id] for id in range(self.vocab_size)]
+        return [b"" if token in control else self._bytes(token) for token in tokens]
 
     def _bytes(self, token):
-        # Tokens that were added as text may have other characters.
-        return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in token)
-
-    @functools.cached_property
-    def _library(self):
-        from tokenizers import Tokenizer, models, pre_tokenizers
-
-        tokenizer = Tokenizer(models.BPE(vocab=self.vocab, merges=[*self.merges]))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(self.add_prefix_space)
-        return tokenizer
-
-
-@dataclasses.dataclass(frozen=True)
-class BertWordPieceTokenizer(_LibraryTokenizer):
-    """BERT's tokenizer: WordPiece within words, after a normalization of characters.
-
-    Sources: Devlin et al. 2018, section 3; transformers: models/bert.
-
-    Args:
-        vocab, control, vocab_size: see `_LibraryTokenizer`; tokens that continue a word start with
-            "##".
-        unknown: token of words that are not made of tokens, or have more than 100 characters.
-        lowercase: whether texts are lowercased.
-        strip_accents: whether accents are removed; as `lowercase` by default.
-        chinese_chars: whether each Chinese character is a word.
-    """
-
-    unknown: str = "[UNK]"
-    lowercase: bool = True
-    strip_accents: bool | None = None
-    chinese_chars: bool = True
-
-    kind = "bert_wordpiece"
-    longest_word = 100  # in characters
-
-    def __post_init__(self):
-        if self.unknown not in self.vocab:
-            raise TokenizerError(f"The vocabulary has no unknown token {self.unknown}.")
-        super().__post_init__()
-
-    def decode(self, ids):
-        """Decodes sequences of ids to words with spaces between; control tokens are left out."""
-        return [text.removeprefix(" ") for text in super().decode(ids)]
-
-    def _bytes(self, token):
+        if self.kind == "BPE":  # tokens that were added as text may have other characters
+            return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in token)
         continues = token.startswith(CONTINUATION)
         return token.removeprefix(CONTINUATION).encode() if continues else f" {token}".encode()
-
-    @functools.cached_property
-    def _library(self):
-        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-
-        settings = {"unk_token": self.unknown, "continuing_subword_prefix": CONTINUATION}
-        settings["max_input_chars_per_word"] = self.longest_word
-        tokenizer = Tokenizer(models.WordPiece(vocab=self.vocab, **settings))
-        tokenizer.normalizer = normalizers.BertNormalizer(
-            True, self.chinese_chars, self.strip_accents, self.lowercase
-        )
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        return tokenizer

@@ -1,7 +1,8 @@
-"""Tokenizers in files.
+"""Tokenizers in files, which any tool of the field reads.
 
-A SentencePiece model is NAME.spm, which any tool reads. What is not in a model is NAME.json: the
-vocabulary of a published translator, a prefix, or all that makes a tokenizer of GPT-2 or BERT.
+A SentencePiece model is NAME.spm; what is not in it, the vocabulary of a published translator or a
+prefix, is NAME.json. A tokenizer of GPT-2 or BERT is NAME.tokenizer.json, of the library
+`tokenizers`.
 """
 
 import dataclasses
@@ -10,28 +11,28 @@ import json
 import pathlib
 
 from zoo.errors import TokenizerError, UserError
-from zoo.text.published import BertWordPieceTokenizer, ByteLevelBPETokenizer
+from zoo.text.published import LibraryTokenizer
 from zoo.text.sentencepiece import SentencePieceTokenizer
 
-_CLASSES = (SentencePieceTokenizer, ByteLevelBPETokenizer, BertWordPieceTokenizer)
-_ENDINGS = ("spm", "json")
+_ENDINGS = ("spm", "json", "tokenizer.json")
 
 
 def save_tokenizer(tokenizer, folder, name):
     """Writes a tokenizer into a folder, in place of one of this name; returns its files' names."""
-    table = {"kind": tokenizer.kind, **dataclasses.asdict(tokenizer)}
-    model, files = table.pop("model", None), {}
-    if model is not None:
-        files[f"{name}.spm"] = model
-    if table["vocab"] is not None or table.get("prefix"):
-        files[f"{name}.json"] = (json.dumps(table, ensure_ascii=False) + "\n").encode()
+    if isinstance(tokenizer, LibraryTokenizer):
+        files = {"tokenizer.json": tokenizer.content.encode()}
+    else:
+        table = dataclasses.asdict(tokenizer)
+        files = {"spm": table.pop("model")}
+        if tokenizer.vocab is not None or tokenizer.prefix:
+            files["json"] = (json.dumps(table, ensure_ascii=False) + "\n").encode()
     for ending in _ENDINGS:
         path = pathlib.Path(folder) / f"{name}.{ending}"
-        if path.name in files:
-            path.write_bytes(files[path.name])
+        if ending in files:
+            path.write_bytes(files[ending])
         else:  # of another tokenizer that was there
             path.unlink(missing_ok=True)
-    return [*files]
+    return [f"{name}.{ending}" for ending in files]
 
 
 def load_tokenizer(folder, name):
@@ -41,14 +42,13 @@ def load_tokenizer(folder, name):
         TokenizerError: if its files cannot be read or are invalid.
         UserError: if its library is not installed.
     """
-    model, table = (pathlib.Path(folder) / f"{name}.{ending}" for ending in _ENDINGS)
+    model, table, library = (pathlib.Path(folder) / f"{name}.{ending}" for ending in _ENDINGS)
     try:
+        if library.is_file():
+            return LibraryTokenizer(library.read_text(encoding="utf-8"))
         settings = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
-        kind = settings.pop("kind", SentencePieceTokenizer.kind)
-        if kind == SentencePieceTokenizer.kind:
-            settings["model"] = model.read_bytes()
-        [tokenizer_class] = (known for known in _CLASSES if known.kind == kind)
-        return tokenizer_class(**{key: _tuples(value) for key, value in settings.items()})
+        lists = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
+        return SentencePieceTokenizer(model.read_bytes(), **{**settings, **lists})
     except OSError as error:
         raise TokenizerError(f"{error.filename} cannot be read: {error.strerror}.") from None
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
@@ -59,11 +59,6 @@ def load_tokenizer(folder, name):
 
 def checksum(*tokenizers):
     """A checksum of all that the tokenizers do, hexadecimal digits."""
-    tables = [{"kind": each.kind, **dataclasses.asdict(each)} for each in tokenizers]
+    tables = [dataclasses.asdict(each) for each in tokenizers]
     text = json.dumps(tables, sort_keys=True, default=bytes.hex)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _tuples(value):
-    """JSON's lists as tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

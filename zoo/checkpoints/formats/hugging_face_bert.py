@@ -56,7 +56,8 @@ def load(folder, config, tensors, options):
     settings["pooler"] = "pooler.dense.weight" in tensors
     has_head = _num_classes(folder, config, tensors, options) > 0
     names, is_new = head_classes(tensors, class_names(folder, config) if has_head else [], options)
-    tokenizer, special = bert_wordpiece(folder, settings["vocab_size"])
+    [size, _] = tensors.shape("embeddings.word_embeddings.weight", 2)
+    tokenizer, special = bert_wordpiece(folder, size)
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
     ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
     model = create_model(text_classifier, tensors, settings)

@@ -56,9 +56,9 @@ def load(folder, config, tensors, options):
     # Tensors that are equal may be stored once, under any of their names.
     is_stored = EMBEDDING in tensors or not settings["tie_weights"]
     table = {**TABLE, "token_embedding/embeddings": same(EMBEDDING if is_stored else OUTPUT)}
-    tokenizer, add_start_token = byte_level_bpe(folder, settings["vocab_size"])
     model = create_model(causal_lm, tensors, {**settings, **options})
     assign(model, tensors, table, IGNORED)
+    tokenizer, add_start_token = byte_level_bpe(folder, model.vocab_size)
     return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)
 
 
