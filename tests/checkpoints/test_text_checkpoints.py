@@ -21,7 +21,6 @@ from tests.checkpoints.text_folders import (
     gpt2_tokenizer,
     write,
 )
-from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError
 from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe
 
@@ -103,25 +102,6 @@ def test_a_new_head_learns(loaded, capsys):
     classifier.model.compile(keras.optimizers.Adam(3e-3), loss)
     history = classifier.model.fit(tokens, labels, epochs=12, verbose=0).history["loss"]
     assert history[-1] < 0.7 * history[0]
-
-
-def test_the_command_line(loaded, capsys):
-    assert main(["classify", str(loaded["bert"][0]), "Hello", "--top-k", "2"]) == 0
-    [(first, _), (second, _)] = loaded["bert"][1](["Hello"], top_k=2)[0]
-    assert first in (line := capsys.readouterr().out) and second in line
-    folder, generator = loaded["gpt2"]
-    options = ["--beam-size", "1", "--max-new-tokens", "4"]
-    assert main(["generate", str(folder), "Hello", *options]) == 0
-    text = generator(["Hello"], max_new_tokens=4)[0]
-    assert capsys.readouterr().out == text + "\n"
-    assert generator.sample(["Hello"], top_k=1, max_new_tokens=4)[0][0].text == text
-    assert main(["info", str(folder)]) == 0
-    assert json.loads(capsys.readouterr().out)["tokenizers"]["tokenizer"]["kind"] == "BPE"
-
-
-def test_labels_have_the_order_of_their_numbers(tmp_path):
-    names = {"4": "e", "0": "a", "1": "b", "3": "d", "2": "c"}
-    assert zoo.load(folder_of(tmp_path, "bert", id2label=names)).class_names == [*"abcde"]
 
 
 @pytest.mark.parametrize(

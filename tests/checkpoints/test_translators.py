@@ -19,9 +19,6 @@ from tests.checkpoints.translation_folders import (
 )
 from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError, languages
-from zoo.deploy.errors import ExportError
-from zoo.errors import TokenizerError
-from zoo.text.sentencepiece import SentencePieceTokenizer
 
 TEXTS = ["the cat", "a dog \U0001f600", "", "cafe\u0301 \ufb01x \u4f60\u597d", "  two  spaces "]
 CASES = {
@@ -87,11 +84,6 @@ def test_the_saved_model_translates_strings_alike(case, tmp_path):
     expected = translator.score(TEXTS[:2], ["el gato", "un perro"])
     np.testing.assert_allclose(scores, expected, atol=1e-3)
     assert model.signatures["attention"](**pair)["attention"].shape[0] == 2
-
-
-def test_other_formats_are_refused(case, tmp_path):
-    with pytest.raises(ExportError, match="exported as: saved_model, ctranslate2"):
-        zoo.export(case[1], tmp_path / "1", format="onnx")
 
 
 def test_language_prefixes(tmp_path):
@@ -183,15 +175,6 @@ def test_a_damaged_sentencepiece_model(tmp_path):
         (tmp_path / f"{side}.spm").write_bytes(written * 2)  # is a protocol buffer as well
         with pytest.raises(CheckpointError, match=f"{side}.spm: The SentencePiece model is not"):
             zoo.load(tmp_path)
-
-
-def test_a_sentencepiece_model_that_ends_anywhere_earlier():
-    """Also between two pieces, where the rest would be a model of fewer pieces."""
-    model = spm(["the cat", "a dog"], "char")
-    SentencePieceTokenizer(model, {}, 0, (), 1)
-    for size in range(len(model)):
-        with pytest.raises(TokenizerError, match="not a SentencePiece model|not complete"):
-            SentencePieceTokenizer(model[:size], {}, 0, (), 1)
 
 
 def test_two_tokens_with_one_id(tmp_path):

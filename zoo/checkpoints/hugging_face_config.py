@@ -29,9 +29,7 @@ def read_json(path, default=None):
         return default
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}.") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} does not hold a JSON object.")
@@ -59,21 +57,12 @@ def activation(folder, config):
     return ACTIVATIONS[name]
 
 
-def class_names(folder, config):
-    """The names of the classes; of two, as in transformers, if config.json names none."""
-    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    try:
-        return [str(names[str(index)]) for index in range(len(names))]
-    except (KeyError, TypeError):
-        raise CheckpointError(f"{folder}: id2label does not name classes 0, 1, ..") from None
-
-
-def chooses_a_class(folder, config, classes, options):
-    """Whether the head of a file chooses one of several classes.
+def class_names(folder, config, classes, options):
+    """The names of the classes of which the head chooses one; [] if it does something else.
 
     Args:
         folder: `pathlib.Path`.
-        config: of the model.
+        config: of the model. If it names no classes, there are two, as in transformers.
         classes: number of outputs of the head; 0 if there is none.
         options: of `zoo.load`.
 
@@ -82,13 +71,17 @@ def chooses_a_class(folder, config, classes, options):
     """
     problem = config.get("problem_type") or "single_label_classification"
     if classes > 1 and problem == "single_label_classification":
-        return True
+        names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+        try:
+            return [str(names[str(index)]) for index in range(len(names))]
+        except (KeyError, TypeError):
+            raise CheckpointError(f"{folder}: id2label does not name classes 0, 1, ..") from None
     if classes and "num_classes" not in options:
         raise CheckpointError(
             f"{folder}: its head has {classes} outputs and problem_type {problem!r}: it does not "
             "choose one of several classes. Pass num_classes=..., for a new head."
         )
-    return False
+    return []
 
 
 def check_settings(folder, config, supported):

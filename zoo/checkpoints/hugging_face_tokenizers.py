@@ -51,7 +51,7 @@ def byte_level_bpe(folder, vocab_size):
     """
     settings, content = _settings(folder), _tokenizer_json(folder, _GPT2, "vocab.json")
     if content is None:
-        merges = _lines(folder, "merges.txt")
+        merges = _lines(folder / "merges.txt")
         merges = [line for line in merges if line and not line.startswith("#version")]
         content = {"model": {"vocab": read_json(folder / "vocab.json"), "merges": merges}}
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
@@ -89,7 +89,7 @@ def bert_wordpiece(folder, vocab_size):
             "tokenizer must be BERT's own."
         )
     if content is None:
-        vocab = {token: id for id, token in enumerate(_lines(folder, "vocab.txt"))}
+        vocab = {token: id for id, token in enumerate(_lines(folder / "vocab.txt"))}
         content = {"model": {"vocab": vocab}}
     names = {f"{name.lower()}_token": f"[{name}]" for name in ("CLS", "SEP", "PAD", "UNK", "MASK")}
     vocab, control = _with_control(folder, content, settings, names)
@@ -198,11 +198,8 @@ def _with_control(folder, content, settings, names):
     return vocab, tuple(token for token in dict.fromkeys(control) if token in vocab)
 
 
-def _lines(folder, name):
-    path = folder / name
+def _lines(path):
     try:
         return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except FileNotFoundError:
-        raise CheckpointError(f"{folder} contains no {name}.") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not text: {error}.") from None

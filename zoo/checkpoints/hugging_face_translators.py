@@ -104,10 +104,6 @@ def tokenizer(path, *args, **kwargs):
     """The `SentencePieceTokenizer` of a file with the model."""
     try:
         return SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path.parent} contains no {path.name}.") from None
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from None
     except TokenizerError as error:
         raise CheckpointError(f"{path}: {error}") from None
 

@@ -2,12 +2,7 @@
 
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face_config import (
-    activation,
-    check_settings,
-    chooses_a_class,
-    class_names,
-)
+from zoo.checkpoints.hugging_face_config import activation, check_settings, class_names
 from zoo.checkpoints.hugging_face_tokenizers import bert_wordpiece
 from zoo.checkpoints.mapping import assign, dense, feed_forward, norm, same
 from zoo.models.text_classifier import text_classifier
@@ -54,8 +49,8 @@ def load(folder, config, tensors, options):
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     tensors = tensors.renamed(_renamed)
     settings["pooler"] = "pooler.dense.weight" in tensors
-    has_head = _num_classes(folder, config, tensors, options) > 0
-    names, is_new = head_classes(tensors, class_names(folder, config) if has_head else [], options)
+    names = _class_names(folder, config, tensors, options)
+    names, is_new = head_classes(tensors, names, options)
     [size, _] = tensors.shape("embeddings.word_embeddings.weight", 2)
     tokenizer, special = bert_wordpiece(folder, size)
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
@@ -70,8 +65,8 @@ def _renamed(name):
     return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _num_classes(folder, config, tensors, options):
-    """The number of classes of the head in the file; 0 if there is none, or it is not used."""
+def _class_names(folder, config, tensors, options):
+    """The names of the classes of the head in the file; [] if there is none, or it is not used."""
     [classes, *_] = tensors.shapes.get("classifier.weight", (0,))
     architectures = config.get("architectures") or ["BertForSequenceClassification"]
     problem = None
@@ -81,5 +76,4 @@ def _num_classes(folder, config, tensors, options):
         problem = "there is no pooler.dense.weight, which the head needs"
     if problem and classes and "num_classes" not in options:
         raise CheckpointError(f"{folder}: {problem}. Pass num_classes=..., for a new head.")
-    is_used = not problem and chooses_a_class(folder, config, classes, options)
-    return classes if is_used else 0
+    return [] if problem else class_names(folder, config, classes, options)

@@ -2,7 +2,6 @@
 
 from zoo.checkpoints.hugging_face_config import (
     activation,
-    chooses_a_class,
     class_names,
     preprocessing,
     sides,
@@ -84,8 +83,7 @@ def load(folder, config, tensors, options):
     images = preprocessing(folder, config, size)
     bias = table["head/bias"].names[0]
     [classes] = tensors.shape(bias, 1) if bias in tensors else [0]
-    is_classifier = chooses_a_class(folder, config, classes, options)
-    names = class_names(folder, config) if is_classifier else []
+    names = class_names(folder, config, classes, options)
     if is_dino:  # evaluated at the size of its image processor: trained at 518, mostly used at 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)

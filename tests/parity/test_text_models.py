@@ -1,0 +1,267 @@
+"""BERT and GPT-2 beside the library transformers.
+
+Tolerance of logits: 1e-4, for the same float32 operations in another order.
+"""
+
+import pytest
+
+transformers = pytest.importorskip("transformers", reason="needs the library transformers")
+torch = pytest.importorskip("torch")
+
+import shutil  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+import zoo  # noqa: E402
+from tests.checkpoints.text_folders import LINES, bert_tokenizer, gpt2_tokenizer  # noqa: E402
+from tests.text.samples import SAMPLE  # noqa: E402
+
+TEXTS = [
+    *LINES[:50],
+    *SAMPLE,
+    " ".join(LINES),  # is cut off
+    "[CLS] a [SEP][MASK] [PAD] [UNK] ##s",
+    "<|endoftext|> x <|endoftext|>",
+    "I'm we'll they'Re don't's 's 've",
+    "a  b\n\nc \n d\t\t e   ",
+    "ΟΔΟΣ İstanbul ǅ ß ẞ Ångström",
+    "e\u0301\u0323x \U0001e944\U0001e94a",
+    "中文abc，。",
+    "x" * 100 + " " + "x" * 101,
+    "x" * 300,
+]
+PROMPTS = ["Hello", "", "I am a ", "What\n\nis this?", LINES[5], " ".join(LINES[:2])]
+BERT = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 300}
+BERT |= {"intermediate_size": 40, "max_position_embeddings": 64, "initializer_range": 0.4}
+GPT2 = {"n_positions": 64, "n_embd": 24, "n_layer": 3, "n_head": 3, "initializer_range": 0.3}
+GPT2 |= {"bos_token_id": 0, "eos_token_id": 0, "vocab_size": 400}
+
+torch.set_num_threads(1)
+
+
+def write(folder, model, tokenizer, dtype=None, **saving):
+    """Writes a model with noise in all parameters, and the files of its tokenizer."""
+    folder.mkdir(exist_ok=True)
+    for name, text in tokenizer.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    with torch.no_grad():  # biases and norms matter as well
+        for parameter in model.eval().parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)
+    model.to(dtype or torch.float32).save_pretrained(folder, **saving)
+    return model.float()
+
+
+def bert(kind="ForSequenceClassification", making=(), **changed):
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**{**BERT, "num_labels": 5, **changed})
+    return getattr(transformers, f"Bert{kind}")(config, **dict(making))
+
+
+def gpt2(kind="LMHeadModel", **changed):
+    torch.manual_seed(0)
+    return getattr(transformers, f"GPT2{kind}")(transformers.GPT2Config(**{**GPT2, **changed}))
+
+
+def expected_logits(model, rows):
+    """One text at a time, without padding."""
+    with torch.no_grad():
+        return np.concatenate([model(torch.tensor([row])).logits.numpy() for row in rows])
+
+
+def found_logits(classifier, rows):
+    """In one padded batch."""
+    padded = [row + [classifier.special_tokens.pad] * (64 - len(row)) for row in rows]
+    return np.asarray(classifier.model(np.array(padded, np.int32)))
+
+
+def difference(generator, model):
+    """The largest difference of the logits, and the largest logit."""
+    ids = np.random.default_rng(0).integers(0, generator.model.vocab_size, (3, 20))
+    with torch.no_grad():
+        if hasattr(model, "lm_head"):
+            expected = model(torch.tensor(ids)).logits
+        else:
+            expected = model(torch.tensor(ids)).last_hidden_state @ model.wte.weight.T
+    expected = expected.numpy()
+    return np.abs(expected - np.asarray(generator.model(ids))).max(), np.abs(expected).max()
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """(folder, BERT of transformers, classifier)."""
+    folder = tmp_path_factory.mktemp("bert")
+    return folder, write(folder, bert(), bert_tokenizer()), zoo.load(folder)
+
+
+@pytest.fixture(scope="module")
+def generator(tmp_path_factory):
+    """(folder, GPT-2 of transformers, generator)."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    return folder, write(folder, gpt2(), gpt2_tokenizer()), zoo.load(folder)
+
+
+def test_logits_of_bert(classifier):
+    _, model, classifier = classifier
+    rows = classifier.encode(LINES[:8], "truncate")
+    expected = expected_logits(model, rows)
+    assert np.abs(expected - found_logits(classifier, rows)).max() < 1e-4 < 1 < expected.max()
+    probabilities = torch.tensor(expected).softmax(-1)
+    np.testing.assert_allclose(classifier.probabilities(LINES[:8]), probabilities, atol=1e-5)
+
+
+def test_logits_of_gpt2(generator):
+    found, largest = difference(generator[2], generator[1])
+    assert found < 1e-4 < 1 < largest
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lowercase": False},
+        {"lowercase": False, "strip_accents": True},
+        {"strip_accents": False, "tokenize_chinese_chars": False},
+    ],
+    ids=["uncased", "cased", "without accents", "with accents"],
+)
+def test_tokens_of_bert(tmp_path, options):
+    """A special token in a text is ordinary text: `split_special_tokens` of transformers."""
+    write(tmp_path, bert(), bert_tokenizer(**options))
+    published = transformers.BertTokenizer.from_pretrained(tmp_path)
+    settings = {"split_special_tokens": True, "truncation": True, "max_length": 64}
+    expected = [published(text, **settings)["input_ids"] for text in TEXTS]
+    assert max(map(len, expected)) == 64
+    assert zoo.load(tmp_path).encode(TEXTS, "truncate") == expected
+    (tmp_path / "vocab.txt").unlink()
+    published.save_pretrained(tmp_path)  # tokenizer.json
+    assert zoo.load(tmp_path).encode(TEXTS, "truncate") == expected
+
+
+@pytest.mark.parametrize("files", ["vocab.json and merges.txt", "tokenizer.json"])
+def test_tokens_of_gpt2(generator, tmp_path, files):
+    shutil.copytree(generator[0], tmp_path, dirs_exist_ok=True)
+    published = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+    if files == "tokenizer.json":
+        (tmp_path / "vocab.json").unlink()
+        (tmp_path / "merges.txt").unlink()
+        published.save_pretrained(tmp_path)
+    tokenizer = zoo.load(tmp_path).tokenizer
+    expected = [published(text, split_special_tokens=True)["input_ids"] for text in TEXTS]
+    assert tokenizer.encode(TEXTS) == expected
+    assert tokenizer.decode(expected) == TEXTS
+    ids = np.random.default_rng(0).integers(0, len(published), (50, 8))
+    assert tokenizer.decode(ids) == published.batch_decode(ids, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_texts_are_those_of_generate(generator, beams):
+    folder, model, generator = generator
+    published = transformers.GPT2Tokenizer.from_pretrained(folder)
+    found = generator(PROMPTS, beam_size=beams, max_new_tokens=12)
+    search = {"num_beams": beams, "length_penalty": 0.0, "early_stopping": "never"}
+    for prompt, text in zip(PROMPTS, found):
+        ids = torch.tensor([published(prompt)["input_ids"] or [0]])
+        [expected] = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=12,
+            pad_token_id=0,
+            do_sample=False,
+            **(search if beams > 1 else {}),
+        )
+        assert text == published.decode(expected, skip_special_tokens=True)
+    assert len({text[-4:] for text in found}) > 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 307, "num_labels": 2},
+        {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "type_vocab_size": 3},
+    ],
+    ids=["other sizes", "other options"],
+)
+def test_other_berts(tmp_path, options):
+    model = write(tmp_path, bert(**options), bert_tokenizer(), max_shard_size="20KB")
+    classifier = zoo.load(tmp_path)
+    rows = classifier.encode(LINES[:8], "truncate")
+    expected = expected_logits(model, rows)
+    assert np.abs(expected - found_logits(classifier, rows)).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tie_word_embeddings": False},
+        {"kind": "Model"},
+        {"kind": "DoubleHeadsModel"},
+        {"n_layer": 1, "n_head": 6, "n_inner": 40, "vocab_size": 411},
+        {"activation_function": "relu", "layer_norm_epsilon": 1e-3},
+    ],
+    ids=["untied", "no head", "two heads", "other sizes", "relu"],
+)
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_other_gpt2s(tmp_path, options, dtype):
+    model = write(tmp_path, gpt2(**options), gpt2_tokenizer(), dtype, max_shard_size="20KB")
+    assert difference(zoo.load(tmp_path), model)[0] < 1e-4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "Model"},
+        {"kind": "Model", "making": {"add_pooling_layer": False}},
+        {"kind": "ForMaskedLM"},
+        {"kind": "ForPreTraining"},
+        {"kind": "ForTokenClassification"},
+        {"kind": "ForQuestionAnswering"},
+    ],
+    ids=lambda options: options["kind"],
+)
+def test_other_heads_of_bert(tmp_path, options):
+    model = write(tmp_path, bert(**options), bert_tokenizer())
+    with pytest.raises(zoo.checkpoints.CheckpointError, match="Pass num_classes"):
+        zoo.load(tmp_path)
+    classifier = zoo.load(tmp_path, num_classes=3)
+    encoder = getattr(model, "bert", model)
+    rows = classifier.encode(LINES[:2])
+    for row in rows:
+        with torch.no_grad():
+            expected = encoder(torch.tensor([row]))
+        tokens = np.array([row], np.int32)
+        states = expected.last_hidden_state.numpy()
+        np.testing.assert_allclose(classifier.model.features(tokens), states, atol=1e-4)
+        pooled = states[:, 0] if encoder.pooler is None else expected.pooler_output.numpy()
+        np.testing.assert_allclose(classifier.model.pooled_features(tokens), pooled, atol=1e-4)
+
+
+def as_pickle(folder, tensors, copy):
+    """The files of a folder, with these tensors in an old file."""
+    shutil.copytree(folder, copy, dirs_exist_ok=True)
+    (copy / "model.safetensors").unlink()
+    torch.save(tensors, copy / "pytorch_model.bin")
+    return zoo.load(copy)
+
+
+def test_old_files_of_bert(classifier, tmp_path):
+    """Pickled, with gamma and beta, and the numbers of the positions."""
+    folder, model, classifier = classifier
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor
+        for name, tensor in model.state_dict().items()
+    }
+    tensors["bert.embeddings.position_ids"] = torch.arange(64)[None]
+    found = as_pickle(folder, tensors, tmp_path).probabilities(LINES[:4])
+    assert np.array_equal(found, classifier.probabilities(LINES[:4]))
+
+
+def test_old_files_of_gpt2(generator, tmp_path):
+    """Pickled, with the causal masks and a copy of the tied head."""
+    folder, model, generator = generator
+    tensors = model.state_dict()
+    for layer in range(3):
+        tensors[f"transformer.h.{layer}.attn.bias"] = torch.ones(1, 1, 64, 64).tril().bool()
+        tensors[f"transformer.h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    assert as_pickle(folder, tensors, tmp_path)(["Hello"]) == generator(["Hello"])
