@@ -55,10 +55,11 @@ def load(folder, config, tensors, options):
     settings["activation"] = activation(folder, {"activation_function": "gelu_new", **config})
     # Tensors that are equal may be stored once, under any of their names.
     is_stored = EMBEDDING in tensors or not settings["tie_weights"]
-    table = {**TABLE, "token_embedding/embeddings": same(EMBEDDING if is_stored else OUTPUT)}
+    embedding = EMBEDDING if is_stored else OUTPUT
+    [size, _] = tensors.shape(embedding, 2)
+    tokenizer, add_start_token = byte_level_bpe(folder, size)
     model = create_model(causal_lm, tensors, {**settings, **options})
-    assign(model, tensors, table, IGNORED)
-    tokenizer, add_start_token = byte_level_bpe(folder, model.vocab_size)
+    assign(model, tensors, {**TABLE, "token_embedding/embeddings": same(embedding)}, IGNORED)
     return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)
 
 
