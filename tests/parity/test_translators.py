@@ -212,13 +212,8 @@ def test_ctranslate2_has_the_same_weights(case, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"is_shared": False},
-        {"decoder_heads": 2},
-        {"dtype": torch.float16},
-        {"max_shard_size": "40KB"},
-    ],
-    ids=["separate vocabularies", "other heads", "half precision", "several files"],
+    [{"is_shared": False}, {"decoder_heads": 2, "dtype": torch.float16, "max_shard_size": "40KB"}],
+    ids=["separate vocabularies", "other heads, half precision, several files"],
 )
 def test_other_folders_of_marian(tmp_path, options):
     model = write_marian(tmp_path, steps=2, **options)

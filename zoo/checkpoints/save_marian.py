@@ -74,16 +74,13 @@ def _wrong_tokenizers(translator):
         if tokenizer.vocab is None:
             wrong.append(f"a {side} tokenizer that was trained here")
             continue
-        ends = tuple(tokenizer.vocab.get(token) for token in ("</s>", "<pad>"))
-        unknown = tokenizer.vocab.get(UNKNOWN, 0)
-        if (ends, tokenizer.unknown) != ((special.end, special.pad), unknown) or (
-            tokenizer.control != CONTROL
-        ):
-            wrong.append(f"the control tokens of the {side} tokenizer")
-            continue
+        vocab = tokenizer.vocab
+        control = (special.end, special.pad, tokenizer.unknown, tokenizer.control)
         names = [tokenizer.tokens.get(id, "") for id in tokenizer.prefix]
         is_language = side == "source" and len(names) == 1 and LANGUAGE.fullmatch(names[0])
-        if names and not is_language:
+        if control != (vocab.get("</s>"), vocab.get("<pad>"), vocab.get(UNKNOWN, 0), CONTROL):
+            wrong.append(f"the control tokens of the {side} tokenizer")
+        elif names and not is_language:
             wrong.append(f"the prefix {names} of the {side} tokenizer")
     return wrong
 
