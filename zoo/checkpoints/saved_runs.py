@@ -105,16 +105,15 @@ def _changed_classifier(folder, config, options):
 
 def _tensors(folder, file):
     """The arrays of a file of weights, by their paths in it."""
-    readers, shapes = {}, {}
+    entries = {}
 
     def visit(path, item):
         if isinstance(item, h5py.Dataset) and "seed_generator" not in path:
             dtype = item.attrs.get("dtype", item.dtype)  # Keras names bfloat16, h5py does not
-            readers[path] = functools.partial(np.array, item, dtype)
-            shapes[path] = item.shape
+            entries[path] = item.shape, functools.partial(np.array, item, dtype)
 
     file.visititems(visit)
-    return Tensors(folder, readers, shapes)
+    return Tensors(folder, entries)
 
 
 def _assign(model, stored, weights, replaced):

@@ -53,15 +53,13 @@ def _sharded(index):
         files = set(read_json(index)["weight_map"].values())
     except (KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index} is not an index of tensors: {error!r}.") from None
-    readers, shapes = {}, {}
+    entries = {}
     for name in sorted(files):
         path = index.parent / name
         if pathlib.Path(name).name != name or not path.is_file():
             raise CheckpointError(f"{index} names the file {name!r}, which is not in its folder.")
-        part = read_file(path)
-        readers.update(part.readers)
-        shapes.update(part.shapes)
-    return Tensors(index, readers, shapes)
+        entries |= read_file(path).entries
+    return Tensors(index, entries)
 
 
 def _safetensors(path):
@@ -73,8 +71,9 @@ def _safetensors(path):
             return file.get_tensor(name)
 
     with safetensors.safe_open(path, "np") as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    return Tensors(path, {name: functools.partial(read, name) for name in shapes}, shapes)
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    entries = {name: (shape, functools.partial(read, name)) for name, shape in shapes.items()}
+    return Tensors(path, entries)
 
 
 def _npz(path):
@@ -84,5 +83,5 @@ def _npz(path):
         arrays = dict(archive)
     # NumPy has no bfloat16, and stores two bytes without a meaning.
     arrays = {k: a.view(ml_dtypes.bfloat16) if a.dtype == "V2" else a for k, a in arrays.items()}
-    readers = {name: functools.partial(arrays.get, name) for name in arrays}
-    return Tensors(path, readers, {name: array.shape for name, array in arrays.items()})
+    entries = {k: (a.shape, functools.partial(arrays.get, k)) for k, a in arrays.items()}
+    return Tensors(path, entries)

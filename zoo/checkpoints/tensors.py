@@ -11,31 +11,28 @@ class Tensors(Mapping):
 
     Args:
         path: of the file, for messages.
-        readers: {name: function () -> array}.
-        shapes: {name: shape}.
+        entries: {name: (shape, function () -> array)}.
     """
 
-    def __init__(self, path, readers, shapes):
-        self.path = path
-        self.shapes = shapes
-        self.readers = readers
+    def __init__(self, path, entries):
+        self.path, self.entries = path, entries
+        self.shapes = {name: tuple(shape) for name, (shape, _) in entries.items()}
 
     def __getitem__(self, name):
+        _, read = self.entries[name]
         try:
-            return self.readers[name]()
+            return read()
         except Exception as error:  # each library has its own
-            if name not in self.readers:
-                raise
             raise CheckpointError(f"{self.path} is damaged at {name}: {error}") from None
 
     def __iter__(self):
-        return iter(self.readers)
+        return iter(self.entries)
 
     def __len__(self):
-        return len(self.readers)
+        return len(self.entries)
 
     def __contains__(self, name):  # that of `Mapping` reads the tensor
-        return name in self.readers
+        return name in self.entries
 
     def shape(self, name, length):
         """The shape of a tensor that the model must have, with this number of axes."""
@@ -51,14 +48,14 @@ class Tensors(Mapping):
         Raises:
             CheckpointError: if two get the same name.
         """
-        readers, shapes, before = {}, {}, {}
-        for name, read in self.readers.items():
+        entries, before = {}, {}
+        for name, entry in self.entries.items():
             new = rename(name)
             if new in before:
                 both = " and ".join(sorted([before[new], name]))
                 raise CheckpointError(f"{self.path}: {both} are the same tensor of the model.")
-            readers[new], shapes[new], before[new] = read, self.shapes[name], name
-        return Tensors(self.path, readers, shapes)
+            entries[new], before[new] = entry, name
+        return Tensors(self.path, entries)
 
     def without_prefix(self, *prefixes):
         """The same tensors, each without the first of these prefixes that it has."""
@@ -68,14 +65,13 @@ class Tensors(Mapping):
 
     def unstacked(self, stack, block):
         """The same tensors, those whose names begin with `stack` [L, ..] as L of names `block`."""
-        readers, shapes = {}, {}
-        for name, shape in self.shapes.items():
+        entries = {}
+        for name, (shape, read) in self.entries.items():
             if not (name.startswith(stack) and shape):
-                readers[name], shapes[name] = self.readers[name], shape
+                entries[name] = shape, read
                 continue
-            read = functools.cache(self.readers[name])
+            read = functools.cache(read)
             for index in range(shape[0]):
                 one = name.replace(stack, block.replace("{i}", str(index)), 1)
-                readers[one] = lambda read=read, index=index: read()[index]
-                shapes[one] = shape[1:]
-        return Tensors(self.path, readers, shapes)
+                entries[one] = shape[1:], lambda read=read, index=index: read()[index]
+        return Tensors(self.path, entries)

@@ -114,8 +114,7 @@ def _tensors(path, content, reader):
     tensors = _flat(content)
     if not tensors:
         raise ValueError("it holds no tensors by name")
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    return Tensors(path, {name: reader(tensor) for name, tensor in tensors.items()}, shapes)
+    return Tensors(path, {name: (tensor.shape, reader(tensor)) for name, tensor in tensors.items()})
 
 
 def _flat(content):

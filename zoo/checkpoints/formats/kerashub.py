@@ -77,9 +77,8 @@ def read_preset(folder):
         raise CheckpointError(f"{folder} cannot be loaded by keras-hub: {error}") from None
     if is_task and model.pooling != "token":
         raise CheckpointError(f"{folder}: pooling {model.pooling!r} is not supported.")
-    weights = {_name(weight.path): weight for weight in model.weights}
-    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-    tensors = Tensors(folder, {name: weight.numpy for name, weight in weights.items()}, shapes)
+    weights = {_name(weight.path): (weight.shape, weight.numpy) for weight in model.weights}
+    tensors = Tensors(folder, weights)
     converter = getattr(getattr(model, "preprocessor", None), "image_converter", None)
     return (model.backbone if is_task else model).get_config(), tensors, converter
 
