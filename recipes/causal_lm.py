@@ -97,7 +97,7 @@ def main(config):
         finish=lambda folder, trained: finish_generator(
             folder, TextGenerator(trained, tokenizer), train, valid_texts
         ),
-        tokens_per_epoch=steps * config.batch_size * config.max_length,
+        per_epoch={"tokens": steps * config.batch_size * config.max_length},
     )
 
 

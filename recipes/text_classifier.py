@@ -130,7 +130,7 @@ def main(config):
         finish=lambda folder, trained: finish_text_classifier(
             folder, TextClassifier(trained, tokenizer, data.class_names), data, train
         ),
-        texts_per_epoch=len(train),
+        per_epoch={"texts": len(train)},
     )
 
 

@@ -128,15 +128,13 @@ def main(config):
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
     size, accumulation = config.tokens_per_batch, config.accumulation
-
-    def average(folder):
-        return AverageCheckpoints(folder, config.average_last, run.is_chief)
+    last_epochs = AverageCheckpoints(run.path, config.average_last, run.is_chief)
 
     def finish(folder, trained):
-        translator.model, weights = trained, average(folder.path)
-        weights.average(trained)
+        translator.model = trained
+        last_epochs.average(trained)
         finish_translator(folder, translator, data)
-        weights.remove()
+        last_epochs.remove()
 
     run.train(
         translator.model,
@@ -144,11 +142,11 @@ def main(config):
         epochs=config.epochs,
         steps_per_epoch=batches.steps_per_epoch(data.train, size, accumulation),
         validation_data=batches.evaluation_batches(data.valid, size),
-        callbacks=lambda folder: [average(folder), EarlyStopping(patience=config.patience)],
+        callbacks=[last_epochs, EarlyStopping(patience=config.patience)],
         compiled_with=compiled_with,
         config=identity,
         finish=finish,
-        tokens_per_epoch=data.train.num_tokens,
+        per_epoch={"tokens": data.train.num_tokens},
     )
 
 

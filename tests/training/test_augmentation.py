@@ -48,29 +48,23 @@ def test_off_changes_nothing():
     new_images, new_labels = run(only(), images, labels)
     np.testing.assert_array_equal(new_images, images.numpy())
     np.testing.assert_array_equal(new_labels, labels.numpy())
-    assert new_images.dtype == np.uint8
 
 
-def test_images_that_are_augmented_in_parts_are_the_same(monkeypatch):
+def test_seed_alone_decides(monkeypatch, same_policy):
+    """Not a graph, nor the precision of the model, nor the parts that are augmented together."""
     images, labels = batch(count=70)
     settings = Augmentation(randaugment_probability=1.0)
-    whole = run(settings, images, labels)
+    first = run(settings, images, labels)
+    graph = [value.numpy() for value in tf.function(settings)(images, labels, SEED)]
+    other = run(settings, images, labels, tf.constant([3, 6]))
     monkeypatch.setattr(augmentation, "_PIXELS", 32 * 32 * 33)  # parts of 32, 32 and 6 rows
-    for one, other in zip(run(settings, images, labels), whole):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_seed_alone_decides():
-    images, labels = batch()
-    first = run(Augmentation(), images, labels)
-    again = [value.numpy() for value in tf.function(Augmentation())(images, labels, SEED)]
-    other = run(Augmentation(), images, labels, tf.constant([3, 6]))
-    for eager, graph, different, atol in zip(first, again, other, (1, 1e-3), strict=True):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    again = run(settings, images, labels)
+    for one, compiled, same, different, atol in zip(first, graph, again, other, (1, 1e-3)):
         # a value near half a level may be rounded otherwise
-        np.testing.assert_allclose(eager.astype(float), graph, atol=atol)
-        assert np.abs(eager.astype(float) - different).max() > 0.1
-    for eager, repeated in zip(first, run(Augmentation(), images, labels), strict=True):
-        np.testing.assert_array_equal(eager, repeated)
+        np.testing.assert_allclose(one.astype(float), compiled, atol=atol)
+        np.testing.assert_array_equal(one, same)
+        assert np.abs(one.astype(float) - different).max() > 0.1
 
 
 @pytest.mark.parametrize("shape", [(33, 8, 8, 1), (7, 5, 9, 3), (1, 32, 32, 3), (6, 11, 4, 2)])
@@ -95,7 +89,7 @@ def test_flat_images_make_no_nan(value):
 @pytest.mark.parametrize("padding,size", [(4, (32, 32)), (1, (8, 8)), (3, (7, 12))])
 def test_crop_and_flip_only_move_pixels(padding, size):
     images = same(200, *size)
-    moved = run(only(crop_padding=padding, flip_probability=0.5), images, batch(200)[1])[0]
+    moved = run(only(crop_padding=padding, flip_probability=0.3), images, batch(200)[1])[0]
     padded = np.pad(images[0], [(padding, padding), (padding, padding), (0, 0)])
     crops = {}
     for top in range(2 * padding + 1):
@@ -103,18 +97,9 @@ def test_crop_and_flip_only_move_pixels(padding, size):
             crop = padded[top : top + size[0], left : left + size[1]]
             crops[crop.tobytes()] = (top, left, False)
             crops[crop[:, ::-1].tobytes()] = (top, left, True)
-    seen = [crops[image.tobytes()] for image in moved]
-    for part, choices in zip(
-        zip(*seen, strict=True), (2 * padding + 1, 2 * padding + 1, 2), strict=True
-    ):
-        assert set(part) == set(range(choices))
-
-
-def test_flip_probability():
-    images = same(1000, 8, 8)
-    flipped = run(only(flip_probability=0.3), images, batch(1000)[1])[0]
-    share = (flipped != images.numpy()).any((1, 2, 3)).mean()
-    assert abs(share - 0.3) < 0.06
+    tops, lefts, flips = zip(*(crops[image.tobytes()] for image in moved))
+    assert set(tops) == set(lefts) == set(range(2 * padding + 1))
+    assert abs(np.mean(flips) - 0.3) < 0.12  # 200 draws: a standard deviation of 0.03
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -149,13 +134,6 @@ def test_operations_on_known_pixels():
     np.testing.assert_allclose(gray[..., 0], gray[..., 2], atol=1e-2)
 
 
-def test_randaugment_probability():
-    images = tf.cast(batch(500, 16, 16)[0], tf.float32)
-    new = rand_augment.rand_augment(images, SEED, every_row(images), 1, 0.9, 0.5).numpy()
-    changed = (np.abs(new - images.numpy()).max((1, 2, 3)) > 1e-3).mean()
-    assert abs(changed - 0.5 * 13 / 14) < 0.09
-
-
 def test_erase_is_one_box_of_noise():
     images = tf.fill([800, 32, 32, 1], 300.0)
     new = only(erase_probability=0.25).erase(images, SEED, every_row(images))
@@ -183,16 +161,13 @@ def test_cutmix_label_is_the_share_of_pixels(size):
     assert len(np.unique(new_labels.max(1).round(4))) > 10
 
 
-def test_mixup_label_is_the_weight_of_pixels():
-    images, labels = one_class_each(200, 4, 4)
-    new_images, new_labels = run(only(mix_probability=1.0, cutmix_alpha=0.0), images, labels)
-    assert (new_images.std((1, 2)) < 1e-4).all()
-    np.testing.assert_allclose(new_images[:, 0, 0, 0], new_labels @ np.arange(200), atol=0.51)
-
-
-@pytest.mark.parametrize("count", [16, 37])
-def test_images_are_mixed_with_another_of_their_group(count):
-    _, labels = run(only(mix_probability=1.0, cutmix_alpha=0.0), *one_class_each(count, 1, 1))
+@pytest.mark.parametrize("count", [16, 37, 200])
+def test_mixup_is_with_another_image_of_the_group(count):
+    """The share in the label is the weight of the pixels."""
+    settings = only(mix_probability=1.0, cutmix_alpha=0.0)
+    images, labels = run(settings, *one_class_each(count, 4, 4))
+    assert (images.std((1, 2)) < 1e-4).all()
+    np.testing.assert_allclose(images[:, 0, 0, 0], labels @ np.arange(count), atol=0.51)
     partners = np.where(labels - np.diag(np.diag(labels)) > 0, np.arange(count), 0).max(axis=1)
     rows = np.arange(count)[labels.max(axis=1) < 1]
     assert len(rows) > 0.9 * count and (partners[rows] != rows).all()
@@ -220,38 +195,6 @@ def test_mix_and_cutmix_probability():
     assert 0.6 * 0.25 * 0.7 < cut.mean() < 0.6 * 0.25 * 1.2
 
 
-def test_mixed_precision_does_not_reach_the_images():
-    images, labels = batch(28)
-    settings = Augmentation(randaugment_probability=1.0)
-    before = run(settings, images, labels)
-    keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    try:
-        after = run(settings, images, labels)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
-    np.testing.assert_array_equal(before[0], after[0])
-
-
-@pytest.mark.parametrize(
-    "name,value",
-    [
-        ("crop_padding", -1),
-        ("crop_padding", 1.5),
-        ("randaugment_num_ops", -1),
-        ("randaugment_magnitude", 1.1),
-        ("flip_probability", -0.1),
-        ("erase_probability", 2.0),
-        ("erase_probability", float("nan")),
-        ("mixup_alpha", -0.5),
-        ("cutmix_alpha", float("inf")),
-        ("mix_probability", 1.01),
-    ],
-)
-def test_bad_setting(name, value):
-    with pytest.raises(ValueError, match=rf"{name} must be .*0.*Received"):
-        Augmentation(**{name: value})
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -259,8 +202,7 @@ def test_bad_setting(name, value):
         only(flip_probability=0.5),
         only(randaugment_num_ops=1, randaugment_probability=1.0),
         only(erase_probability=0.5),
-        only(mix_probability=1.0, cutmix_probability=0.0),
-        only(mix_probability=1.0, cutmix_probability=1.0),
+        only(mix_probability=1.0),
     ],
 )
 def test_every_stage_follows_the_seed_and_changes_images_one_by_one(settings):
@@ -273,12 +215,14 @@ def test_every_stage_follows_the_seed_and_changes_images_one_by_one(settings):
         assert changed >= (2 if settings.flip_probability else 12)
 
 
-def test_randaugment_draws_signs_anew_each_turn(monkeypatch):
-    monkeypatch.setattr(rand_augment, "OPERATIONS", {"identity": lambda x, strength: x + strength})
-    zeros = tf.zeros([400, 1, 1, 1])
-    sums = rand_augment.rand_augment(zeros, SEED, every_row(zeros), 2, 0.5, 1.0)
-    shares = [np.mean(sums.numpy() == value) for value in (-1, 0, 1)]
-    np.testing.assert_allclose(shares, [0.25, 0.5, 0.25], atol=0.08)
+def test_randaugment_draws_operations_and_signs_anew_each_turn(monkeypatch):
+    operations = {"identity": lambda x, strength: x, "shift": lambda x, strength: x + strength}
+    monkeypatch.setattr(rand_augment, "OPERATIONS", operations)
+    zeros = tf.zeros([2000, 1, 1, 1])
+    sums = rand_augment.rand_augment(zeros, SEED, every_row(zeros), 2, 0.5, 0.8)
+    shares = [np.mean(sums.numpy() == value) for value in (-1, -0.5, 0, 0.5, 1)]
+    # an image is shifted with probability 0.8 / 2, to either side
+    np.testing.assert_allclose(shares, [0.04, 0.24, 0.44, 0.24, 0.04], atol=0.04)
 
 
 @pytest.mark.parametrize("kind", ["erase", "cutmix"])

@@ -5,12 +5,14 @@ import dataclasses
 import math
 import pathlib
 import signal
-from typing import Annotated
+from typing import Annotated, get_args
 
 import pytest
 
 from tests.test_recipes import recipe
 from zoo.errors import UserError
+from zoo.text import sentencepiece
+from zoo.training import settings
 from zoo.training.recipe import parse, run_recipe
 from zoo.training.settings import MAY_CHANGE, NO_EFFECT, Count, Limits, Settings
 
@@ -27,7 +29,7 @@ class Some(Settings):
 
 
 @pytest.mark.parametrize(
-    "settings, message",
+    "values, message",
     [
         ({"clip_norm": None, "ema_momentum": 1.0}, None),
         ({"clip_norm": 1e9, "ema_momentum": 0, "parts": 1}, None),
@@ -38,9 +40,15 @@ class Some(Settings):
         ({"parts": 0}, "--parts must be at least 1"),
     ],
 )
-def test_limits(settings, message):
+def test_limits(values, message):
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        Some(**settings)
+        Some(**values)
+
+
+def test_the_kinds_of_tokenizers_are_those_that_can_be_trained():
+    """The settings do not import SentencePiece, and neither does --help of a recipe."""
+    assert get_args(settings.TokenizerKind) == tuple(sentencepiece.KINDS)
+    assert get_args(settings.Normalization) == sentencepiece.NORMALIZATIONS
 
 
 def test_what_resuming_allows():
@@ -55,12 +63,19 @@ def test_what_resuming_allows():
 
 
 @pytest.mark.parametrize(
-    "name, settings, message",
+    "name, values, message",
     [
         ("vit_cifar10", {"validation_freq": 3}, "--validation-freq must divide --epochs. Rec.*100"),
         ("vit_cifar10", {"patch_dropout": (0.5, 1.0)}, "--patch-dropout must be .* less than 1"),
         ("vit_cifar10", {"patch_dropout": ()}, "--patch-dropout must be one or more numbers"),
         ("vit_cifar10", {"positions": "rotary"}, "--positions rotary needs --patch-dropout 0"),
+        (
+            "vit_cifar10",
+            {"mixup_alpha": math.inf},
+            "--mixup-alpha must be from 0 to 1000. Rec.*inf",
+        ),
+        ("vit_cifar10", {"erase_probability": math.nan}, "--erase-probability must be from 0 to 1"),
+        ("vit_finetune", {"crop_padding": -1}, "--crop-padding must be at least 0"),
         ("vit_imagenet", {"eval_resize": 200}, "--eval-resize must be at least 224"),
         ("vit_imagenet", {"accumulation": 3}, "--accumulation must divide --batch-size"),
         ("vit_finetune", {"freeze": True, "lora_rank": 8}, "either --freeze or --lora-rank"),
@@ -79,9 +94,9 @@ def test_what_resuming_allows():
         ("text_classifier", {"tokens_per_batch": 99}, "--tokens-per-batch must be at least 256"),
     ],
 )
-def test_a_recipe_checks_its_config(name, settings, message):
+def test_a_recipe_checks_its_config(name, values, message):
     with pytest.raises(UserError, match=message):
-        recipe(name).Config(**settings)
+        recipe(name).Config(**values)
 
 
 @pytest.mark.parametrize("name", RECIPES)

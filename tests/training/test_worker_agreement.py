@@ -1,5 +1,6 @@
 """What workers compare before they train together, and what they do with each other's errors."""
 
+import sys
 import types
 
 import numpy as np
@@ -28,48 +29,38 @@ def compare(monkeypatch):
     return both
 
 
-def start(step=3, seed=0, rows=8, order=slice(None)):
-    random = np.random.default_rng(seed)
-    weights = [np.float32(random.normal(size=(4, 2))), np.zeros(2, np.float32)]
+def start(step=3, steps_per_epoch=7, rows=8, order=slice(None)):
+    weights = [np.float32(np.random.default_rng(0).normal(size=(4, 2))), np.zeros(2, np.float32)]
     tokens = {"source": np.arange(rows * 5).reshape(rows, 5), "pixels": np.ones((rows, 3))}
     labels, shares = np.arange(rows) % 3, np.full(rows, 1 / rows, np.float32)
     batch = tf.nest.map_structure(lambda array: tf.constant(array[order]), (tokens, labels, shares))
-    return step, weights, batch
+    return step, steps_per_epoch, weights, batch
 
 
 def test_the_same_start_passes(compare):
-    compare(start(), start())
-    step, weights, batch = start()
-    compare((step, weights, (batch, batch)), (step, weights, (batch, batch)))
-
-
-def test_other_numbers_of_batches_are_named(compare):
-    with pytest.raises(UserError, match="differ in the number of steps of an epoch"):
-        compare((*start(), 7), (*start(), 8))
-
-
-def test_pixels_that_are_rounded_differently_pass(compare):
-    step, weights, (inputs, labels, shares) = start()
-    for pixels in (inputs["pixels"] + 1e-6, tf.zeros(inputs["pixels"].shape, tf.float64)):
-        compare(start(), (step, weights, ({**inputs, "pixels": pixels}, labels, shares)))
+    """Also with pixels that are rounded differently."""
+    *state, (inputs, labels, shares) = start()
+    compare((*state, (start()[-1], start()[-1])), (*state, (start()[-1], start()[-1])))
+    for pixels in (inputs["pixels"], inputs["pixels"] + 1e-6):
+        compare(start(), (*state, ({**inputs, "pixels": pixels}, labels, shares)))
     images = np.zeros((8, 4, 4, 3), np.uint8)
-    compare((3, weights, (images, labels, shares)), (3, weights, (images + 1, labels, shares)))
+    compare((*state, (images, labels, shares)), (*state, (images + 1, labels, shares)))
 
 
 def changed(number, value):
     """A start with one element of the weights or of a part of the batch replaced."""
-    step, weights, (inputs, labels, shares) = start()
+    *steps, weights, (inputs, labels, shares) = start()
     parts = [weights[0], inputs["source"].numpy(), labels.numpy(), shares.numpy()]
     parts[number].flat[5] = value
-    return step, [parts[0], weights[1]], ({**inputs, "source": parts[1]}, *parts[2:])
+    return *steps, [parts[0], weights[1]], ({**inputs, "source": parts[1]}, *parts[2:])
 
 
 @pytest.mark.parametrize(
     "other, what",
     [
         (start(step=4), "the number of steps done"),
-        (start(seed=1), "the model's weights"),
-        (changed(0, np.nextafter(start()[1][0].flat[5], np.float32(9))), "the model's weights"),
+        (start(steps_per_epoch=8), "the number of steps of an epoch"),
+        (changed(0, np.nextafter(start()[2][0].flat[5], np.float32(9))), "the model's weights"),
         (changed(1, 0), "the first batch"),
         (changed(2, 0), "the first batch"),
         (changed(3, 0.126), "the first batch"),
@@ -88,26 +79,6 @@ ABORTED = "Collective ops is aborted by: {}\nThe error could be from a previous 
 LOST = "recvmsg:Connection reset by peer\nAdditional GRPC error information from remote target"
 
 
-@pytest.fixture
-def left(monkeypatch, capfd):
-    """Function of an error that one of two workers meets; what it prints before it exits."""
-
-    def leave(status):
-        raise SystemExit(status)
-
-    monkeypatch.setattr(failures.os, "_exit", leave)
-    monkeypatch.setattr(failures, "_SECONDS_TO_END", 0)
-    monkeypatch.setattr(failures, "num_workers", lambda strategy: 2)
-
-    def met(error):
-        exits = failures.exit_if_a_worker_is_lost(PAIR, lambda: "epoch_1")
-        with pytest.raises(SystemExit, match="1"), exits:
-            raise error
-        return capfd.readouterr().err
-
-    return met
-
-
 @pytest.mark.parametrize(
     "reason, said",
     [
@@ -119,10 +90,15 @@ def left(monkeypatch, capfd):
         ("worker 0 failed: KeyError: 'x'", "worker 0 failed: KeyError: 'x'"),
     ],
 )
-def test_errors_of_other_workers_are_named(left, reason, said):
-    error = tf.errors.UnavailableError(None, None, ABORTED.format(reason))
+def test_errors_of_other_workers_are_named(reason, said, monkeypatch, capfd):
+    monkeypatch.setattr(failures.os, "_exit", sys.exit)
+    monkeypatch.setattr(failures, "_SECONDS_TO_END", 0)
+    monkeypatch.setattr(failures, "num_workers", lambda strategy: 2)
+    exits = failures.exit_if_a_worker_is_lost(PAIR, lambda: "epoch_1")
+    with pytest.raises(SystemExit, match="1"), exits:
+        raise tf.errors.UnavailableError(None, None, ABORTED.format(reason))
     advice = "The last checkpoint is epoch_1. Start all workers again with --resume"
-    assert left(error).startswith(f"error: {said}\n{advice}")
+    assert capfd.readouterr().err.startswith(f"error: {said}\n{advice}")
 
 
 def bad_data(number):
@@ -149,13 +125,12 @@ def test_the_reason_of_an_error_of_tensorflow_is_told(read, function, reason):
     assert reason in told and "Traceback" not in told and "stack traces" not in told
 
 
-def test_own_errors_are_raised(monkeypatch):
+@pytest.mark.parametrize(
+    "error", [tf.errors.UnavailableError(None, None, "no such bucket"), KeyError("a bug")]
+)
+def test_own_errors_are_raised(error, monkeypatch):
+    """A single worker tells nobody."""
     monkeypatch.setattr(failures, "num_workers", lambda strategy: 2)
-    for error in (tf.errors.UnavailableError(None, None, "no such bucket"), ValueError("a bug")):
-        with pytest.raises(type(error)), failures.exit_if_a_worker_is_lost(PAIR):
-            raise error
-
-
-def test_a_single_worker_tells_nobody():
-    with pytest.raises(KeyError, match="x"), failures.tell_failure():
-        raise KeyError("x")
+    exits = failures.exit_if_a_worker_is_lost(PAIR)
+    with pytest.raises(type(error)), exits, failures.tell_failure():
+        raise error

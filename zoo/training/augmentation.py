@@ -13,7 +13,6 @@ deterministic operations are used.
 """
 
 import dataclasses
-import math
 
 import tensorflow as tf
 
@@ -92,17 +91,6 @@ class Augmentation:
     cutmix_alpha: float = 1.0
     mix_probability: float = 1.0
     cutmix_probability: float = 0.5
-
-    def __post_init__(self):
-        for name, value in dataclasses.asdict(self).items():
-            if name in ("crop_padding", "randaugment_num_ops"):
-                allowed, good = ("an integer of at least 0", isinstance(value, int) and value >= 0)
-            elif name.endswith("_alpha"):
-                allowed, good = "finite and at least 0", 0.0 <= value < math.inf
-            else:
-                allowed, good = "from 0 to 1", 0.0 <= value <= 1.0
-            if not good:
-                raise ValueError(f"{name} must be {allowed}. Received: {name}={value!r}.")
 
     @property
     def group(self):

@@ -64,16 +64,15 @@ class EpochFigures(keras.callbacks.Callback):
     Args:
         steps_per_epoch: as passed to `fit`.
         first_step: number of steps done before training was resumed; they do not count for speed.
-        **per_epoch: number of items in an epoch. ``images_per_epoch=50_000`` adds
-            `images_per_second` and `images_per_second_per_device` to the logs,
-            ``tokens_per_epoch`` adds `tokens_per_second` and so on.
+        per_epoch: {name of items: their number in an epoch}. ``{"images": 50_000}`` adds
+            `images_per_second` and `images_per_second_per_device` to the logs.
     """
 
-    def __init__(self, steps_per_epoch=1, first_step=0, **per_epoch):
+    def __init__(self, steps_per_epoch=1, first_step=0, per_epoch=None):
         super().__init__()
         self.steps_per_epoch = steps_per_epoch
         self.first_step = first_step
-        self.per_epoch = {k.removesuffix("_per_epoch"): v for k, v in per_epoch.items()}
+        self.per_epoch = per_epoch or {}
 
     def on_epoch_begin(self, epoch, logs=None):
         self._start, self._end = time.perf_counter(), None

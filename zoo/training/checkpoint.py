@@ -1,5 +1,6 @@
 """The callback that saves checkpoints, so that an interrupted run can be resumed exactly."""
 
+import math
 import pathlib
 import shutil
 import time
@@ -52,6 +53,7 @@ class Checkpoint(keras.callbacks.Callback):
         epoch: number of epochs done, the `initial_epoch` of `fit`.
         stopped: whether a callback had stopped training, and still does: the patience of
             `keras.callbacks.EarlyStopping` may be another one now.
+        interruption: `Interruption` that is watched during training.
     """
 
     def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3):
@@ -65,11 +67,11 @@ class Checkpoint(keras.callbacks.Callback):
         self.step = self.epoch = 0
         self.stopped = False
         self._saved = 0  # step of the last checkpoint
-        self._best = None  # `val_loss`
+        self._best = math.inf  # `val_loss`
         self._metrics = None  # of the epoch that is resumed, until they are restored
-        self._callbacks, self._begun = [], []  # and their states when training began
+        self._callbacks, self._begun = [], []  # and their attributes when training began
         self._states, self._rates = [], []  # to restore
-        self._interruption = Interruption()
+        self.interruption = Interruption()
 
     def restore(self, model, callbacks=()):
         """Restores a compiled model from the newest usable checkpoint; returns `step`.
@@ -119,16 +121,12 @@ class Checkpoint(keras.callbacks.Callback):
             shutil.rmtree(path)
         remove_partial(self.folder)
 
-    def unwatch(self):
-        """Handles signals as before training, however it ended."""
-        self._interruption.unwatch()
-
     # --- callback methods ------------------------------------------------------------------------
 
     def on_train_begin(self, logs=None):
         self._begun = [_plain_attributes(callback) for callback in self._callbacks]
         self._restore_callbacks()
-        self._interruption.watch()
+        self.interruption.watch()
         self._saved_at = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -165,14 +163,16 @@ class Checkpoint(keras.callbacks.Callback):
             self._exit()
 
     def on_epoch_end(self, epoch, logs=None):
-        value = (logs or {}).get("val_loss")
-        self._save(epoch + 1, self._is_best(value))
+        value = float((logs or {}).get("val_loss", math.inf))
+        is_best = value < self._best  # which NaN is not
+        self._best = value if is_best else self._best
+        self._save(epoch + 1, is_best)
         if self._decide(0)[1]:
             self._exit()
 
     def on_train_end(self, logs=None):
         stop = self._decide(0)[1]
-        self._interruption.unwatch()
+        self.interruption.unwatch()
         if self._is_chief:  # in case the process is stopped while the report is written
             enable_auto_resume(self.auto_resume)
         if stop:
@@ -238,7 +238,7 @@ class Checkpoint(keras.callbacks.Callback):
         """
         seconds = _SECONDS_BEFORE_VALIDATION if before_validation else 60 * self.minutes
         is_due = self._is_chief and time.monotonic() >= self._saved_at + seconds
-        interrupted = self._interruption.signal is not None
+        interrupted = self.interruption.signal is not None
         save, stop = self._agreement.any_worker(step, is_due, interrupted)
         steps_due = self.steps > 0 and self.step - self._saved >= self.steps
         return save or steps_due, stop
@@ -280,20 +280,12 @@ class Checkpoint(keras.callbacks.Callback):
         self._saved = self.step
         self._saved_at = time.monotonic()
 
-    def _is_best(self, value):
-        if value is None or not np.isfinite(value):
-            return False
-        if self._best is not None and value >= self._best:
-            return False
-        self._best = float(value)
-        return True
-
     def _exit(self):
         if self._is_chief:
             enable_auto_resume(self.auto_resume)
             print(f"\nInterrupted: step {self.step:,} is saved. Run the same command to resume.")
         self._agreement.any_worker(0, True)  # a barrier: no worker exits before the chief has saved
-        self._interruption.exit()
+        self.interruption.exit()
 
 
 def _plain_attributes(callback):

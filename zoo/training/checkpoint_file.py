@@ -51,9 +51,6 @@ def write(path, variables, keep, metadata=None):
         keep: number of checkpoints to keep, this one and the ones before it. Later ones could not
             be used, as the run has gone back, and are deleted.
         metadata: dict that can be stored as JSON.
-
-    Raises:
-        zoo.files.WriteError: if it cannot be written; the others are unchanged.
     """
     checkpoint = tf.train.Checkpoint(state=variables, metadata=_Json(metadata))
     remove_partial(path.parent)
@@ -72,11 +69,7 @@ def write(path, variables, keep, metadata=None):
 
 
 def read(path, with_state=True):
-    """Reads a checkpoint: (metadata, {name: array}).
-
-    Args:
-        path: path of its folder.
-        with_state: whether to read the arrays; without, the dict is empty.
+    """Reads a checkpoint: (metadata, {name: array}), an empty dict if not `with_state`.
 
     Raises:
         Damaged: if the content is not what was written.

@@ -15,11 +15,7 @@ _PRECISIONS = [name for name in get_args(Precision) if name != "auto"]
 def resolve_precision(settings, folder, strategy):
     """The precision of a run, the same on all workers.
 
-    Args:
-        settings: `zoo.training.settings.RunSettings`. With the precision "auto", it is that of the
-            run in `folder`, unless that is overwritten, or else the faster one.
-        folder: `pathlib.Path` of the run directory.
-        strategy: `tf.distribute.Strategy`.
+    For "auto", it is that of the run in `folder`, unless that is overwritten, or else the faster.
     """
     if settings.precision != "auto":
         return settings.precision
@@ -35,9 +31,7 @@ def resolve_precision(settings, folder, strategy):
 
 
 def is_faster_in_bfloat16():
-    """Whether training is on a CPU that multiplies matrices much faster in bfloat16 than in
-    float32: in less than 0.8 of the time.
-    """
+    """Whether this is a CPU that multiplies matrices in bfloat16 in less than 0.8 of the time."""
     if tf.config.get_visible_devices("GPU"):
         return False
     # All else takes about as long in both: a small gain would not pay for the casts.

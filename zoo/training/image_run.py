@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from zoo.data.images import StreamedImages
 from zoo.data.pipeline import test_batches, training_batches
-from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
 from zoo.training.report import finish_classifier
@@ -18,10 +17,7 @@ from zoo.training.run_folder import fingerprint
 def augmentation(settings, **others):
     """`Augmentation` with the settings that have the names of its arguments, and `others`."""
     names = {field.name for field in dataclasses.fields(Augmentation)} & vars(settings).keys()
-    try:
-        return Augmentation(**{**{name: getattr(settings, name) for name in names}, **others})
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    return Augmentation(**{**{name: getattr(settings, name) for name in names}, **others})
 
 
 def train_classifier(
@@ -78,7 +74,7 @@ def train_classifier(
             finish=lambda folder, model: finish_classifier(
                 folder, ImageClassifier(model, preprocessing, names), data
             ),
-            images_per_epoch=steps_per_epoch * settings.batch_size,
+            per_epoch={"images": steps_per_epoch * settings.batch_size},
         )
 
 

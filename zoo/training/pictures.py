@@ -28,11 +28,10 @@ def learning_curves(
     training="training (with dropout)",
     held_out="validation",
 ):
-    """Plots loss, accuracy and learning rate over the epochs.
+    """Plots loss, accuracy and learning rate over the epochs of `callbacks.history`.
 
     Args:
-        history: {name: [value of each epoch]} with "epoch", "loss", "accuracy", "val_loss",
-            "val_accuracy" and "learning_rate".
+        history: {name: [value of each epoch]}.
         path: path of the PNG file.
         accuracy: title of the accuracy.
         training, held_out: labels of the two curves.

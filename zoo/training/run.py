@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import pathlib
 import sys
 from numbers import Integral
@@ -87,7 +86,7 @@ class Run:
         preprocess=None,
         config=None,
         finish=None,
-        **per_epoch,
+        per_epoch=None,
     ):
         """Trains a model, resuming if asked to, and saves it.
 
@@ -100,14 +99,14 @@ class Run:
             steps_per_epoch: number of steps; by default those of a data set with an end.
             validation_data: data set or `WorkerBatches` with an end.
             validation_freq: number of epochs from one validation to the next, up to `epochs`.
-            callbacks: list of Keras callbacks, or a function of the run directory that returns it.
+            callbacks: list of Keras callbacks.
             compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
             preprocess: see `zoo.training.trainer.Trainer`.
             config: dict of what affects the result besides the settings, such as a checksum of the
                 data. It must be the same when the run is resumed.
             finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
                 default it writes ``model.keras`` and the last metrics, ``metrics.json``.
-            **per_epoch: see `zoo.training.callbacks.EpochFigures`.
+            per_epoch: see `zoo.training.callbacks.EpochFigures`.
 
         Returns:
             On the chief the trained model, on one device; None on other workers, and if the run had
@@ -117,7 +116,7 @@ class Run:
             UserError: if a setting or the data cannot be used, or the run diverges.
         """
         with distribution.tell_failure():
-            _check_arguments(per_epoch, validation_freq, epochs)
+            _check_validation_freq(validation_freq, epochs)
             steps = run_batches.steps_per_epoch(batches, steps_per_epoch)
             validation_data = run_batches.validation_batches(validation_data)
             with self.scope():
@@ -131,15 +130,13 @@ class Run:
                     return None
                 checkpoint = self._fit(
                     trainer,
-                    folder,
-                    functools.partial(run_batches.training_batches, batches),
-                    list(callbacks(folder.path) if callable(callbacks) else callbacks),
+                    batches,
+                    callbacks,
                     per_epoch,
                     epochs=epochs,
                     steps_per_epoch=steps,
                     validation_data=validation_data,
                     validation_freq=validation_freq,
-                    is_pure=callable(batches),  # a data set may shuffle
                 )
                 if not self.is_chief:
                     return None
@@ -163,40 +160,38 @@ class Run:
             exit_on_sigterm(lambda: enable_auto_resume(folder / AUTO_RESUME))
         return folder
 
-    def _fit(self, trainer, folder, from_step, callbacks, per_epoch, **settings):
+    def _fit(self, trainer, batches, callbacks, per_epoch, **settings):
         """Resumes from the newest checkpoint, if there is one, and trains; returns `Checkpoint`."""
         own, steps = self.settings, settings["steps_per_epoch"]
         times = own.checkpoint_minutes, own.checkpoint_steps
-        checkpoint = Checkpoint(folder.path, steps, *times, own.checkpoints_kept)
+        checkpoint = Checkpoint(self.path, steps, *times, own.checkpoints_kept)
         done = checkpoint.restore(trainer, callbacks)
         if checkpoint.stopped:
             # no epoch: `fit` only replaces the weights by their average
             settings["epochs"] = checkpoint.epoch
-        every = [EpochFigures(steps, done, **per_epoch), *callbacks]
+        every = [EpochFigures(steps, done, per_epoch), *callbacks]
         scaled = trainer.optimizer  # in float16 by a `keras.optimizers.LossScaleOptimizer`
         if getattr(scaled, "inner_optimizer", scaled).use_ema:
             every.insert(0, SwapEMAWeights())  # validation uses the averaged weights
         if self.is_chief:  # with what the others have added to the logs
-            board = keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)
-            every += [HistoryFile(folder.path), board]
+            board = keras.callbacks.TensorBoard(self.path / "tensorboard", write_graph=False)
+            every += [HistoryFile(self.path), board]
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
             try:
                 trainer.fit(
-                    from_step(done),
+                    run_batches.training_batches(batches, done),
                     initial_epoch=checkpoint.epoch,
                     callbacks=[*every, checkpoint],
                     verbose=1 if sys.stdout.isatty() else 2,
+                    is_pure=callable(batches),  # a data set may shuffle
                     **settings,
                 )
             finally:
-                checkpoint.unwatch()
+                checkpoint.interruption.unwatch()
         return checkpoint
 
 
-def _check_arguments(per_epoch, validation_freq, epochs):
-    unknown = [name for name in per_epoch if not name.endswith("_per_epoch")]
-    if unknown:
-        raise TypeError(f"Run.train has no argument {', '.join(unknown)}.")
+def _check_validation_freq(validation_freq, epochs):
     if not isinstance(validation_freq, Integral) or not 1 <= validation_freq <= epochs:
         raise UserError(
             "validation_freq must be a number of epochs from 1 to the epochs of the run, "

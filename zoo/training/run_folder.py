@@ -149,12 +149,8 @@ def fingerprint(model, *metadata):
     """
     # Keras counts the names of layers up.
     model = json.loads(model.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"})
-    return checksum(model, *metadata)
-
-
-def checksum(*values):
-    """A checksum of values that JSON can store, 8 hexadecimal digits."""
-    return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
+    values = json.dumps((model, *metadata), sort_keys=True)
+    return f"{zlib.crc32(values.encode()):08x}"
 
 
 def enable_auto_resume(path):

@@ -119,21 +119,21 @@ class Settings:
     min_crop_area: Annotated[float, Limits(0.01, 1)]
     """Smallest share of an image that a random crop, later resized, may cover; None disables these
     crops."""
-    flip_probability: float
+    flip_probability: Fraction
     """Probability that an image is flipped left to right."""
-    randaugment_num_ops: int
+    randaugment_num_ops: Annotated[int, Limits(0)]
     """RandAugment operations per image; 0 to disable."""
-    randaugment_magnitude: float
+    randaugment_magnitude: Fraction
     """Strength of the RandAugment operations, 0 to 1."""
-    randaugment_probability: float
+    randaugment_probability: Fraction
     """Probability that such an operation is applied."""
-    erase_probability: float
+    erase_probability: Fraction
     """Probability that a box of an image is erased."""
-    mixup_alpha: float
+    mixup_alpha: Annotated[float, Limits(0, 1000)]
     """Mixup draws its mixing share from Beta(alpha, alpha); 0 to disable."""
-    cutmix_alpha: float
+    cutmix_alpha: Annotated[float, Limits(0, 1000)]
     """CutMix draws its mixing share from Beta(alpha, alpha); 0 to disable."""
-    mix_probability: float
+    mix_probability: Fraction
     """Probability that an image is mixed with another by Mixup or CutMix."""
 
     def __post_init__(self):
@@ -143,22 +143,14 @@ class Settings:
                 self.check(name, *limits[-1])
 
     def check(self, name, low, high=math.inf):
-        """Checks a setting that is not None.
-
-        Raises:
-            UserError: if it is NaN or outside its limits; the message names its flag.
-        """
+        """Raises `UserError` if a setting is NaN or outside these limits; None is allowed."""
         value = getattr(self, name)
         if value is not None and not low <= value <= high:
             limits = f"at least {low}" if high == math.inf else f"from {low} to {high}"
             raise UserError(f"{flags(name)} must be {limits}. Received: {value}.")
 
     def check_divides(self, part, whole):
-        """Checks that a setting divides another one.
-
-        Raises:
-            UserError: if it does not.
-        """
+        """Raises `UserError` unless a setting divides another one."""
         values = getattr(self, part), getattr(self, whole)
         if values[1] % values[0]:
             raise UserError(
@@ -166,11 +158,7 @@ class Settings:
             )
 
     def check_data_dir(self):
-        """Checks that the folder of TensorFlow Datasets is not given without one of its data sets.
-
-        Raises:
-            UserError: if it is.
-        """
+        """Raises `UserError` if a folder of TensorFlow Datasets is given, but no data set in it."""
         if self.data_dir and self.dataset in (None, "phrasebook"):
             raise UserError(
                 "--data-dir is a folder of TensorFlow Datasets. Name a data set in it: "

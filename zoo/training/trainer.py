@@ -149,9 +149,9 @@ class Trainer(compat.TrainingModel):
             distribution.check_same_start(
                 strategy,
                 self.optimizer.iterations.numpy(),
+                settings["steps_per_epoch"],
                 [weight.numpy() for weight in self.trainable_variables],
                 next(iter(whole)) if is_pure else ([], [], []),
-                settings.get("steps_per_epoch"),
             )
         with strategy.scope():
             self._build_metrics(parts_of(whole.element_spec)[0])

@@ -16,15 +16,7 @@ _BITS = 40  # of a digest: the sum over up to 8,192 replicas is exact in float64
 
 
 def sum_over_workers(strategy, numbers):
-    """Sums a tensor over all workers; a collective operation that all workers must call.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        numbers: tensor of the same shape on all workers.
-
-    Returns:
-        NumPy array.
-    """
+    """Sums a tensor over all workers; a collective operation that all workers must call."""
     # Every replica contributes the value of its worker.
     replicas = strategy.num_replicas_in_sync // num_workers(strategy)
     return _summing(strategy)(numbers).numpy() / replicas
@@ -42,11 +34,7 @@ def _summing(strategy):
 
 
 class Agreement:
-    """Combines the flags of all workers; a single worker decides at every step.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-    """
+    """Combines the flags of all workers; a single worker decides at every step."""
 
     def __init__(self, strategy):
         self.strategy = strategy
@@ -68,12 +56,7 @@ class Agreement:
 
 
 def from_chief(strategy, number):
-    """Broadcasts an integer from the chief; a collective operation that all workers must call.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        number: integer; ignored on other workers than the chief.
-    """
+    """Broadcasts an integer of the chief; a collective operation that all workers must call."""
     if num_workers(strategy) == 1:
         return number
     with exit_if_a_worker_is_lost(strategy):
@@ -81,25 +64,16 @@ def from_chief(strategy, number):
         return int(sum_over_workers(strategy, own))
 
 
-def check_same_start(strategy, step, weights, batch, steps_per_epoch=None):
-    """Checks that all workers start training with the same state and data.
+def check_same_start(strategy, step, steps_per_epoch, weights, batch):
+    """Raises `UserError` on all workers unless they start training with the same state and data.
 
-    Shapes, labels, weights and integer inputs of the first batch must be equal. Pixels and other
-    inputs of floats are not compared, as processors may round them differently.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        step: number of steps done.
-        weights: list of arrays or variables, the trainable weights.
-        batch: first batch (inputs, labels, weights), or a tuple of batches.
-        steps_per_epoch: as in `fit`.
-
-    Raises:
-        UserError: on all workers, if something differs between two of them.
+    Shapes, labels, weights and integer inputs of the first batch, or tuple of batches, must be
+    equal. Pixels and other inputs of floats are not compared, as processors may round them
+    differently.
     """
-    workers = num_workers(strategy)
-    own = digests(step, weights, batch, steps_per_epoch)
+    own = digests(step, steps_per_epoch, weights, batch)
     total = sum_over_workers(strategy, tf.constant(list(own.values()), tf.float64))
+    workers = num_workers(strategy)
     differing = [name for name, sum_ in zip(own, total) if sum_ != workers * own[name]]
     if differing:
         raise UserError(
@@ -109,7 +83,7 @@ def check_same_start(strategy, step, weights, batch, steps_per_epoch=None):
         )
 
 
-def digests(step, weights, batch, steps_per_epoch=None):
+def digests(step, steps_per_epoch, weights, batch):
     """Numbers below 2**40 of all that must be the same: {description: number}."""
     inputs, labels, sample_weights = (
         [np.asarray(array) for array in tf.nest.flatten(part)] for part in zip(*parts_of(batch))
@@ -118,7 +92,7 @@ def digests(step, weights, batch, steps_per_epoch=None):
     tokens = [a for a in inputs if a.dtype.kind in "iu" and a.dtype != np.uint8]  # uint8: pixels
     return {
         "the number of steps done": int(step),
-        "the number of steps of an epoch": steps_per_epoch or 0,
+        "the number of steps of an epoch": steps_per_epoch,
         "the model's weights": _digest([np.asarray(weight) for weight in weights]),
         "the first batch": _digest([*shapes, *tokens, *labels, *sample_weights]),
     }

@@ -28,8 +28,7 @@ _TOLD = re.compile(
 def tell_failure():
     """Context for the program of a worker: tells an error in it to the other workers.
 
-    They end with it, within `exit_if_a_worker_is_lost`. A single worker tells nobody. Contexts may
-    be nested.
+    They end with it, within `exit_if_a_worker_is_lost`. Contexts may be nested.
     """
     try:
         yield
@@ -66,12 +65,8 @@ def _reason(text):
 def exit_if_a_worker_is_lost(strategy, newest=lambda: None):
     """Context for collective operations: exits with status 1 if another worker fails or is lost.
 
-    It prints the error of a worker that has failed within `tell_failure`. Errors of this worker are
-    raised as usual.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        newest: function that returns the newest checkpoint, named in the message, or None.
+    It prints the error of a worker that has failed within `tell_failure`, and the checkpoint that
+    `newest` returns. Errors of this worker are raised as usual.
     """
     try:
         yield

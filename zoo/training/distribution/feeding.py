@@ -59,12 +59,7 @@ class RowWeights(NamedTuple):
 
 
 def with_row_counts(inputs, labels, weights=None):
-    """A batch with `RowWeights`.
-
-    Args:
-        inputs, labels: tensors [B, ...], or structures of them.
-        weights: [B] or [B, ...]; 1 by default.
-    """
+    """A batch with `RowWeights`; weights are [B] or [B, ...], 1 by default."""
     rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
     ones = tf.ones([rows])
     weights = ones if weights is None else tf.cast(weights, tf.float32)

@@ -93,13 +93,9 @@ def _num_cpus():
 
 
 def enter_cluster():
-    """Reads the workers from the environment; sets TF_CONFIG, which TensorFlow reads, from SLURM.
+    """The number of workers that the environment names; 0 if none.
 
-    Returns:
-        The number of workers; 0 if the environment names none.
-
-    Raises:
-        UserError: if the environment variables are invalid.
+    Sets TF_CONFIG, which TensorFlow reads, from SLURM.
     """
     text = os.environ.get("TF_CONFIG", "").strip()
     if text not in ("", "{}"):

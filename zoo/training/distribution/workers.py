@@ -15,11 +15,7 @@ def num_workers(strategy):
 
 
 def worker_index(resolver):
-    """Returns the index of this process; the chief is 0.
-
-    Args:
-        resolver: the `ClusterResolver` of the strategy; None for a single worker.
-    """
+    """Returns the index of this process; the chief is 0, and so is a worker without a resolver."""
     if resolver is None or resolver.task_type in (None, "chief"):
         return 0
     return resolver.task_id + ("chief" in resolver.cluster_spec().jobs)
@@ -47,12 +43,7 @@ def set_random_state(variable, state, strategy):
     """Sets the state of a `keras.random.SeedGenerator` to a different value on each replica.
 
     Keras gives all replicas the same state, so dropout would drop the same units on each. Here the
-    seed of replica r is that of `state` plus 1,000,003 r; replica 0 gets `state` itself.
-
-    Args:
-        variable: `keras.Variable` of two numbers, seed and counter.
-        state: the two numbers for replica 0.
-        strategy: `tf.distribute.Strategy` under which the variable was created.
+    seed of replica r is that of `state`, seed and counter, plus 1,000,003 r.
     """
     components = replica_values(strategy, variable)
     first = worker_index(strategy.cluster_resolver) * len(components)
