@@ -2,9 +2,8 @@
 
     python tests/training/replica_runs.py OUT.npz DEVICES STRATEGY,... CASE ...
 
-Writes the loss and accuracy of every step, the validation after each epoch and the final weights of
-each case by each strategy: ``one/vit/losses``, ``one/vit/accuracy``, ``one/vit/validation``,
-``one/vit/weights/PATH`` ...
+Writes the metrics of each epoch and the final weights of each case by each strategy:
+``one/vit/loss``, ``one/vit/val_accuracy``, ``one/vit/weights/PATH`` ...
 """
 
 import sys
@@ -32,26 +31,7 @@ from zoo.training.trainer import Trainer
 token_batches.MOST_SHAPES = 4  # fewer to compile
 
 STEPS_PER_EPOCH, EPOCHS = 10, 2
-SIZES = {"embed_dim": 32, "num_heads": 4, "ff_dim": 32}
-
-
-class Recorder(keras.callbacks.Callback):
-    """The loss and accuracy of each step, where Keras has their means since the epoch began."""
-
-    def __init__(self):
-        super().__init__()
-        self.values, self.validation = [], []
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.model.reset_metrics()
-
-    def on_train_batch_end(self, batch, logs=None):
-        logs = self.model.get_metrics_result()  # of all replicas together
-        self.values.append([float(logs[name]) for name in ("loss", "accuracy")])
-        self.model.reset_metrics()
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.validation.append((logs["val_loss"], logs["val_accuracy"]))
+SIZES = {"embed_dim": 32, "num_heads": 4, "ff_dim": 32, "dropout": 0.0}
 
 
 class OverflowOnce(keras.losses.CategoricalCrossentropy):
@@ -74,25 +54,17 @@ class OverflowOnce(keras.losses.CategoricalCrossentropy):
 def vit(
     strategy,
     batch_size=31,
-    dropout=0.0,
-    policy="float32",
     halves=False,
-    overflow=False,
+    loss=keras.losses.CategoricalCrossentropy,
     jit_compile=False,
-    model=None,
     optimizer=adamw,
+    **settings,
 ):
-    """(trainer, training batches, validation batches) of a ViT or another model on the digits."""
+    """(trainer, training batches, validation batches) of a ViT on the digits."""
     data = digits()
     preprocessing = data.preprocessing()
-    loss = OverflowOnce if overflow else keras.losses.CategoricalCrossentropy
     with strategy.scope():
-        if model is None:
-            model = ViT(
-                data.input_shape, 10, 2, 1, **SIZES, dropout=dropout, dtype=policy, name="vit"
-            )
-        else:
-            model = model(data.input_shape, 10)
+        model = ViT(data.input_shape, 10, 2, 1, **{**SIZES, **settings}, name="vit")
         model.build((None, *data.input_shape))
         trainer = Trainer(model, preprocessing.normalize)
         trainer.compile(
@@ -101,6 +73,7 @@ def vit(
             [keras.metrics.CategoricalAccuracy(name="accuracy")],
             jit_compile,
         )
+    overflow = loss is OverflowOnce
     augment = Augmentation(crop_padding=1, flip_probability=0.0, randaugment_num_ops=0)
     train = pipeline.training_batches(
         data.train, 10, batch_size, augment, label_smoothing=0.1, seed=3
@@ -124,7 +97,7 @@ def _mark(step, images, labels, weights):
     return images, tf.where((step == 4) & (last > 0), 2.0 * labels + 2.0, labels), weights
 
 
-def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0, has_muon=False):
+def translation(strategy, accumulation=2, dropout=0.0, has_muon=False):
     """The same of a translation Transformer on the phrasebook."""
     pairs = list(phrasebook_pairs(3211))
     pairs, held_out = pairs[:3000], pairs[3000:]
@@ -138,21 +111,21 @@ def translation(strategy, accumulation=2, clip_norm=0.5, dropout=0.0, has_muon=F
         train_batches = token_batches.training_batches(train, 700, 1, accumulation=accumulation)
         valid_batches = token_batches.evaluation_batches(valid, 500)
     with strategy.scope():
-        vocab_size = tokenizer.vocab_size
-        model = Transformer(
-            vocab_size, vocab_size, 1, **SIZES, dropout=dropout, norm="pre", shared="all",
-            name="transformer",
-        )  # fmt: skip
+        size, settings = tokenizer.vocab_size, {**SIZES, "dropout": dropout, "norm": "pre"}
+        model = Transformer(size, size, 1, shared="all", name="transformer", **settings)
         model.build()
-        trainer = Trainer(model)
-        schedule = (50, 0.5, clip_norm)
+        schedule = (50, 0.5, 0.5)
         adam = transformer_adam(32, *schedule)
-        trainer.compile(
-            transformer_muon(model, *schedule) if has_muon else adam,
-            SmoothedCrossEntropy(0.1),
-            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        )
+        optimizer = transformer_muon(model, *schedule) if has_muon else adam
+        trainer = token_trainer(model, optimizer)
     return trainer, train_batches, valid_batches
+
+
+def token_trainer(model, optimizer):
+    trainer = Trainer(model)
+    accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    trainer.compile(optimizer, SmoothedCrossEntropy(0.1), [accuracy])
+    return trainer
 
 
 def text(strategy):
@@ -161,18 +134,12 @@ def text(strategy):
     tokenizer = train_tokenizer(data.train.texts, "bpe", 400)
     train, valid = (EncodedTexts(texts, tokenizer, 64) for texts in (data.train, data.valid))
     with strategy.scope():
+        settings = {**SIZES, "attention_dropout": 0.0, "pool": "mean", "epsilon": 1e-6}
         classes = len(data.class_names)
-        model = EncoderClassifier(
-            tokenizer.vocab_size, classes, 1, **SIZES, dropout=0.0, attention_dropout=0.0,
-            pool="mean", epsilon=1e-6, name="text",
-        )  # fmt: skip
+        model = EncoderClassifier(tokenizer.vocab_size, classes, 1, **settings, name="text")
         model.build()
-        trainer = Trainer(model)
-        trainer.compile(
-            adamw(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
-            SmoothedCrossEntropy(0.1),
-            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        )
+        optimizer = adamw(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9)
+        trainer = token_trainer(model, optimizer)
     train_batches = token_batches.training_batches(train, 700, seed=1)
     return trainer, train_batches, token_batches.evaluation_batches(valid, 5000)
 
@@ -184,8 +151,8 @@ CASES = {
     "vit_halves": (vit, {"halves": True}),
     "vit_dropout": (vit, {"dropout": 0.3}),
     "vit_dropout_again": (vit, {"dropout": 0.3}),
-    "vit_bfloat16": (vit, {"policy": "mixed_bfloat16"}),
-    "vit_float16": (vit, {"policy": "mixed_float16", "overflow": True}),
+    "vit_bfloat16": (vit, {"dtype": "mixed_bfloat16"}),
+    "vit_float16": (vit, {"dtype": "mixed_float16", "loss": OverflowOnce}),
     "vit_muon": (vit, {"optimizer": muon}),
     "vit_compiled": (vit, {"jit_compile": True}),
     "translation": (translation, {}),
@@ -201,18 +168,14 @@ def run(name, strategy):
     keras.utils.set_random_seed(0)
     make, settings = CASES[name]
     trainer, train, valid = make(strategy, **settings)
-    recorder = Recorder()
-    ema = [SwapEMAWeights()] if make in (vit, text) else []
-    trainer.fit(
+    found = trainer.fit(
         train,
         validation_data=valid,
         epochs=EPOCHS,
         steps_per_epoch=STEPS_PER_EPOCH,
-        callbacks=[*ema, recorder],
+        callbacks=[SwapEMAWeights()] if make in (vit, text) else [],
         verbose=0,
-    )
-    losses, accuracy = np.array(recorder.values).T
-    found = {"losses": losses, "accuracy": accuracy, "validation": np.array(recorder.validation)}
+    ).history
     found["iterations"] = trainer.optimizer.iterations.numpy()
     for weight in trainer.trained_model().weights:
         found[f"weights/{weight.path}"] = weight.numpy().astype("float32")

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import time
+import types
 
 import keras
 import numpy as np
@@ -25,18 +26,16 @@ from zoo.training.trainer import Trainer
 STEPS, EPOCHS = 4, 3
 
 
-def make_trainer(width=6, policy="float32", seed=0):
+def make_trainer(width=6, seed=0):
     keras.utils.set_random_seed(seed)
     layers = [
-        keras.layers.Dense(width, activation="gelu", dtype=policy),
-        keras.layers.BatchNormalization(dtype=policy),
-        keras.layers.Dropout(0.5, dtype=policy),
-        keras.layers.Dense(3, dtype=policy),
+        keras.layers.Dense(width, activation="gelu"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.5),
+        keras.layers.Dense(3),
     ]
     trainer = Trainer(keras.Sequential([keras.Input((5,)), *layers]))
     optimizer = keras.optimizers.AdamW(0.05, use_ema=True, ema_momentum=0.9)
-    if policy == "mixed_float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=2.0**20)
     loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
     trainer.compile(optimizer, loss, [keras.metrics.CategoricalAccuracy(name="accuracy")])
     return trainer
@@ -55,51 +54,69 @@ def batches(first_step=0, bad_step=None):
 
 
 class Killed(Exception):
-    pass
+    """Stands in for a power cut."""
 
 
-class KillAfter(keras.callbacks.Callback):
-    """Stands in for a power cut after a step."""
+class Meanwhile(keras.callbacks.Callback):
+    """Calls a function at the beginning or the end of a step, which counts from 1 in this `fit`,
+    or in the validation of an epoch."""
 
-    def __init__(self, step):
+    def __init__(self, function, begin=None, end=None, validation=None):
         super().__init__()
-        self.left = step
+        self.function, self.begin, self.end, self.validation = function, begin, end, validation
+        self.step = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.step += 1
+        if self.step == self.begin:
+            self.function()
 
     def on_train_batch_end(self, batch, logs=None):
-        self.left -= 1
-        if self.left == 0:
-            raise Killed
+        if self.step == self.end:
+            self.function()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_test_batch_begin(self, batch, logs=None):
+        if self.epoch == self.validation:
+            self.function()
 
 
-def train(folder, trainer=None, kill_after=None, bad_step=None, validate=True, **settings):
-    """Resumes from the checkpoints in the folder, as the recipes do; returns trainer and step."""
+def power_cut():
+    raise Killed
+
+
+def train(folder, trainer=None, bad_step=None, before=(), after=(), **settings):
+    """Resumes from the checkpoints in the folder, as the recipes do; returns trainer and step.
+
+    The callbacks are the standard ones but for TensorBoard, which takes most of the time.
+    """
     trainer = trainer or make_trainer()
     checkpoint = Checkpoint(folder, STEPS, **{"steps": 1, **settings})
     done = checkpoint.restore(trainer)
-    kill = [KillAfter(kill_after)] if kill_after else []
+    figures = EpochFigures(STEPS, done, {"rows": 8 * STEPS})
+    swap = keras.callbacks.SwapEMAWeights()
     try:
         trainer.fit(
             batches(done, bad_step),
             epochs=EPOCHS,
             initial_epoch=checkpoint.epoch,
             steps_per_epoch=STEPS,
-            validation_data=batches(1000).take(2) if validate else None,
-            callbacks=[
-                keras.callbacks.SwapEMAWeights(),
-                *callbacks(folder, done),
-                checkpoint,
-                *kill,
-            ],
+            validation_data=batches(1000).take(2),
+            callbacks=[*before, swap, figures, HistoryFile(folder), checkpoint, *after],
             verbose=0,
         )
     finally:
-        checkpoint._interruption.unwatch()
+        checkpoint.interruption.unwatch()
     return trainer, done
 
 
-def callbacks(folder, first_step=0):
-    """The standard ones but for TensorBoard, which takes most of the time."""
-    return [EpochFigures(STEPS, first_step, rows_per_epoch=8 * STEPS), HistoryFile(folder)]
+def killed(folder, steps, trainer=None):
+    """The checkpoints of a run whose power is cut after some steps."""
+    with pytest.raises(Killed):
+        train(folder, trainer, after=[Meanwhile(power_cut, end=steps)])
+    return folder / "checkpoints"
 
 
 def everything(trainer):
@@ -135,16 +152,10 @@ def whole(tmp_path_factory):
     return train(folder)[0], folder
 
 
-def interrupted_run(folder, steps=5):
-    with pytest.raises(Killed):
-        train(folder, kill_after=steps)
-    return folder / "checkpoints"
-
-
 @pytest.fixture(scope="module")
 def interrupted_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("interrupted")
-    interrupted_run(folder)
+    killed(folder, 5)
     return folder
 
 
@@ -162,9 +173,8 @@ def test_resumed_is_uninterrupted(whole, tmp_path):
     """To the last bit, within epochs and at their ends: weights, optimizer, dropout, history."""
     done = 0
     for kill in (1, 3, 2, 5):
-        with pytest.raises(Killed):
-            # the steps of its epoch that were done are counted again, though not done again
-            train(tmp_path, kill_after=kill + (done and (done - 1) % STEPS + 1))
+        # the steps of its epoch that were done are counted again, though not done again
+        killed(tmp_path, kill + (done and (done - 1) % STEPS + 1))
         done += kill
         assert steps(tmp_path / "checkpoints")[-1][1] == done
     trainer, begun = train(tmp_path)
@@ -210,17 +220,12 @@ def test_the_best_checkpoint_survives_resuming(tmp_path):
 
 
 def test_one_is_written_after_some_minutes(tmp_path, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("zoo.training.checkpoint.time.monotonic", lambda: now[0])
-
-    class Clock(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            now[0] += 30.0
-
     trainer = make_trainer()
+    clock = types.SimpleNamespace(monotonic=lambda: 30.0 * int(trainer.optimizer.iterations))
+    monkeypatch.setattr(checkpoint_module, "time", clock)
     checkpoint = Checkpoint(tmp_path, 100, minutes=2.0, keep=9)
     checkpoint.restore(trainer)
-    trainer.fit(batches(), steps_per_epoch=10, callbacks=[Clock(), checkpoint], verbose=0)
+    trainer.fit(batches(), steps_per_epoch=10, callbacks=[checkpoint], verbose=0)
     assert steps(tmp_path / "checkpoints") == [(0, 4), (0, 8), (1, 10)]
 
 
@@ -304,9 +309,7 @@ def test_a_foreign_one_is_named(interrupted_once, tmp_path, capsys):
     with pytest.raises(TrainingStateError, match="epochs have 4 steps, not 5"):
         Checkpoint(tmp_path / "other", 5).restore(make_trainer())
     assert len(files.paths(other)) == 3, "nothing of it is touched"
-    (tmp_path / "mine").mkdir()
-    with pytest.raises(Killed):
-        train(tmp_path / "mine", make_trainer(width=7), kill_after=2)
+    killed(tmp_path / "mine", 2, make_trainer(width=7))
     foreign = files.paths(other)[-1]
     foreign.rename(tmp_path / "mine" / "checkpoints" / "epoch_00009_step_00000099")
     capsys.readouterr()
@@ -317,11 +320,8 @@ def test_a_foreign_one_is_named(interrupted_once, tmp_path, capsys):
 def test_a_write_that_was_cut_off_leaves_no_trace(interrupted, tmp_path, monkeypatch):
     before = {path: path.read_bytes() for path in interrupted.rglob("state.*")}
 
-    def cut_off(*args):
-        raise Killed
-
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(os, "replace", cut_off)
+        patch.setattr(os, "replace", lambda *args: power_cut())
         train(tmp_path)
     assert {path: path.read_bytes() for path in interrupted.rglob("state.*")} == before
     half = interrupted / "partial.epoch_00007_step_00000030"  # of a process killed outright
@@ -344,41 +344,14 @@ def test_a_run_without_a_number_stops_at_its_step(tmp_path):
 
 
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
-    class Spoil(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 2:
-                kernel = self.model.model.layers[0].kernel
-                kernel.assign(np.inf * kernel)
-
     trainer = make_trainer()
-    checkpoint = Checkpoint(tmp_path, STEPS, steps=1)
-    checkpoint.restore(trainer)
+    kernel = trainer.model.layers[0].kernel
+    spoil = Meanwhile(lambda: kernel.assign(np.inf * kernel), end=3)
     with pytest.raises(DivergedError, match="After step 3, weights-00000.*kernel is not finite"):
-        trainer.fit(batches(), steps_per_epoch=STEPS, callbacks=[Spoil(), checkpoint], verbose=0)
+        train(tmp_path, trainer, before=[spoil])
 
 
 # --- signals -------------------------------------------------------------------------------------
-
-
-class SignalAt(keras.callbacks.Callback):
-    """Sends this process a signal in a step, or in the validation of an epoch."""
-
-    def __init__(self, number, step=None, validation=None):
-        super().__init__()
-        self.number, self.step, self.validation = number, step, validation
-        self.seen = 0
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.seen += 1
-        if self.seen == self.step:
-            os.kill(os.getpid(), self.number)
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epoch = epoch
-
-    def on_test_batch_begin(self, batch, logs=None):
-        if self.epoch == self.validation:
-            os.kill(os.getpid(), self.number)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +359,7 @@ class SignalAt(keras.callbacks.Callback):
     [
         (signal.SIGTERM, SystemExit, {"validation": 1}, 8, 0.0),
         (signal.SIGTERM, SystemExit, {"validation": 1}, 8, 60.0),
-        (signal.SIGINT, KeyboardInterrupt, {"step": 4}, 4, 0.0),
+        (signal.SIGINT, KeyboardInterrupt, {"begin": 4}, 4, 0.0),
     ],
 )
 def test_a_signal_ends_a_run_after_its_step(
@@ -395,23 +368,9 @@ def test_a_signal_ends_a_run_after_its_step(
     monkeypatch.setattr(checkpoint_module, "_SECONDS_BEFORE_VALIDATION", seconds)
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     run = RunFolder(tmp_path / "run", {})
-    trainer = make_trainer()
-    checkpoint = Checkpoint(run.path, STEPS)
-    checkpoint.restore(trainer)
+    send = Meanwhile(lambda: os.kill(os.getpid(), number), **when)
     with pytest.raises(ending) as info:
-        trainer.fit(
-            batches(),
-            epochs=EPOCHS,
-            steps_per_epoch=STEPS,
-            validation_data=batches(1000).take(2),
-            callbacks=[
-                SignalAt(number, **when),
-                keras.callbacks.SwapEMAWeights(),
-                *callbacks(run.path),
-                checkpoint,
-            ],
-            verbose=0,
-        )
+        train(run.path, before=[send], steps=0)
     assert ending is KeyboardInterrupt or info.value.code == 143
     assert f"step {done} is saved" in capsys.readouterr().out
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == before

@@ -45,16 +45,11 @@ def test_alone_it_is_the_default_strategy(environment):
     assert distribution.distribute(batches, strategy) is batches
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("one", 2), "--strategy one uses one device. Received: --devices 2"),
-        (("multiworker",), "needs TF_CONFIG or SLURM to name the workers. Start the workers with"),
-    ],
-)
-def test_what_contradicts_itself_is_refused(environment, arguments, message):
-    with pytest.raises(UserError, match=message):
-        distribution.choose(*arguments)
+def test_what_contradicts_itself_is_refused(environment):
+    with pytest.raises(UserError, match="--strategy one uses one device. Received: --devices 2"):
+        distribution.choose("one", 2)
+    with pytest.raises(UserError, match="needs TF_CONFIG or SLURM to name the workers. Start the"):
+        distribution.choose("multiworker")
 
 
 CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
@@ -147,10 +142,9 @@ def trained(made_once):
 
     def results(processes, devices, cases):
         name = "multiworker" if processes > 1 else "mirrored" if devices > 1 else "one"
+        names = name
         if processes == 1 and devices <= 2:  # one process does both
             devices, names = 2, "mirrored,one"
-        else:
-            names = name
         found = made_once(
             f"replicas_{processes}x{devices}_{'_'.join(cases)}",
             lambda folder: train(processes, devices, names, cases, folder.with_suffix(".npz")),
@@ -194,9 +188,7 @@ def assert_equal(expected, found, case, tolerance=1e-5):
     expected, found = comparable(expected, case), comparable(found, case)
     assert expected.keys() == found.keys()
     if tolerance > 1e-5:  # an image more or less may then be right
-        expected.pop("accuracy")
-        for values in (expected, found):
-            values["validation"] = values["validation"][:, 0]
+        expected = {name: expected[name] for name in expected if "accuracy" not in name}
     for name, value in expected.items():
         assert np.isfinite(value).all()
         np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
@@ -209,7 +201,7 @@ TOLERANCES = {"vit_float16": 2e-3, "vit_bfloat16": 1e-2}
 
 @pytest.mark.ci
 def test_replicas_train_to_the_same(trained):
-    """Losses and accuracies of 20 steps, validation and weights.
+    """Losses and accuracies of training and validation, and weights after 20 steps.
 
     The batch of 31 images and the token batches do not divide; gradients are clipped; the weights
     of the ViT are averaged, and the gradients of the translation model accumulated over two batches
@@ -218,27 +210,17 @@ def test_replicas_train_to_the_same(trained):
     one, two = trained(1, 1, FAST), trained(1, 2, FAST)
     for case in set(FAST) - {"masks"}:
         assert_equal(one, two, case, TOLERANCES.get(case, 1e-5))
+    assert one["vit_float16/iterations"] == two["vit_float16/iterations"] == 19, "of 20 steps"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "processes, devices", [(1, 2), (1, 3), (2, 1), (3, 1), (2, 2)],
-    ids=["2 devices", "3 devices", "2 workers", "3 workers", "2 workers of 2 devices"],
-)  # fmt: skip
+@pytest.mark.parametrize("processes, devices", [(1, 2), (1, 3), (2, 1), (3, 1), (2, 2)])
 def test_replicas_train_to_the_same_in_all_cases(trained, processes, devices):
     for cases in (FAST, SLOW):
         expected, found = trained(1, 1, cases), trained(processes, devices, cases)
         for case in cases:
             if "dropout" not in case and case != "masks":
                 assert_equal(expected, found, case, TOLERANCES.get(case, 1e-5))
-
-
-@pytest.mark.ci
-def test_an_overflow_on_one_replica_skips_the_step_on_all(trained):
-    for devices in (1, 2):
-        found = trained(1, devices, FAST)
-        assert found["vit_float16/iterations"] == 19, "of 20 steps"
-        assert np.isfinite(found["vit_float16/losses"]).all()
 
 
 @pytest.mark.ci
@@ -265,6 +247,6 @@ def test_workers_drop_what_replicas_drop(trained):
     """Two workers are two devices, to the last bits, also where random numbers are drawn."""
     for case in ("vit_dropout", "translation_dropout"):
         assert_equal(trained(1, 2, SLOW), trained(2, 1, SLOW), case)
-        one, two = (trained(1, devices, SLOW)[f"{case}/losses"] for devices in (1, 2))
+        one, two = (trained(1, devices, SLOW)[f"{case}/loss"] for devices in (1, 2))
         assert abs(one - two).max() > 1e-4, "other masks"
         assert abs(one.mean() - two.mean()) < 0.05, "but no other task"

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 import zoo
 from zoo import compat
-from zoo.deploy.plain_graphs import plain_copy
 from zoo.training import fine_tuning
 from zoo.training.optimizers import FactorAdamW, FactorSGD, adamw, sgd
 from zoo.training.trainer import Trainer
@@ -24,9 +23,8 @@ def vit(**settings):
 
 
 def factors_by_path(model, decay):
-    factors = fine_tuning.layer_rates(model, decay)
     paths = [variable.path.split("/", 1)[1] for variable in model.trainable_variables]
-    return dict(zip(paths, factors, strict=True))
+    return dict(zip(paths, fine_tuning.layer_rates(model, decay), strict=True))
 
 
 def changes(model, optimizer, gradient=1.0):
@@ -55,15 +53,18 @@ def test_rates_fall_from_the_head_to_the_patches():
     assert sorted(set(found.values())) == [0.125, 0.25, 0.5, 1.0]
 
 
+def adamw_or_sgd(name, model, weight_decay=0.0, ema_momentum=None, **settings):
+    if name == "sgd":
+        return sgd(0.1, total_steps=100, **settings)
+    return adamw(model, 0.1, weight_decay, 100, ema_momentum=ema_momentum, **settings)
+
+
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_a_step_changes_each_variable_by_its_rate(name):
     """Gradients of one: SGD's first step is the rate, and so is Adam's, whatever their scale."""
     model = vit()
     factors = fine_tuning.layer_rates(model, 0.5)
-    if name == "sgd":
-        optimizer = sgd(0.1, total_steps=100, rate_factors=factors)
-    else:
-        optimizer = adamw(model, 0.1, 0.0, total_steps=100, rate_factors=factors)
+    optimizer = adamw_or_sgd(name, model, rate_factors=factors)
     for change, factor in zip(changes(model, optimizer), factors, strict=True):
         # float32 weights of up to 1; Adam adds 1e-7 to a root of 0.03, which is 3e-6 of a rate
         np.testing.assert_allclose(change, 0.1 * factor, atol=1e-6)
@@ -86,11 +87,7 @@ def test_factors_of_one_are_keras_itself(name):
     results = []
     for factors in (None, [1.0] * len(vit().trainable_variables)):
         model = vit()
-        settings = {"total_steps": 9, "clip_norm": 0.5, "rate_factors": factors}
-        if name == "sgd":
-            optimizer = sgd(0.1, **settings)
-        else:
-            optimizer = adamw(model, 0.1, 0.3, ema_momentum=0.9, **settings)
+        optimizer = adamw_or_sgd(name, model, 0.3, 0.9, clip_norm=0.5, rate_factors=factors)
         results.append([changes(model, optimizer, gradient) for gradient in (1.0, -2.0, 0.5)])
         results[-1].append([v.numpy() for v in optimizer.variables])
     tf.nest.map_structure(np.testing.assert_array_equal, *results)
@@ -106,7 +103,10 @@ def test_an_optimizer_with_factors_is_restored_from_its_config():
         assert restored.get_config() == optimizer.get_config()
 
 
-def trained(model):
+def changed(model, prepare):
+    """The names of the variables that training changes, and the trainer."""
+    prepare(model)
+    before = {id(v): v.numpy() for v in model.weights}
     trainer = Trainer(model)
     trainer.compile(
         adamw(model, 0.1, 0.1, total_steps=20, ema_momentum=0.9),
@@ -114,14 +114,6 @@ def trained(model):
     )
     batches = tf.data.Dataset.from_tensors((IMAGES, LABELS, WEIGHTS)).repeat()
     trainer.fit(batches, epochs=1, steps_per_epoch=3, verbose=0)
-    return trainer
-
-
-def changed(model, prepare):
-    """The names of the variables that training changes, and the trainer."""
-    prepare(model)
-    before = {id(v): v.numpy() for v in model.weights}
-    trainer = trained(model)
     moved = [v for v in model.weights if not np.array_equal(v.numpy(), before[id(v)])]
     return {variable.path.split("/", 1)[1] for variable in moved}, trainer
 
@@ -160,13 +152,3 @@ def test_a_new_head_gives_every_class_the_same():
     model = vit(num_class_tokens=2)  # with a distillation token, and a head for it
     fine_tuning.reset_heads(model)
     np.testing.assert_array_equal(model(IMAGES), np.zeros((8, 3)))
-
-
-def test_lora_is_exported_without_its_own_weights():
-    model = vit()
-    fine_tuning.enable_lora(model, 2)
-    for variable in model.trainable_variables:
-        variable.assign(keras.random.normal(variable.shape, 0.0, 0.2, seed=0))
-    copy = plain_copy(model)
-    assert not any("lora" in variable.path for variable in copy.weights)
-    np.testing.assert_allclose(copy(IMAGES), model(IMAGES), atol=1e-5)  # another order of sums

@@ -29,7 +29,7 @@ def dataset(*arrays):
     return tf.data.Dataset.from_tensor_slices(arrays).batch(7)
 
 
-def classifier(**settings):
+def classifier():
     """A functional model with everything that a step must treat right."""
     inputs = keras.Input((6,))
     x = keras.layers.Dense(8, use_bias=False, kernel_regularizer="l2")(inputs)
@@ -39,11 +39,11 @@ def classifier(**settings):
     x = keras.layers.Dropout(0.3)(x + 0.01 * frozen(x))
     model = keras.Model(inputs, keras.layers.Dense(3)(x))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, metrics=["accuracy"], **settings)
+    model.compile("adam", loss, metrics=["accuracy"])
     return model
 
 
-def two_outputs(**settings):
+def two_outputs():
     """A dict of labels, losses by name with weights, metrics that are weighted and not."""
     inputs = {"a": keras.Input((6,), name="a")}
     x = keras.layers.Dense(4, "tanh")(inputs["a"])
@@ -56,7 +56,6 @@ def two_outputs(**settings):
         loss_weights={"kind": 1.0, "size": 0.3},
         metrics={"kind": "accuracy"},
         weighted_metrics={"size": "mae"},
-        **settings,
     )
     return model
 
@@ -77,19 +76,19 @@ class Unused(keras.Model):
         return self.used(x)
 
 
-def unused(**settings):
+def unused():
     model = Unused()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss, **settings)
+    model.compile("sgd", loss)
     return model
 
 
-def tagger(**settings):
+def tagger():
     """A label for each item of sequences of any length."""
     inputs = keras.Input((None,), dtype="int32")
     x = keras.layers.Dense(3)(keras.layers.Embedding(9, 4)(inputs))
     model = keras.Model(inputs, x)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), **settings)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 
@@ -107,51 +106,49 @@ def distance(labels, outputs):
 
 
 def one_number(loss):
-    def make(**settings):
+    def make():
         model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1, "sigmoid")])
-        model.compile("sgd", loss, metrics=["mae"], **settings)
+        model.compile("sgd", loss, metrics=["mae"])
         return model
 
     return make
 
 
-def tokens(**settings):
+def tokens():
     """A label for each token, and a mask."""
     layers = keras.layers
     model = keras.Sequential([keras.Input((None,), dtype="int32")])
     model.add(layers.Embedding(4, 5, mask_zero=True))
     model.add(layers.LSTM(5, return_sequences=True))
     model.add(layers.Dense(4, "softmax"))
-    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"], **settings)
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
-def pairs(**settings):
+def pairs():
     """Inputs in a tuple; two losses, of which one is None."""
     inputs = [keras.Input((6,)), keras.Input((6,))]
     x = keras.layers.Concatenate()(inputs)
     model = keras.Model(inputs, [keras.layers.Dense(3)(x), keras.layers.Dense(2)(x)])
-    model.compile("sgd", ["mse", None], **settings)
+    model.compile("sgd", ["mse", None])
     return model
 
 
-def added_loss(**settings):
+def added_loss():
     layer = keras.layers.Dense(3, activity_regularizer="l2")
     model = keras.Sequential([keras.Input((6,)), layer])
-    model.compile("sgd", **settings)
+    model.compile("sgd")
     return model
 
 
 TOKENS = np.random.default_rng(1).integers(1, 4, (ROWS, 5))
 TOKENS[::3, 3:] = 0
 PIXELS = np.random.default_rng(2).random((ROWS, 5))
+SUMMED = keras.losses.BinaryCrossentropy(reduction="sum")
 CASES = {
     "a function": (one_number(distance), dataset(X, X[:, 0])),
     "a loss by name": (one_number("binary_crossentropy"), dataset(X, Y > 1)),
-    "a sum": (
-        one_number(keras.losses.BinaryCrossentropy(reduction="sum")),
-        dataset(X, Y > 1),
-    ),
+    "a sum": (one_number(SUMMED), dataset(X, Y > 1)),
     "tokens": (tokens, dataset(TOKENS, TOKENS)),
     "weights of tokens": (tokens, dataset(TOKENS, TOKENS, PIXELS)),
     "a tuple of inputs": (pairs, dataset((X, X), (X[:, :3], X[:, :2]))),
@@ -166,32 +163,19 @@ CASES = {
 }
 
 
-def train(
-    make,
-    data,
-    folder,
-    seed=3,
-    epochs=2,
-    callbacks=(),
-    validation=True,
-    validation_freq=1,
-    run_settings=None,
-    **settings,
-):
+def begin(folder, **settings):
     keras.backend.clear_session()
-    run_settings = {"seed": seed, "checkpoint_steps": 3, **(run_settings or {})}
-    run = zoo.training.Run(out=str(folder), resume=folder.exists(), **run_settings)
+    settings = {"seed": 3, "checkpoint_steps": 3, **settings}
+    return zoo.training.Run(out=str(folder), resume=folder.exists(), **settings)
+
+
+def train(make, data, folder, epochs=2, validation=True, run=None, **settings):
+    run = run or begin(folder)
     data = data() if callable(data) else data  # a shuffle takes the seed of the run
     with run.scope():
-        model = make(**settings)
-    run.train(
-        model,
-        data,
-        epochs=epochs,
-        validation_data=data if validation else None,
-        validation_freq=validation_freq,
-        callbacks=list(callbacks),
-    )
+        model = make()
+    validation_data = data if validation else None
+    run.train(model, data, epochs=epochs, validation_data=validation_data, **settings)
     return model
 
 
@@ -239,7 +223,8 @@ SAME_ON_SEVERAL = set(CASES) - DIFFERENT
 def train_cases(folder, **devices):
     """Those in which no layer looks at a whole batch, has a mask or draws random numbers."""
     for case in sorted(SAME_ON_SEVERAL):
-        train(*CASES[case], pathlib.Path(folder) / case, run_settings=devices)
+        path = pathlib.Path(folder) / case
+        train(*CASES[case], path, run=begin(path, **devices))
 
 
 @pytest.mark.slow
@@ -303,22 +288,6 @@ def test_metrics_of_all_kinds_and_noise_in_inference_are_resumed(tmp_path):
     assert history_rows(tmp_path / "part") == history_rows(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("make", [classifier, two_outputs])
-def test_resumed_is_uninterrupted(tmp_path, make):
-    """To the bit; the last checkpoint is some steps old."""
-    data = CASES["classifier" if make is classifier else "two outputs"][1]
-
-    def three_epochs(folder, *callbacks):
-        settings = {"epochs": 3, "callbacks": callbacks, "validation": False}
-        return train(make, lambda: data.shuffle(7), folder, **settings)
-
-    whole = three_epochs(tmp_path / "whole")
-    with pytest.raises(InterruptedError):
-        three_epochs(tmp_path / "part", StopAt(11))
-    assert_same_weights(three_epochs(tmp_path / "part"), whole)
-    assert history_rows(tmp_path / "part") == history_rows(tmp_path / "whole")
-
-
 class Decay(keras.callbacks.Callback):
     """Counts batches, and changes the learning rate in each."""
 
@@ -337,17 +306,20 @@ def all_callbacks():
     return [
         Decay(),
         keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.9 * rate),
-        keras.callbacks.ReduceLROnPlateau(patience=2, factor=0.5, min_delta=0.5),
-        keras.callbacks.EarlyStopping(patience=3, min_delta=0.5),
+        keras.callbacks.ReduceLROnPlateau("loss", patience=2, factor=0.5, min_delta=0.5),
+        keras.callbacks.EarlyStopping("loss", patience=3, min_delta=0.5),
     ]
 
 
 def test_callbacks_are_resumed(tmp_path):
-    """Between epochs and within one: what they count goes on."""
+    """Between epochs and within one, from a checkpoint some steps old: what they count goes on.
+
+    The data are shuffled anew in each epoch.
+    """
 
     def five_epochs(folder, *stops):
-        callbacks = [*all_callbacks(), *stops]
-        return train(classifier, dataset(X, Y), folder, epochs=5, callbacks=callbacks)
+        settings = {"epochs": 5, "callbacks": [*all_callbacks(), *stops], "validation": False}
+        return train(classifier, lambda: dataset(X, Y).shuffle(7), folder, **settings)
 
     whole = five_epochs(tmp_path / "whole")
     for step in (12, 21):
@@ -364,10 +336,10 @@ def test_signals_are_handled_as_before_however_training_ends(tmp_path):
     def handlers():
         return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
-    before, settings = handlers(), {"epochs": 2, "callbacks": [StopAt(3)]}
+    before = handlers()
     try:
         with pytest.raises(InterruptedError):
-            train(classifier, dataset(X, Y), tmp_path / "run", **settings)
+            train(classifier, dataset(X, Y), tmp_path / "run", callbacks=[StopAt(3)])
         assert handlers()[0] == before[0]
         with pytest.raises(SystemExit):
             signal.raise_signal(signal.SIGTERM)
@@ -418,10 +390,9 @@ def classifier_with_ema():
 
 def test_epochs_without_validation(tmp_path):
     """Validation changes nothing: the weights are the same to the bit."""
-    each = train(classifier_with_ema, dataset(X, Y), tmp_path / "each", epochs=5)
-    second = train(
-        classifier_with_ema, dataset(X, Y), tmp_path / "second", epochs=5, validation_freq=2
-    )
+    case = (classifier_with_ema, dataset(X, Y))
+    each = train(*case, tmp_path / "each", epochs=5)
+    second = train(*case, tmp_path / "second", epochs=5, validation_freq=2)
     assert_same_weights(second, each)
     rows = history_rows(tmp_path / "second")
     assert ["val_loss" in row for row in rows] == [False, True, False, True, False]
@@ -436,21 +407,6 @@ def test_a_run_has_the_given_settings_and_checks_its_folder_at_once(tmp_path):
     assert zoo.training.Run(settings, seed=3).settings.seed == 3
     with pytest.raises(RunFolderError, match="contains no run"):
         zoo.training.Run(settings, out=str(tmp_path))
-
-
-def test_a_function_of_the_steps_done(tmp_path):
-    """It gives the batches without end; the data set is the same, read again."""
-
-    def from_step(step):
-        return dataset(X, Y).repeat().skip(step)
-
-    expected = train(classifier, dataset(X, Y), tmp_path / "set", validation=False)
-    run = zoo.training.Run(out=str(tmp_path / "function"), seed=3)
-    keras.backend.clear_session()
-    with run.scope():
-        model = classifier()
-    run.train(model, from_step, epochs=2, steps_per_epoch=7)
-    assert_same_weights(model, expected)
 
 
 class Misfit(keras.Model):
@@ -490,11 +446,7 @@ TWO = {"kind": MEAN, "size": SUM}
         (lambda: compiled(OwnLoss()), dataset(X, Y), "OwnLoss has its own compute_loss, which"),
         (lambda: compiled(Misfit(3)), dataset(X, Y), "Misfit cannot be saved: .* get_config"),
         (lambda: compiled(Unused(), TWO), dataset(X, Y), "All losses of a model must have"),
-        (
-            lambda: compiled(Unused(), NONE),
-            dataset(X, Y),
-            "All losses .* Received: None",
-        ),
+        (lambda: compiled(Unused(), NONE), dataset(X, Y), "All losses .* Received: None"),
     ],
 )
 def test_data_and_models_that_cannot_be_used(make, data, message, tmp_path):
@@ -513,17 +465,21 @@ def test_validation_data_and_arguments_that_cannot_be_used(tmp_path):
         message = re.escape(f"1 to the epochs of the run, 2. Received: {number}")
         with pytest.raises(UserError, match=message):
             run.train(classifier(), dataset(X, Y), epochs=2, validation_freq=number)
-    with pytest.raises(TypeError, match="no argument class_weight"):
-        run.train(classifier(), dataset(X, Y), epochs=1, class_weight={0: 1.0})
     assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
+    """And a function of the steps done gives what the data set gives, read again."""
     whole = train(classifier, dataset(X, Y), tmp_path / "whole", epochs=4)
     with pytest.raises(InterruptedError):
         train(classifier, dataset(X, Y), tmp_path / "part", callbacks=[StopAt(11)])
-    part = train(classifier, dataset(X, Y), tmp_path / "part", epochs=4)
-    assert_same_weights(part, whole)
+    run, model = begin(tmp_path / "part"), classifier()
+
+    def from_step(step):
+        return dataset(X, Y).repeat().skip(step)
+
+    run.train(model, from_step, epochs=4, steps_per_epoch=7, validation_data=dataset(X, Y))
+    assert_same_weights(model, whole)
 
 
 @pytest.mark.usefixtures("same_policy")
