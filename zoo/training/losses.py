@@ -127,13 +127,10 @@ def weighted_by_example(losses):
 
 
 def is_summed(losses):
-    """Whether the losses that a model is compiled with are sums, instead of means.
-
-    Args:
-        losses: as in ``keras.Model.compile``: one, or one for each output.
+    """Whether the losses that a model is compiled with, one or one for each output, are sums.
 
     Raises:
-        UserError: if one is neither, or if some are sums and others are means.
+        UserError: unless all are sums or all are means.
     """
     reductions = {
         getattr(loss, "reduction", "sum_over_batch_size")

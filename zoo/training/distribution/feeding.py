@@ -16,13 +16,11 @@ def distribute(batches, strategy):
 
     Args:
         batches: `WorkerBatches` or `tf.data.Dataset` of batches (inputs, labels, weights), or of
-            tuples of these. Weights are [B] or [B, ...], and loss and metrics weighted sums; or
-            they are what `with_row_counts` makes of them.
+            tuples of these. Weights are [B] or [B, ...], or what `with_row_counts` makes of them.
         strategy: `tf.distribute.Strategy`.
 
     Returns:
-        An input for `fit`: a `tf.data.Dataset` if there is one replica, `batches` itself if they
-        are already distributed, else a `DistributedDataset` that repeats without end.
+        An input for `fit`, which repeats without end if there are several replicas.
     """
     if isinstance(batches, tf.distribute.DistributedDataset):
         return batches
