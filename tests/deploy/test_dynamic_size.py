@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 from PIL import Image
 
 import zoo
@@ -13,6 +14,7 @@ from tests.deploy.small_models import small_classifier
 from tests.deploy.test_programs import program
 from zoo.__main__ import main
 from zoo.deploy import onnx_format
+from zoo.deploy.errors import ExportError
 
 pytestmark = pytest.mark.ci
 
@@ -96,8 +98,28 @@ def test_onnx_takes_pixels_of_any_size(settings, dtype, tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "1" / "model.onnx")
     assert session.get_inputs()[0].shape == ["B", "H", "W", 3]
     for size in WRONG_SIZES:
-        with pytest.raises(Exception, match="cannot be reshaped"):
+        with pytest.raises(Exception, match="Reshape"):
             run(pixels=pixels_of(size))
+
+
+@pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "pool": "mean"}], ids=str)
+def test_litert_takes_pixels_of_any_size(settings, tmp_path):
+    classifier = small_classifier(num_layers=1, **settings)
+    zoo.export(classifier, tmp_path / "1", format="litert", dynamic_size=True)
+    run = Interpreter(str(tmp_path / "1" / "model.tflite")).get_signature_runner()
+    for size in SIZES:
+        pixels = pixels_of(size)
+        found = run(pixels=pixels)["probabilities"]
+        np.testing.assert_allclose(found, probabilities(classifier, pixels), **TOLERANCE)
+    for size in WRONG_SIZES:
+        with pytest.raises(RuntimeError, match="elements"):
+            run(pixels=pixels_of(size))
+
+
+def test_litert_names_relative_positions(tmp_path):
+    classifier = small_classifier(positions="relative", num_layers=1)
+    with pytest.raises(ExportError, match="relative positions.*saved_model or onnx"):
+        zoo.export(classifier, tmp_path / "1", format="litert", dynamic_size=True)
 
 
 def test_classify_takes_arrays_of_any_size(tmp_path):

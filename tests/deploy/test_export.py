@@ -93,7 +93,6 @@ WRONG = {
         ({"top_k": 11}, "top_k must be an integer from 1 to 10"),
         ({"top_k": 2.5}, "top_k must be an integer from 1 to 10"),
         ({"beam_size": 2}, "has no option beam_size"),
-        ({"dynamic_size": True, "format": "litert"}, "LiteRT takes images of one size"),
     ],
     "translations": [
         ({"n_best": 3, "beam_size": 2}, NO_BEAM),

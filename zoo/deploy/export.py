@@ -60,8 +60,8 @@ def export(
         max_new_tokens: the largest number of new tokens of a generator; by default 64, or as many
             as fit.
         dynamic_size: whether the pixels that a Vision Transformer takes may have any height and
-            width that its patch size divides; as a SavedModel or ONNX. By default, the pixels that
-            ONNX takes have the size of the model, and a SavedModel resizes others to it.
+            width that its patch size divides. By default, ONNX and LiteRT take pixels of the size
+            of the model, and a SavedModel resizes others to it.
         overwrite: whether to replace an existing export.
 
     Returns:
@@ -191,12 +191,13 @@ def _checked(model, options):
 def _check_dynamic_size(model, format):
     if not isinstance(model.model, ViT):
         raise ExportError(
-            "dynamic_size is for classifiers of images by a zoo.ViT. "
+            "dynamic_size is for classifiers of images by a zoo.models.ViT. "
             f"Received: a {type(model).__name__} with a {type(model.model).__name__}."
         )
-    if format == "litert":
+    if format == "litert" and model.model.positions == "relative":
         raise ExportError(
-            "LiteRT takes images of one size. With dynamic_size, export to saved_model or onnx."
+            "LiteRT has no operations for relative positions of images of any size. With "
+            "dynamic_size, export this model as saved_model or onnx."
         )
 
 

@@ -18,18 +18,18 @@ from zoo.tasks.classifier import TextClassifier
 MODEL_FILE, _SIGNATURE = "model.tflite", "serving_default"
 
 
-def write(classifier, folder, dtype="float32", **options):
+def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
     """Writes ``model.tflite``, the labels and the tokenizer of texts, and checks the model.
 
     Its signature "serving_default" maps "pixels", uint8 [B, H, W, C] of the model's image size, to
     "probabilities", float32 [B, classes]; of texts, "tokens" int32 [1, T] to those of one text.
 
-    See `zoo.deploy.export`; the options of a SavedModel are not used.
+    See `zoo.deploy.export`; the other options of a SavedModel are not used.
     """
     # LiteRT can insert axes only in tensors with at most one dynamic dimension.
     batch = 1 if isinstance(classifier, TextClassifier) else "B"
-    folder, graph = pathlib.Path(folder), classifier_graph(classifier, batch=batch)
-    litert = needed("ai_edge_litert.interpreter")
+    graph = classifier_graph(classifier, batch=batch, dynamic_size=dynamic_size)
+    folder, litert = pathlib.Path(folder), needed("ai_edge_litert.interpreter")
     (folder / MODEL_FILE).write_bytes(_converted(graph, dtype))
     interpreter = litert.Interpreter(model_path=str(folder / MODEL_FILE))
     run = interpreter.get_signature_runner(_SIGNATURE)
@@ -38,7 +38,7 @@ def write(classifier, folder, dtype="float32", **options):
         "needs": ["ai-edge-litert", "numpy"],
         "files": {MODEL_FILE: "inputs to probabilities", **write_data(classifier, folder)},
         "signatures": {_SIGNATURE: graph.tensors},
-        "checked": checks.check_classes(classifier, run, version, dtype),
+        "checked": checks.check_classes(classifier, run, version, dtype, dynamic_size),
     }
 
 

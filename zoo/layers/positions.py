@@ -166,7 +166,7 @@ class LearnedPositions(SameShapeLayer):
         prefix, width = self.embeddings[: self.num_prefix_tokens], self.embeddings.shape[-1]
         learned = ops.reshape(self.embeddings[self.num_prefix_tokens :], (*self.shape, width))
         learned = ops.cast(learned, "float32")
-        scale = ops.cast([n / m for n, m in zip(grid, self.shape)], "float32")
+        scale = ops.cast(grid, "float32") / ops.cast(self.shape, "float32")
         resized = ops.image.scale_and_translate(  # unlike `resize`, XLA compiles it on TensorFlow
             learned, (*grid, width), scale, [0.0, 0.0], (0, 1), self.interpolation
         )
