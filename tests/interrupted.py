@@ -16,31 +16,20 @@ _SMALL = "--epochs 2 --embed-dim {0} --num-heads 2 --num-layers 1 --ff-dim {0} -
 _DIGITS = _SMALL.format(16) + "--dataset digits --batch-size 128 --patch-dropout 0.5 0.25"
 _TRANSLATE = _SMALL.format(32) + "--warmup-steps 20 --average-last 2 --accumulation 2 --beam-size 2"
 # name: recipe and flags
+_FINETUNE = (
+    "--dataset digits --steps 8 --eval-steps 4 --batch-size 64 --warmup-steps 2 --dropout 0.1"
+)
+_PAIRS = "--tokenizer word --vocabulary separate --learning-rate-scale 1 --tokens-per-batch 512"
+_MARIAN = "--epochs 2 --warmup-steps 20 --accumulation 2 --tokens-per-batch 2048"
+_TEXT = _SMALL.format(16) + "--batch-size 4 --max-length 32 --vocab-size 300 --warmup-steps 5"
 RUNS = {
     "digits": ("vit_cifar10", f"{_DIGITS} --optimizer muon --initialization mimetic"),
-    # with --weights
-    "finetune": (
-        "vit_finetune",
-        "--dataset digits --steps 8 --eval-steps 4 --batch-size 64 --warmup-steps 2 --dropout 0.1",
-    ),
+    "finetune": ("vit_finetune", _FINETUNE),  # with --weights
     "mirrored": ("vit_cifar10", f"{_DIGITS} --strategy mirrored --devices 2"),
     "phrasebook": ("translate", f"{_TRANSLATE} --dataset phrasebook --tokens-per-batch 16384"),
-    # with --tsv and a part of the phrasebook
-    "pairs": (
-        "translate",
-        f"{_TRANSLATE} --tokenizer word --vocabulary separate --learning-rate-scale 1 "
-        "--tokens-per-batch 512 --optimizer muon",
-    ),
-    # with --weights, --tsv and a part of the phrasebook
-    "marian": (
-        "translate",
-        "--epochs 2 --warmup-steps 20 --accumulation 2 --tokens-per-batch 2048",
-    ),
-    # with --text and a file
-    "text": (
-        "causal_lm",
-        _SMALL.format(16) + "--batch-size 4 --max-length 32 --vocab-size 300 --warmup-steps 5",
-    ),
+    "pairs": ("translate", f"{_TRANSLATE} {_PAIRS} --optimizer muon"),  # with --tsv
+    "marian": ("translate", _MARIAN),  # with --weights and --tsv
+    "text": ("causal_lm", _TEXT),  # with --text
     # with --tsv and sentences of the phrasebook
     "texts": ("text_classifier", _SMALL.format(16) + "--vocab-size 400 --tokens-per-batch 2048"),
 }
@@ -84,10 +73,8 @@ def wait_until(condition, process, seconds=120):
 def killed(run, folder, moment, *flags):
     """Starts a run and kills it; returns whether a checkpoint was being written.
 
-    Args:
-        moment: "writing" for one in which a checkpoint is being written, after the first step of
-            this process, or a number of seconds after that step; negative ones count from the start
-            of the process.
+    The moment is "writing", for one in which a checkpoint is written after the first step of this
+    process, or a number of seconds after that step; negative ones count from the start.
     """
     before = newest_step(folder)
     with ended(start(run, folder, *flags)) as process:

@@ -79,41 +79,42 @@ def test_contenders_take_turns(tmp_path, capfd, monkeypatch):
     )
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("benchmarks")
+
+
 def outputs_of(benchmark, case, name, folder):
     """What a contender computes, in a process of its own."""
-    turns = module("turns")
-    contender = turns.Contender(benchmark.__file__, name, str(folder), **case.settings)
+    contender = module("turns").Contender(benchmark.__file__, name, str(folder), **case.settings)
     contender.close()
     if "skipped" in contender.first:
         pytest.skip(contender.first["skipped"])
     return np.asarray(contender.first["outputs"])
 
 
-def assert_same(benchmark, case, name, folder):
-    """Asserts that a contender computes the same as the first one."""
-    expected = np.asarray(benchmark.CONTENDERS[case.contenders[0]](folder, **case.settings)())
-    found = outputs_of(benchmark, case, name, folder)
-    if expected.dtype.kind == "f":
-        np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
-    else:
-        np.testing.assert_array_equal(found, expected)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("benchmarks")
+VIT_CASES = [("vit", "case", (kind, VIT, 2, "float32")) for kind in ("training", "inference")]
+DECODING = [("translation", "decoding", (TRANSFORMER, 2, k, "float32", 5, 8)) for k in (1, 4)]
+TRAINING = ("translation", "training", ("tiny", TRANSFORMER, 2, 0.0, "float32", 8))
+SAME = [
+    *((case, name) for case in VIT_CASES for name in ("keras-hub", "timm")),
+    *((VIT_CASES[1], name) for name in ("ONNX Runtime", "OpenVINO")),
+    *((case, name) for case in DECODING for name in ("CTranslate2", "transformers")),
+    (TRAINING, "transformers"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["training", "inference"])
-@pytest.mark.parametrize("name", ["keras-hub", "timm", "ONNX Runtime", "OpenVINO"])
-def test_vit(kind, name, folder):
-    benchmark = module("vit")
-    case = benchmark.case(kind, VIT, 2, "float32")
-    if name not in case.contenders:
-        pytest.skip(f"{name} does not train")
+@pytest.mark.parametrize("case, name", SAME)
+def test_other_libraries_compute_the_same(case, name, folder):
+    file, create, arguments = case
+    benchmark = module(file)
+    case = getattr(benchmark, create)(*arguments)
     benchmark.prepare(folder, [case.settings])
-    assert_same(benchmark, case, name, folder)
+    expected = np.asarray(benchmark.CONTENDERS[case.contenders[0]](folder, **case.settings)())
+    found = outputs_of(benchmark, case, name, folder)
+    atol = TOLERANCE * np.abs(expected).max() if expected.dtype.kind == "f" else 0
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.ci
@@ -126,24 +127,6 @@ def test_vit_in_engines(folder):
     )
     np.testing.assert_allclose(int8, expected, atol=0.02)  # probabilities; 7 bits of precision
     np.testing.assert_allclose(float32, expected, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["CTranslate2", "transformers"])
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_decoding(beam_size, name, folder):
-    benchmark = module("translation")
-    case = benchmark.decoding(TRANSFORMER, 2, beam_size, "float32", 5, 8)
-    benchmark.prepare(folder, [case.settings])
-    assert_same(benchmark, case, name, folder)
-
-
-@pytest.mark.slow
-def test_translation_training(folder):
-    benchmark = module("translation")
-    case = benchmark.training("tiny", TRANSFORMER, 2, 0.0, "float32", 8)
-    benchmark.prepare(folder, [case.settings])
-    assert_same(benchmark, case, "transformers", folder)
 
 
 @pytest.mark.ci
@@ -235,39 +218,39 @@ def test_exports(digits_run, tmp_path, monkeypatch):
     assert all(benchmark.megabytes(tmp_path / name) > 0.01 for name in formats)
 
 
-def with_toys(script, tmp_path, flags):
-    """What a benchmark of the server prints, with two small models."""
+@pytest.fixture
+def benchmark_of_the_server(tmp_path):
+    """Function (script, flags) -> what a benchmark of the server prints, with two small models."""
     folders = [
         toys.save(toys.Classifier(), tmp_path / "colors" / "1"),
         toys.save(toys.Translator(), tmp_path / "shout" / "1"),
     ]
-    run = subprocess.run(
-        [sys.executable, FOLDER / script, *folders, *flags],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},
-    )
-    assert run.returncode == 0 or "| criterion |" in run.stdout, run.stdout + run.stderr
-    return run.stdout
+
+    def printed(script, *flags):
+        command = [sys.executable, FOLDER / script, *folders, *flags]
+        environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
+        run = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert run.returncode == 0 or "| criterion |" in run.stdout, run.stdout + run.stderr
+        return run.stdout
+
+    return printed
 
 
 @pytest.mark.slow
-def test_serving(tmp_path):
+def test_serving(benchmark_of_the_server):
     """The zoo's server answers all requests, and a plain one answers the same."""
-    printed = with_toys(
-        "serving.py", tmp_path, "--clients 4 --seconds 2 --compare-starlette".split()
-    )
+    flags = "--clients 4 --seconds 2 --compare-starlette".split()
+    printed = benchmark_of_the_server("serving.py", *flags)
     rows = [line for line in printed.splitlines() if line.startswith(("| zoo", "| Starlette"))]
     assert len(rows) == 2 and all(row.endswith("| 0, 0 |") for row in rows), printed
 
 
 @pytest.mark.slow
-def test_a_short_soak(tmp_path):
+def test_a_short_soak(benchmark_of_the_server, tmp_path):
+    table, picture = tmp_path / "soak.json", tmp_path / "soak.png"
     flags = "--clients 20 --minutes 0.1 --quiet-seconds 2".split()
-    files = ["--json", tmp_path / "soak.json", "--image", tmp_path / "soak.png"]
-    with_toys("serving_soak.py", tmp_path, [*flags, *files])
-    found = json.loads((tmp_path / "soak.json").read_text())
+    benchmark_of_the_server("serving_soak.py", *flags, "--json", table, "--image", picture)
+    found = json.loads(table.read_text())
     assert found["criteria"]["No answer is wrong."]
     assert all(phase["requests"] > 0 for phase in found["phases"].values())
-    assert any(found["hostile"].values())
-    assert (tmp_path / "soak.png").stat().st_size > 0
+    assert any(found["hostile"].values()) and picture.stat().st_size > 0

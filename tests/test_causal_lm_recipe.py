@@ -1,4 +1,4 @@
-"""The recipe of the language model, shrunk: what it prints and leaves, resuming, and bad input."""
+"""The recipe of the language model, shrunk: what it prints and leaves, and resuming."""
 
 import dataclasses
 import json
@@ -11,7 +11,6 @@ import zoo
 from tests.conftest import run_recipe
 from tests.test_recipes import recipe
 from zoo.errors import UserError
-from zoo.training.recipe import parse
 
 pytestmark = pytest.mark.ci
 
@@ -64,16 +63,3 @@ def test_a_run_is_not_resumed_with_another_text(run, text, tmp_path):
     )
     with pytest.raises(UserError, match="other settings:\n  checksum of the tokenizer: '"):
         causal_lm.main(dataclasses.replace(config, text=(str(other),)))
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--text", "no_such_file.txt"], "The file no_such_file.txt cannot be read"),
-        (["--text", "README.md", "--batch-size", "10000"], "too few for a batch of 10000"),
-        (["--text", "README.md", "--num-heads", "3"], "num_heads must divide embed_dim"),
-    ],
-)
-def test_bad_input(flags, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        causal_lm.main(parse([*flags, "--out", str(tmp_path)], causal_lm.Config, {}, ""))

@@ -1,4 +1,4 @@
-"""The fine-tuning recipe, shrunk: from a folder of Hugging Face to a run, and bad input."""
+"""The fine-tuning recipe, shrunk: from a folder of Hugging Face to a run."""
 
 import dataclasses
 import json
@@ -9,9 +9,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import zoo
-from tests.checkpoints.translation_folders import write_marian
-from tests.deploy.small_models import small_classifier, small_text_classifier
-from tests.interrupted import assert_same, completed, killed, resumed
+from tests.deploy.small_models import small_classifier
+from tests.interrupted import completed
 from tests.test_recipes import recipe, rows_of
 from zoo.__main__ import main
 from zoo.data.selection import load_images
@@ -40,21 +39,6 @@ def weights(made_once, digits_run):
     """The digits run as a folder of Hugging Face."""
     name = "digits_hugging_face"
     return made_once(name, lambda folder: zoo.save_hf(zoo.load(digits_run[1]), folder))[1]
-
-
-@pytest.fixture(scope="module")
-def marian(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("marian")
-    write_marian(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    """What a run of a text classifier leaves for `zoo.load`."""
-    folder = tmp_path_factory.mktemp("texts")
-    small_text_classifier().save(folder)
-    return folder
 
 
 def test_a_folder_of_hugging_face_becomes_a_run(weights, tmp_path, capsys):
@@ -93,16 +77,6 @@ def test_lora_trains_saves_and_exports_on_two_devices(weights, tmp_path):
     assert abs(float(rows[-1]["val_loss"]) - metrics["test_loss"]) < 1e-4
     assert metrics["parameters"] == before.count_params()
     zoo.export(zoo.load(out), tmp_path / "export")
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_resumed_bit_for_bit(weights, tmp_path):
-    """Killed while it writes a checkpoint."""
-    flags = ["--weights", str(weights), "--lora-rank", "2", "--optimizer", "adamw"]
-    part = tmp_path / "part"
-    expected = completed("finetune", tmp_path / "whole", *flags)
-    killed("finetune", part, "writing", *flags)
-    assert_same(resumed("finetune", part, *flags), expected)
 
 
 def test_a_run_is_not_resumed_with_other_metadata_of_the_weights(weights, tmp_path, monkeypatch):
@@ -165,27 +139,3 @@ def test_patches_are_left_out_as_the_settings_say(tmp_path, monkeypatch):
         with pytest.raises(Stopped):
             vit_finetune.main(dataclasses.replace(CONFIG, **paths, patch_dropout=rate))
     assert found == [0.0, 0.25]
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"weights": None}, "Pass --weights PATH.* Received: None"),
-        ({"weights": "nowhere"}, "Pass --weights PATH.* Received: nowhere"),
-        ({"weights": "{tmp}"}, "no finished run"),
-        ({"weights": "{marian}"}, "--weights: .* is a translation model"),
-        ({"weights": "{texts}"}, "only runs with a Vision Transformer .* num_classes"),
-        ({"image_size": 11}, "11x11 pixels, patch_size=2"),
-        ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
-        ({"train_examples": 3}, "from 10, the number of classes"),
-        ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
-    ],
-)
-def test_bad_input_leaves_nothing_behind(weights, marian, texts, tmp_path, settings, message):
-    settings = {"weights": str(weights), **settings, "out": str(tmp_path / "run")}
-    if settings["weights"]:
-        folders = {"tmp": tmp_path, "marian": marian, "texts": texts}
-        settings["weights"] = settings["weights"].format(**folders)
-    with pytest.raises(UserError, match=message):
-        vit_finetune.main(dataclasses.replace(CONFIG, **settings))
-    assert not (tmp_path / "run").exists()

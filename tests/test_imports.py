@@ -108,10 +108,8 @@ def test_private_names_of_keras_and_tensorflow_are_in_compat():
     wrong = []
     for path in FILES:
         if path != ROOT / "zoo" / "compat.py":
-            private = [
-                n for n in imported(path) if n.startswith(("keras.src", "tensorflow.python"))
-            ]
-            wrong += [f"{place(path)} imports {name}" for name in private]
+            names = (n for n in imported(path) if n.startswith(("keras.src", "tensorflow.python")))
+            wrong += [f"{place(path)} imports {name}" for name in names]
             wrong += [f"{place(path)}:{line} {name}" for line, name in foreign_names(path)]
     assert not wrong, "\n".join(wrong)
 
@@ -163,14 +161,8 @@ def keras_names():
     model.compile("adam", "mse", metrics=["mae"])
     model.build((1, 1))
     model.optimizer.build(model.trainable_variables)
-    objects = [
-        model,
-        *model.layers,
-        model.optimizer,
-        keras.metrics.Mean(),
-        keras.losses.MeanSquaredError(),
-    ]
-    objects.append(keras.layers.ReversibleEmbedding(2, 2))
+    objects = [model, *model.layers, model.optimizer, keras.metrics.Mean()]
+    objects += [keras.losses.MeanSquaredError(), keras.layers.ReversibleEmbedding(2, 2)]
     return {name for one in objects for name in dir(one) if is_private(name)}
 
 

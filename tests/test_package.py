@@ -17,12 +17,16 @@ def python(code, *arguments):
     return process.stdout, process.stderr
 
 
+def saved_model(folder):
+    path = str(folder / "model.keras")
+    zoo.vit(input_shape=(8, 8, 3), patch_size=4, embed_dim=8, num_heads=2, num_layers=1).save(path)
+    return path
+
+
 @pytest.mark.ci
 def test_a_saved_model_opens_after_import_zoo_in_any_order(tmp_path):
     """In a process of its own; Keras opens our models afterwards."""
-    settings = {"patch_size": 4, "embed_dim": 8, "num_heads": 2, "num_layers": 1}
-    zoo.vit(input_shape=(8, 8, 3), **settings).save(tmp_path / "model.keras")
-    path = str(tmp_path / "model.keras")
+    path = saved_model(tmp_path)
     for imports in ("zoo, tensorflow, keras", "keras, zoo"):
         python(f"import {imports}; keras.saving.load_model({path!r})")
 
@@ -33,8 +37,7 @@ def test_start_is_quiet_and_imports_no_library_that_is_not_needed(tmp_path):
 
     `tests/test_commands.py` tests that `import zoo` imports neither TensorFlow nor Keras.
     """
-    path = str(tmp_path / "model.keras")
-    zoo.vit(input_shape=(8, 8, 3), patch_size=4, embed_dim=8, num_heads=2, num_layers=1).save(path)
+    path = saved_model(tmp_path)
     # Keras itself imports Pillow where it is installed.
     unneeded = HEAVY + ["tensorboard", "tyro", "PIL.Image"]
     code = f"""

@@ -78,16 +78,10 @@ def test_the_serve_command_serves_until_sigterm(exported):
         assert process.wait(timeout=60) == 0
 
 
-@pytest.mark.parametrize(
-    "name, least",
-    [
-        ("vit_cifar10", 3),
-        ("vit_finetune", 1),
-        ("translate", 3),
-        ("text_classifier", 3),
-        ("causal_lm", 1),
-    ],
-)
+LEAST = {"vit_cifar10": 3, "vit_finetune": 1, "translate": 3, "text_classifier": 3, "causal_lm": 1}
+
+
+@pytest.mark.parametrize("name, least", LEAST.items())
 def test_recipe_flags_exist(name, least):
     module = recipe(name)
     commands = re.findall(rf"python recipes/{name}\.py(.*)", README)

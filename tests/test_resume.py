@@ -34,14 +34,7 @@ pytestmark = pytest.mark.ci
 @pytest.fixture(scope="module")
 def uninterrupted(made_once):
     """Function of a run's name that returns the outcome of an uninterrupted run."""
-
-    def run_once(run):
-        name = f"uninterrupted_{run}"
-        status, folder = made_once(name, lambda folder: finish(start(run, folder)))
-        assert status == 0, log_of(folder)
-        return outcome(folder)
-
-    return run_once
+    return lambda run: made_once(f"whole_{run}", lambda folder: completed(run, folder))[0]
 
 
 def check_kills(run, folder, moments, expected):
@@ -76,16 +69,20 @@ def test_sigterm_saves_and_the_same_command_resumes_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_fine_tuning_resumes_bit_for_bit(tmp_path, phrasebook_part):
+@pytest.mark.parametrize("run", ["finetune", "marian"])
+def test_fine_tuning_resumes_bit_for_bit(run, tmp_path, digits_run, phrasebook_part):
     """Killed twice."""
-    (tmp_path / "model").mkdir()
-    write_marian(tmp_path / "model")
-    flags = ("--weights", str(tmp_path / "model"), "--tsv", str(phrasebook_part))
-    parts = tmp_path / "parts"
-    expected = completed("marian", tmp_path / "whole", *flags)
+    weights, parts = digits_run[1], tmp_path / "parts"
+    flags = ["--lora-rank", "2", "--optimizer", "adamw"]
+    if run == "marian":
+        weights, flags = tmp_path / "model", ["--tsv", str(phrasebook_part)]
+        weights.mkdir()
+        write_marian(weights)
+    flags += ["--weights", str(weights)]
+    expected = completed(run, tmp_path / "whole", *flags)
     for moment in ("writing", 0.1):
-        killed("marian", parts, moment, "--resume", *flags)
-    assert_same(resumed("marian", parts, *flags), expected)
+        killed(run, parts, moment, "--resume", *flags)
+    assert_same(resumed(run, parts, *flags), expected)
 
 
 @pytest.mark.slow
@@ -169,12 +166,16 @@ def test_another_number_of_workers_resumes(tmp_path):
     assert_close(outcome(parts), outcome(whole))
 
 
+def drawn_anew():
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("run", ["digits", "phrasebook"])
 def test_twenty_kills(run, tmp_path, uninterrupted):
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    draw = random.Random(seed)
+    draw = drawn_anew()
     moments = [
         draw.choice(["writing", draw.uniform(0, 0.3), draw.uniform(0, 2), -draw.uniform(0, 12)])
         for _ in range(20)
@@ -187,9 +188,7 @@ def test_twenty_kills(run, tmp_path, uninterrupted):
 @pytest.mark.parametrize("run", ["digits", "phrasebook"])
 def test_sigterm_at_any_moment(run, tmp_path, uninterrupted):
     """Also while data are read, and while the report is written."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    draw, folder = random.Random(seed), tmp_path / "run"
+    draw, folder = drawn_anew(), tmp_path / "run"
     folder.mkdir()
     for _ in range(8):
         with ended(start(run, folder)) as process:

@@ -1,0 +1,100 @@
+"""Bad input of the recipes: the error says what is wrong, and nothing is left behind."""
+
+import dataclasses
+
+import pytest
+
+from tests.checkpoints.translation_folders import write_marian
+from tests.deploy.small_models import small_text_classifier
+from tests.test_recipes import recipe
+from zoo.errors import UserError
+
+pytestmark = [pytest.mark.usefixtures("same_policy"), pytest.mark.ci]
+
+SMALL = {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16}
+GOOD = {  # recipe and its defaults
+    "vit_cifar10 DIGITS": SMALL,
+    "vit_finetune PETS": {"weights": "{digits}", "dataset": "digits", "batch_size": 64},
+    "translate Config": SMALL,
+    "translate FINE_TUNING": {"weights": "{marian}", "tsv": "{pairs}"},
+    "text_classifier Config": SMALL,
+    "causal_lm Config": {},
+}
+BAD = {
+    "vit_cifar10 DIGITS": [
+        ({"num_heads": 3}, "embed_dim=16, num_heads=3"),
+        ({"patch_size": 3}, "8x8 pixels, patch_size=3"),
+        ({"mixup_alpha": -1.0}, "mixup_alpha"),
+        ({"batch_size": 5000}, "from 1 to the number of training images, 1,437"),
+        ({"dropout": 1.5}, "rate=1.5"),
+        ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
+        ({"data_dir": "{images}"}, "--image-size"),
+    ],
+    "vit_finetune PETS": [
+        ({"weights": None}, "Pass --weights PATH.* Received: None"),
+        ({"weights": "nowhere"}, "Pass --weights PATH.* Received: nowhere"),
+        ({"weights": "{images}"}, "no finished run"),
+        ({"weights": "{marian}"}, "--weights: .* is a translation model"),
+        ({"weights": "{texts}"}, "only runs with a Vision Transformer .* num_classes"),
+        ({"image_size": 11}, "11x11 pixels, patch_size=2"),
+        ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
+        ({"train_examples": 3}, "from 10, the number of classes"),
+        ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
+    ],
+    "translate Config": [
+        ({}, "--dataset phrasebook"),
+        ({"dataset": "phrasebook", "tsv": "a.tsv"}, "exactly one of"),
+        ({"tsv": "nowhere.tsv"}, "nowhere.tsv"),
+        ({"source": "only.en"}, "target"),
+        ({"tsv": "{pairs}", "num_heads": 3}, "embed_dim=16, num_heads=3"),
+        ({"tsv": "{pairs}", "vocab_size": 10}, "vocab_size"),
+    ],
+    "translate FINE_TUNING": [
+        ({"num_layers": 2}, "has its own tokenizers and architecture. Remove --num-layers"),
+        ({"tokenizer": "word", "norm": "pre"}, "Remove --tokenizer, --norm"),
+        ({"weights": None}, "Without --weights, a value is needed: --activation, --embed-dim"),
+        ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
+        ({"weights": "{digits}"}, "is not a translation model"),
+        ({"src_lang": "en"}, "Received: src_lang"),
+        ({"dropout": 1.5}, "rate=1.5"),
+    ],
+    "text_classifier Config": [
+        ({}, "--dataset phrasebook"),
+        ({"dataset": "phrasebook", "tsv": "a.tsv"}, "exactly one of"),
+        ({"tsv": "nowhere.tsv"}, "nowhere.tsv"),
+        ({"tsv": "{sentences}", "num_heads": 3}, "embed_dim=16, num_heads=3"),
+        ({"tsv": "{sentences}", "vocab_size": 10}, "vocab_size"),
+        ({"dataset": "imdb_reviews", "data_dir": "nowhere"}, "no folder nowhere"),
+    ],
+    "causal_lm Config": [
+        ({"text": ("no_such_file.txt",)}, "The file no_such_file.txt cannot be read"),
+        ({"text": ("README.md",), "batch_size": 10000}, "too few for a batch of 10000"),
+        ({"text": ("README.md",), "num_heads": 3}, "num_heads must divide embed_dim"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory, digits_run, phrasebook_part, sentences_part):
+    """What settings name in braces."""
+    folder = tmp_path_factory.mktemp("paths")
+    for name in ("images/train", "marian"):
+        (folder / name).mkdir(parents=True)
+    write_marian(folder / "marian")
+    small_text_classifier().save(folder / "texts")
+    names = {name: folder / name for name in ("images", "marian", "texts")}
+    return {**names, "digits": digits_run[1], "pairs": phrasebook_part, "sentences": sentences_part}
+
+
+@pytest.mark.parametrize(
+    "name, bad, message", [(name, *case) for name, cases in BAD.items() for case in cases]
+)
+def test_bad_input_leaves_nothing_behind(name, bad, message, paths, tmp_path):
+    name, settings, out = name.split(), {**GOOD[name], **bad}, tmp_path / "run"
+    module = recipe(name[0])
+    defaults = getattr(module, name[1])
+    config = defaults() if isinstance(defaults, type) else defaults
+    settings = {k: v.format(**paths) if isinstance(v, str) else v for k, v in settings.items()}
+    with pytest.raises(UserError, match=message):
+        module.main(dataclasses.replace(config, **settings, out=str(out)))
+    assert not out.exists()
