@@ -15,9 +15,9 @@ SMALL = {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16}
 GOOD = {  # recipe and its defaults
     "vit_cifar10 DIGITS": SMALL,
     "vit_finetune PETS": {"weights": "{digits}", "dataset": "digits", "batch_size": 64},
-    "translate Config": SMALL,
+    "translate Config": {**SMALL, "vocab_size": 400},
     "translate FINE_TUNING": {"weights": "{marian}", "tsv": "{pairs}"},
-    "text_classifier Config": SMALL,
+    "text_classifier Config": {**SMALL, "vocab_size": 400},
     "causal_lm Config": {},
 }
 BAD = {

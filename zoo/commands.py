@@ -303,7 +303,7 @@ def _given(**options):
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _texts(texts=(), path=None):
+def _texts(texts, path):
     """The texts of the command line, or else the lines of a file or of standard input."""
     if texts and path:
         raise UserError("Pass texts or --file, not both.")
