@@ -18,49 +18,33 @@ from tests.deploy import small_models
 pytestmark = pytest.mark.ci
 
 
-def classify(classifier):
-    classifier.probabilities([np.zeros(classifier.model.input_shape, np.uint8)])
-
-
-def translate(translator):
-    translator.n_best(["the dog"], max_length=3, beam_size=2)
-
-
-def generate(generator):
-    generator(["the dog"], max_new_tokens=2)
-
-
-def is_freed(load, use):
-    """Whether a weight of a model that is loaded, used and dropped is freed."""
-    model = load()
-    use(model)
-    weight = weakref.ref(model.model.weights[0].value.handle)
-    del model
-    keras.backend.clear_session()
-    gc.collect()
-    return weight() is None
+USES = {
+    "classifier": lambda it: it.probabilities([np.zeros(it.model.input_shape, np.uint8)]),
+    "translator": lambda it: it.n_best(["the dog"], max_length=3, beam_size=2),
+    "generator": lambda it: it(["the dog"], max_new_tokens=2),
+}
 
 
 @pytest.mark.xla
 @pytest.mark.parametrize(
-    "kind, use, dtype, compiled",
+    "kind, dtype, compiled",
     [
-        ("classifier", classify, None, None),
-        ("translator", translate, None, False),
-        ("translator", translate, "int8", True),
-        ("generator", generate, None, True),
+        ("classifier", None, None),
+        ("translator", None, False),
+        ("translator", "int8", True),
+        ("generator", None, True),
     ],
 )
-def test_a_model_is_freed(kind, use, dtype, compiled, tmp_path):
+def test_a_model_is_freed(kind, dtype, compiled, tmp_path):
     getattr(small_models, f"small_{kind}")().save(tmp_path)
-
-    def load():
-        model = zoo.load(tmp_path, dtype=dtype)
-        if compiled is not None:
-            model.jit_compile = compiled
-        return model
-
-    assert is_freed(load, use)
+    loaded = zoo.load(tmp_path, dtype=dtype)
+    loaded.jit_compile = compiled
+    USES[kind](loaded)
+    weight = weakref.ref(loaded.model.weights[0].value.handle)
+    del loaded
+    keras.backend.clear_session()
+    gc.collect()
+    assert weight() is None
 
 
 def test_an_export_is_freed(tmp_path):
