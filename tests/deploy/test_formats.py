@@ -111,8 +111,8 @@ def test_what_the_tokenizer_of_bert_does(tmp_path):
     classifier = object.__new__(TextClassifier)
     classifier.tokenizer = wordpiece({"[UNK]": 0, "[PAD]": 1, "the": 2}, ["[PAD]"])
     classifier.class_names = ["ant"]
-    assert [*write_data(classifier, tmp_path)] == ["labels.txt", "tokenizer.json"]
-    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert [*write_data(classifier, tmp_path)] == ["labels.txt", "text.tokenizer.json"]
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "text.tokenizer.json"))
     assert library.encode("THE a").ids == [2, 0]
 
 

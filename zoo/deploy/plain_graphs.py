@@ -12,7 +12,7 @@ from keras import ops
 
 from zoo.models.base import copy_model
 from zoo.tasks.classifier import TextClassifier
-from zoo.text.sentencepiece import SentencePieceTokenizer
+from zoo.text.saved_tokenizers import save_tokenizer
 
 
 class Graph(NamedTuple):
@@ -78,13 +78,9 @@ def write_data(classifier, folder):
     """Writes the class names, and the tokenizer of texts; returns {name of a file: description}."""
     lines = [" ".join(name.split()) for name in classifier.class_names]
     (folder / "labels.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    files, tokenizer = {"labels.txt": "the class names, one per line"}, None
+    files = {"labels.txt": "the class names, one per line"}
     if isinstance(classifier, TextClassifier):
-        tokenizer = classifier.tokenizer
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        (folder / "text.spm").write_bytes(tokenizer.model)
-        files["text.spm"] = "the SentencePiece model"
-    elif tokenizer is not None:
-        (folder / "tokenizer.json").write_text(tokenizer.content, encoding="utf-8")
-        files["tokenizer.json"] = "BERT's tokenizer, of the library tokenizers"
+        [name] = save_tokenizer(classifier.tokenizer, folder, "text")
+        library = "sentencepiece" if name == "text.spm" else "tokenizers"
+        files[name] = f"the tokenizer, which the library {library} reads"
     return files
