@@ -234,7 +234,7 @@ def test_transformers_reads_what_is_written(case, tmp_path, is_shared):
     folder, _, translator = case
     if not is_shared:
         (folder := tmp_path / "model").mkdir()
-        write_marian(folder, is_shared=False, steps=2)
+        write_marian(folder, is_shared=False)
         translator = zoo.load(folder)
     zoo.save_hf(translator, tmp_path / "hf")
     model = transformers.MarianMTModel.from_pretrained(tmp_path / "hf").eval()
