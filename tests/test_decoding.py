@@ -135,9 +135,12 @@ def test_scores_are_log_probabilities_over_the_penalty(alpha, seed):
             assert list(zip(ended, found.scores[row])) == order
 
 
-def test_the_length_penalty_is_the_papers():
+def test_the_length_penalty_is_the_papers_or_that_of_other_libraries():
     assert float(length_penalty(7, 0.6)) == pytest.approx(2.0**0.6)
     assert float(length_penalty(7, 0.0)) == 1.0
+    penalties = [length_penalty(n, LengthPenalty(0.5, offset=0.0)) for n in (1, 9)]
+    np.testing.assert_allclose(penalties, [1.0, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(length_penalty(7, LengthPenalty(0.6)), length_penalty(7, 0.6))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -411,12 +414,6 @@ def test_a_draw_depends_on_its_random_numbers_alone():
     for extreme in (0.0, np.nextafter(np.float32(1), np.float32(0))):
         uniforms[:] = extreme
         assert (draws(slice(0, 4)) < 20).all()
-
-
-def test_the_length_penalty_of_other_libraries():
-    penalties = [length_penalty(n, LengthPenalty(0.5, offset=0.0)) for n in (1, 9)]
-    np.testing.assert_allclose(penalties, [1.0, 3.0], rtol=1e-6)
-    np.testing.assert_allclose(length_penalty(7, LengthPenalty(0.6)), length_penalty(7, 0.6))
 
 
 def test_the_best_hypothesis_needs_no_others():

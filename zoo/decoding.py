@@ -54,13 +54,11 @@ class SpecialTokens(NamedTuple):
 
     def forced(self, position):
         """The token that must come next, and whether there is one: each [1, 1] or [B, 1]."""
-        first = ops.reshape(ops.convert_to_tensor(self.first, "int32"), (-1, self._num_first))
-        token = ops.take(first, ops.minimum(position, self._num_first - 1), axis=1)[:, None]
-        return token, (position < self._num_first) & (token != self.pad)
-
-    @property
-    def _num_first(self):
-        return 1 if isinstance(self.first, Integral) else ops.shape(self.first)[1]
+        first = ops.convert_to_tensor(self.first, "int32")
+        first = ops.reshape(first, (1, 1)) if isinstance(self.first, Integral) else first
+        count = ops.shape(first)[1]
+        token = ops.take(first, ops.minimum(position, count - 1), axis=1)[:, None]
+        return token, (position < count) & (token != self.pad)
 
 
 class LengthPenalty(NamedTuple):

@@ -152,9 +152,3 @@ def test_subclasses_are_not_quantized():
     layer.build((None, 2))
     with pytest.raises(NotImplementedError, match="quantize"):
         layer.quantize("int8")
-
-
-def test_arguments_are_those_of_keras_in_their_order():
-    arguments = (3, "relu", False, "ones", "ones", "l2")
-    ours, theirs = (cls(*arguments, name="a").get_config() for cls in (Dense, keras.layers.Dense))
-    assert ours == theirs

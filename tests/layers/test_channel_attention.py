@@ -5,16 +5,12 @@ Tolerance: 1e-5, for sums of at most some hundred float32 products in another or
 
 import numpy as np
 import pytest
-from keras import ops
 
 from tests.contracts import shake
+from tests.layers.test_attention import numpy
 from zoo.layers import ConvBlockAttention, SqueezeExcite
 
 IMAGES = np.random.default_rng(0).normal(size=(3, 5, 6, 8)).astype("float32")
-
-
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
 
 
 def sigmoid(x):

@@ -29,7 +29,6 @@ _PADDING = np.arange(_B)[:, None] * np.ones(_T) > 0  # the first sequence is all
 _ATTENTION = {
     "num_heads": 2,
     "key_dim": 3,
-    "value_dim": 5,
     "dropout": 0.1,
     "qkv_bias": False,
     "output_bias": False,
@@ -151,10 +150,6 @@ for _class, _arguments in (
         make=_linear, mask=_PADDING, for_each_query=False
     )
 each_layer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-masked = {name: case for name, case in CASES.items() if case.keys}
-each_masked_layer = pytest.mark.parametrize("case", masked.values(), ids=masked.keys())
-dropping = {name: case for name, case in CASES.items() if case.rates}
-each_dropping_layer = pytest.mark.parametrize("case", dropping.values(), ids=dropping.keys())
 
 
 def test_no_layer_is_forgotten():
@@ -172,28 +167,34 @@ def test_no_mask_and_no_rate_is_forgotten():
         assert sorted(rates) == sorted(case.rates), name
 
 
-@each_layer
-def test_config_is_complete(case):
-    contracts.check_config_is_complete(case)
-
-
 def test_a_config_that_lacks_an_argument():
-    class Lacking(zoo.layers.FeedForward):
+    class Lacking(zoo.layers.TransformerEncoder):
         def __init__(self, other, **kwargs):
             super().__init__(**kwargs)
 
-    class LackingBlock(zoo.layers.TransformerEncoder):
-        def __init__(self, other, **kwargs):
-            super().__init__(**kwargs)
-
-    for layer in (Lacking(1, embed_dim=4), LackingBlock(1, embed_dim=4, num_heads=2)):
-        with pytest.raises(NotImplementedError, match="Lacking.* must store .*other"):
-            layer.get_config()
+    with pytest.raises(NotImplementedError, match="Lacking.* must store .*other"):
+        Lacking(1, embed_dim=4, num_heads=2).get_config()
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        contracts.check_config_is_complete,
+        contracts.check_config_round_trip,
+        contracts.check_symbolic_shape,
+        contracts.check_every_weight_learns,
+        contracts.check_subclass_config,
+        contracts.check_paths,
+        contracts.check_any_initializer,
+        contracts.check_sublayer_configs,
+        contracts.check_all_is_built,
+        contracts.check_channels_stay_last,
+    ],
+    ids=lambda check: check.__name__,
+)
 @each_layer
-def test_config_round_trip(case):
-    contracts.check_config_round_trip(case)
+def test_contract(case, check):
+    check(case)
 
 
 @each_layer
@@ -202,63 +203,17 @@ def test_save_load_save(case, tmp_path):
 
 
 @each_layer
-def test_symbolic_shape(case):
-    contracts.check_symbolic_shape(case)
-
-
-@each_layer
-def test_every_weight_learns(case):
-    contracts.check_every_weight_learns(case)
-
-
-@each_layer
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(case, policy):
     contracts.check_mixed_precision(case, policy)
 
 
-@each_layer
-def test_subclass_config(case):
-    contracts.check_subclass_config(case)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rates])
+def test_dropout_acts_in_fit(name):
+    contracts.check_dropout_acts_in_fit(CASES[name])
 
 
-@each_layer
-def test_paths(case):
-    layer = case.make()
-    contracts.run(case, layer)
-    contracts.check_paths(layer)
-
-
-@each_layer
-def test_any_initializer(case):
-    contracts.check_any_initializer(case)
-
-
-@each_layer
-def test_configs_of_sublayers(case):
-    contracts.check_sublayer_configs(case)
-
-
-@each_layer
-def test_all_is_built(case):
-    contracts.check_all_is_built(case)
-
-
-@each_layer
-def test_channels_stay_last(case):
-    contracts.check_channels_stay_last(case)
-
-
-@each_dropping_layer
-def test_dropout_acts_in_fit(case):
-    contracts.check_dropout_acts_in_fit(case)
-
-
-@each_masked_layer
-def test_carried_masks(case):
-    contracts.check_carried_masks(case)
-
-
-@each_masked_layer
-def test_float_masks_are_refused(case):
-    contracts.check_float_masks_are_refused(case)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.keys])
+def test_masks(name):
+    contracts.check_carried_masks(CASES[name])
+    contracts.check_float_masks_are_refused(CASES[name])

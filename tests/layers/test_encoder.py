@@ -5,23 +5,15 @@ import numpy as np
 import pytest
 from keras import ops
 
+from tests.layers.test_attention import normal, numpy
 from zoo.layers import (
     FeedForward,
     TransformerEncoder,
-    causal_mask,
     gelu,
     gelu_tanh,
     quick_gelu,
     swiglu,
 )
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
 
 
 def shaken_after_build(layer, *inputs):
@@ -115,24 +107,21 @@ def test_gelu_is_the_exact_one(dtype, tolerance):
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("mask", ["none", "padding", "causal"])
-def test_the_first_tokens_alone_are_as_among_all(norm, mask):
-    block = TransformerEncoder(8, 2, norm=norm)
-    x = normal(3, 5, 8)
-    block(x)
-    shaken(block)
-    padding = np.arange(5) < np.array([[5], [2], [3]])
-    mask = {"none": None, "padding": padding, "causal": causal_mask(5)}[mask]
-    expected = numpy(block(x, mask=mask))[:, :2]
-    np.testing.assert_allclose(numpy(block.first_tokens(x, 2, mask=mask)), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("shape", [(5,), (5, 5), (2, 5, 5), (1, 1, 1, 5)])
-def test_first_tokens_with_a_bias_of_any_rank(shape):
-    block = TransformerEncoder(8, 2)
-    x, bias = normal(3, 5, 8), normal(*shape, seed=1)
-    expected = numpy(block(x, bias=bias))[:, :2]
-    np.testing.assert_allclose(numpy(block.first_tokens(x, 2, bias=bias)), expected, atol=1e-5)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"mask": np.arange(5) < np.array([[5], [2], [3]])},
+        {"mask": np.tri(5, dtype=bool)[None, None]},
+        *({"bias": normal(*shape)} for shape in ((5,), (5, 5), (2, 5, 5), (1, 1, 1, 5))),
+    ],
+)
+def test_the_first_tokens_alone_are_as_among_all(norm, arguments):
+    block, x = TransformerEncoder(8, 2, norm=norm), normal(3, 5, 8)
+    shaken_after_build(block, x)
+    expected = numpy(block(x, **arguments))[:, :2]
+    found = numpy(block(x, first_tokens=2, **arguments))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -141,7 +130,7 @@ def test_a_carried_mask_is_obeyed_beside_the_call(norm):
     x[:, 3:] = 0.0
     expected = numpy(block(x, mask=x.any(axis=-1)))[:, :2]
     carrying = keras.layers.Masking()(ops.convert_to_tensor(x))
-    np.testing.assert_allclose(numpy(block.first_tokens(carrying, 2)), expected, atol=1e-5)
+    np.testing.assert_allclose(numpy(block(carrying, first_tokens=2)), expected, atol=1e-5)
     assert not numpy(block.attention_weights(carrying))[..., 3:].any()
 
 

@@ -11,15 +11,30 @@ from tests.contracts import Case
 
 _RANDOM = np.random.default_rng(0)
 _IDS = _RANDOM.integers(3, 20, (3, 5)).astype("int32")
+_IMAGES = _RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")
 # No argument has its default.
-VIT = {
-    "input_shape": (8, 12, 3),
-    "num_classes": 5,
-    "patch_size": 4,
+_BLOCKS = {
     "embed_dim": 16,
     "num_heads": 2,
     "num_layers": 2,
     "ff_dim": 24,
+    "key_dim": 4,
+    "qkv_bias": False,
+    "epsilon": 1e-3,
+    "kernel_initializer": "he_normal",
+}
+_OF_TOKENS = {
+    **_BLOCKS,
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
+    "activation": "silu",
+    "max_length": 11,
+}
+VIT = {
+    **_BLOCKS,
+    "input_shape": (8, 12, 3),
+    "num_classes": 5,
+    "patch_size": 4,
     "dropout": 0.1,
     "attention_dropout": 0.2,
     "pool": "cls+mean",
@@ -32,87 +47,50 @@ VIT = {
     "prefix_positions": False,
     "interpolation": "bilinear",
     "activation": "swiglu",
-    "key_dim": 4,
-    "qkv_bias": False,
     "normalize_embeddings": True,
     "normalize_pooled": True,
-    "epsilon": 1e-3,
-    "kernel_initializer": "he_normal",
     "attention": "linear",
     "representation_dim": 12,
     "patch_dropout": 0.4,
 }
 TRANSFORMER = {
+    **_OF_TOKENS,
     "source_vocab_size": 20,
     "target_vocab_size": 20,
-    "embed_dim": 16,
-    "num_heads": 2,
-    "num_layers": 2,
     "num_decoder_layers": 1,
     "decoder_num_heads": 4,
-    "ff_dim": 24,
     "decoder_ff_dim": 20,
-    "dropout": 0.2,
-    "attention_dropout": 0.3,
     "norm": "pre",
-    "activation": "silu",
     "positions": "learned",
-    "max_length": 11,
     "shared": "none",
     "pad_id": 4,
-    "key_dim": 4,
-    "qkv_bias": False,
     "scale_embeddings": False,
     "normalize_embeddings": True,
     "logits_bias": True,
-    "epsilon": 1e-3,
-    "kernel_initializer": "he_normal",
 }
 CAUSAL_LM = {
+    **_OF_TOKENS,
     "vocab_size": 20,
-    "embed_dim": 16,
-    "num_heads": 2,
-    "num_layers": 2,
-    "ff_dim": 24,
-    "dropout": 0.2,
-    "attention_dropout": 0.3,
     "norm": "post",
-    "activation": "silu",
     "positions": "relative",
-    "max_length": 11,
     "tie_weights": False,
-    "key_dim": 4,
-    "qkv_bias": False,
     "scale_embeddings": True,
     "normalize_embeddings": True,
     "logits_bias": True,
-    "epsilon": 1e-3,
-    "kernel_initializer": "he_normal",
     "attention": "blockwise",
 }
 TEXT_CLASSIFIER = {
+    **_OF_TOKENS,
     "vocab_size": 20,
     "num_classes": 5,
-    "embed_dim": 16,
-    "num_heads": 2,
-    "num_layers": 2,
-    "ff_dim": 24,
-    "dropout": 0.2,
-    "attention_dropout": 0.3,
     "norm": "pre",
-    "activation": "silu",
     "positions": "rotary",
-    "max_length": 11,
     "num_token_types": 3,
     "pool": "mean",
     "pooler": False,
     "pad_id": 4,
-    "key_dim": 4,
-    "qkv_bias": False,
     "scale_embeddings": True,
     "normalize_embeddings": False,
-    "epsilon": 1e-3,
-    "kernel_initializer": "he_normal",
 }
 _WITH_A_CLASS_TOKEN = {
     "pool": "cls",
@@ -124,25 +102,25 @@ _WITH_A_CLASS_TOKEN = {
 CASES = {
     "vit": Case(
         lambda **k: zoo.vit(**{**VIT, **k}),
-        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
+        [_IMAGES],
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth", "patch_dropout"),
     ),
     "vit, rotary positions": Case(
         lambda **k: zoo.vit(**{**VIT, "positions": "rotary", "patch_dropout": 0.0, **k}),
-        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
+        [_IMAGES],
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),
     ),
     "vit, class token": Case(
         lambda **k: zoo.vit(**{**VIT, **_WITH_A_CLASS_TOKEN, **k}),
-        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
+        [_IMAGES],
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),
     ),
     "vit, learned positions": Case(
         lambda **k: zoo.vit(**{**VIT, "positions": "learned", **k}),
-        [_RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")],
+        [_IMAGES],
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),
     ),
@@ -198,43 +176,27 @@ def test_no_argument_has_its_default():
         assert all(settings[name] != p.default for name, p in arguments.items())
 
 
+@pytest.mark.parametrize(
+    "check",
+    [contracts.check_config_round_trip, contracts.check_every_weight_learns],
+    ids=lambda check: check.__name__,
+)
 @each_model
-def test_config_round_trip(case):
-    contracts.check_config_round_trip(case)
+def test_contract(case, check):
+    check(case)
+
+
+@pytest.mark.parametrize(
+    "check", [contracts.check_subclass_config, contracts.check_paths], ids=lambda c: c.__name__
+)
+@each_class
+def test_contract_of_a_class(case, check):
+    check(case)
 
 
 @each_model
 def test_save_load_save(case, tmp_path):
-    model = case.make()
-    contracts.shake(model)
-    expected = contracts.run(case, model)
-    for name in ("first.keras", "second.keras"):
-        model.save(tmp_path / name)
-        model = keras.saving.load_model(tmp_path / name)
-        np.testing.assert_allclose(contracts.run(case, model), expected, atol=1e-5)
-
-
-@each_model
-def test_every_weight_learns(case):
-    keras.utils.set_random_seed(0)
-    model, [inputs] = case.make(), case.inputs
-    contracts.shake(model)
-    targets = np.random.default_rng(2).normal(size=model(inputs).shape)
-    before = [ops.convert_to_numpy(v) for v in model.trainable_variables]
-    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=contracts.EAGERLY)
-    model.fit(inputs, targets, epochs=2, verbose=0)
-    for variable, old in zip(model.trainable_variables, before):
-        assert np.abs(ops.convert_to_numpy(variable) - old).max() > 0, variable.path
-
-
-@each_class
-def test_subclass_config(case):
-    contracts.check_subclass_config(case)
-
-
-@each_class
-def test_paths(case):
-    contracts.check_paths(case.make())
+    contracts.check_save_load_save(case, tmp_path)
 
 
 @each_class

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from keras import ops
 
 import zoo
+from tests.layers import test_encoder
+from tests.layers.test_attention import numpy
 from zoo.models.text_classifier import SIZES
 
 SMALL = {
@@ -28,15 +29,8 @@ each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTIN
 TOLERANCE = 1e-5
 
 
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
-
-
 def shaken(**settings):
-    model, random = zoo.text_classifier(**{**SMALL, **settings}), np.random.default_rng(1)
-    for variable in model.trainable_variables:
-        variable.assign(variable + random.normal(0.0, 0.3, variable.shape))
-    return model
+    return test_encoder.shaken(zoo.text_classifier(**{**SMALL, **settings}))
 
 
 def texts(*lengths):

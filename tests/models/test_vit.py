@@ -1,5 +1,6 @@
 """The Vision Transformer: published sizes, every setting, saving, and what it sees."""
 
+import types
 from unittest import mock
 
 import keras
@@ -8,7 +9,7 @@ import pytest
 from keras import ops
 
 import zoo
-from zoo.models.attention_rollout import _rollout, attention_rollout
+from zoo.models.attention_rollout import attention_rollout
 from zoo.models.vit import SIZES
 
 SMALL = {
@@ -309,14 +310,19 @@ def test_rollout_follows_attention_through_the_layers():
     maps = np.broadcast_to(np.eye(5), (1, 2, 1, 5, 5)).copy()
     maps[0, 1, 0, 0] = [0, 0, 0, 1, 0]
     maps[0, 0, 0, 3] = [0, 1, 0, 0, 0]
+    settings = {"pool": "cls", "num_prefix_tokens": 1, "num_registers": 0}
+    methods = {"attention_maps": lambda _: maps, "grid": lambda _: (2, 2)}
+    rollout = attention_rollout(types.SimpleNamespace(**settings, **methods), IMAGES)
     # half of every step stays in place: the residual connection
-    np.testing.assert_allclose(numpy(_rollout(maps))[0, 0], [0.5, 0.25, 0.0, 0.25, 0.0])
+    np.testing.assert_allclose(numpy(rollout), [[[0.25, 0.0], [0.25, 0.0]]])
 
 
 @pytest.mark.parametrize("settings", [{"pool": "cls+mean"}, {"num_class_tokens": 2}])
 def test_rollout_follows_all_that_the_head_reads(settings):
     model = zoo.vit(**SMALL, **settings)
-    flow = numpy(_rollout(model.attention_maps(IMAGES)))
+    maps = numpy(model.attention_maps(IMAGES)).mean(axis=2)
+    first, second, third = np.moveaxis(0.5 * maps + 0.5 * np.eye(maps.shape[-1]), 1, 0)
+    flow = third @ second @ first
     prefix = model.num_prefix_tokens
     read = flow[:, :prefix].mean(axis=1)
     if model.pool == "cls+mean":

@@ -6,7 +6,7 @@ Otherwise it converts the operands to float32 or int32 first, which takes longer
 A single row of int8 is therefore computed as two; for one of bfloat16, this would be slower.
 """
 
-from keras import activations, ops
+from keras import ops
 
 from zoo import compat
 
@@ -61,10 +61,8 @@ def int8_logits(layer, x):
 
 
 def _is_product(layer):
-    """Whether the layer computes nothing but a product with its matrix."""
-    if hasattr(layer, "tie_weights"):
-        return layer.tie_weights and layer.logit_soft_cap is None
-    return layer.bias is None and layer.activation is activations.linear
+    """Whether the logits are nothing but a product with the embeddings."""
+    return layer.tie_weights and layer.logit_soft_cap is None
 
 
 def _is_int8(layer):

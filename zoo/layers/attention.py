@@ -1,6 +1,6 @@
 """Attention as a function. Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
 
-Axes: B batch, T queries, S keys, H heads, D head width.
+Axes: B batch, T queries, S keys, H heads, D head width; n chunks of length c.
 """
 
 import keras
@@ -8,11 +8,10 @@ from keras import ops
 
 from zoo import kernels
 from zoo.dtypes import at_least_float32
-from zoo.kernels import accelerated_by
 from zoo.layers.masks import causal_mask
 
 
-@accelerated_by(kernels.attention)
+@kernels.accelerated_by(kernels.attention)
 def scaled_dot_product_attention(
     query, key, value, mask=None, dropout=None, bias=None, causal=False
 ):
@@ -92,3 +91,17 @@ def check_causal(query, key):
             "Causal attention needs as many queries as keys. "
             f"Received: causal=True, {queries} queries and {keys} keys."
         )
+
+
+def chunks(x, size):
+    """[B, H, T, D] -> [B, H, n, c, D], padded by zeros."""
+    batch, heads, length, width = ops.shape(x)
+    count = -(-length // size)
+    x = ops.pad(x, [(0, 0), (0, 0), (0, count * size - length), (0, 0)])
+    return ops.reshape(x, (batch, heads, count, size, width))
+
+
+def joined(chunks, length):
+    """[B, H, n, c, D] -> [B, H, T, D], the inverse of `chunks`."""
+    batch, heads, count, size, width = ops.shape(chunks)
+    return ops.reshape(chunks, (batch, heads, count * size, width))[:, :, :length]

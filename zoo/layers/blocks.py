@@ -14,7 +14,6 @@ from zoo.layers.cache import DecoderCache
 from zoo.layers.config import SameShapeLayer
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward
-from zoo.layers.masks import carried_mask
 from zoo.layers.multi_head_attention import MultiHeadAttention, MultiHeadSelfAttention
 from zoo.layers.normalization import LayerNormalization
 
@@ -101,9 +100,6 @@ class TransformerBlock(SameShapeLayer):
         y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
         return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)
 
-    def compute_mask(self, inputs, previous_mask):
-        return carried_mask(inputs)  # not the mask of the call, which may be causal
-
     def norm_layer(self, name):
         return LayerNormalization(self.epsilon, dtype=self.dtype_policy, name=name)
 
@@ -156,8 +152,8 @@ class TransformerEncoder(TransformerBlock):
 
     Inputs: `x` [B, T, E]; `mask` bool, True = attend: see `zoo.layers.attention_mask`; `bias`,
     added to the scores, broadcastable to [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions`,
-    [B, 1, T, D].
-    Output: [B, T, E].
+    [B, 1, T, D]; `first_tokens`, the number of positions whose output is needed, all by default.
+    Output: [B, T or first_tokens, E].
 
     Raises:
         ValueError: if `num_heads` does not divide `embed_dim` and there is no `key_dim`, or if
@@ -169,8 +165,9 @@ class TransformerEncoder(TransformerBlock):
         self.attention_scale = self.scale_layer("attention_scale")
         self.feed_forward_norm = self.norm_layer("feed_forward_norm")
         self.feed_forward_scale = self.scale_layer("feed_forward_scale")
-        settings = {"attention": self._attention}
-        self.attention = self.attention_layer(MultiHeadSelfAttention, "attention", **settings)
+        self.attention = self.attention_layer(
+            MultiHeadSelfAttention, "attention", attention=self._attention
+        )
 
     def build(self, input_shape):
         norms = (self.attention_norm, self.feed_forward_norm)
@@ -178,20 +175,12 @@ class TransformerEncoder(TransformerBlock):
         for layer in (self.attention, *norms, *filter(None, scales), self.feed_forward):
             layer.build(input_shape)
 
-    def call(self, x, mask=None, bias=None, angles=None):
-        y = self.attention(
-            self.pre_norm(self.attention_norm, x), mask=mask, bias=bias, angles=angles
-        )
-        x = self.residual(x, y, self.attention_norm, self.attention_scale)  # equation 2
-        y = self.feed_forward(self.pre_norm(self.feed_forward_norm, x))
-        return self.residual(x, y, self.feed_forward_norm, self.feed_forward_scale)  # equation 3
-
-    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
-        """The output at the first `count` positions, for less work than all: [B, count, E]."""
+    def call(self, x, mask=None, bias=None, angles=None, first_tokens=None):
         y = self.pre_norm(self.attention_norm, x)
-        y = self.attention.first_tokens(y, count, mask, bias, angles)
-        x = self.residual(x[:, :count], y, self.attention_norm, self.attention_scale)
-        return self.add_feed_forward(x)
+        y = self.attention(y, mask=mask, bias=bias, angles=angles, first_tokens=first_tokens)
+        x = x if first_tokens is None else x[:, :first_tokens]
+        x = self.residual(x, y, self.attention_norm, self.attention_scale)  # equation 2
+        return self.add_feed_forward(x)  # equation 3
 
     def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
@@ -237,9 +226,8 @@ class TransformerDecoder(TransformerBlock):
             self.cross_attention_scale = self.scale_layer("cross_attention_scale")
         self.feed_forward_norm = self.norm_layer("feed_forward_norm")
         self.feed_forward_scale = self.scale_layer("feed_forward_scale")
-        settings = {"attention": self._attention, "causal": True}
         self.self_attention = self.attention_layer(
-            MultiHeadSelfAttention, "self_attention", **settings
+            MultiHeadSelfAttention, "self_attention", attention=self._attention, causal=True
         )
         if self._has_memory:
             self.cross_attention = self.attention_layer(MultiHeadAttention, "cross_attention")
@@ -257,22 +245,26 @@ class TransformerDecoder(TransformerBlock):
 
     def call(self, x, memory=None, mask=None, memory_mask=None, bias=None, angles=None):
         self._check_memory(memory)
-        y = self.pre_norm(self.self_attention_norm, x)
-        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
-        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
+        x = self.add_self_attention(x, mask, bias, angles)
         if self._has_memory:
             y = self.pre_norm(self.cross_attention_norm, x)
             y = self.cross_attention(y, memory, mask=memory_mask)
             x = self.residual(x, y, self.cross_attention_norm, self.cross_attention_scale)
         return self.add_feed_forward(x)
 
+    def add_self_attention(self, x, mask, bias, angles):
+        """The sum after the self-attention."""
+        y = self.pre_norm(self.self_attention_norm, x)
+        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
+        return self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
+
     def start(self, length, memory=None, batch_size=None):
         """The cache for up to `length` positions, a `DecoderCache`.
 
         Args:
             length: number of positions.
-            memory: [B, S, width], what they attend to, or None. A mask that Keras attached to it
-                has to be given to `step`: the cache does not keep it.
+            memory: [B, S, width] or None. A mask that Keras attached to it has to be given to
+                `step`: the cache does not keep it.
             batch_size: B, needed without a memory.
         """
         self._check_memory(memory)
@@ -284,11 +276,8 @@ class TransformerDecoder(TransformerBlock):
         """Computes new positions.
 
         Args:
-            x: [B, T, E], the new positions.
-            position, bias, angles: see `zoo.layers.MultiHeadSelfAttention.step`.
-            cache: `DecoderCache` of `length` positions.
-            mask: bool, broadcastable to [B, H, T, length]: what the new positions may attend to,
-                themselves included.
+            x, position, mask, bias, angles: see `zoo.layers.MultiHeadSelfAttention.step`.
+            cache: `DecoderCache`, from `start` or the step before.
             memory_mask: bool, as for a call.
 
         Returns:
@@ -307,12 +296,8 @@ class TransformerDecoder(TransformerBlock):
         self, x, memory, mask=None, memory_mask=None, bias=None, angles=None
     ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
-        if not self._has_memory:
-            raise ValueError("A decoder block with cross_attention=False attends to no memory.")
         self._check_memory(memory)
-        y = self.pre_norm(self.self_attention_norm, x)
-        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
-        x = self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
+        x = self.add_self_attention(x, mask, bias, angles)
         x = self.pre_norm(self.cross_attention_norm, x)
         return self.cross_attention.attention_weights(x, memory, memory_mask)
 

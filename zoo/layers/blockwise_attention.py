@@ -12,21 +12,19 @@ from keras import ops
 
 from zoo import compat
 from zoo.dtypes import at_least_float32
-from zoo.layers.attention import check_broadcast, check_causal, scaled_dot_product_attention
-from zoo.layers.chunks import chunks, joined
+from zoo.layers.attention import (
+    check_broadcast,
+    check_causal,
+    chunks,
+    joined,
+    scaled_dot_product_attention,
+)
 
 BLOCK_SIZE = 128
 
 
 def blockwise_attention(
-    query,
-    key,
-    value,
-    mask=None,
-    dropout=None,
-    bias=None,
-    causal=False,
-    block_size=BLOCK_SIZE,
+    query, key, value, mask=None, dropout=None, bias=None, causal=False, block_size=BLOCK_SIZE
 ):
     """What `zoo.layers.scaled_dot_product_attention` computes, for b queries at a time.
 

@@ -14,7 +14,7 @@ from keras import ops
 
 
 class KeyValue(NamedTuple):
-    """Heads to attend to: `key` [B, H, S, D], `value` [B, H, S, value_dim]."""
+    """Heads to attend to: `key` and `value`, each [B, H, S, D]."""
 
     key: Any
     value: Any
@@ -28,13 +28,10 @@ class KeyValue(NamedTuple):
 
     def with_slots(self, count):
         """The buffer with `count` slots for each position, of which the first is filled."""
-        return KeyValue(*(_spread(heads, count) for heads in self))
-
-
-def _spread(heads, count):
-    batch, number, length, width = ops.shape(heads)
-    slots = ops.pad(heads[:, :, :, None], [(0, 0)] * 3 + [(0, count - 1), (0, 0)])
-    return ops.reshape(slots, (batch, number, length * count, width))
+        batch, heads, length, width = ops.shape(self.key)
+        padding = [(0, 0)] * 3 + [(0, count - 1), (0, 0)]
+        slots = (ops.pad(x[:, :, :, None], padding) for x in self)
+        return KeyValue(*(ops.reshape(x, (batch, heads, length * count, width)) for x in slots))
 
 
 class DecoderCache(NamedTuple):
@@ -65,19 +62,9 @@ class Cache(NamedTuple):
 
     @classmethod
     def first(cls, position, shape, blocks, memory_mask=()):
-        """The cache of the first step, with no path yet.
-
-        Args:
-            position, blocks, memory_mask: see the fields.
-            shape: (B, K, T).
-        """
+        """The cache of the first step, with no path yet; `shape` is (B, K, T)."""
         paths = ops.zeros(shape, "int32")
         return cls(ops.full((), position, "int32"), paths, tuple(blocks), memory_mask)
-
-    @property
-    def length(self):
-        """T, an int or a scalar tensor."""
-        return ops.shape(self.paths)[2]
 
     def open_slots(self):
         """The cache in which hypothesis k writes to slot k of this step."""
@@ -88,25 +75,19 @@ class Cache(NamedTuple):
     def step_arguments(self, bias=None, angles=None):
         """Arguments of `zoo.layers.TransformerDecoder.step` for K new tokens.
 
-        Args:
-            bias, angles: of one token at this position; the same for all hypotheses.
+        `bias` and `angles` are those of one token at this position, the same for all hypotheses.
         """
-        hypotheses = ops.shape(self.paths)[1]
-        return {
-            "position": self.position * hypotheses,  # the first of the K slots of this step
-            "mask": self._mask(),
-            "memory_mask": self.memory_mask,
-            "bias": None if bias is None else ops.repeat(bias, hypotheses, axis=-1),
-            "angles": angles,
-        }
-
-    def _mask(self):
-        """Which slots each hypothesis may attend to: bool [B, 1, K, T·K]."""
         batch, hypotheses, length = ops.shape(self.paths)
         on_path = self.paths[..., None] == ops.arange(hypotheses, dtype="int32")
         written = (ops.arange(length) <= self.position)[:, None]
         shape = (batch, 1, hypotheses, length * hypotheses)
-        return ops.reshape(ops.logical_and(on_path, written), shape)
+        return {
+            "position": self.position * hypotheses,  # the first of the K slots of this step
+            "mask": ops.reshape(ops.logical_and(on_path, written), shape),
+            "memory_mask": self.memory_mask,
+            "bias": None if bias is None else ops.repeat(bias, hypotheses, axis=-1),
+            "angles": angles,
+        }
 
     def next(self, blocks):
         """The cache of the next step, with the blocks' caches after this one."""

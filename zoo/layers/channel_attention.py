@@ -27,6 +27,8 @@ class SqueezeExcite(SameShapeLayer):
         ValueError: if `ratio` is not positive.
     """
 
+    pools = (ops.mean,)
+
     def __init__(self, ratio=16, use_bias=False, **kwargs):
         super().__init__(**kwargs)
         check_at_least_1(ratio=ratio)
@@ -47,10 +49,8 @@ class SqueezeExcite(SameShapeLayer):
 
     def channel_weights(self, x):
         """The weight of each channel: [B, C]."""
-        return ops.sigmoid(self._mlp(ops.mean(x, axis=(1, 2))))
-
-    def _mlp(self, pooled):
-        return self.output_projection(self.hidden(pooled))
+        pooled = (pool(x, axis=(1, 2)) for pool in self.pools)
+        return ops.sigmoid(sum(self.output_projection(self.hidden(y)) for y in pooled))
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -72,6 +72,8 @@ class ConvBlockAttention(SqueezeExcite):
     Raises:
         ValueError: if `ratio` or `kernel_size` is not positive.
     """
+
+    pools = (ops.mean, ops.max)
 
     def __init__(self, ratio=16, kernel_size=7, use_bias=False, **kwargs):
         super().__init__(ratio, use_bias, **kwargs)
@@ -95,19 +97,7 @@ class ConvBlockAttention(SqueezeExcite):
         x = super().call(x)
         return x * self.spatial_weights(x)
 
-    def channel_weights(self, x):
-        """The weight of each channel: [B, C]."""
-        mean, maximum = self._mlp(ops.mean(x, axis=(1, 2))), self._mlp(ops.max(x, axis=(1, 2)))
-        return ops.sigmoid(mean + maximum)
-
     def spatial_weights(self, x):
-        """The weight of each position, given the input times the weights of its channels.
-
-        Args:
-            x: [B, H, W, C].
-
-        Returns:
-            [B, H, W, 1].
-        """
-        pooled = [ops.mean(x, axis=-1, keepdims=True), ops.max(x, axis=-1, keepdims=True)]
+        """The weight of each position, given the product with those of channels: [B, H, W, 1]."""
+        pooled = [pool(x, axis=-1, keepdims=True) for pool in self.pools]
         return ops.sigmoid(self.spatial(ops.concatenate(pooled, axis=-1)))

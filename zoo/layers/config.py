@@ -43,8 +43,7 @@ class ConfigMixin:
                 f"{type(self).__name__} must store its constructor's arguments {missing} as "
                 "attributes of the same names, or override get_config to add them."
             )
-        present = {name: x for name, x in attributes.items() if name not in missing}
-        values = {name: getattr(self, attribute) for name, attribute in present.items()}
+        values = {n: getattr(self, attributes[n]) for n in attributes if n not in missing}
         return {**keras.saving.serialize_keras_object(values), **super().get_config()}
 
     def stateless_call(self, *args, training=None, **kwargs):
@@ -67,7 +66,7 @@ class ConfigMixin:
 
 
 class SameShapeLayer(ConfigMixin, keras.layers.Layer):
-    """A layer whose output has the shape and the mask of its first input."""
+    """A layer whose output has the mask and, unless overridden, the shape of its first input."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -75,6 +74,9 @@ class SameShapeLayer(ConfigMixin, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape, *other_shapes):
         return input_shape
+
+    def compute_mask(self, inputs, previous_mask):
+        return compat.get_keras_mask(inputs)  # not the mask of the call, which may be causal
 
 
 def own_initializer(initializer):

@@ -7,8 +7,6 @@ import keras
 from keras import ops
 
 from zoo import compat, kernels
-from zoo.kernels import accelerated_by
-from zoo.layers.config import own_initializer
 
 
 class _QuantizedLikeKeras:
@@ -21,19 +19,7 @@ class _QuantizedLikeKeras:
 
 @keras.saving.register_keras_serializable("zoo")
 class Dense(_QuantizedLikeKeras, keras.layers.Dense):
-    """`keras.layers.Dense`, whose initializer draws other numbers for each layer."""
-
-    def __init__(
-        self,
-        units,
-        activation=None,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        *args,
-        **kwargs,
-    ):
-        kernel_initializer = own_initializer(kernel_initializer)
-        super().__init__(units, activation, use_bias, kernel_initializer, *args, **kwargs)
+    """`keras.layers.Dense`."""
 
     def call(self, inputs, training=None):
         return by_rows(self._product, inputs)
@@ -41,11 +27,11 @@ class Dense(_QuantizedLikeKeras, keras.layers.Dense):
     def quantized_call(self, inputs, training=None):
         return by_rows(self._quantized_product, inputs, training=training)
 
-    @accelerated_by(kernels.bfloat16_dense)
+    @kernels.accelerated_by(kernels.bfloat16_dense)
     def _product(self, rows):
         return super().call(rows)
 
-    @accelerated_by(kernels.int8_dense)
+    @kernels.accelerated_by(kernels.int8_dense)
     def _quantized_product(self, rows, training):
         return super().quantized_call(rows, training=training)
 
@@ -62,7 +48,7 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
             return by_rows(self._quantized_logits, inputs)
         return super().quantized_call(inputs)
 
-    @accelerated_by(kernels.bfloat16_logits)
+    @kernels.accelerated_by(kernels.bfloat16_logits)
     def _logits(self, rows):
         if self.reverse_dtype and self.variable_dtype != self.compute_dtype:
             # Where the layer is called on its own, Keras would round the matrix to the compute
@@ -71,7 +57,7 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
                 return super().call(rows, reverse=True)
         return super().call(rows, reverse=True)
 
-    @accelerated_by(kernels.int8_logits)
+    @kernels.accelerated_by(kernels.int8_logits)
     def _quantized_logits(self, rows):
         return super().quantized_call(rows, reverse=True)
 

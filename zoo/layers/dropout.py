@@ -5,7 +5,6 @@ Overfitting", section 4.
 import keras
 
 from zoo import kernels
-from zoo.kernels import accelerated_by
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -15,6 +14,6 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         return self._drop(inputs) if training and self.rate > 0 else inputs
 
-    @accelerated_by(kernels.dropout)
+    @kernels.accelerated_by(kernels.dropout)
     def _drop(self, inputs):
         return super().call(inputs, training=True)

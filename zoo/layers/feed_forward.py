@@ -6,8 +6,7 @@ import keras
 from keras import ops
 
 from zoo import kernels
-from zoo.kernels import accelerated_by
-from zoo.layers.config import ConfigMixin
+from zoo.layers.config import SameShapeLayer, own_initializer
 from zoo.layers.dense import Dense, by_rows
 from zoo.layers.dropout import Dropout
 
@@ -43,7 +42,7 @@ def swiglu(x):
     return ops.silu(gate) * value
 
 
-@accelerated_by(kernels.activation)
+@kernels.accelerated_by(kernels.activation)
 def activate(function, x):
     """``function(x)``, for one of `ACTIVATIONS`."""
     return function(x)
@@ -53,7 +52,7 @@ ACTIVATIONS = {function.__name__: function for function in (gelu, gelu_tanh, qui
 
 
 @keras.saving.register_keras_serializable("zoo")
-class FeedForward(ConfigMixin, keras.layers.Layer):
+class FeedForward(SameShapeLayer):
     """FFN(x) = act(xW₁ + b₁)W₂ + b₂, at each position separately.
 
     Source: Vaswani et al. 2017, section 3.3, equation 2, with ReLU; Dosovitskiy et al. 2020,
@@ -82,16 +81,18 @@ class FeedForward(ConfigMixin, keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.store(locals())
-        self.supports_masking = True
         function = keras.activations.get(ACTIVATIONS.get(activation, activation))
         is_ours = function in ACTIVATIONS.values()
         self._activation = functools.partial(activate, function) if is_ours else function
         self._width = ff_dim or 4 * embed_dim
         halves = 2 if function is swiglu else 1
-        settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
-        self.hidden = Dense(halves * self._width, **settings, name="hidden")
-        self.output_projection = Dense(embed_dim, **settings, name="output_projection")
+        self.hidden = self._dense(halves * self._width, "hidden")
+        self.output_projection = self._dense(embed_dim, "output_projection")
         self._dropout = Dropout(dropout, dtype=self.dtype_policy)
+
+    def _dense(self, units, name):
+        initializer = own_initializer(self.kernel_initializer)
+        return Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape):
         self.hidden.build((None, input_shape[-1]))

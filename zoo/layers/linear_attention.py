@@ -9,22 +9,14 @@ Axes: B batch, T queries, S keys, H heads, D head width, c chunk; n number of ch
 from keras import ops
 
 from zoo.dtypes import at_least_float32
-from zoo.layers.attention import check_causal
-from zoo.layers.chunks import chunks, joined
+from zoo.layers.attention import check_causal, chunks, joined
 from zoo.layers.masks import attention_mask
 
 CHUNK_SIZE = 128
 
 
 def linear_attention(
-    query,
-    key,
-    value,
-    mask=None,
-    dropout=None,
-    bias=None,
-    causal=False,
-    chunk_size=CHUNK_SIZE,
+    query, key, value, mask=None, dropout=None, bias=None, causal=False, chunk_size=CHUNK_SIZE
 ):
     """φ(Q)(φ(K)ᵀV), each row divided by φ(Q)Σφ(K); equations 5 and 6 of the paper.
 

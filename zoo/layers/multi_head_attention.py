@@ -3,8 +3,6 @@
 Axes: B batch, T queries, S keys, H heads, D head width, E model width.
 """
 
-import itertools
-
 import keras
 from keras import ops
 
@@ -12,11 +10,11 @@ from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.attention import attention_weights, scaled_dot_product_attention
 from zoo.layers.blockwise_attention import blockwise_attention
 from zoo.layers.cache import KeyValue
-from zoo.layers.config import ConfigMixin, own_initializer
+from zoo.layers.config import SameShapeLayer, own_initializer
 from zoo.layers.dense import Dense
 from zoo.layers.dropout import Dropout
 from zoo.layers.linear_attention import linear_attention, linear_attention_weights
-from zoo.layers.masks import attention_mask, carried_mask
+from zoo.layers.masks import attention_mask
 from zoo.layers.rotary import rotate
 
 ATTENTION = {  # how heads attend, and the weights by which they do
@@ -41,7 +39,7 @@ def head_width(embed_dim, num_heads, key_dim=None):
     return embed_dim // num_heads if key_dim is None else key_dim
 
 
-class _MultiHead(ConfigMixin, keras.layers.Layer):
+class _MultiHead(SameShapeLayer):
     """What self-attention and cross-attention share: heads, and the projection to the output."""
 
     def __init__(
@@ -49,7 +47,6 @@ class _MultiHead(ConfigMixin, keras.layers.Layer):
         embed_dim,
         num_heads,
         key_dim=None,
-        value_dim=None,
         dropout=0.0,
         qkv_bias=True,
         output_bias=True,
@@ -61,26 +58,24 @@ class _MultiHead(ConfigMixin, keras.layers.Layer):
         super().__init__(**kwargs)
         check_choice("attention", attention, tuple(ATTENTION))
         self.store(locals())
-        self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        # widths of all heads together
-        self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
-        self._value_width = self._key_width if value_dim is None else num_heads * value_dim
+        self._head_width = head_width(embed_dim, num_heads, key_dim)
+        self._width = num_heads * self._head_width  # of all heads together
         whole_keys = None if attention == "softmax" else (None, None, None, 1)
         self._weights_dropout = Dropout(dropout, whole_keys, dtype=self.dtype_policy)
         self.output_projection = Dense(
             embed_dim,
             use_bias=output_bias,
-            kernel_initializer=kernel_initializer,
+            kernel_initializer=own_initializer(kernel_initializer),
             dtype=self.dtype_policy,
             name="output_projection",
         )
 
-    def _attend(self, query, key, value, mask, bias=None, causal=False):
+    def _attend(self, query, key, value, mask, bias=None):
         """Heads of queries, keys and values -> [B, T, E]."""
         attention, _ = ATTENTION[self.attention]
         dropout = self._weights_dropout if self.dropout else None
-        return self._output(attention(query, key, value, mask, dropout, bias, causal))
+        return self._output(attention(query, key, value, mask, dropout, bias, self.causal))
 
     def _weights(self, query, key, mask, bias=None, causal=False):
         """Heads of queries and keys -> [B, H, T, S]."""
@@ -90,36 +85,24 @@ class _MultiHead(ConfigMixin, keras.layers.Layer):
     def compute_output_shape(self, query_shape, *memory_shape):
         return (*query_shape[:-1], self.embed_dim)
 
-    def compute_mask(self, inputs, previous_mask):
-        # Keras would pass on the mask of the call, which is not the padding of the output: it may
-        # be the memory's, or causal. The output is padded where the queries are.
-        return carried_mask(inputs)
-
-    def _projection(self, name, *widths):
-        """A dense layer whose output holds several projections side by side."""
+    def _projection(self, name, count):
+        """A dense layer whose output holds `count` projections side by side."""
         return Dense(
-            sum(widths),
+            count * self._width,
             use_bias=self.qkv_bias,
-            kernel_initializer=SideBySide(self.kernel_initializer, widths),
+            kernel_initializer=SideBySide(self.kernel_initializer, (self._width,) * count),
             dtype=self.dtype_policy,
             name=name,
         )
 
-    def _heads(self, x, *widths):
-        """[B, T, sum of the widths], projections side by side -> [B, H, T, D] of each."""
-        if len(set(widths)) == 1:  # one transpose is faster than one of each
-            heads = self._transposed_heads(x, len(widths) * self.num_heads)
-            return ops.split(heads, len(widths), axis=1)
-        parts = ops.split(x, list(itertools.accumulate(widths[:-1])), axis=-1)
-        return [self._transposed_heads(part, self.num_heads) for part in parts]
-
-    def _transposed_heads(self, x, count):
-        x = ops.reshape(x, (-1, ops.shape(x)[1], count, x.shape[-1] // count))
-        return ops.transpose(x, (0, 2, 1, 3))
+    def _heads(self, x, count):
+        """`count` projections side by side, [B, T, count·H·D] -> [B, H, T, D] of each."""
+        shape = (-1, ops.shape(x)[1], count * self.num_heads, self._head_width)
+        return ops.split(ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3)), count, axis=1)
 
     def _output(self, x):
-        """Heads [B, H, T, value_dim] -> [B, T, E]."""
-        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._value_width))
+        """Heads [B, H, T, D] -> [B, T, E]."""
+        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._width))
         return self.output_projection(x)
 
 
@@ -128,14 +111,13 @@ class MultiHeadSelfAttention(_MultiHead):
     """Self-attention in several heads.
 
     Queries, keys and values come from one matrix product: the kernel of `qkv` holds the three
-    projections side by side, each H·D wide (values: H·value_dim), with the heads in order.
+    projections side by side, each H·D wide, with the heads in order.
     Source: Vaswani et al. 2017, section 3.2.2.
 
     Args:
         embed_dim: E, width of the output.
         num_heads: H.
-        key_dim: D, width of a head's queries and keys; ``embed_dim / num_heads`` by default.
-        value_dim: width of a head's values; that of its keys by default.
+        key_dim: D, width of a head; ``embed_dim / num_heads`` by default.
         dropout: rate in [0, 1) at which attention weights are dropped in training. Where the matrix
             of all weights is never computed, it drops whole keys, each for all queries of a head
             (Zehui et al. 2019, "DropAttention", section 3).
@@ -149,9 +131,10 @@ class MultiHeadSelfAttention(_MultiHead):
 
     Inputs: `x` [B, T, any width]; `mask` bool, True = attend: see `zoo.layers.attention_mask`;
     `bias`, added to the scores, broadcastable to [B, H, T, T]; `angles` of
-    `zoo.layers.RotaryPositions`, [B, 1, T, D]. With linear attention the mask may not depend on the
+    `zoo.layers.RotaryPositions`, [B, 1, T, D]; `first_tokens`, the number of positions whose output
+    is needed, by default and if `causal` all. With linear attention the mask may not depend on the
     query, there is no bias, and queries and keys are rotated before the feature map.
-    Output: [B, T, E].
+    Output: [B, T or first_tokens, E].
 
     Raises:
         ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`,
@@ -160,37 +143,29 @@ class MultiHeadSelfAttention(_MultiHead):
     """
 
     def build(self, input_shape):
-        self.qkv = self._projection("qkv", self._key_width, self._key_width, self._value_width)
+        self.qkv = self._projection("qkv", 3)
         self.qkv.build((None, input_shape[-1]))
-        self.output_projection.build((None, self._value_width))
+        self.output_projection.build((None, self._width))
 
-    def call(self, x, mask=None, bias=None, angles=None):
+    def call(self, x, mask=None, bias=None, angles=None, first_tokens=None):
         query, key, value = self.project(x, angles)
         mask = attention_mask(mask, keys=x)
-        return self._attend(query, key, value, mask, bias, self.causal)
+        if first_tokens is not None:
+            query = query[:, :, :first_tokens]
+            mask, bias = (_of_queries(tensor, first_tokens) for tensor in (mask, bias))
+        return self._attend(query, key, value, mask, bias)
 
     def project(self, x, angles=None):
         """The heads of the queries, keys and values."""
-        widths = self._key_width, self._key_width, self._value_width
-        query, key, value = self._heads(self.qkv(x), *widths)
+        query, key, value = self._heads(self.qkv(x), 3)
         if angles is not None:
             query, key = rotate(query, angles), rotate(key, angles)
         return query, key, value
 
-    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
-        """The output at the first `count` positions, which attend to all of `x`: [B, count, E]."""
-        query, key, value = self.project(x, angles)
-        keys = count if self.causal else None  # later keys are hidden from these queries
-        mask = _first(attention_mask(mask, keys=x), count, keys)
-        bias = _first(bias, count, keys)
-        query, key, value = query[:, :, :count], key[:, :, :keys], value[:, :, :keys]
-        return self._attend(query, key, value, mask, bias, self.causal)
-
     def allocate_cache(self, batch_size, length):
         """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`."""
-        heads, widths = self.num_heads, (self._key_width, self._value_width)
-        shapes = [(batch_size, heads, length, width // heads) for width in widths]
-        return KeyValue(*(ops.zeros(shape, self.compute_dtype) for shape in shapes))
+        shape = (batch_size, self.num_heads, length, self._head_width)
+        return KeyValue(*(ops.zeros(shape, self.compute_dtype) for _ in range(2)))
 
     def step(self, x, cache, position, mask, bias=None, angles=None):
         """Computes new positions, which attend to those in the cache as `mask` allows.
@@ -202,7 +177,8 @@ class MultiHeadSelfAttention(_MultiHead):
             x: [B, T, any width], the new positions.
             cache: `KeyValue` of S positions, see `allocate_cache`.
             position: index in the cache of the first of them, an int or a scalar tensor.
-            mask: bool, broadcastable to [B, H, T, S].
+            mask: bool, broadcastable to [B, H, T, S]: what the new positions may attend to,
+                themselves included.
             bias: added to the scores, broadcastable to [B, H, T, S].
             angles: of the new positions, as for a call.
 
@@ -220,9 +196,9 @@ class MultiHeadSelfAttention(_MultiHead):
         return self._weights(query, key, attention_mask(mask, keys=x), bias, self.causal)
 
 
-def _first(x, queries, keys):
-    """A mask or bias for the first queries and keys."""
-    return x if x is None or len(x.shape) < 2 else x[..., :queries, :keys]
+def _of_queries(x, count):
+    """A mask or bias, broadcastable to [B, H, T, S], for the first `count` queries."""
+    return x if x is None or len(x.shape) < 2 else x[..., :count, :]
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -241,31 +217,30 @@ class MultiHeadAttention(_MultiHead):
     """
 
     def build(self, query_shape, memory_shape):
-        self.query = self._projection("query", self._key_width)
+        self.query = self._projection("query", 1)
         self.query.build((None, query_shape[-1]))
-        self.key_value = self._projection("key_value", self._key_width, self._value_width)
+        self.key_value = self._projection("key_value", 2)
         self.key_value.build((None, memory_shape[-1]))
-        self.output_projection.build((None, self._value_width))
+        self.output_projection.build((None, self._width))
 
     def call(self, query, memory, mask=None):
         return self.attend(query, self.project(memory), attention_mask(mask, keys=memory))
 
     def project(self, memory):
         """The heads of the memory's keys and values, a `KeyValue`."""
-        widths = self._key_width, self._value_width
-        return KeyValue(*self._heads(self.key_value(memory), *widths))
+        return KeyValue(*self._heads(self.key_value(memory), 2))
 
     def attend(self, query, memory, mask=None):
         """Attends from `query` [B, T, any width] to the result of `project`: [B, T, E].
 
         The mask that the memory carries has to be given as `mask`: `project` does not keep it.
         """
-        [query] = self._heads(self.query(query), self._key_width)
-        return self._attend(query, *memory, attention_mask(mask), causal=self.causal)
+        [query] = self._heads(self.query(query), 1)
+        return self._attend(query, *memory, attention_mask(mask))
 
     def attention_weights(self, query, memory, mask=None):
         """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
-        [query] = self._heads(self.query(query), self._key_width)
+        [query] = self._heads(self.query(query), 1)
         key, _ = self.project(memory)
         return self._weights(query, key, attention_mask(mask, keys=memory), causal=self.causal)
 

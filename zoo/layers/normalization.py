@@ -5,11 +5,10 @@ from keras import ops
 
 from zoo import kernels
 from zoo.dtypes import at_least_float32
-from zoo.kernels import accelerated_by
 from zoo.layers.config import SameShapeLayer
 
 
-@accelerated_by(kernels.layer_normalization)
+@kernels.accelerated_by(kernels.layer_normalization)
 def layer_normalization(x, gamma, beta, epsilon):
     """γ·(x - mean)/√(variance + ε) + β over the last axis.
 

@@ -214,7 +214,7 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
                 f"max_distance. Received: {num_buckets} buckets, max_distance={max_distance}."
             )
 
-    def build(self, queries_shape, keys_shape):
+    def build(self, input_shape):
         shape, start = (self.num_buckets, self.num_heads), keras.initializers.RandomNormal(0, 0.02)
         self.embeddings = self.add_weight(shape, start, name="embeddings")
 

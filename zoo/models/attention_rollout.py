@@ -17,9 +17,13 @@ def attention_rollout(model, images):
     Returns:
         float32 [B, rows, columns] of the patches.
     """
-    maps = model.attention_maps(images)
+    layers = ops.mean(ops.cast(model.attention_maps(images), "float32"), axis=2)
+    layers = 0.5 * layers + 0.5 * ops.eye(layers.shape[-1], dtype="float32")
+    flow = layers[:, 0]  # [B, T, T], the share of each token before the first layer in each after
+    for layer in range(1, layers.shape[1]):
+        flow = ops.matmul(layers[:, layer], flow)
     first = model.num_prefix_tokens + model.num_registers
-    shares = _rollout(maps)[:, :, first:]
+    shares = flow[:, :, first:]
     # What the head reads: the mean of its parts.
     parts = {
         "cls": [shares[:, : model.num_prefix_tokens]],  # a distillation token has a head, too
@@ -28,20 +32,3 @@ def attention_rollout(model, images):
     }[model.pool]
     shares = sum(ops.mean(part, axis=1) for part in parts) / len(parts)
     return ops.reshape(shares, (-1, *model.grid(image_size(images))))
-
-
-def _rollout(maps):
-    """The share of each token before the first layer in each token after the last.
-
-    Args:
-        maps: [B, L, heads, T, T], from `zoo.models.ViT.attention_maps`.
-
-    Returns:
-        float32 [B, T, T].
-    """
-    layers = ops.mean(ops.cast(maps, "float32"), axis=2)
-    layers = 0.5 * layers + 0.5 * ops.eye(layers.shape[-1], dtype="float32")
-    flow = layers[:, 0]
-    for layer in range(1, layers.shape[1]):
-        flow = ops.matmul(layers[:, layer], flow)
-    return flow

@@ -14,13 +14,6 @@ from zoo.layers.normalization import LayerNormalization
 POSITIONS_IN_ATTENTION = ("relative", "rotary")  # others are added to the embeddings
 
 
-def default_arguments(layer_class, without):
-    """The arguments of a layer, but for those named: {name: default, which may be empty}."""
-    parameters = inspect.signature(layer_class.__init__).parameters
-    skipped = ("self", "kwargs", *without)
-    return {name: p.default for name, p in parameters.items() if name not in skipped}
-
-
 class ZooModel(ConfigMixin, keras.Model):
     """Base class of the models; it makes `export` independent of a previous call.
 
@@ -93,9 +86,11 @@ class TransformerModel(ZooModel):
     `zoo.layers.TransformerEncoder` describes the arguments that it passes on to them.
     """
 
-    block_defaults = default_arguments(
-        TransformerBlock, without=("stochastic_depth", "layer_scale", "attention")
-    )
+    block_defaults = {  # a default may be empty
+        name: parameter.default
+        for name, parameter in inspect.signature(TransformerBlock.__init__).parameters.items()
+        if name not in ("self", "kwargs", "stochastic_depth", "layer_scale", "attention")
+    }
 
     def blocks(self, block_class, name, count, **settings):
         return [self.block(block_class, f"{name}_{index}", **settings) for index in range(count)]
@@ -137,17 +132,10 @@ def check_linear_attention(attention, positions):
 def arguments_of_size(
     function, size, sizes, settings, required=("embed_dim", "num_layers", "num_heads")
 ):
-    """The arguments of a model of a published size, overridden by those that are given.
+    """The arguments of a model of a published size, overridden by `settings`.
 
-    Args:
-        function: name of the function that builds the model; that of the model by default.
-        size: a name in `sizes`, or None.
-        sizes: {name: dict of arguments}.
-        settings: dict.
-        required: names of arguments that must be given without a size.
-
-    Raises:
-        ValueError: if the size is unknown or incomplete.
+    `function` is the name of the function that builds the model, and by default that of the model;
+    `required` names arguments that must be given without a size.
     """
     if size is not None and size not in sizes:
         raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(sizes)}.")
@@ -163,17 +151,12 @@ def arguments_of_size(
 
 def dtype_name(model):
     """The name of the model's dtype policy; of quantized weight matrices, such as "int8"."""
-    return _quantization_mode(model) or model.dtype_policy.name
-
-
-def _quantization_mode(model):
-    """That of the first quantized layer, or None; Keras quantizes a model in one mode."""
     modes = (getattr(layer, "quantization_mode", None) for layer in compat.all_layers(model))
-    return next(filter(None, modes), None)
+    return next(filter(None, modes), model.dtype_policy.name)  # Keras quantizes in one mode
 
 
 def _check_not_quantized(model):
-    if _quantization_mode(model) is not None:
+    if dtype_name(model) != model.dtype_policy.name:
         raise UserError(
             "A model whose weights are quantized can be exported as a SavedModel, but not saved or "
             'converted. For that, load it without dtype="int8".'

@@ -118,13 +118,9 @@ class EncoderClassifier(TokenModel):
         self.token_norm = self.norm_layer("token_norm", self.normalize_embeddings)
         self.type_embedding = None
         if self.num_token_types:
-            self.type_embedding = self.layer(
-                keras.layers.Embedding,
-                "type_embedding",
-                self.num_token_types,
-                self.embed_dim,
-                embeddings_initializer=keras.initializers.TruncatedNormal(stddev=0.02),
-            )
+            start = keras.initializers.TruncatedNormal(stddev=0.02)
+            sizes = (self.num_token_types, self.embed_dim, start)
+            self.type_embedding = self.layer(keras.layers.Embedding, "type_embedding", *sizes)
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.encoder_blocks = self.blocks(TransformerEncoder, "encoder", self.num_layers)
         self.encoder_norm = self.norm_layer("encoder_norm", self.norm == "pre")
@@ -165,8 +161,7 @@ class EncoderClassifier(TokenModel):
         *blocks, last = self.encoder_blocks
         for block in blocks:
             x = block(x, **settings)
-        x = last(x, **settings) if count is None else last.first_tokens(x, count, **settings)
-        return apply_optional(self.encoder_norm, x)
+        return apply_optional(self.encoder_norm, last(x, **settings, first_tokens=count))
 
 
 def _mean(x, is_real):

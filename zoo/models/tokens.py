@@ -8,12 +8,8 @@ from numbers import Integral
 import keras
 from keras import ops
 
-from zoo.layers import (
-    LearnedPositions,
-    RelativePositions,
-    RotaryPositions,
-    SinusoidalPositions,
-)
+from zoo.errors import check_at_least_1
+from zoo.layers import LearnedPositions, RelativePositions, RotaryPositions, SinusoidalPositions
 from zoo.layers.dense import Dense, ReversibleEmbedding
 from zoo.layers.multi_head_attention import head_width
 from zoo.models.base import POSITIONS_IN_ATTENTION, TransformerModel, apply_optional, build_layers
@@ -44,8 +40,7 @@ class TokenModel(TransformerModel):
         if self.positions == "learned":
             return self.layer(LearnedPositions, name, self.max_length)
         if self.positions == "relative":
-            settings = {"bidirectional": bidirectional}
-            return self.layer(RelativePositions, name, self.num_heads, **settings)
+            return self.layer(RelativePositions, name, self.num_heads, bidirectional=bidirectional)
         if self.positions == "rotary":
             key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
             return self.layer(RotaryPositions, name, key_dim)
@@ -61,13 +56,10 @@ class TokenModel(TransformerModel):
 
     def build_side(self, side):
         """Builds the layers that embed the tokens of a side."""
-        sequence, ids = (None, None, self.embed_dim), (None, None)
         embedding, positions, norm = self._side(side)
         if not embedding.built:  # two sides may share it
-            embedding.build(ids)
-        shapes = {"relative": [ids, ids], "rotary": [ids]}.get(str(self.positions), [sequence])
-        positions.build(*shapes)
-        build_layers(sequence, norm)
+            embedding.build((None, None))
+        build_layers((None, None, self.embed_dim), positions, norm)
 
     def embed(self, side, ids, start=0, types=None):
         """The embedded tokens [B, T], the first of them at position `start`: [B, T, E].
@@ -84,12 +76,9 @@ class TokenModel(TransformerModel):
         return self._dropout(apply_optional(norm, x))
 
     def position_arguments(self, side, length, queries=None):
-        """How positions enter attention: keyword arguments of every block.
+        """How positions enter attention to `length` keys: keyword arguments of every block.
 
-        Args:
-            side: such as "source".
-            length: T, number of keys.
-            queries: positions of the queries, int [T]; all by default.
+        `queries` are the positions of the queries, int [T]; all by default.
         """
         if self.positions not in POSITIONS_IN_ATTENTION:
             return {}
@@ -109,10 +98,7 @@ class TokenModel(TransformerModel):
                 f"positions must be one of {POSITIONS} or a zoo.layers.SinusoidalPositions. "
                 f"Received: positions={self.positions!r}."
             )
-        if not isinstance(self.max_length, Integral) or self.max_length < 1:
-            raise ValueError(
-                f"max_length must be a positive integer. Received: max_length={self.max_length!r}."
-            )
+        check_at_least_1(max_length=self.max_length)
 
 
 class Decoder(TokenModel):
@@ -125,12 +111,8 @@ class Decoder(TokenModel):
     decoder_side = "target"
 
     def output_layer(self, name, vocab_size):
-        return Dense(
-            vocab_size,
-            use_bias=False,
-            dtype=self.variable_dtype,  # logits are in full precision
-            name=name,
-        )
+        """Its logits are in full precision."""
+        return Dense(vocab_size, use_bias=False, dtype=self.variable_dtype, name=name)
 
     def build_decoder(self, vocab_size, *memory_shape):
         sequence = (None, None, self.embed_dim)
@@ -139,9 +121,8 @@ class Decoder(TokenModel):
             block.build(sequence, *memory_shape)
         build_layers(sequence, self.decoder_norm, self.output_projection)
         if self.logits_bias:
-            self.output_bias = self.add_weight(
-                (vocab_size,), "zeros", autocast=False, name="output_bias"
-            )
+            settings = {"autocast": False, "name": "output_bias"}
+            self.output_bias = self.add_weight((vocab_size,), "zeros", **settings)
 
     def step(self, tokens, cache):
         """Adds a token to each hypothesis.
@@ -153,11 +134,11 @@ class Decoder(TokenModel):
         Returns:
             (logits [B, K, V] of the token that follows, the next `Cache`).
         """
-        cache = cache.open_slots()
+        cache, length = cache.open_slots(), ops.shape(cache.paths)[2]
         # B·K sequences of one token: all hypotheses are at the same position.
         x = self.embed(self.decoder_side, ops.reshape(tokens, (-1, 1)), start=cache.position)
         x = ops.reshape(x, (*ops.shape(tokens), self.embed_dim))
-        settings = self.position_arguments(self.decoder_side, cache.length, cache.position[None])
+        settings = self.position_arguments(self.decoder_side, length, cache.position[None])
         settings, blocks = cache.step_arguments(**settings), []
         for block, block_cache in zip(self.decoder_blocks, cache.blocks):
             x, block_cache = block.step(x, block_cache, **settings)
@@ -169,10 +150,10 @@ class Decoder(TokenModel):
         x = apply_optional(self.decoder_norm, x)
         if self.output_projection is None:
             embedding, _, _ = self._side(self.decoder_side)
-            logits = embedding(x, reverse=True)
+            x = embedding(x, reverse=True)
         else:
-            logits = self.output_projection(x)
-        return logits + self.output_bias if self.logits_bias else logits
+            x = self.output_projection(x)
+        return x + self.output_bias if self.logits_bias else x
 
     def check_length(self, length):
         """Raises ValueError if there are fewer learned positions than `length`."""

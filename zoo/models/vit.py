@@ -170,16 +170,14 @@ class ViT(base.TransformerModel):
         x = self._patch_dropout(x)
 
         in_attention, last = self.position_arguments(grid), self.encoder_blocks[-1]
+        prefix = self.num_prefix_tokens
         for block in self.encoder_blocks:  # equations 2 and 3
             if maps is not None:
                 maps.append(block.attention_weights(x, **in_attention))
-            if block is last and self.pool == "cls" and not all_tokens:
-                x = block.first_tokens(x, self.num_prefix_tokens, **in_attention)
-            else:
-                x = block(x, **in_attention)
+            reads_prefix = block is last and self.pool == "cls" and not all_tokens
+            x = block(x, **in_attention, first_tokens=prefix if reads_prefix else None)
         tokens = base.apply_optional(self.encoder_norm, x)  # equation 4
 
-        prefix = self.num_prefix_tokens
         if self.pool == "cls":
             x = tokens[:, :prefix]
         else:
@@ -239,14 +237,13 @@ class ViT(base.TransformerModel):
         return (input_shape[0], self.num_classes)
 
     def build(self, input_shape):
-        tokens, ids = (None, None, self.embed_dim), (None, None)
+        tokens = (None, None, self.embed_dim)
         pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
         self.patch_embed.build(input_shape)
         if self.positions == "relative":
-            self.row_positions.build(ids, ids)
-            self.column_positions.build(ids, ids)
+            base.build_layers(tokens, self.row_positions, self.column_positions)
         else:
-            self.patch_positions.build((None, None, 2) if self.positions == "rotary" else tokens)
+            self.patch_positions.build(tokens)
         base.build_layers(tokens, self.class_token, self.registers, self.embedding_norm)
         base.build_layers(tokens, *self.encoder_blocks, self.encoder_norm)
         base.build_layers(pooled, self.head_norm, self.representation)

@@ -1,4 +1,4 @@
-"""Layer normalization equals Keras's: results, gradients, gradients of gradients, saved files."""
+"""Layer normalization equals that of Keras; activations in training, those in inference."""
 
 import keras
 import numpy as np
@@ -6,7 +6,12 @@ import pytest
 from keras import ops
 
 from tests.layers.test_attention import gradients, normal, numpy
-from zoo.layers import LayerNormalization
+from zoo.layers import FeedForward, LayerNormalization
+from zoo.layers.feed_forward import ACTIVATIONS
+
+on_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="Others compute the plain function."
+)
 
 
 def layers(width, **settings):
@@ -48,7 +53,7 @@ def test_equals_that_of_keras(shape, dtype, tolerance):
         np.testing.assert_allclose(one, other, atol=tolerance * max(np.abs(other).max(), 1))
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="Others derive the gradient.")
+@on_tensorflow
 @pytest.mark.parametrize("eager", [True, False])
 def test_gradients_of_gradients(eager):
     """By finite differences: those of Keras's layer treat the mean as constant."""
@@ -84,3 +89,60 @@ def test_clear_errors():
     for width in (1, 5):
         with pytest.raises(ValueError, match="axis -1 of input shape to have value 4"):
             layer(normal(2, width))
+
+
+# Compiled code rounds once to half precision, the operations of TensorFlow each time.
+@pytest.mark.parametrize(
+    "dtype, tolerance",
+    [("float64", 1e-12), ("float32", 1e-6), ("mixed_bfloat16", 2**-6), ("mixed_float16", 2**-9)],
+)
+@on_tensorflow
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "relu"])
+def test_activations_in_training_are_those_of_inference(activation, dtype, tolerance):
+    keras.utils.set_random_seed(0)
+    layer = FeedForward(6, 8, activation, dtype=dtype)
+    layer.build((None, None, 6))
+    wide = "float64" if dtype == "float64" else "float32"
+    inputs = [normal(3, 5, 6), *(numpy(weight) + 0.1 for weight in layer.weights)]
+
+    def call(training):
+        def function(x, *weights):
+            x = ops.cast(x, layer.compute_dtype)
+            return ops.cast(layer.stateless_call(weights, [], x, training=training)[0], wide)
+
+        return function
+
+    found, expected = (gradients(call(training), inputs) for training in (True, False))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=tolerance * max(np.abs(other).max(), 1))
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    "kind, shape",
+    [
+        ("activation", (None, None, 6)),
+        ("activation", (2, 5, 6)),
+        ("normalization", (None, None, None)),
+        ("normalization", (2, 5, 6)),
+        ("normalization", (6,)),
+    ],
+)
+def test_xla_compiles_training_steps_only(kind, shape):
+    import tensorflow as tf
+
+    layer = FeedForward(6, 8) if kind == "activation" else LayerNormalization()
+    layer.build((None, 6))
+    x = tf.constant(normal(*(6,) if len(shape) == 1 else (2, 5, 6)))
+
+    def outputs(training):
+        @tf.function(input_signature=[tf.TensorSpec(shape)], autograph=False)
+        def call(x):
+            return layer(x, training=training)
+
+        functions = call.get_concrete_function().graph.as_graph_def().library.function
+        assert any(f.attr["_XlaMustCompile"].b for f in functions) == training
+        return call(x)
+
+    # float32: sums of a few terms in another order
+    np.testing.assert_allclose(outputs(True), outputs(False), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Layer normalization in one pass over memory in each direction."""
+"""Layer normalization and activations in one pass over memory in each direction."""
 
 import functools
 
@@ -11,12 +11,12 @@ from zoo.kernels.xla import compiled
 def layer_normalization(x, gamma, beta, epsilon):
     """`zoo.layers.normalization.layer_normalization`, with a gradient that computes it again."""
     weights = (ops.convert_to_tensor(weight) for weight in (gamma, beta))
-    rows = _compiled(epsilon)(ops.reshape(x, (-1, gamma.shape[0])), *weights)
+    rows = _compiled_normalization(epsilon)(ops.reshape(x, (-1, gamma.shape[0])), *weights)
     return ops.reshape(rows, ops.shape(x))
 
 
 @functools.cache
-def _compiled(epsilon):
+def _compiled_normalization(epsilon):
     """Normalizes rows [R, width]. In XLA's code for CPUs, products with ones are fast sums."""
 
     def mean(x):
@@ -51,3 +51,27 @@ def _widened(x, *others):
     """The tensors in float32, or in the dtype of `x` if that is wider."""
     x = at_least_float32(x)
     return [x, *(ops.cast(tensor, x.dtype) for tensor in others)]
+
+
+def activation(function, x):
+    """``function(x)``, computed in float32 or wider, with a gradient that computes it again.
+
+    Not for functions of users, which XLA may be unable to compile.
+    """
+    return _compiled_activation(function)(x)
+
+
+@functools.cache
+def _compiled_activation(function):
+    import tensorflow as tf
+
+    def in_float32(x):
+        return ops.cast(function(at_least_float32(x)), x.dtype)
+
+    def gradient(upstream, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = in_float32(x)
+        return tape.gradient(y, x, upstream)
+
+    return compiled(in_float32, gradient)
