@@ -22,7 +22,6 @@ from zoo.data.tokenized_corpus import EncodedPairs, encode_pairs
 from zoo.errors import UserError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.sentencepiece import train_tokenizer
-from zoo.training.trainer import Trainer
 
 COUNT = 1003
 
@@ -141,19 +140,16 @@ def test_a_resumed_run_sees_what_it_would_have_seen(pairs, accumulation):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 257, 10_007])
 def test_shuffling_has_every_number_once(size):
+    """Also of several sizes at once; and every order occurs."""
     found = shuffled(np.arange(size), size, size, np.int64(0)).numpy()
     np.testing.assert_array_equal(np.sort(found), np.arange(size))
+    together = shuffled(np.array([size - 1, 0]), np.array([size, 7]), size, np.int64(0))
+    np.testing.assert_array_equal(together, [found[-1], shuffled([0], 7, size, np.int64(0))[0]])
     if size > 100:  # neighbors are on average a third of the size apart
         assert abs(np.abs(np.diff(found)).mean() / (size / 3) - 1) < 0.2
-
-
-def test_shuffling_of_several_sizes_at_once():
-    sizes = np.array([5, 1000, 7])
-    together = shuffled(np.array([4, 999, 0]), sizes, 2**40, np.int64(3))
-    alone = [shuffled([n], size, 2**40, np.int64(3))[0] for n, size in zip([4, 999, 0], sizes)]
-    np.testing.assert_array_equal(together, alone)
-    orders = {tuple(shuffled(np.arange(4), 4, 1, epoch).numpy()) for epoch in np.arange(300)}
-    assert len(orders) == 24, "every order occurs"
+    if size == 3:
+        orders = {tuple(shuffled(np.arange(3), 3, 1, epoch).numpy()) for epoch in np.arange(100)}
+        assert len(orders) == 6
 
 
 def test_a_million_pairs_are_planned_in_little_memory(tmp_path):
@@ -223,40 +219,6 @@ def test_evaluation_batches(pairs, tokens):
     expected = len(batches) / pairs.num_tokens
     for _, labels, weights in batches:
         np.testing.assert_allclose(weights, np.where(labels == PAD_ID, 0, expected), rtol=1e-6)
-
-
-def test_the_loss_is_the_mean_over_all_labels(pairs):
-    """Evaluated over batches; and one update of as many accumulated batches as an epoch has."""
-    size, random = 32, np.random.default_rng(0)
-    table = random.normal(size=(size, size)).astype("float32")
-    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target")}
-    embedding = keras.layers.Embedding(size, size)
-    model = keras.Model(inputs, embedding(inputs["target"]))
-    embedding.set_weights([table])
-    count = steps_per_epoch(pairs, 2048)
-    assert count > 5
-    trainer = Trainer(model)
-    trainer.compile(
-        keras.optimizers.SGD(1.0),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"),
-    )
-
-    inputs, labels, _ = pairs.batch(np.arange(COUNT), (COUNT, 64))
-    target, labels = inputs["target"][labels != PAD_ID], labels[labels != PAD_ID]
-    probabilities = np.exp(table[target].astype("float64"))
-    probabilities /= probabilities.sum(axis=-1, keepdims=True)
-    each = np.arange(len(labels))
-    loss = -np.log(probabilities[each, labels]).mean()
-    # float32 sums of some ten thousand terms
-    assert trainer.evaluate(evaluation_batches(pairs, 2048), verbose=0) == pytest.approx(loss, 1e-5)
-
-    probabilities[each, labels] -= 1  # now the gradient of each label's loss by its logits
-    gradient = np.zeros_like(table, dtype="float64")
-    np.add.at(gradient, target, probabilities / len(labels))
-    batches = training_batches(pairs, 2048, accumulation=count)
-    trainer.fit(batches, steps_per_epoch=1, epochs=1, verbose=0)
-    # float32 sums of thousands of terms for the commonest letter
-    np.testing.assert_allclose(embedding.get_weights()[0], table - gradient, atol=5e-6)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 20])

@@ -93,26 +93,11 @@ def test_what_was_encoded_is_found_again_in_the_files(tmp_path, count):
         assert not inputs["source"][row, len(source) + 1 :].any()
 
 
-def test_an_interrupted_encoding_leaves_what_was_there(tmp_path):
-    encode([("abc", "a")], tmp_path)
-
-    def interrupted():
-        yield from random_pairs(3000)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        encode(interrupted(), tmp_path)
-    assert len(EncodedPairs(tmp_path / "train")) == 1
-    assert len(encode(random_pairs(10), tmp_path)) == 10
-    assert [path.name for path in tmp_path.iterdir()] == ["train"]
-
-
 def test_nothing_to_encode(tmp_path):
     with pytest.raises(DataError, match="valid split has no sentence pairs: it is empty"):
         encode([], tmp_path, name="valid")
     with pytest.raises(DataError, match="train split .*: all 2 exceed 3 tokens"):
         encode([("abc", "a"), ("a", "abc")], tmp_path, max_length=3)
-    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ A batch is a pure function of seed and step: no order of all pairs is kept in me
 run or another worker computes the same batches. Axes: B rows of a batch, n pairs.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import tensorflow as tf
 
@@ -44,27 +42,26 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    plan = _plan(pairs, tokens_per_batch, accumulation)
-    steps = len(plan.spans) // accumulation
+    ends, shapes, batches = _plan(pairs, tokens_per_batch, accumulation)
+    steps = len(batches) // accumulation
 
     def places(step):
         seeds = seed, step // steps
         numbers = step % steps * accumulation + tf.range(accumulation, dtype=tf.int64)
-        spans = tf.gather(plan.spans, shuffled(numbers, len(plan.spans), *seeds))
+        spans = tf.gather(batches, shuffled(numbers, len(batches), *seeds))
         places = tf.ragged.range(spans[:, 0], spans[:, 1]).values
-        bucket = tf.searchsorted(plan.ends, places, side="right")
-        sizes = tf.gather(np.diff(plan.ends, prepend=0), bucket)
-        starts = tf.gather(plan.ends, bucket) - sizes
+        bucket = tf.searchsorted(ends, places, side="right")
+        sizes = tf.gather(np.diff(ends, prepend=0), bucket)
+        starts = tf.gather(ends, bucket) - sizes
         return spans, starts + shuffled(places - starts, sizes, *seeds)
 
     def update(spans, places):
         numbers = pairs.longest_first[len(pairs) - 1 - places]
         numbers = np.split(numbers, np.cumsum(spans[:-1, 1] - spans[:-1, 0]))
-        shapes = [plan.shapes[bucket] for bucket in spans[:, 2]]
-        batches = [pairs.batch(*batch) for batch in zip(numbers, shapes)]
-        total = np.float32(max(sum(weights.sum() for *_, weights in batches), 1))
-        batches = [(inputs, labels, weights / total) for inputs, labels, weights in batches]
-        return batches[0] if accumulation == 1 else batches
+        parts = [pairs.batch(own, shapes[bucket]) for own, bucket in zip(numbers, spans[:, 2])]
+        total = np.float32(max(sum(weights.sum() for *_, weights in parts), 1))
+        parts = [(inputs, labels, weights / total) for inputs, labels, weights in parts]
+        return parts[0] if accumulation == 1 else parts
 
     signature = pairs.signature if accumulation == 1 else (pairs.signature,) * accumulation
     updates = tf.data.Dataset.counter(first_step).map(places)
@@ -101,20 +98,13 @@ def steps_per_epoch(pairs, tokens_per_batch, accumulation=1):
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    return len(_plan(pairs, tokens_per_batch, accumulation).spans) // accumulation
+    return len(_plan(pairs, tokens_per_batch, accumulation)[-1]) // accumulation
 
 
 def shuffled(numbers, sizes, seed, epoch):
-    """Permutes each number among the numbers below its size, in another order in each epoch.
+    """Permutes each number, int64 [n], among those below its size, differently in each epoch.
 
-    Args:
-        numbers: int64 [n], each at least 0 and less than its size.
-        sizes: int, or int64 [n].
-        seed: int.
-        epoch: int64 [].
-
-    Returns:
-        Tensor int64 [n].
+    The sizes are one int, or int64 [n]; the seed is an int, and the epoch int64 [].
     """
     seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
     return tf.random.experimental.index_shuffle(numbers, seeds, tf.cast(sizes, tf.int64) - 1)
@@ -146,25 +136,17 @@ def computed(steps, batch_of, signature):
     return without_autotuning(steps.map(batch)).prefetch(2)
 
 
-class _Plan(NamedTuple):
+def _plan(pairs, tokens_per_batch, accumulation):
     """The parts of the schedule that are the same in every epoch.
 
     A bucket holds the pairs that are padded to the same length. A place is a number below n:
     shorter buckets come first; within a bucket, each epoch has the pairs in another order.
 
-    Fields:
-        ends: int64 [buckets], the place after the last one of each bucket.
-        shapes: (B, S) of each bucket.
-        spans: int64 [batches, 3], (start, end, bucket) of each batch: the places of its pairs, and
-            the bucket that gives its shape.
+    Returns:
+        (int64 [buckets], the place after the last one of each bucket; list of the shape (B, S) of
+        each bucket; int64 [batches, 3], (start, end, bucket) of each batch: the places of its
+        pairs, and the bucket that gives its shape).
     """
-
-    ends: np.ndarray
-    shapes: list[tuple[int, int]]
-    spans: np.ndarray
-
-
-def _plan(pairs, tokens_per_batch, accumulation):
     _longest(pairs, tokens_per_batch)
     lengths = padded_lengths(pairs.length_counts, MOST_SHAPES)
     ends = np.cumsum(pairs.length_counts)[lengths]
@@ -183,7 +165,7 @@ def _plan(pairs, tokens_per_batch, accumulation):
         start, end, bucket = spans[fullest]
         middle = (start + end + 1) // 2
         spans[fullest : fullest + 1] = [(start, middle, bucket), (middle, end, bucket)]
-    return _Plan(ends, shapes, np.array(spans))
+    return ends, shapes, np.array(spans)
 
 
 def _longest(pairs, tokens_per_batch):

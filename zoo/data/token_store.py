@@ -1,9 +1,7 @@
 """Sequences of token ids that are written once, found again by a key, and memory-mapped."""
 
-import contextlib
 import dataclasses
 import hashlib
-import itertools
 import json
 import os
 import pathlib
@@ -30,11 +28,11 @@ class Sequences:
     def concatenated(cls, sequences):
         """From a list of int32 arrays or lists of ids."""
         ids = np.concatenate([np.asarray(sequence, np.int32) for sequence in sequences])
-        return cls(ids, _offsets(np.fromiter(map(len, sequences), np.int32)))
+        return cls(ids, offsets(np.fromiter(map(len, sequences), np.int32)))
 
     @classmethod
     def memory_mapped(cls, folder, name):
-        """From the files that `write_sequences` wrote."""
+        """From `folder`/`name`.ids, the bytes of the ids, and `name`_offsets.npy."""
         ids = np.memmap(folder / f"{name}.ids", np.int32, "r")
         offsets = np.load(folder / f"{name}_offsets.npy", mmap_mode="r")
         return cls(np.asarray(ids), np.asarray(offsets))  # faster to index than `np.memmap`
@@ -55,48 +53,15 @@ class Sequences:
         return batch
 
 
-def write_sequences(folder, names, blocks):
-    """Writes several columns of sequences in bounded memory.
-
-    Args:
-        folder: `pathlib.Path` of an existing folder.
-        names: the name of each column, for `Sequences.memory_mapped`.
-        blocks: iterable; each block has a list of sequences for each column.
-
-    Returns:
-        The lengths of all sequences, int32 [n] for each column.
-    """
-    lengths = [[np.zeros(0, np.int32)] for _ in names]
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(open(folder / f"{name}.ids", "wb")) for name in names]
-        for block in blocks:
-            for file, sequences, column in zip(files, block, lengths):
-                np.fromiter(itertools.chain.from_iterable(sequences), np.int32).tofile(file)
-                column.append(np.fromiter(map(len, sequences), np.int32))
-    lengths = [np.concatenate(column) for column in lengths]
-    for name, column in zip(names, lengths):
-        np.save(folder / f"{name}_offsets.npy", _offsets(column))
-    return lengths
-
-
-def _offsets(lengths):
+def offsets(lengths):
+    """The `offsets` of `Sequences` of these lengths."""
     return np.cumsum(np.concatenate([[0], lengths]), dtype=np.int64)
 
 
 def by_length(lengths):
-    """Sorts by length.
-
-    Args:
-        lengths: int [n].
-
-    Returns:
-        (uint32 [n], the numbers of all lengths, longest first; int64 [longest + 1], how often each
-        length occurs).
-    """
-    counts = np.bincount(lengths)
-    # NumPy sorts integers of 8 and 16 bits in linear time.
-    shortness = (len(counts) - 1 - lengths).astype(np.min_scalar_type(len(counts)))
-    return np.argsort(shortness, kind="stable").astype(np.uint32), counts
+    """(uint32 [n], the numbers of these lengths, longest first; int64 [longest + 1], how often each
+    length occurs)."""
+    return np.argsort(-lengths, kind="stable").astype(np.uint32), np.bincount(lengths)
 
 
 def cached_folder(root, key, write):

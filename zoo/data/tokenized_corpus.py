@@ -6,16 +6,13 @@ Axes: B rows of a batch, S source positions, T target positions, n pairs.
 import itertools
 import json
 import pathlib
-import shutil
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from zoo.data.token_store import Sequences, by_length, write_sequences
+from zoo.data.token_store import Sequences, by_length, offsets
 from zoo.errors import DataError
-from zoo.files import atomic
 from zoo.text.saved_tokenizers import checksum, load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
@@ -91,8 +88,6 @@ def encode_pairs(
 ):
     """Encodes a stream of pairs in bounded memory and writes the ids to `folder`/`name`.
 
-    An existing folder of this name is replaced once everything is written.
-
     Args:
         pairs: iterable of (source, target), two str.
         source_tokenizer, target_tokenizer: see `zoo.tasks.translator.Translator`.
@@ -109,49 +104,58 @@ def encode_pairs(
     Raises:
         DataError: if there are no pairs, or all are too long.
     """
-    pairs, path, skipped = iter(pairs), pathlib.Path(folder) / name, 0
+    pairs, path = iter(pairs), pathlib.Path(folder) / name
     start = [special.start] + ([] if special.first is None else [special.first])
-
-    def blocks():
-        nonlocal skipped
-        with tqdm(desc=f"encoding {name}", unit="pair", leave=False, disable=None) as progress:
-            while block := list(itertools.islice(pairs, _BLOCK)):
-                sources, targets = map(list, zip(*block))
-                ids = zip(source_tokenizer.encode(sources), target_tokenizer.encode(targets))
-                rows = (([*source, special.end], [*start, *target]) for source, target in ids)
-                fitting = [row for row in rows if max(map(len, row)) <= max_length]
-                skipped += len(block) - len(fitting)
-                yield [[row[side] for row in fitting] for side in (0, 1)]
-                progress.update(len(block))
-
-    with atomic(path) as partial:
-        partial.mkdir()
-        order, counts = by_length(np.maximum(*write_sequences(partial, _SIDES, blocks())))
-        if not len(order):
-            reason = f"all {skipped:,} exceed {max_length} tokens" if skipped else "it is empty"
-            raise DataError(f"The {name} split has no sentence pairs: {reason}.")
-        np.save(partial / "longest_first.npy", order)
-        counts = {"skipped": skipped, "lengths": counts.tolist()}
-        (partial / "counts.json").write_text(json.dumps(counts))
-        shutil.rmtree(path, ignore_errors=True)
+    skipped, lengths = 0, [np.zeros((0, 2), np.int32)]
+    path.mkdir(parents=True, exist_ok=True)
+    with (
+        open(path / "source.ids", "wb") as source_file,
+        open(path / "target.ids", "wb") as target_file,
+        tqdm(desc=f"encoding {name}", unit="pair", leave=False, disable=None) as progress,
+    ):
+        while block := list(itertools.islice(pairs, _BLOCK)):
+            sources, targets = map(list, zip(*block))
+            ids = zip(source_tokenizer.encode(sources), target_tokenizer.encode(targets))
+            rows = (([*source, special.end], [*start, *target]) for source, target in ids)
+            fitting = [row for row in rows if max(map(len, row)) <= max_length]
+            for file, side in zip((source_file, target_file), zip(*fitting)):
+                np.fromiter(itertools.chain.from_iterable(side), np.int32).tofile(file)
+            lengths.append(np.array([[*map(len, row)] for row in fitting], np.int32).reshape(-1, 2))
+            skipped += len(block) - len(fitting)
+            progress.update(len(block))
+    lengths = np.concatenate(lengths)
+    for side, column in zip(_SIDES, lengths.T):
+        np.save(path / f"{side}_offsets.npy", offsets(column))
+    order, counts = by_length(lengths.max(axis=1))
+    if not len(order):
+        reason = f"all {skipped:,} exceed {max_length} tokens" if skipped else "it is empty"
+        raise DataError(f"The {name} split has no sentence pairs: {reason}.")
+    np.save(path / "longest_first.npy", order)
+    counts = {"skipped": skipped, "lengths": counts.tolist()}
+    (path / "counts.json").write_text(json.dumps(counts))
     return EncodedPairs(path, special)
 
 
-class TokenizedCorpus(NamedTuple):
+class TokenizedCorpus:
     """The content of a folder that `write_corpus` has written.
 
-    Fields:
+    Args:
+        folder: `pathlib.Path`.
+        special: as passed to `write_corpus`.
+
+    Attributes:
         train, valid: `EncodedPairs`.
         test: list of (source, target), two str.
         skipped: list of str, one line for each reason why pairs were skipped.
         tokenizers: (source, target), see `zoo.tasks.translator.Translator`.
     """
 
-    train: EncodedPairs
-    valid: EncodedPairs
-    test: list
-    skipped: list
-    tokenizers: tuple
+    def __init__(self, folder, special):
+        texts = json.loads((folder / "texts.json").read_text())
+        self.train, self.valid = (EncodedPairs(folder / n, special) for n in ("train", "valid"))
+        self.test = [tuple(pair) for pair in texts["test"]]
+        self.skipped = texts["skipped"]
+        self.tokenizers = tuple(load_tokenizer(folder, side) for side in _SIDES)
 
 
 def write_corpus(folder, text, tokenizers, max_length, special):
@@ -175,22 +179,6 @@ def write_corpus(folder, text, tokenizers, max_length, special):
         skipped.append(f"{text.train.left_out:,} training pairs {reason}.")
     texts = {"test": list(text.test), "skipped": skipped}
     (folder / "texts.json").write_text(json.dumps(texts))
-
-
-def open_corpus(folder, special):
-    """Opens the `TokenizedCorpus` that `write_corpus` has written.
-
-    Args:
-        folder: `pathlib.Path`.
-        special: as passed to `write_corpus`.
-    """
-    texts = json.loads((folder / "texts.json").read_text())
-    return TokenizedCorpus(
-        *(EncodedPairs(folder / name, special) for name in ("train", "valid")),
-        [tuple(pair) for pair in texts["test"]],
-        texts["skipped"],
-        tuple(load_tokenizer(folder, side) for side in _SIDES),
-    )
 
 
 def train_tokenizers(text, tokenizer, vocab_size, normalization, vocabulary):

@@ -41,7 +41,7 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
     if run.is_chief:
         distribution.from_chief(run.strategy, 0)
         print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
-    data = corpus.open_corpus(folder, special_tokens)
+    data = corpus.TokenizedCorpus(folder, special_tokens)
     for line in data.skipped if run.is_chief else ():
         print(f"skipped: {line}")
     return data
