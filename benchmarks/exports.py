@@ -66,6 +66,7 @@ def test_data(run_folder, count):
         with open(run_folder / "translations.tsv", encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1 : count + 1]
         return [row[0] for row in rows], [row[1] for row in rows]
+    from zoo.data.images import sample
     from zoo.data.selection import load_images
 
     settings = json.loads((run_folder / "config.json").read_text(encoding="utf-8"))["config"]
@@ -73,7 +74,8 @@ def test_data(run_folder, count):
     names = {field.name for field in dataclasses.fields(config)} & set(settings)
     config = config(**{name: settings[name] for name in names})
     data = load_images(config)
-    pixels, labels = data.test.sample(count)
+    shown = sample(data.test, count)
+    pixels, labels = shown.pixels, shown.labels
     return list(pixels), [data.class_names[label] for label in labels]
 
 

@@ -115,15 +115,19 @@ PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE
 
 def main(config):
     from zoo.data.pipeline import steps_per_epoch
-    from zoo.data.selection import class_names, load_images
+    from zoo.data.selection import find_images, load_images
     from zoo.training.image_run import augmentation, train_classifier
     from zoo.training.run import Run
 
     run = Run(config, name=f"finetune_{config.data_name}")
+    images = find_images(config)
     with run.scope():
-        classifier = build(config, len(class_names(config)))
-    size = classifier.preprocessing.image_size
-    data = load_images(config, classifier.preprocessing, config.train_examples)
+        classifier = build(config, len(images.class_names))
+    preprocessing = classifier.preprocessing
+    size = preprocessing.image_size
+    data = load_images(
+        config, images, preprocessing=preprocessing, train_examples=config.train_examples
+    )
     steps_per_epoch(data.train, config.batch_size)  # checks the batch size
     padding, flip = config.crop_padding, config.flip_probability
     augment = augmentation(

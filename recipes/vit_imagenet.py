@@ -79,7 +79,7 @@ def main(config):
     run = Run(config, name=f"vit_{config.data_name}")
     side, half = (config.image_size,) * 2, (0.5,) * 3
     preprocessing = ImagePreprocessing(side, 3, half, half, resize=config.eval_resize)
-    data = load_images(config, preprocessing, streamed=True)
+    data = load_images(config, preprocessing=preprocessing, streamed=True)
     steps = steps_per_epoch(data.train, config.batch_size)
     total = config.epochs * steps
     with run.scope():

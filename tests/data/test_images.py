@@ -1,7 +1,7 @@
 """Where images come from, files, arrays, folders and TFDS, and what is said of bad ones."""
 
 import dataclasses
-import json
+import functools
 
 import numpy as np
 import pytest
@@ -12,10 +12,10 @@ from PIL import Image
 from tests.data.prepared import prepare
 from zoo.data import tfds_images as tfds_module
 from zoo.data.image_files import ImageError
-from zoo.data.image_folder import folder_classes, image_folder
-from zoo.data.images import StreamedImages, digits
+from zoo.data.image_folder import image_folder
+from zoo.data.images import StreamedImages, digits, sample
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.data.tfds_images import tfds_classes, tfds_images
+from zoo.data.tfds_images import tfds_images
 from zoo.errors import DataError
 
 RGB = ImagePreprocessing((8, 8), 3, (0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
@@ -72,20 +72,6 @@ def test_normalize_undoes_mean_and_spread():
     np.testing.assert_allclose(RGB.normalize(pixels), [[0, 0, 0], [1, 1, 1]], atol=1e-5)
 
 
-def test_preprocessing_survives_json():
-    assert ImagePreprocessing.from_dict(json.loads(json.dumps(RGB.to_dict()))) == RGB
-
-
-def test_an_unreadable_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere.png"):
-        RGB.read(tmp_path / "nowhere.png")
-    cut = write(tmp_path / "cut.jpg", np.random.default_rng(0).integers(0, 256, (64, 64, 3), "u1"))
-    for content in (b"", b"no image at all", b"\x89PNG\r\n\x1a\n broken", cut.read_bytes()[:700]):
-        cut.write_bytes(content)
-        with pytest.raises(ImageError, match=r"cut\.jpg cannot be read as an image"):
-            RGB.read(cut)
-
-
 @pytest.mark.parametrize(
     "array, message",
     [
@@ -103,8 +89,13 @@ def test_a_bad_array_is_refused(array, message):
         RGB.read(array)
 
 
+def test_a_file_that_is_not_there():
+    with pytest.raises(FileNotFoundError, match="nowhere.png"):
+        RGB.read("nowhere.png")
+
+
 def test_digits():
-    data = digits()
+    data = digits().dataset()
     assert (len(data.train), len(data.test)) == (1437, 360)
     assert data.input_shape == (8, 8, 1)
     assert data.class_names == [str(n) for n in range(10)]
@@ -127,7 +118,7 @@ def folder(tmp_path):
 
 
 def test_a_folder_without_test_images_holds_a_tenth_out(folder):
-    data = image_folder(folder, (8, 8))
+    data = image_folder(folder).dataset((8, 8))
     assert data.class_names == ["black", "red"]
     assert (len(data.train), len(data.test)) == (18, 2)
     assert sorted(data.test.labels) == [0, 1]
@@ -140,13 +131,13 @@ def test_a_folder_without_test_images_holds_a_tenth_out(folder):
 def test_a_folder_with_test_images_uses_them(folder):
     for name in ("red", "black"):
         write(folder / "test" / name / "deeper" / "one.PNG")
-    data = image_folder(folder, (8, 8))
+    data = image_folder(folder).dataset((8, 8))
     assert (len(data.train), len(data.test)) == (20, 2)
 
 
 def test_a_part_of_the_training_images(folder, prepared):
     """Drawn by the seed, with the share of each class; the test images stay."""
-    whole, part = digits(), digits(train_examples=100)
+    whole, part = digits().dataset(), digits().dataset(train_examples=100)
     assert (len(part.train), len(part.test)) == (100, len(whole.test))
     shares = np.bincount(whole.train.labels) / len(whole.train)
     np.testing.assert_allclose(np.bincount(part.train.labels), 100 * shares, atol=1)
@@ -154,63 +145,57 @@ def test_a_part_of_the_training_images(folder, prepared):
         (image.tobytes(), label) for image, label in zip(whole.train.pixels, whole.train.labels)
     }
     assert {(i.tobytes(), n) for i, n in zip(part.train.pixels, part.train.labels)} <= rows
-    np.testing.assert_array_equal(digits(train_examples=100).train.pixels, part.train.pixels)
-    other = digits(seed=1, train_examples=100).train
+    np.testing.assert_array_equal(
+        digits().dataset(train_examples=100).train.pixels, part.train.pixels
+    )
+    other = digits().dataset(train_examples=100, seed=1).train
     assert not np.array_equal(other.pixels, part.train.pixels)
     for data in (
-        image_folder(folder, (8, 8), train_examples=5),
-        tfds_images("two_colors", prepared, (8, 8), train_examples=5),
+        image_folder(folder).dataset((8, 8), train_examples=5),
+        tfds_images("two_colors", prepared).dataset((8, 8), train_examples=5),
     ):
         assert sorted(np.bincount(data.train.labels)) == [2, 3]
         reds = data.train.pixels[..., 0].mean(axis=(1, 2)) > 100
         np.testing.assert_array_equal(reds, data.train.labels == data.class_names.index("red"))
     for count in (1, 19):
         with pytest.raises(DataError, match=f"from 2, the .* to 18. Received: {count}"):
-            image_folder(folder, (8, 8), train_examples=count)
+            image_folder(folder).dataset((8, 8), train_examples=count)
 
 
 def test_images_to_choose_settings_by_are_training_images(folder):
     """Held out by the seed, in memory and in files, with their labels; the test images are left."""
-    whole = digits()
+    whole = digits().dataset()
     for data, share in (
         (whole, 0.1),
-        (image_folder(folder, (8, 8), streamed=True), 0.25),
+        (image_folder(folder).dataset((8, 8), streamed=True), 0.25),
     ):
         everything = rows(data.train)
         part = data.held_out(share, seed=1)
         assert len(part.test) == round(share * len(everything))
         assert sorted(rows(part.train) + rows(part.test)) == sorted(everything)
-        assert len(list(part.train.reader()(np.int64(0)))) == 2
         assert data.held_out(0.0) is data
     assert rows(whole.held_out(0.1, 2).test) != rows(whole.held_out(0.1, 1).test)
     assert rows(whole.held_out(0.1, 1).test) == rows(whole.held_out(0.1, 1).test)
-    assert all(part.train.name(number).endswith(".png") for number in range(len(part.train)))
+    assert all(part.train.name(number).endswith(".png") for number in part.train.numbers)
     with pytest.raises(DataError, match="share of 0.01 of 18 training images leaves none"):
         data.held_out(0.01)
 
 
 def rows(images):
-    return [(image.tobytes(), int(label)) for image, label in zip(*images.sample(len(images)))]
+    shown = sample(images, len(images))
+    return [(image.tobytes(), int(label)) for image, label in zip(shown.pixels, shown.labels)]
 
 
 def test_images_are_prepared_as_a_model_asks(folder, prepared):
     preprocessing = ImagePreprocessing((6, 6), 3, (0.5,) * 3, (0.5,) * 3, resize=7)
     for data in (
-        image_folder(folder, None, preprocessing=preprocessing),
-        tfds_images("two_colors", prepared, preprocessing=preprocessing),
-        digits(preprocessing=preprocessing),
+        image_folder(folder).dataset(preprocessing=preprocessing),
+        tfds_images("two_colors", prepared).dataset(preprocessing=preprocessing),
+        digits().dataset(preprocessing=preprocessing),
     ):
         assert data.input_shape == (6, 6, 3)
-    expected = [preprocessing.read(image) for image in digits().test.pixels[:3]]
+    expected = [preprocessing.read(image) for image in digits().dataset().test.pixels[:3]]
     np.testing.assert_array_equal(data.test.pixels[:3], expected)
-
-
-def test_class_names_are_known_before_images_are_read(folder, prepared):
-    assert folder_classes(folder) == image_folder(folder, (8, 8)).class_names
-    assert tfds_classes("two_colors", prepared) == ["black", "red"]
-    data = tfds_images("two_colors", prepared, (8, 8))
-    assert (data.class_names, data.input_shape) == (["black", "red"], (8, 8, 3))
-    assert (len(data.train), len(data.test)) == (40, 4)
 
 
 def test_hidden_files_are_left_out_and_unreadable_ones_are_named(folder):
@@ -218,7 +203,7 @@ def test_hidden_files_are_left_out_and_unreadable_ones_are_named(folder):
     (red / "._0.png").write_bytes(b"of macOS")
     (red / "link.png").symlink_to(red / "missing.png")
     (red / "0.png").write_bytes(b"oops")
-    data = image_folder(folder, (8, 8))
+    data = image_folder(folder).dataset((8, 8))
     assert len(data.train) + len(data.test) == 19
     [unreadable] = [line for line in data.skipped if "0.png cannot be read as an image" in line]
     assert {*data.skipped} - {unreadable} == {f"There is no image {red / 'link.png'}."}
@@ -226,17 +211,15 @@ def test_hidden_files_are_left_out_and_unreadable_ones_are_named(folder):
 
 def test_many_images_are_read_when_needed(folder, prepared, monkeypatch):
     """Those of a folder and those in the record files of TFDS, in the same order."""
-    for find in (
-        lambda **options: image_folder(folder, (8, 8), **options),
-        lambda **options: tfds_images("two_colors", prepared, (8, 8), train_examples=5, **options),
-    ):
+    for source in (image_folder(folder), tfds_images("two_colors", prepared)):
+        find = functools.partial(source.dataset, (8, 8), train_examples=5)
         expected, streamed = find(), find(streamed=True)
         found, known = streamed.preprocessing(), expected.preprocessing()
         assert (found.mean, found.std) == (known.mean, known.std)
         for part, whole in zip(streamed[:2], expected[:2]):
-            pixels, labels = part.sample(len(whole))
-            np.testing.assert_array_equal(pixels, whole.pixels)
-            np.testing.assert_array_equal(labels, whole.labels)
+            found, _ = part.in_memory()
+            np.testing.assert_array_equal(found.pixels, whole.pixels)
+            np.testing.assert_array_equal(found.labels, whole.labels)
         monkeypatch.setattr("zoo.data.images._MEMORY_LIMIT", 1)
         assert isinstance(find().test, StreamedImages)
         monkeypatch.undo()
@@ -244,25 +227,25 @@ def test_many_images_are_read_when_needed(folder, prepared, monkeypatch):
 
 def test_bad_folders(folder, tmp_path):
     with pytest.raises(DataError, match="no folder .*train"):
-        image_folder(tmp_path / "elsewhere", (8, 8))
+        image_folder(tmp_path / "elsewhere")
     (folder / "train" / "empty").mkdir()
     with pytest.raises(DataError, match="class folder .*empty has no images"):
-        image_folder(folder, (8, 8))
+        image_folder(folder).dataset((8, 8))
     (folder / "train" / "empty").rmdir()
     write(folder / "test" / "red" / "0.png")
     with pytest.raises(DataError, match="same classes.*black"):
-        image_folder(folder, (8, 8))
+        image_folder(folder).dataset((8, 8))
     for path in (folder / "test").rglob("*.png"):
         path.unlink()
     with pytest.raises(DataError, match="has no images"):
-        image_folder(folder, (8, 8))
+        image_folder(folder).dataset((8, 8))
 
 
 def test_a_class_of_unreadable_images_is_named(folder):
     for path in (folder / "train" / "red").iterdir():
         path.write_bytes(b"oops")
     with pytest.raises(DataError, match="class red can be read"):
-        image_folder(folder, (8, 8))
+        image_folder(folder).dataset((8, 8))
 
 
 @pytest.fixture(scope="module")
@@ -293,14 +276,14 @@ def test_images_without_a_class(tmp_path):
     features = {"image": tfds.features.Image(), "label": tfds.features.Scalar(np.float32)}
     example = {"image": np.zeros((4, 4, 3), np.uint8), "label": 1}
     prepare(tmp_path, "rated", tfds.features.FeaturesDict(features), {"train": [example]})
-    for read in (tfds_images, tfds_classes):
-        with pytest.raises(DataError, match="rated cannot be used: its images need a feature"):
-            read("rated", tmp_path)
+    with pytest.raises(DataError, match="rated cannot be used: its images need a feature"):
+        tfds_images("rated", tmp_path)
 
 
-def test_images_of_different_sizes_need_a_size(prepared):
-    with pytest.raises(DataError, match="--image-size"):
-        tfds_images("two_colors", prepared)
+def test_images_of_different_sizes_need_a_size(prepared, folder):
+    for source in (tfds_images("two_colors", prepared), image_folder(folder)):
+        with pytest.raises(DataError, match="--image-size"):
+            source.dataset()
 
 
 def test_the_classes_of_cifar10_have_names(tmp_path):

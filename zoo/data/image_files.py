@@ -101,8 +101,7 @@ def _read_with_pillow(data):
 
 def _is_jpeg_or_png(data):
     """Whether an encoded image (string tensor []) begins as a JPEG or PNG file."""
-    head = _head(data)
-    return _at(head, 0, _JPEG) | _at(head, 0, _PNG)
+    return _at(data, 0, _JPEG) | _at(data, 0, _PNG)
 
 
 def refusal(data):

@@ -6,74 +6,55 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from zoo.data import images
-from zoo.data.preprocessing import ImagePreprocessing
+from zoo.data.images import ImageSource, StreamedImages
 from zoo.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 _HELD_OUT = 0.1  # share of the training images, if there is no test folder
 
 
-def image_folder(
-    folder, image_size, seed=0, preprocessing=None, train_examples=None, streamed=False
-):
+def image_folder(folder, seed=0):
     """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/`` or ``val/<class>/``.
 
-    Without a test folder, a tenth of each class is held out. A small set is decoded up
-    front, and images that cannot be read are named in `skipped`; a large one is decoded on demand.
+    Without a test folder, a tenth of each class is held out.
 
     Args:
         folder: the folder that contains ``train``.
-        image_size: (H, W) to resize the images to.
-        seed: seed for the choice of held-out images and of training images.
-        preprocessing: `ImagePreprocessing` that resizes and crops the images, in place of
-            `image_size`.
-        train_examples: number of training images to draw; all by default.
-        streamed: whether to decode the training images when they are needed, however few they are.
+        seed: seed for the choice of held-out images.
 
     Returns:
-        `zoo.data.images.ImageDataset`.
+        `zoo.data.images.ImageSource`.
 
     Raises:
         DataError: if a folder is missing or a class has no images.
     """
     folder = pathlib.Path(folder)
-    names, train = folder_classes(folder), _files_by_class(folder / "train")
+    train = _files_by_class(folder / "train")
+    names = list(train)
+    if len(names) < 2:
+        raise DataError(f"{folder / 'train'} must contain at least two folders, one per class.")
     test_folder = next((folder / n for n in ("test", "val") if (folder / n).is_dir()), None)
     if test_folder is None:
         train, test = _hold_out(train, seed)
     else:
         test = _files_by_class(test_folder)
-        if sorted(test) != names:
+        if list(test) != names:
             raise DataError(
                 f"{folder / 'train'} and {test_folder} must have the same classes. "
                 f"Classes in only one of them: {', '.join(sorted(set(test) ^ set(names)))}."
             )
-    preprocessing = preprocessing or ImagePreprocessing(tuple(image_size), 3)
-    sets = (_stream(part, names, preprocessing) for part in (train, test))
-    return images.dataset(*sets, names, seed, train_examples, streamed)
-
-
-def folder_classes(folder):
-    """The class names of an image folder, those of the folders in ``train``."""
-    train = pathlib.Path(folder) / "train"
-    names = sorted(entry.name for entry in _class_folders(train))
-    if len(names) < 2:
-        raise DataError(f"{train} must contain at least two folders, one per class.")
-    return names
-
-
-def _class_folders(folder):
-    if not folder.is_dir():
-        raise DataError(f"There is no folder {folder}. It must contain one folder per class.")
-    entries = sorted(folder.iterdir())
-    return [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    parts = (_stream(files, names) for files in (train, test))
+    return ImageSource(str(folder), *parts, names, (None, None, 3))
 
 
 def _files_by_class(folder):
     """{class name: sorted paths of its images}."""
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder}. It must contain one folder per class.")
     classes = {}
-    for entry in _class_folders(folder):
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(".") or not entry.is_dir():
+            continue
         files = sorted(
             os.path.join(parent, name)
             for parent, _, names in os.walk(entry)
@@ -104,16 +85,14 @@ def _hold_out(files_by_class, seed):
     return train, test
 
 
-def _stream(files_by_class, names, preprocessing):
+def _stream(files_by_class, names):
     """`StreamedImages` of files."""
     paths = [path for name in names for path in files_by_class[name]]
-    labels = np.repeat(
-        np.arange(len(names), dtype=np.int32), [len(files_by_class[n]) for n in names]
-    )
-    in_graph = tf.constant(paths), tf.constant(labels)
+    labels = np.repeat(range(len(names)), [len(files_by_class[name]) for name in names])
+    in_graph = tf.constant(paths), tf.constant(labels, tf.int32)
 
     def read(number):
         path, label = (tf.gather(values, number) for values in in_graph)
         return tf.io.read_file(path), label
 
-    return images.StreamedImages(len(paths), read, lambda number: paths[number], preprocessing)
+    return StreamedImages(np.arange(len(paths)), read, paths.__getitem__)

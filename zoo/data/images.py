@@ -16,7 +16,6 @@ from zoo.data.image_files import ImageError, decoded, read_image
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError
 
-DIGITS = [str(number) for number in range(10)]  # class names
 _MEMORY_LIMIT = 2**29  # bytes of images that are decoded once, at the start
 _STATISTICS = 10_000, 1_000  # images to compute mean and deviation of: in memory, from files
 _MOST_SKIPPED = 10  # unreadable images that are tolerated, or a tenth of all
@@ -46,20 +45,6 @@ class Images:
         """Returns the images of these numbers, int64 [m], in this order."""
         return Images(self.pixels[numbers], self.labels[numbers])
 
-    def reader(self):
-        """Returns a function: number, int64 [] -> (uint8 [H, W, C], label int32 []).
-
-        The function can be called in a graph.
-        """
-        # A graph captures tensors by reference, but embeds arrays as constants.
-        pixels, labels = tf.constant(self.pixels), tf.constant(self.labels)
-        return lambda number: (tf.gather(pixels, number), tf.gather(labels, number))
-
-    def sample(self, count):
-        """Returns up to `count` evenly spaced images, uint8 [count, H, W, C], and their labels."""
-        numbers = evenly_spaced(len(self), count)
-        return self.pixels[numbers], self.labels[numbers]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StreamedImages:
@@ -68,65 +53,45 @@ class StreamedImages:
     Images that cannot be read are skipped and counted where they are met.
 
     Args:
-        count: n.
+        numbers: int64 [n], the numbers of these images in their source.
         read: function: number, int64 [] -> (encoded image, string [], and its label, int32 []). It
             is called in a graph.
         name: function: number, int -> the name of the image in messages.
-        preprocessing: resizes and crops the images.
+        preprocessing: resizes and crops the images; needed before they are decoded.
 
     Attributes:
         skipped: {number: message} of the images that could not be read so far.
     """
 
-    count: int
+    numbers: np.ndarray
     read: Callable
     name: Callable
-    preprocessing: ImagePreprocessing
+    preprocessing: ImagePreprocessing | None = None
     skipped: dict = dataclasses.field(default_factory=dict)
 
     def __len__(self):
-        return self.count
+        return len(self.numbers)
 
     @property
     def image_shape(self):
         """(H, W, C)."""
         return (*self.preprocessing.image_size, self.preprocessing.channels)
 
-    def subset(self, numbers):
-        """Returns the images of these numbers, int64 [m], in this order."""
-        numbers = np.asarray(numbers, "int64")
-
-        def read(number):
-            return self.read(tf.gather(numbers, number))
-
-        def name(number):
-            return self.name(int(numbers[number]))
-
-        return StreamedImages(len(numbers), read, name, self.preprocessing)
-
-    def reader(self):
-        """Returns `read`, as for `Images`; the image is encoded, string []."""
-        return self.read
+    def subset(self, places):
+        """Returns the images at these places, int64 [m], in this order."""
+        return dataclasses.replace(self, numbers=self.numbers[places], skipped={})
 
     def labels(self):
         """The labels of all images, int32 [n]."""
-        labels = tf.data.Dataset.range(len(self)).map(lambda number: self.read(number)[1])
+        labels = tf.data.Dataset.from_tensor_slices(self.numbers).map(lambda n: self.read(n)[1])
         return np.concatenate(list(labels.batch(10_000).as_numpy_iterator()))
 
     def fit(self, image):
         """Decodes, resizes and crops an encoded image, string []: uint8 [H, W, C]."""
         return self.preprocessing.fit(decoded(image))
 
-    def sample(self, count):
-        """Returns up to `count` evenly spaced images, uint8 [count, H, W, C], and their labels.
-
-        Those that cannot be read are left out.
-        """
-        images, _ = self.in_memory(evenly_spaced(len(self), count))
-        return images.pixels, images.labels
-
-    def in_memory(self, numbers):
-        """Decodes the images of these numbers, int64 [m].
+    def in_memory(self):
+        """Decodes all images.
 
         Returns:
             `Images` of those that can be read, and why each of the others cannot, list of str.
@@ -136,14 +101,14 @@ class StreamedImages:
             image, label = self.read(number)
             return number, self.fit(image), label
 
-        examples = tf.data.Dataset.from_tensor_slices(numbers).map(decode, tf.data.AUTOTUNE)
-        examples = examples.ignore_errors()
+        examples = tf.data.Dataset.from_tensor_slices(self.numbers)
+        examples = examples.map(decode, tf.data.AUTOTUNE).ignore_errors()
         nothing = [np.zeros((0, *spec.shape), spec.dtype.name) for spec in examples.element_spec]
-        batches, size = examples.batch(100).prefetch(2).as_numpy_iterator(), -(-len(numbers) // 100)
+        batches, size = examples.batch(100).prefetch(2).as_numpy_iterator(), -(-len(self) // 100)
         options = {"unit": "image", "unit_scale": 100, "leave": False, "disable": None}
         progress = tqdm(batches, "reading images", size, **options)
         found, pixels, labels = map(np.concatenate, zip(nothing, *progress))
-        problems = [self._problem(number) for number in np.setdiff1d(numbers, found)]
+        problems = [self._problem(number) for number in np.setdiff1d(self.numbers, found)]
         return Images(pixels, labels.astype(np.int32)), problems
 
     def _problem(self, number):
@@ -170,9 +135,9 @@ class StreamedImages:
         Raises:
             DataError: if more than ten images and more than a tenth of all cannot be read.
         """
-        if len(self.skipped) > max(_MOST_SKIPPED, self.count // 10):
+        if len(self.skipped) > max(_MOST_SKIPPED, len(self) // 10):
             raise DataError(
-                f"{len(self.skipped):,} of {self.count:,} images cannot be read, the last: "
+                f"{len(self.skipped):,} of {len(self):,} images cannot be read, the last: "
                 f"{self.name(next(reversed(self.skipped)))}."
             )
 
@@ -217,8 +182,8 @@ class ImageDataset(NamedTuple):
 
     def preprocessing(self):
         """Returns preprocessing with the size, mean and deviation of the training images."""
-        in_memory = isinstance(self.train, Images)
-        pixels, _ = self.train.sample(_STATISTICS[0] if in_memory else _STATISTICS[1])
+        most = _STATISTICS[0] if isinstance(self.train, Images) else _STATISTICS[1]
+        pixels = sample(self.train, most).pixels
         if not len(pixels):
             raise DataError("None of the training images can be read.")
         # sums of integers are exact, and these copy nothing
@@ -226,74 +191,96 @@ class ImageDataset(NamedTuple):
         mean = pixels.sum((0, 1, 2), np.int64) / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
         *size, channels = self.input_shape
-        resized = ImagePreprocessing(tuple(size), channels)
-        return dataclasses.replace(
-            resized if in_memory else self.train.preprocessing,
-            mean=tuple((mean / 255).tolist()),
-            std=tuple(np.maximum(std / 255, 1e-3).tolist()),
-        )
+        mean, std = (mean / 255).tolist(), np.maximum(std / 255, 1e-3).tolist()
+        return ImagePreprocessing(tuple(size), channels, tuple(mean), tuple(std))
 
 
-def dataset(train, test, class_names, seed=0, train_examples=None, streamed=False):
-    """`ImageDataset` of `StreamedImages`, all of which are decoded if they are few.
+class ImageSource(NamedTuple):
+    """A data set whose images are not decoded yet.
 
-    Args:
-        seed: seed for the choice of training images.
-        train_examples: number of training images to draw; all by default.
-        streamed: whether images are decoded when they are needed, however few they are.
+    Fields:
+        name: of the data set, for messages.
+        train, test: `StreamedImages` without preprocessing.
+        class_names: the name of each label.
+        image_shape: (H, W, C); H and W are None if the images differ in size.
     """
-    if train_examples is not None:
-        train = train.subset(drawn(train.labels(), train_examples, seed))
-    size = (len(train) + len(test)) * math.prod(train.image_shape)
-    if streamed or size > _MEMORY_LIMIT:
-        return ImageDataset(train, test, class_names)
-    (train, lost), (test, others) = (part.in_memory(np.arange(len(part))) for part in (train, test))
-    skipped = (*lost, *others)
-    for label, name in enumerate(class_names):
-        if skipped and not ((train.labels == label).any() and (test.labels == label).any()):
-            raise DataError(f"None of the images of the class {name} can be read: {skipped[-1]}")
-    return ImageDataset(train, test, class_names, skipped)
+
+    name: str
+    train: StreamedImages
+    test: StreamedImages
+    class_names: list[str]
+    image_shape: tuple
+
+    def dataset(
+        self, image_size=None, preprocessing=None, train_examples=None, seed=0, streamed=False
+    ):
+        """Returns the `ImageDataset`; few images are decoded now, and those of many when needed.
+
+        Args:
+            image_size: (H, W) to resize the images to; needed if they differ in size.
+            preprocessing: `ImagePreprocessing` that resizes and crops the images, in place of
+                `image_size`.
+            train_examples: number of training images to draw; all by default.
+            seed: seed for the choice of training images.
+            streamed: whether images are decoded when they are needed, however few they are.
+        """
+        *size, channels = self.image_shape
+        if preprocessing is None:
+            size = tuple(image_size or size)
+            if None in size:
+                raise DataError(
+                    f"The images of {self.name} may differ in size. Pass --image-size, such as 64."
+                )
+            preprocessing = ImagePreprocessing(size, channels)
+        train, test = (
+            dataclasses.replace(part, preprocessing=preprocessing)
+            for part in (self.train, self.test)
+        )
+        if train_examples is not None:
+            train = train.subset(drawn(train.labels(), train_examples, seed))
+        size = (len(train) + len(test)) * math.prod(train.image_shape)
+        if streamed or size > _MEMORY_LIMIT:
+            return ImageDataset(train, test, self.class_names)
+        (train, lost), (test, others) = train.in_memory(), test.in_memory()
+        skipped = (*lost, *others)
+        for label, name in enumerate(self.class_names):
+            if skipped and not ((train.labels == label).any() and (test.labels == label).any()):
+                raise DataError(
+                    f"None of the images of the class {name} can be read: {skipped[-1]}"
+                )
+        return ImageDataset(train, test, self.class_names, skipped)
 
 
-def digits(seed=0, preprocessing=None, train_examples=None):
-    """Loads scikit-learn's 1,797 handwritten digits of 8x8 gray pixels; a fifth is for testing.
+def digits(seed=0):
+    """scikit-learn's 1,797 handwritten digits of 8x8 gray pixels; a fifth is for testing.
 
     Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", test part.
 
     Args:
         seed: seed for the choice of test and training images.
-        preprocessing: `ImagePreprocessing` that resizes and crops the images; none by default.
-        train_examples: number of training images to draw; all by default.
+
+    Returns:
+        `ImageSource`.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     data = load_digits()
-    pixels = np.round(data.images * (255 / 16)).astype(np.uint8)[..., None]
+    pixels = tf.constant(np.round(data.images * (255 / 16)).astype(np.uint8)[..., None])
+    labels = tf.constant(data.target.astype(np.int32))
+
+    def read(number):
+        return tf.io.encode_png(tf.gather(pixels, number)), tf.gather(labels, number)
+
     split = train_test_split(
-        pixels, data.target, test_size=0.2, random_state=seed, stratify=data.target
+        np.arange(len(data.target)), test_size=0.2, random_state=seed, stratify=data.target
     )
-    preprocessing = preprocessing or ImagePreprocessing((8, 8), 1)
-
-    def stream(pixels, labels):
-        images = Images(pixels, labels.astype(np.int32))
-        read = images.reader()
-
-        def encoded(number):
-            pixels, label = read(number)
-            return tf.io.encode_png(pixels), label
-
-        return StreamedImages(len(images), encoded, str, preprocessing)
-
-    parts = stream(split[0], split[2]), stream(split[1], split[3])
-    return dataset(*parts, DIGITS, seed, train_examples)
+    parts = (StreamedImages(numbers, read, str) for numbers in split)
+    return ImageSource("digits", *parts, [str(number) for number in range(10)], (8, 8, 1))
 
 
 def drawn(labels, count, seed):
-    """The sorted indices of `count` examples, stratified by class; of all if it is None."""
-    labels = np.asarray(labels)
-    if count is None:
-        return np.arange(len(labels))
+    """The sorted indices of `count` examples, stratified by class."""
     classes, sizes = np.unique(labels, return_counts=True)
     if not len(classes) <= count <= len(labels):
         raise DataError(
@@ -306,6 +293,8 @@ def drawn(labels, count, seed):
     return np.sort(order[np.argsort(rank[order], kind="stable")[:count]])
 
 
-def evenly_spaced(total, count):
-    """Up to `count` evenly spaced numbers below `total`, int64."""
-    return np.linspace(0, total - 1, min(count, total)).astype("int64")
+def sample(images, count):
+    """Up to `count` evenly spaced images, as `Images`; those that cannot be read are left out."""
+    count = min(count, len(images))
+    images = images.subset(np.linspace(0, len(images) - 1, count).astype("int64"))
+    return images if isinstance(images, Images) else images.in_memory()[0]

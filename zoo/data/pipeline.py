@@ -59,7 +59,7 @@ def training_batches(
         first_step: step of the first batch, counted from the beginning of the run.
         accumulation: number of parts of a batch, which must divide `batch_size`; their gradients
             are summed, which takes less memory.
-        min_crop_area: see `random_resized_crop`; no such crops by default.
+        min_crop_area: see `random_resized_crop`, of `StreamedImages`; no such crops by default.
 
     Returns:
         `WorkerBatches` of (images uint8 [B, H, W, C], soft labels float32 [B, K], weights float32
@@ -67,17 +67,17 @@ def training_batches(
         so a summed loss is the mean over the batch.
     """
     count, steps = len(images), steps_per_epoch(images, batch_size, repeats)
+    apart = [np.arange(turn, batch_size, repeats) for turn in range(repeats)]
+    order = np.concatenate(apart)  # the places of an epoch, where repeats are together, by row
 
     def parts(context):
         rows, split_parts = _worker_rows(
             batch_size, context, accumulation, getattr(augment, "group", 1)
         )
-        apart = [np.arange(turn, batch_size, repeats) for turn in range(repeats)]
-        places = np.concatenate(apart)[rows]  # in the order of an epoch, where repeats are together
 
         def numbers(step):
-            order = (step % steps * batch_size + places) // repeats
-            return step, shuffled(order, count, seed, step // steps)
+            places = (step % steps * batch_size + order[rows]) // repeats
+            return step, shuffled(places, count, seed, step // steps)
 
         def crop(image, step, row):
             own = tf.random.fold_in(_seed(seed, step), row)
@@ -92,9 +92,9 @@ def training_batches(
             labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
             return split_parts(pixels, labels, readable / batch_size)
 
-        steps_and_numbers = tf.data.Dataset.counter(first_step).map(numbers)
-        read = _read(images, steps_and_numbers, rows, None if min_crop_area is None else crop)
-        return each_replica(read.map(batch, tf.data.AUTOTUNE), context)
+        batches = tf.data.Dataset.counter(first_step).map(numbers)
+        read = _read(images, batches, rows, None if min_crop_area is None else crop)
+        return each_replica(read.map(batch, tf.data.AUTOTUNE))
 
     return WorkerBatches(parts)
 
@@ -121,7 +121,7 @@ def test_batches(images, num_classes, batch_size):
             return split_parts(pixels, tf.one_hot(labels, num_classes), weights)
 
         read = _read(images, tf.data.Dataset.range(steps).map(numbers), rows)
-        return each_replica(read.map(batch, tf.data.AUTOTUNE), context)
+        return each_replica(read.map(batch, tf.data.AUTOTUNE))
 
     return WorkerBatches(parts, steps)
 
@@ -132,16 +132,15 @@ def _worker_rows(batch_size, context, accumulation=1, group=1):
     Returns (int32 [b], ascending; function that splits (inputs, labels, weights) of these rows into
     the parts of each replica).
     """
-    wanted, real = (rows.numpy() for rows in split_rows(batch_size, context, accumulation))
-    groups = np.unique(wanted // group)
+    size = batch_size // accumulation
+    own, real = (tensor.numpy() for tensor in split_rows(size, context))
+    wanted = [part * size + own for part in range(accumulation)]
+    groups = np.unique(np.stack(wanted) // group)
     rows = (groups[:, None] * group + np.arange(group, dtype=np.int32)).reshape(-1)
     rows = rows[rows < batch_size]
-    places = np.searchsorted(rows, wanted)
-    if np.array_equal(places.reshape(-1), np.arange(len(rows))):
-        places = None  # one device has all rows
 
     def split_parts(*batch):
-        parts = split(batch, places, real)
+        parts = [split(batch, np.searchsorted(rows, part), real) for part in wanted]
         return parts[0] if accumulation == 1 else tuple(parts)
 
     return rows, split_parts
@@ -152,22 +151,27 @@ def _seed(seed, step):
 
 
 def _read(images, steps, rows, crop=None):
-    """Reads the images of each batch; `steps` is a data set of (anything, their numbers [b]).
+    """Reads the images of each batch; `steps` is a data set of (anything, their places [b]).
 
     Returns a data set of (the first of `steps`, uint8 [b, H, W, C], labels int32 [b], float32 [b]:
     1, or 0 if an image cannot be read; it is then black, and its label is -1).
     """
-    read = images.reader()
     if isinstance(images, Images) and crop is None:
-        readable = tf.ones(len(rows))
-        return steps.map(lambda first, numbers: (first, *read(numbers), readable), tf.data.AUTOTUNE)
+        # A graph captures tensors by reference, but embeds arrays as constants.
+        arrays = tf.constant(images.pixels), tf.constant(images.labels)
 
-    def batch(first, numbers):
+        def read(first, places):
+            return first, *(tf.gather(array, places) for array in arrays), tf.ones([len(rows)])
+
+        return steps.map(read, tf.data.AUTOTUNE)
+
+    def batch(first, places):
+        numbers = tf.gather(images.numbers, places)
+
         def example(place):
-            image, label = read(numbers[place])
+            image, label = images.read(numbers[place])
             row = tf.gather(rows, place)
-            image = images.fit(image) if crop is None else crop(image, first, row)
-            return place, image, label
+            return place, images.fit(image) if crop is None else crop(image, first, row), label
 
         nothing = tf.zeros([0], tf.int64), tf.zeros([0, *images.image_shape], tf.uint8)
         nothing = tf.data.Dataset.from_tensors((*nothing, tf.zeros([0], tf.int32)))
@@ -183,18 +187,16 @@ def _whole(images, numbers, places, pixels, labels):
     """Fills the rows whose images could not be read, and counts them; see `_read`."""
     size = tf.shape(numbers, tf.int64)
     readable = tf.scatter_nd(places[:, None], tf.ones_like(places, tf.float32), size)
-    missing = tf.boolean_mask(numbers, readable == 0.0)
-
-    def skip():
-        return tf.numpy_function(lambda missing: images.skip(missing) or 0, [missing], tf.int64)
 
     def filled():
-        # scattering takes longer than all else, so it is left out where nothing is missing
-        with tf.control_dependencies([skip()]):
+        missing = tf.boolean_mask(numbers, readable == 0.0)
+        skip = tf.numpy_function(lambda missing: images.skip(missing) or 0, [missing], tf.int64)
+        with tf.control_dependencies([skip]):
             shape = tf.concat([size, tf.shape(pixels, tf.int64)[1:]], axis=0)
             return tf.scatter_nd(places[:, None], pixels, shape)
 
-    pixels = tf.cond(tf.size(missing) > 0, filled, lambda: pixels)
+    # scattering takes longer than all else, so it is left out where nothing is missing
+    pixels = tf.cond(tf.reduce_all(readable == 1.0), lambda: pixels, filled)
     pixels = tf.ensure_shape(pixels, (None, *images.image_shape))
     # -1 is not a class: mixed into another image, it does not change the share of any
     return pixels, tf.scatter_nd(places[:, None], labels + 1, size) - 1, readable

@@ -85,9 +85,9 @@ class ImagePreprocessing:
         pixels = pixels[..., :3]  # transparency is dropped
         size = tf.constant(self.image_size)
         own = tf.shape(pixels)[:2]
-        resized = self._resized(tf.cast(own, tf.float64))
 
         def resampled():
+            resized = self._resized(tf.cast(own, tf.float64))
             scale = tf.cast(resized, tf.float32) / tf.cast(own, tf.float32)
             shift = -tf.cast((resized - size) // 2, tf.float32)
             parts = pixels
@@ -96,8 +96,10 @@ class ImagePreprocessing:
                 parts = self._resampled(parts, axes, size, scale, shift)
             return parts
 
-        same = tf.reduce_all((own == size) & (resized == size))
-        pixels = tf.cond(same, lambda: pixels, resampled)
+        if self.resize is None:
+            pixels = tf.cond(tf.reduce_all(own == size), lambda: pixels, resampled)
+        else:
+            pixels = resampled()
         pixels = with_channels(pixels, self.channels)  # after resizing, as there are fewer pixels
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))
 
@@ -210,7 +212,7 @@ def random_resized_crop(image, seed, image_size, channels, min_area):
     bilinearly without antialiasing, which takes a third of the time.
 
     Args:
-        image: encoded image, string [], or uint8 [any height, any width, 1 or 3].
+        image: encoded image, string [].
         seed: int [2].
         image_size: (H, W) of the result.
         channels: C, 1 or 3.
@@ -219,26 +221,21 @@ def random_resized_crop(image, seed, image_size, channels, min_area):
     Returns:
         uint8 [H, W, C].
     """
-    if image.dtype == tf.string:
 
-        def part_of_jpeg():
-            data = accepted(image)
-            box = _box(tf.io.extract_jpeg_shape(data), seed, min_area)
-            return tf.io.decode_and_crop_jpeg(data, box, channels=3, dct_method="INTEGER_FAST")
+    def part_of_jpeg():
+        data = accepted(image)
+        box = _box(tf.io.extract_jpeg_shape(data), seed, min_area)
+        return tf.io.decode_and_crop_jpeg(data, box, channels=3, dct_method="INTEGER_FAST")
 
-        part = tf.cond(
-            tf.io.is_jpeg(image), part_of_jpeg, lambda: _part(decoded(image), seed, min_area)
-        )
-    else:
-        part = _part(image, seed, min_area)
+    def part_of_others():
+        pixels = decoded(image)
+        top, left, height, width = tf.unstack(_box(tf.shape(pixels), seed, min_area))
+        return pixels[top : top + height, left : left + width]
+
+    part = tf.cond(tf.io.is_jpeg(image), part_of_jpeg, part_of_others)
     resized = tf.image.resize(part, image_size)
     resized = with_channels(tf.cast(tf.round(resized), tf.uint8), channels)
     return tf.ensure_shape(resized, (*image_size, channels))
-
-
-def _part(pixels, seed, min_area):
-    top, left, height, width = tf.unstack(_box(tf.shape(pixels), seed, min_area))
-    return pixels[top : top + height, left : left + width]
 
 
 def _box(shape, seed, min_area):

@@ -1,48 +1,40 @@
-"""The data that the settings of a run select: images, their class names, and sentence pairs."""
+"""The data that the settings of a run select: images and sentence pairs."""
 
 import functools
 
-from zoo.data import images, parallel_text
-from zoo.data.image_folder import folder_classes, image_folder
-from zoo.data.preprocessing import ImagePreprocessing
-from zoo.data.tfds_images import tfds_classes, tfds_images
+from zoo.data import parallel_text
+from zoo.data.image_folder import image_folder
+from zoo.data.images import digits
+from zoo.data.tfds_images import tfds_images
 from zoo.data.token_store import file_key
-from zoo.errors import UserError
 
 
-def load_images(settings, preprocessing=None, train_examples=None, streamed=False):
-    """Finds the images that settings select: `zoo.data.images.ImageDataset`.
+def find_images(settings):
+    """Finds the images that settings select, without decoding any: `zoo.data.images.ImageSource`.
 
     Args:
         settings: `zoo.training.settings.ImageSettings`.
-        preprocessing: `zoo.data.preprocessing.ImagePreprocessing` that resizes and crops them; by
-            default they are resized to `image_size`.
-        train_examples: number of training images to draw; all by default.
-        streamed: whether the training images keep their sizes until they are needed, for random
-            crops.
+    """
+    if settings.is_folder:
+        return image_folder(settings.data_dir, settings.seed)
+    if settings.dataset == "digits":
+        return digits(settings.seed)
+    return tfds_images(settings.dataset, settings.data_dir)
+
+
+def load_images(settings, source=None, **options):
+    """Loads the images that settings select: `zoo.data.images.ImageDataset`.
+
+    Args:
+        settings: `zoo.training.settings.ImageSettings`.
+        source: what `find_images` returned, if it was called before.
+        **options: `preprocessing`, `train_examples` and `streamed` of `ImageSource.dataset`; by
+            default, images are resized to the `image_size` of the settings.
     """
     size = settings.image_size and (settings.image_size, settings.image_size)
-    options = {"preprocessing": preprocessing, "train_examples": train_examples}
-    if settings.dataset == "digits" and not settings.is_folder:
-        options["preprocessing"] = preprocessing or (size and ImagePreprocessing(size, 1))
-        data = images.digits(settings.seed, **options)
-    elif not settings.is_folder:
-        source = settings.dataset, settings.data_dir
-        data = tfds_images(*source, size, settings.seed, streamed=streamed, **options)
-    elif size or preprocessing:
-        data = image_folder(settings.data_dir, size, settings.seed, streamed=streamed, **options)
-    else:
-        raise UserError(f"Pass --image-size, such as 64, for the image folder {settings.data_dir}.")
+    source = source or find_images(settings)
+    data = source.dataset(size, seed=settings.seed, **options)
     return data.held_out(settings.validation_split, settings.seed)
-
-
-def class_names(settings):
-    """The class names of the images that settings select, without reading any image."""
-    if settings.is_folder:
-        return folder_classes(settings.data_dir)
-    if settings.dataset == "digits":
-        return images.DIGITS
-    return tfds_classes(settings.dataset, settings.data_dir)
 
 
 def text_source(settings):

@@ -41,61 +41,39 @@ def parts_of(batch):
     return batch if type(batch[-1]) is tuple else (batch,)
 
 
-def split_rows(size, context, accumulation=1):
+def split_rows(size, context):
     """Which rows of a batch each replica of a worker gets.
 
     The rows are split in order into an equal part for each replica; if they do not divide evenly,
-    the last row is repeated. A batch whose gradients are accumulated is first split into parts, and
-    each of these between the replicas.
+    the last row is repeated.
 
     Args:
         size: number of rows of the batch, int or int32 tensor.
         context: `tf.distribute.InputContext` of the worker.
-        accumulation: number of parts of a batch, which must divide `size`.
 
     Returns:
-        (int32, float32), both [accumulation, replicas of the worker, rows of a replica]: the
-        numbers of the rows; and 1 for each of them, or 0 if it is repeated.
+        (int32, float32), both [replicas of the worker, rows of a replica]: the numbers of the rows;
+        and 1 for each of them, or 0 if it is repeated.
     """
     replicas = context.num_replicas_in_sync
-    own, size = replicas // context.num_input_pipelines, size // accumulation
-    share = -(-size // replicas)
-    rows = context.input_pipeline_id * own * share + tf.range(own * share)
-    rows = tf.tile(tf.reshape(rows, [1, own, share]), [accumulation, 1, 1])
-    parts = tf.range(accumulation)[:, None, None] * size
-    return parts + tf.minimum(rows, size - 1), tf.cast(rows < size, tf.float32)
+    own, share = replicas // context.num_input_pipelines, -(-size // replicas)
+    rows = tf.reshape(context.input_pipeline_id * own * share + tf.range(own * share), [own, share])
+    return tf.minimum(rows, size - 1), tf.cast(rows < size, tf.float32)
 
 
 def split(batch, rows, real):
-    """Splits a batch into the parts of each replica.
+    """Splits a batch: tensors [replicas of the worker, rows of a replica, ...].
 
     Args:
         batch: (inputs, labels, weights), structures of tensors [B, ...]; weights are a tensor, or
             a NamedTuple with a field `real`.
-        rows: int32, from `split_rows`; None for all rows in their order, which copies nothing.
-        real: float32, from `split_rows`. Other rows get weight 0.
-
-    Returns:
-        list of batches, one for each of the `accumulation` parts, of tensors [replicas of the
-        worker, rows of a replica, ...].
+        rows, real: from `split_rows`; rows that are not real get weight 0.
     """
-
-    def own(tensor):
-        if rows is None:
-            return tf.reshape(tensor, tf.concat([real.shape, tf.shape(tensor)[1:]], axis=0))
-        return tf.gather(tensor, rows)
-
-    inputs, labels, weights = tf.nest.map_structure(own, batch)
+    inputs, labels, weights = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), batch)
     if isinstance(weights, tuple):
-        weights = weights._replace(real=real)
-    else:
-        ones = tf.ones(tf.rank(weights) - 3, tf.int32)
-        weights *= tf.reshape(real, tf.concat([tf.shape(real), ones], axis=0))
-    batch = (inputs, labels, weights)
-    return [
-        tf.nest.map_structure(lambda tensor: tensor[part], batch)  # noqa: B023
-        for part in range(real.shape[0])
-    ]
+        return inputs, labels, weights._replace(real=real)
+    ones = tf.ones(tf.rank(weights) - 2, tf.int32)
+    return inputs, labels, weights * tf.reshape(real, tf.concat([tf.shape(real), ones], axis=0))
 
 
 def split_batches(batches, num_batches=None):
@@ -115,22 +93,17 @@ def split_batches(batches, num_batches=None):
             parts = []
             for part in parts_of(batch):
                 size = tf.shape(tf.nest.flatten(part)[0])[0]
-                parts += split(part, *split_rows(size, context))
+                parts.append(split(part, *split_rows(size, context)))
             return tuple(parts) if parts_of(batch) is batch else parts[0]
 
-        return each_replica(batches.map(own, tf.data.AUTOTUNE), context)
+        return each_replica(batches.map(own, tf.data.AUTOTUNE))
 
     return WorkerBatches(parts, num_batches)
 
 
-def each_replica(batches, context):
+def each_replica(batches):
     """From a data set of what `split` gives to one of the part of each replica, in turn."""
-    batches = without_autotuning(batches)
-    if context.num_replicas_in_sync == context.num_input_pipelines:
-        parts = batches.map(lambda *batch: tf.nest.map_structure(lambda part: part[0], batch))
-    else:
-        parts = batches.unbatch()
-    return parts.prefetch(2)
+    return without_autotuning(batches).unbatch().prefetch(2)
 
 
 def without_autotuning(batches):

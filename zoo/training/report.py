@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+from zoo.data.images import sample
 from zoo.data.pipeline import test_batches
 from zoo.errors import TaskError
 from zoo.models.attention_rollout import attention_rollout
@@ -113,7 +114,8 @@ def _logits(classifier, data):
 
 
 def _draw_attention_maps(classifier, images, path):
-    pixels, labels = images.sample(_NUM_ATTENTION_IMAGES)
+    shown = sample(images, _NUM_ATTENTION_IMAGES)
+    pixels, labels = shown.pixels, shown.labels
     shares = attention_rollout(classifier.model, classifier.preprocess(list(pixels)))
     answers = [answer for [answer] in classifier(list(pixels))]
     truth = [classifier.class_names[label] for label in labels]
