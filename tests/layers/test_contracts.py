@@ -29,6 +29,7 @@ _PADDING = np.arange(_B)[:, None] * np.ones(_T) > 0  # the first sequence is all
 _ATTENTION = {
     "num_heads": 2,
     "key_dim": 3,
+    "value_dim": 5,
     "dropout": 0.1,
     "qkv_bias": False,
     "output_bias": False,

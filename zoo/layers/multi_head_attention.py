@@ -3,6 +3,8 @@
 Axes: B batch, T queries, S keys, H heads, D head width, E model width.
 """
 
+import itertools
+
 import keras
 from keras import ops
 
@@ -47,6 +49,7 @@ class _MultiHead(SameShapeLayer):
         embed_dim,
         num_heads,
         key_dim=None,
+        value_dim=None,
         dropout=0.0,
         qkv_bias=True,
         output_bias=True,
@@ -59,8 +62,9 @@ class _MultiHead(SameShapeLayer):
         check_choice("attention", attention, tuple(ATTENTION))
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        self._head_width = head_width(embed_dim, num_heads, key_dim)
-        self._width = num_heads * self._head_width  # of all heads together
+        # widths of all heads together
+        self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
+        self._value_width = self._key_width if value_dim is None else num_heads * value_dim
         whole_keys = None if attention == "softmax" else (None, None, None, 1)
         self._weights_dropout = Dropout(dropout, whole_keys, dtype=self.dtype_policy)
         self.output_projection = Dense(
@@ -85,24 +89,31 @@ class _MultiHead(SameShapeLayer):
     def compute_output_shape(self, query_shape, *memory_shape):
         return (*query_shape[:-1], self.embed_dim)
 
-    def _projection(self, name, count):
-        """A dense layer whose output holds `count` projections side by side."""
+    def _projection(self, name, *widths):
+        """A dense layer whose output holds several projections side by side."""
         return Dense(
-            count * self._width,
+            sum(widths),
             use_bias=self.qkv_bias,
-            kernel_initializer=SideBySide(self.kernel_initializer, (self._width,) * count),
+            kernel_initializer=SideBySide(self.kernel_initializer, widths),
             dtype=self.dtype_policy,
             name=name,
         )
 
-    def _heads(self, x, count):
-        """`count` projections side by side, [B, T, count·H·D] -> [B, H, T, D] of each."""
-        shape = (-1, ops.shape(x)[1], count * self.num_heads, self._head_width)
-        return ops.split(ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3)), count, axis=1)
+    def _heads(self, x, *widths):
+        """[B, T, sum of the widths], projections side by side -> [B, H, T, D] of each."""
+        if len(set(widths)) == 1:  # one transpose is faster than one of each
+            heads = self._transposed_heads(x, len(widths) * self.num_heads)
+            return ops.split(heads, len(widths), axis=1)
+        parts = ops.split(x, list(itertools.accumulate(widths[:-1])), axis=-1)
+        return [self._transposed_heads(part, self.num_heads) for part in parts]
+
+    def _transposed_heads(self, x, count):
+        x = ops.reshape(x, (-1, ops.shape(x)[1], count, x.shape[-1] // count))
+        return ops.transpose(x, (0, 2, 1, 3))
 
     def _output(self, x):
-        """Heads [B, H, T, D] -> [B, T, E]."""
-        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._width))
+        """Heads [B, H, T, value_dim] -> [B, T, E]."""
+        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._value_width))
         return self.output_projection(x)
 
 
@@ -111,13 +122,14 @@ class MultiHeadSelfAttention(_MultiHead):
     """Self-attention in several heads.
 
     Queries, keys and values come from one matrix product: the kernel of `qkv` holds the three
-    projections side by side, each H·D wide, with the heads in order.
+    projections side by side, each H·D wide (values: H·value_dim), with the heads in order.
     Source: Vaswani et al. 2017, section 3.2.2.
 
     Args:
         embed_dim: E, width of the output.
         num_heads: H.
-        key_dim: D, width of a head; ``embed_dim / num_heads`` by default.
+        key_dim: D, width of a head's queries and keys; ``embed_dim / num_heads`` by default.
+        value_dim: width of a head's values; that of its keys by default.
         dropout: rate in [0, 1) at which attention weights are dropped in training. Where the matrix
             of all weights is never computed, it drops whole keys, each for all queries of a head
             (Zehui et al. 2019, "DropAttention", section 3).
@@ -143,9 +155,9 @@ class MultiHeadSelfAttention(_MultiHead):
     """
 
     def build(self, input_shape):
-        self.qkv = self._projection("qkv", 3)
+        self.qkv = self._projection("qkv", self._key_width, self._key_width, self._value_width)
         self.qkv.build((None, input_shape[-1]))
-        self.output_projection.build((None, self._width))
+        self.output_projection.build((None, self._value_width))
 
     def call(self, x, mask=None, bias=None, angles=None, first_tokens=None):
         query, key, value = self.project(x, angles)
@@ -157,15 +169,17 @@ class MultiHeadSelfAttention(_MultiHead):
 
     def project(self, x, angles=None):
         """The heads of the queries, keys and values."""
-        query, key, value = self._heads(self.qkv(x), 3)
+        widths = self._key_width, self._key_width, self._value_width
+        query, key, value = self._heads(self.qkv(x), *widths)
         if angles is not None:
             query, key = rotate(query, angles), rotate(key, angles)
         return query, key, value
 
     def allocate_cache(self, batch_size, length):
         """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`."""
-        shape = (batch_size, self.num_heads, length, self._head_width)
-        return KeyValue(*(ops.zeros(shape, self.compute_dtype) for _ in range(2)))
+        heads, widths = self.num_heads, (self._key_width, self._value_width)
+        shapes = [(batch_size, heads, length, width // heads) for width in widths]
+        return KeyValue(*(ops.zeros(shape, self.compute_dtype) for shape in shapes))
 
     def step(self, x, cache, position, mask, bias=None, angles=None):
         """Computes new positions, which attend to those in the cache as `mask` allows.
@@ -217,30 +231,31 @@ class MultiHeadAttention(_MultiHead):
     """
 
     def build(self, query_shape, memory_shape):
-        self.query = self._projection("query", 1)
+        self.query = self._projection("query", self._key_width)
         self.query.build((None, query_shape[-1]))
-        self.key_value = self._projection("key_value", 2)
+        self.key_value = self._projection("key_value", self._key_width, self._value_width)
         self.key_value.build((None, memory_shape[-1]))
-        self.output_projection.build((None, self._width))
+        self.output_projection.build((None, self._value_width))
 
     def call(self, query, memory, mask=None):
         return self.attend(query, self.project(memory), attention_mask(mask, keys=memory))
 
     def project(self, memory):
         """The heads of the memory's keys and values, a `KeyValue`."""
-        return KeyValue(*self._heads(self.key_value(memory), 2))
+        widths = self._key_width, self._value_width
+        return KeyValue(*self._heads(self.key_value(memory), *widths))
 
     def attend(self, query, memory, mask=None):
         """Attends from `query` [B, T, any width] to the result of `project`: [B, T, E].
 
         The mask that the memory carries has to be given as `mask`: `project` does not keep it.
         """
-        [query] = self._heads(self.query(query), 1)
+        [query] = self._heads(self.query(query), self._key_width)
         return self._attend(query, *memory, attention_mask(mask))
 
     def attention_weights(self, query, memory, mask=None):
         """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
-        [query] = self._heads(self.query(query), 1)
+        [query] = self._heads(self.query(query), self._key_width)
         key, _ = self.project(memory)
         return self._weights(query, key, attention_mask(mask, keys=memory), causal=self.causal)
 
