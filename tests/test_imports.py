@@ -7,7 +7,9 @@ import each other, not even by way of others.
 import ast
 import functools
 import graphlib
+import itertools
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).parents[1]
 ROOMS = (
@@ -57,6 +59,15 @@ def place(path):
 
 def test_every_room_has_its_place_in_the_order():
     assert {room(name) for name in set(MODULES) - LAZY} == set(ROOMS)
+
+
+def test_the_table_of_the_docs_has_this_order():
+    lines = (ROOT / "docs" / "architecture.md").read_text().splitlines()
+    cells = [line.split("|")[1] for line in lines if line.startswith("| `")]
+    names = [[name.removesuffix(".py") for name in re.findall("`(.*?)`", cell)] for cell in cells]
+    assert {*itertools.chain(*names)} == {*ROOMS} - {"__main__"}
+    places = [sorted(map(ROOMS.index, row)) for row in names]
+    assert all(above[0] < below[-1] for above, below in itertools.pairwise(places))
 
 
 def test_no_import_runs_up():

@@ -20,7 +20,7 @@ ROOMS = {  # (left, bottom, width) and what is in it; a package imports only fro
     "training": (1.6, 7.5, 2.3, "run, trainer, step,\nexact checkpoints"),
     "recipes": (1.6, 9.2, 2.3, "python recipes/NAME.py"),
     "commands": (4.6, 9.2, 5.4, "python -m zoo"),
-    "server": (10.5, 9.2, 2.5, "any SavedModel,\nREST and gRPC"),
+    "server": (10.5, 8.3, 2.5, "any SavedModel,\nREST and gRPC"),
 }
 SENTENCE, BATCH, CHECKPOINT, INSIDE = "tab:blue", "tab:orange", "tab:green", "#8899aa"
 THERE, BACK = "-|>", "<|-|>"
@@ -43,7 +43,7 @@ ARROWS = [  # color, number, start, end, style: whether something comes back
     (CHECKPOINT, 2, (6.9, 6.6), (7.9, 7.2), THERE),
     (CHECKPOINT, 3, (8.9, 7.0), (8.9, 5.6), THERE),
     (CHECKPOINT, 4, (9.8, 5.6), (10.9, 6.5), THERE),
-    (CHECKPOINT, 5, (11.75, 7.4), (11.75, 9.2), THERE),
+    (CHECKPOINT, 5, (11.75, 7.4), (11.75, 8.3), THERE),
 ]
 OUTSIDE = [  # x, y, text: what enters and leaves
     (0.4, 4.35, "files"),

@@ -68,7 +68,7 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     if mask is None:
         return ops.cast(ops.softmax(scores, axis=-1), dtype)
     weights = ops.softmax(ops.where(mask, scores, -1e9), axis=-1)
-    # A row that is masked as a whole has equal scores, so that its softmax is uniform.
+    # The softmax of a row that is masked as a whole is uniform; its weights have to be 0.
     return ops.cast(ops.where(mask, weights, 0.0), dtype)
 
 

@@ -75,11 +75,12 @@ class TransformerBlock(SameShapeLayer):
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self.create_sublayers()
         settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
-        network = (embed_dim, ff_dim, activation, dropout)
-        self.feed_forward = FeedForward(*network, **settings, name="feed_forward")
+        self.feed_forward = FeedForward(
+            embed_dim, ff_dim, activation, dropout, **settings, name="feed_forward"
+        )
         self._dropout = Dropout(dropout, dtype=self.dtype_policy)
-        depth = {"noise_shape": (None, 1, 1), "dtype": self.dtype_policy}
-        self._stochastic_depth = Dropout(stochastic_depth, **depth)
+        whole = (None, 1, 1)  # a draw for each example
+        self._stochastic_depth = Dropout(stochastic_depth, whole, dtype=self.dtype_policy)
 
     def create_sublayers(self):
         """Creates the normalizations, the layer scales and the attention of the block."""
@@ -90,7 +91,7 @@ class TransformerBlock(SameShapeLayer):
         return norm(x) if self.norm == "pre" else x
 
     def residual(self, x, y, norm, scale):
-        """The sum of `x` and the output `y` of a sub-layer, normalized in a post-norm block."""
+        """x + dropout(scale · y), with `y` the output of a sub-layer; normalized if post-norm."""
         y = y if scale is None else scale(y)
         x = ops.add(x, self._stochastic_depth(self._dropout(y)))
         return norm(x) if self.norm == "post" else x

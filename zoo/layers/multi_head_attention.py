@@ -65,8 +65,9 @@ class _MultiHead(SameShapeLayer):
         # widths of all heads together
         self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
         self._value_width = self._key_width if value_dim is None else num_heads * value_dim
-        whole_keys = None if attention == "softmax" else (None, None, None, 1)
-        self._weights_dropout = Dropout(dropout, whole_keys, dtype=self.dtype_policy)
+        # other attention never computes all weights: it drops whole keys
+        noise_shape = None if attention == "softmax" else (None, None, None, 1)
+        self._weights_dropout = Dropout(dropout, noise_shape, dtype=self.dtype_policy)
         self.output_projection = Dense(
             embed_dim,
             use_bias=output_bias,

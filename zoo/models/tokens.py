@@ -114,11 +114,11 @@ class Decoder(TokenModel):
         """Its logits are in full precision."""
         return Dense(vocab_size, use_bias=False, dtype=self.variable_dtype, name=name)
 
-    def build_decoder(self, vocab_size, *memory_shape):
+    def build_decoder(self, vocab_size, memory_shape=None):
         sequence = (None, None, self.embed_dim)
         self.build_side(self.decoder_side)
         for block in self.decoder_blocks:
-            block.build(sequence, *memory_shape)
+            block.build(sequence, memory_shape)
         build_layers(sequence, self.decoder_norm, self.output_projection)
         if self.logits_bias:
             settings = {"autocast": False, "name": "output_bias"}

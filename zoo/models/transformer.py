@@ -140,7 +140,7 @@ class Transformer(Decoder):
         sequence = (None, None, self.embed_dim)
         self.build_side("source")
         build_layers(sequence, *self.encoder_blocks, self.encoder_norm)
-        self.build_decoder(self.target_vocab_size, sequence)
+        self.build_decoder(self.target_vocab_size, memory_shape=sequence)
 
     def call(self, inputs, training=None):
         memory = self.encode(inputs["source"])

@@ -174,8 +174,8 @@ class ViT(base.TransformerModel):
         for block in self.encoder_blocks:  # equations 2 and 3
             if maps is not None:
                 maps.append(block.attention_weights(x, **in_attention))
-            reads_prefix = block is last and self.pool == "cls" and not all_tokens
-            x = block(x, **in_attention, first_tokens=prefix if reads_prefix else None)
+            only_prefix = block is last and self.pool == "cls" and not all_tokens
+            x = block(x, **in_attention, first_tokens=prefix if only_prefix else None)
         tokens = base.apply_optional(self.encoder_norm, x)  # equation 4
 
         if self.pool == "cls":
@@ -214,12 +214,12 @@ class ViT(base.TransformerModel):
 
     def position_arguments(self, grid):
         """How the positions of a grid (rows, columns) enter attention: arguments of every block."""
-        before = (self.num_prefix_tokens + self.num_registers, 0)  # tokens without a position
+        no_position = (self.num_prefix_tokens + self.num_registers, 0)  # tokens in front
         if self.positions == "relative":
             bias = layers.grid_bias(self.row_positions, self.column_positions, grid)
-            return {"bias": ops.pad(bias, [(0, 0), (0, 0), before, before])}
+            return {"bias": ops.pad(bias, [(0, 0), (0, 0), no_position, no_position])}
         if self.positions == "rotary":
-            places = ops.pad(layers.grid_places(grid), [(0, 0), before, (0, 0)])
+            places = ops.pad(layers.grid_places(grid), [(0, 0), no_position, (0, 0)])  # not rotated
             return {"angles": self.patch_positions(places)}
         return {}
 

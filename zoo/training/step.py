@@ -10,13 +10,13 @@ from zoo import kernels
 from zoo.training.distribution import sum_over_replicas
 
 
-def training_step(trainer, batches, loss_and_gradients):
+def training_step(trainer, batches, differentiate):
     """Updates the weights once, by the sum of the gradients of some batches.
 
     Args:
         trainer: compiled `zoo.training.trainer.Trainer`.
         batches: list of (inputs, labels, weights).
-        loss_and_gradients: function of (inputs, labels, weights): `loss_and_gradients`, compiled or
+        differentiate: `loss_and_gradients` as a function of (inputs, labels, weights), compiled or
             not.
 
     Returns:
@@ -25,7 +25,7 @@ def training_step(trainer, batches, loss_and_gradients):
     variables = trainer.trainable_variables
     total_loss, total_gradients = 0.0, [None] * len(variables)
     for batch in batches:
-        loss, outputs, gradients = loss_and_gradients(*batch)
+        loss, outputs, gradients = differentiate(*batch)
         total_loss += loss
         total_gradients = [_add(*pair) for pair in zip(total_gradients, gradients)]
         trainer.update_metrics(batch, outputs)
@@ -41,9 +41,9 @@ def loss_and_gradients(trainer, inputs, labels, weights):
     with tf.GradientTape() as tape:
         outputs = trainer(inputs, training=True)
         loss = trainer.compute_loss(inputs, labels, outputs, weights, training=True)
-        scaled = trainer.optimizer.scale_loss(loss)  # so that no gradient is 0 in float16
+        scaled = trainer.optimizer.scale_loss(loss)  # for float16; `apply` divides by it
     gradients = tape.gradient(scaled, trainer.trainable_variables)
-    # Gradients of embeddings are `IndexedSlices` with repeated rows, which this adds up.
+    # Gradients of embeddings are `IndexedSlices`; convert_to_tensor adds up rows that repeat.
     return loss, outputs, [g if g is None else tf.convert_to_tensor(g) for g in gradients]
 
 
@@ -63,4 +63,6 @@ def validation_step(trainer, batch):
 
 
 def _add(first, second):
-    return first if second is None else second if first is None else first + second
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
