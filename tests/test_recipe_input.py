@@ -24,7 +24,7 @@ BAD = {
     "vit_cifar10 DIGITS": [
         ({"num_heads": 3}, "embed_dim=16, num_heads=3"),
         ({"patch_size": 3}, "8x8 pixels, patch_size=3"),
-        ({"mixup_alpha": -1.0}, "mixup_alpha"),
+        ({"mixup_alpha": -1.0}, "--mixup-alpha must be from 0"),
         ({"batch_size": 5000}, "from 1 to the number of training images, 1,437"),
         ({"dropout": 1.5}, "rate=1.5"),
         ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
@@ -78,8 +78,10 @@ BAD = {
 def paths(tmp_path_factory, digits_run, phrasebook_part, sentences_part):
     """What settings name in braces."""
     folder = tmp_path_factory.mktemp("paths")
-    for name in ("images/train", "marian"):
+    for name in ("images/train/cat", "images/train/dog", "marian"):
         (folder / name).mkdir(parents=True)
+    for image in (folder / "images/train/cat/1.png", folder / "images/train/dog/2.png"):
+        image.touch()
     write_marian(folder / "marian")
     small_text_classifier().save(folder / "texts")
     names = {name: folder / name for name in ("images", "marian", "texts")}

@@ -3,6 +3,7 @@
 import importlib
 import math
 import operator
+from numbers import Integral
 
 
 class UserError(ValueError):
@@ -50,10 +51,12 @@ def check_choice(name, value, choices):
 
 
 def check_at_least_1(**numbers):
-    """Raises ValueError if one of the numbers is smaller."""
-    if min(numbers.values()) < 1:
-        received = ", ".join(f"{name}={number}" for name, number in numbers.items())
-        raise ValueError(f"{', '.join(numbers)} must be at least 1. Received: {received}.")
+    """Raises ValueError unless the numbers are integers of at least 1."""
+    if not all(isinstance(number, Integral) and number >= 1 for number in numbers.values()):
+        received = ", ".join(f"{name}={number!r}" for name, number in numbers.items())
+        raise ValueError(
+            f"{', '.join(numbers)} must be integers of at least 1. Received: {received}."
+        )
 
 
 def needed(name):

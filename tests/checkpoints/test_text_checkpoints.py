@@ -261,8 +261,12 @@ def test_a_vocabulary_without_merges_of_special_tokens(tmp_path):
 def test_a_vocabulary_that_ends_early_is_told(tmp_path, capsys):
     """There are published models with unused ids at the end, so it is not an error."""
     path = folder_of(tmp_path, "bert") / "vocab.txt"
-    path.write_text("\n".join(path.read_text().split("\n")[:100]))
-    size = zoo.load(path.parent).model.vocab_size
+    tokens = path.read_text().split("\n")[:100]
+    # two of them have the names of ids that no line has
+    path.write_text("\n".join([*tokens[:98], "[unused100]", "[[unused100]]"]))
+    classifier = zoo.load(path.parent)
+    size = classifier.model.vocab_size
+    assert classifier.tokenizer.decode([[98, 99, 100]]) == ["[unused100] [[unused100]]"]
     expected = f"{path.parent}: the vocabulary has 100 tokens, the model {size}.\n"
     assert capsys.readouterr().out == expected
 

@@ -79,7 +79,7 @@ def test_translations_are_those_of_the_zoo(exported, beam_size):
     """
     translator, _, driver = exported
     options = {"beam_size": beam_size, "length_penalty": 0.0, "max_length": 30}
-    found = driver.n_best(TEXTS, n_best=beam_size, **options)
+    found = driver.n_best(TEXTS, n=beam_size, **options)
     expected = translator.n_best(TEXTS, n=beam_size, **options)
     for mine, other in zip(found, expected, strict=True):
         assert [text for text, _ in mine] == [text for text, _ in other]

@@ -233,13 +233,15 @@ ANOTHER_SCORE = lambda best: best._replace(score=best.score - 1.0)  # noqa: E731
 ANOTHER_TEXT = lambda best: best._replace(text=best.text + "a")  # noqa: E731
 WRONG = {
     "labels": (small_classifier, ClassifierSignatures, "_compute_logits", lambda x: x * 1.1),
+    "NaN": (small_classifier, ClassifierSignatures, "_compute_logits", lambda x: x * np.nan),
     "score": (small_generator, TextGenerator, "n_best", ANOTHER_SCORE),
     "text": (small_generator, TextGenerator, "n_best", ANOTHER_TEXT),
 }
 
 
 @pytest.mark.parametrize(
-    "wrong", ["labels", *(pytest.param(name, marks=pytest.mark.slow) for name in ("score", "text"))]
+    "wrong",
+    ["labels", "NaN", *(pytest.param(name, marks=pytest.mark.slow) for name in ("score", "text"))],
 )
 def test_an_export_that_answers_otherwise_is_not_kept(wrong, tmp_path, monkeypatch):
     make, owner, name, change = WRONG[wrong]
@@ -247,7 +249,7 @@ def test_an_export_that_answers_otherwise_is_not_kept(wrong, tmp_path, monkeypat
 
     def answer(*args):
         found = right(*args)
-        return change(found) if wrong == "labels" else [[*map(change, row)] for row in found]
+        return change(found) if make is small_classifier else [[*map(change, row)] for row in found]
 
     monkeypatch.setattr(owner, name, answer)
     message = "The answer of the SavedModel to" if wrong == "text" else "of the export differ"

@@ -105,6 +105,8 @@ def test_a_text_classifier(format, tmp_path):
         found = model(tokens=tokens)["probabilities"]
         np.testing.assert_allclose(found, classifier.probabilities([text]), **TOLERANCE)
     assert (tmp_path / "text.spm").read_bytes() == classifier.tokenizer.model
+    classifier.tokenizer = classifier.tokenizer.with_prefix(5)
+    assert [*write_data(classifier, tmp_path)] == ["labels.txt", "text.spm", "text.json"]
 
 
 def test_what_the_tokenizer_of_bert_does(tmp_path):

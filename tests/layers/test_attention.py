@@ -249,3 +249,12 @@ def test_weights_of_cross_attention_are_those_of_the_call():
             ops.reshape(ops.transpose(attended, (0, 2, 1, 3)), (2, 5, 8))
         )
         np.testing.assert_allclose(numpy(attended), numpy(expected), atol=1e-5)
+
+
+def test_the_first_tokens_have_their_shape_and_slots_keep_the_width_of_values():
+    layer = MultiHeadSelfAttention(8, 2, value_dim=5)
+    x = normal(2, 6, 8)
+    layer(x)
+    assert layer.first_tokens(x, 2).shape == (2, 2, 8)
+    cache = layer.allocate_cache(2, 6).with_slots(3)
+    assert [x.shape for x in cache] == [(2, 2, 18, 4), (2, 2, 18, 5)]

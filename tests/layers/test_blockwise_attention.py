@@ -89,7 +89,7 @@ def test_the_layer_has_the_weights_and_results_of_self_attention(causal):
     layer.set_weights(plain.get_weights())
     np.testing.assert_allclose(numpy(layer(x, mask=valid)), numpy(expected), atol=TOLERANCE)
     if not causal:
-        first = layer(x, first_tokens=3, mask=valid)
+        first = layer.first_tokens(x, 3, mask=valid)
         np.testing.assert_allclose(numpy(first), numpy(expected)[:, :3], atol=TOLERANCE)
 
 

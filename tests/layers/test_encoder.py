@@ -120,7 +120,7 @@ def test_the_first_tokens_alone_are_as_among_all(norm, arguments):
     block, x = TransformerEncoder(8, 2, norm=norm), normal(3, 5, 8)
     shaken_after_build(block, x)
     expected = numpy(block(x, **arguments))[:, :2]
-    found = numpy(block(x, first_tokens=2, **arguments))
+    found = numpy(block.first_tokens(x, 2, **arguments))
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -130,7 +130,7 @@ def test_a_carried_mask_is_obeyed_beside_the_call(norm):
     x[:, 3:] = 0.0
     expected = numpy(block(x, mask=x.any(axis=-1)))[:, :2]
     carrying = keras.layers.Masking()(ops.convert_to_tensor(x))
-    np.testing.assert_allclose(numpy(block(carrying, first_tokens=2)), expected, atol=1e-5)
+    np.testing.assert_allclose(numpy(block.first_tokens(carrying, 2)), expected, atol=1e-5)
     assert not numpy(block.attention_weights(carrying))[..., 3:].any()
 
 

@@ -124,7 +124,7 @@ def test_weights_and_first_tokens_are_those_of_the_call(attention, causal):
     attended = layer._output(ops.matmul(weights, value))
     np.testing.assert_allclose(numpy(attended), numpy(expected), atol=TOLERANCE)
     if not causal:
-        first = layer(x, first_tokens=3, mask=valid, angles=angles)
+        first = layer.first_tokens(x, 3, mask=valid, angles=angles)
         np.testing.assert_allclose(numpy(first), numpy(expected)[:, :3], atol=TOLERANCE)
 
 

@@ -66,7 +66,7 @@ def test_the_first_tokens_are_those_of_the_call(norm):
     layer, x, angles = TransformerEncoder(16, 2, 24, norm=norm), normal(2, 5, 16), angles_of(LINE)
     shaken_after_build(layer, x)
     expected = numpy(layer(x, angles=angles))
-    found = numpy(layer(x, first_tokens=2, angles=angles))
+    found = numpy(layer.first_tokens(x, 2, angles=angles))
     np.testing.assert_allclose(found, expected[:, :2], **TOLERANCE)
     assert np.abs(numpy(layer(x)) - expected).max() > 0.01
 

@@ -139,7 +139,7 @@ def test_steps_in_mixed_precision(positions, policy):
         ("gpt2", {"attention": "linear", "positions": "relative"}, "Linear .*positions='relative'"),
         ("gpt2", {"num_layers": 0}, "num_layers=0"),
         ("gpt2", {"vocab_size": 0}, "vocab_size=0"),
-        ("gpt2", {"max_length": 0}, "max_length=0"),
+        *(("gpt2", {"max_length": wrong}, f"max_length={wrong}") for wrong in (0, 12.5, None)),
         ("gpt2", {"positions": "rotary", "num_heads": 0}, "num_heads=0"),
     ],
 )

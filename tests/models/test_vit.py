@@ -244,7 +244,7 @@ def test_images_of_any_size_in_another_model():
     model, images = zoo.vit(**SMALL), keras.Input((None, None, 3))
     outer = keras.Model(images, model(images))
     assert outer.output_shape == (None, 5)
-    with pytest.raises(ValueError, match=r"known height and width, for instance \(8, 12, 3\)"):
+    with pytest.raises(ValueError, match="need a known height and width"):
         model.features(images)
     larger = np.random.default_rng(1).normal(size=(2, 16, 20, 3)).astype("float32")
     for inputs in (IMAGES, larger):

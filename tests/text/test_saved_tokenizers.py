@@ -1,6 +1,8 @@
 """What is written is loaded; files that are not what they should be are named."""
 
+import copy
 import json
+import pickle
 import sys
 
 import pytest
@@ -47,6 +49,13 @@ def test_a_saved_tokenizer_is_the_same(name, tmp_path):
     else:
         library = tokenizers.Tokenizer.from_file(str(tmp_path / "a.tokenizer.json"))
         assert library.get_vocab() == tokenizer.vocab
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_copies_encode_the_same(name):
+    tokenizer, texts = TOKENIZERS[name], [*SAMPLE, "the<|end|>", "cat [SEP]"]
+    for other in (copy.deepcopy(tokenizer), pickle.loads(pickle.dumps(tokenizer))):
+        assert other == tokenizer and other.encode(texts) == tokenizer.encode(texts)
 
 
 def test_the_checksum_is_of_all_that_a_tokenizer_does():
@@ -120,5 +129,11 @@ def test_vocabularies_that_contradict_themselves(name, vocab, message):
 
 def test_another_kind_of_library_tokenizer():
     unigram = tokenizers.Tokenizer(tokenizers.models.Unigram([("a", 0.0)]))
-    with pytest.raises(TokenizerError, match="no token None"):
-        LibraryTokenizer(unigram.to_str())
+    untyped = json.loads(TOKENIZERS["bert"].content)
+    del untyped["model"]["type"]
+    for content in (unigram.to_str(), json.dumps(untyped)):
+        with pytest.raises(TokenizerError, match="must be BPE or WordPiece"):
+            LibraryTokenizer(content)
+    without = json.loads(TOKENIZERS["bert"].content)
+    del without["added_tokens"]
+    assert LibraryTokenizer(json.dumps(without)).decode([[1, 4]]) == ["the [SEP]"]

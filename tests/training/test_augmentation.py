@@ -50,6 +50,13 @@ def test_off_changes_nothing():
     np.testing.assert_array_equal(new_labels, labels.numpy())
 
 
+@pytest.mark.parametrize("name", only().__dict__)
+def test_values_outside_their_limits(name):
+    for value in (-1, 2000, float("nan")):
+        with pytest.raises(ValueError, match=f"{name} must be from 0 to 1"):
+            Augmentation(**{name: value})
+
+
 def test_seed_alone_decides(monkeypatch, same_policy):
     """Not a graph, nor the precision of the model, nor the parts that are augmented together."""
     images, labels = batch(count=70)

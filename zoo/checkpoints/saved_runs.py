@@ -46,7 +46,7 @@ def load(folder, options):
         raise UserError(f"{folder} cannot be loaded: {error}") from None
     except UserError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except (AttributeError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
         reason = next(iter(str(error).splitlines()), "")
         raise UserError(
             f"{folder} cannot be loaded: {task.description_file} or {MODEL_FILE} is damaged "

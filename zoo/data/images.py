@@ -191,8 +191,12 @@ class ImageDataset(NamedTuple):
         mean = pixels.sum((0, 1, 2), np.int64) / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
         *size, channels = self.input_shape
-        mean, std = (mean / 255).tolist(), np.maximum(std / 255, 1e-3).tolist()
-        return ImagePreprocessing(tuple(size), channels, tuple(mean), tuple(std))
+        in_memory = isinstance(self.train, Images)
+        return dataclasses.replace(
+            ImagePreprocessing(tuple(size), channels) if in_memory else self.train.preprocessing,
+            mean=tuple((mean / 255).tolist()),
+            std=tuple(np.maximum(std / 255, 1e-3).tolist()),
+        )
 
 
 class ImageSource(NamedTuple):

@@ -80,7 +80,9 @@ def write_data(classifier, folder):
     (folder / "labels.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     files = {"labels.txt": "the class names, one per line"}
     if isinstance(classifier, TextClassifier):
-        [name] = save_tokenizer(classifier.tokenizer, folder, "text")
+        name, *others = save_tokenizer(classifier.tokenizer, folder, "text")
         library = "sentencepiece" if name == "text.spm" else "tokenizers"
         files[name] = f"the tokenizer, which the library {library} reads"
+        for other in others:
+            files[other] = "what it lacks: ids at the beginning of each text, ids of its pieces"
     return files

@@ -153,8 +153,8 @@ class TransformerEncoder(TransformerBlock):
 
     Inputs: `x` [B, T, E]; `mask` bool, True = attend: see `zoo.layers.attention_mask`; `bias`,
     added to the scores, broadcastable to [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions`,
-    [B, 1, T, D]; `first_tokens`, the number of positions whose output is needed, all by default.
-    Output: [B, T or first_tokens, E].
+    [B, 1, T, D].
+    Output: [B, T, E].
 
     Raises:
         ValueError: if `num_heads` does not divide `embed_dim` and there is no `key_dim`, or if
@@ -176,12 +176,18 @@ class TransformerEncoder(TransformerBlock):
         for layer in (self.attention, *norms, *filter(None, scales), self.feed_forward):
             layer.build(input_shape)
 
-    def call(self, x, mask=None, bias=None, angles=None, first_tokens=None):
+    def call(self, x, mask=None, bias=None, angles=None):
         y = self.pre_norm(self.attention_norm, x)
-        y = self.attention(y, mask=mask, bias=bias, angles=angles, first_tokens=first_tokens)
-        x = x if first_tokens is None else x[:, :first_tokens]
+        y = self.attention(y, mask=mask, bias=bias, angles=angles)
         x = self.residual(x, y, self.attention_norm, self.attention_scale)  # equation 2
         return self.add_feed_forward(x)  # equation 3
+
+    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
+        """The output at the first `count` positions, for less work than all: [B, count, E]."""
+        y = self.pre_norm(self.attention_norm, x)
+        y = self.attention.first_tokens(y, count, mask, bias, angles)
+        x = self.residual(x[:, :count], y, self.attention_norm, self.attention_scale)
+        return self.add_feed_forward(x)
 
     def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
@@ -297,6 +303,8 @@ class TransformerDecoder(TransformerBlock):
         self, x, memory, mask=None, memory_mask=None, bias=None, angles=None
     ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
+        if not self._has_memory:
+            raise ValueError("A decoder block with cross_attention=False attends to no memory.")
         self._check_memory(memory)
         x = self.add_self_attention(x, mask, bias, angles)
         x = self.pre_norm(self.cross_attention_norm, x)

@@ -14,7 +14,7 @@ from keras import ops
 
 
 class KeyValue(NamedTuple):
-    """Heads to attend to: `key` and `value`, each [B, H, S, D]."""
+    """Heads to attend to: `key` [B, H, S, D] and `value` [B, H, S, value_dim]."""
 
     key: Any
     value: Any
@@ -28,10 +28,11 @@ class KeyValue(NamedTuple):
 
     def with_slots(self, count):
         """The buffer with `count` slots for each position, of which the first is filled."""
-        batch, heads, length, width = ops.shape(self.key)
+        batch, heads, length, _ = ops.shape(self.key)
         padding = [(0, 0)] * 3 + [(0, count - 1), (0, 0)]
         slots = (ops.pad(x[:, :, :, None], padding) for x in self)
-        return KeyValue(*(ops.reshape(x, (batch, heads, length * count, width)) for x in slots))
+        shape = (batch, heads, length * count)
+        return KeyValue(*(ops.reshape(x, (*shape, x.shape[-1])) for x in slots))
 
 
 class DecoderCache(NamedTuple):

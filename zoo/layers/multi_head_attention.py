@@ -144,10 +144,9 @@ class MultiHeadSelfAttention(_MultiHead):
 
     Inputs: `x` [B, T, any width]; `mask` bool, True = attend: see `zoo.layers.attention_mask`;
     `bias`, added to the scores, broadcastable to [B, H, T, T]; `angles` of
-    `zoo.layers.RotaryPositions`, [B, 1, T, D]; `first_tokens`, the number of positions whose output
-    is needed, by default and if `causal` all. With linear attention the mask may not depend on the
+    `zoo.layers.RotaryPositions`, [B, 1, T, D]. With linear attention the mask may not depend on the
     query, there is no bias, and queries and keys are rotated before the feature map.
-    Output: [B, T or first_tokens, E].
+    Output: [B, T, E].
 
     Raises:
         ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`,
@@ -160,13 +159,15 @@ class MultiHeadSelfAttention(_MultiHead):
         self.qkv.build((None, input_shape[-1]))
         self.output_projection.build((None, self._value_width))
 
-    def call(self, x, mask=None, bias=None, angles=None, first_tokens=None):
+    def call(self, x, mask=None, bias=None, angles=None):
         query, key, value = self.project(x, angles)
-        mask = attention_mask(mask, keys=x)
-        if first_tokens is not None:
-            query = query[:, :, :first_tokens]
-            mask, bias = (_of_queries(tensor, first_tokens) for tensor in (mask, bias))
-        return self._attend(query, key, value, mask, bias)
+        return self._attend(query, key, value, attention_mask(mask, keys=x), bias)
+
+    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
+        """The output at the first `count` positions, unless `causal`: [B, count, E]."""
+        query, key, value = self.project(x, angles)
+        mask, bias = (_of_queries(each, count) for each in (attention_mask(mask, keys=x), bias))
+        return self._attend(query[:, :, :count], key, value, mask, bias)
 
     def project(self, x, angles=None):
         """The heads of the queries, keys and values."""

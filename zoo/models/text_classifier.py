@@ -161,7 +161,8 @@ class EncoderClassifier(TokenModel):
         *blocks, last = self.encoder_blocks
         for block in blocks:
             x = block(x, **settings)
-        return apply_optional(self.encoder_norm, last(x, **settings, first_tokens=count))
+        x = last(x, **settings) if count is None else last.first_tokens(x, count, **settings)
+        return apply_optional(self.encoder_norm, x)
 
 
 def _mean(x, is_real):

@@ -174,8 +174,10 @@ class ViT(base.TransformerModel):
         for block in self.encoder_blocks:  # equations 2 and 3
             if maps is not None:
                 maps.append(block.attention_weights(x, **in_attention))
-            only_prefix = block is last and self.pool == "cls" and not all_tokens
-            x = block(x, **in_attention, first_tokens=prefix if only_prefix else None)
+            if block is last and self.pool == "cls" and not all_tokens:
+                x = block.first_tokens(x, prefix, **in_attention)
+            else:
+                x = block(x, **in_attention)
         tokens = base.apply_optional(self.encoder_norm, x)  # equation 4
 
         if self.pool == "cls":
@@ -227,8 +229,8 @@ class ViT(base.TransformerModel):
         """Rows and columns of patches in images of this size, see `zoo.layers.image_size`."""
         if None in image_size:
             raise ValueError(
-                "Features of keras.Input need a known height and width, for instance "
-                f"{self.input_shape}; only the model itself takes unknown ones."
+                "The features and attention maps of a keras.Input need a known height and width; "
+                f"only the model itself takes unknown ones. Received: {image_size}."
             )
         return layers.patch_grid(image_size, self.patch_size)
 

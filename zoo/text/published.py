@@ -50,14 +50,19 @@ class LibraryTokenizer:
             library = tokenizer_class.from_str(self.content)
         except Exception as error:  # the library has no class of its own
             raise TokenizerError(f"It is not a tokenizer.json: {error}.") from None
-        library.encode_special_tokens = True  # as ordinary text
         object.__setattr__(self, "_library", library)  # the way of a frozen dataclass
+        if self.kind not in ("BPE", "WordPiece"):
+            raise TokenizerError(f"Its model must be BPE or WordPiece. Received: {self.kind}.")
+        library.encode_special_tokens = True  # as ordinary text
         check_vocab(self.vocab, self.vocab_size)
         unknown = [self.settings["model"].get("unk_token")]
         required = BYTE_ALPHABET if self.kind == "BPE" else unknown
         missing = [token for token in required if token not in self.vocab]
         if missing:
             raise TokenizerError(f"The vocabulary has no token {missing[0]!r}.")
+
+    def __reduce__(self):  # a copy of `_library` would forget `encode_special_tokens`
+        return type(self), (self.content,)
 
     def encode(self, texts):
         """Encodes texts, without control ids: a list of ids for each text."""
@@ -85,7 +90,7 @@ class LibraryTokenizer:
     @property
     def kind(self):
         """The library's name of what splits words: "BPE" or "WordPiece"."""
-        return self.settings["model"]["type"]
+        return self.settings["model"].get("type")
 
     @property
     def vocab_size(self):
@@ -105,7 +110,7 @@ class LibraryTokenizer:
     @functools.cached_property
     def token_bytes(self):
         """The bytes of each id, as a list of bytes; empty for control tokens."""
-        control = {token["content"] for token in self.settings["added_tokens"]}
+        control = {token["content"] for token in self.settings.get("added_tokens", ())}
         tokens = [self.tokens[id] for id in range(self.vocab_size)]
         return [b"" if token in control else self._bytes(token) for token in tokens]
 

@@ -82,6 +82,9 @@ class SentencePieceTokenizer:
         check_vocab(self.vocab or {}, self.vocab_size)
         checked_ids([self.unknown, *self.prefix], self.vocab_size)
 
+    def __reduce__(self):  # the library's objects in cached properties cannot be copied
+        return type(self), tuple(getattr(self, each.name) for each in dataclasses.fields(self))
+
     def encode(self, texts):
         """Encodes texts, with `prefix` but without control ids.
 

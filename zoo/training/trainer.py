@@ -133,7 +133,8 @@ class Trainer(compat.TrainingModel):
             verbose: as in Keras.
             is_pure: whether `batches` are the same whenever they are read. If so, several workers
                 compare the first one; to read a data set that shuffles would change its order.
-            **settings: `epochs`, `steps_per_epoch` and other arguments of `keras.Model.fit`.
+            **settings: `epochs`, `steps_per_epoch`, which several workers need, and other arguments
+                of `keras.Model.fit`.
 
         Returns:
             `keras.callbacks.History`.

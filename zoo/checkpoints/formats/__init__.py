@@ -71,11 +71,14 @@ def load(path, **options):
         raise CheckpointError(f"{path}: {error}") from None
     except UserError:
         raise
-    except FileNotFoundError as error:
-        name = pathlib.Path(error.filename).name
-        raise CheckpointError(f"{path} contains no {name}.") from None
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename:
+            name = pathlib.Path(error.filename).name
+            raise CheckpointError(f"{path} contains no {name}.") from None
+        reason = error.strerror or error
+        raise CheckpointError(f"{error.filename or path} cannot be read: {reason}.") from None
     # Metadata may hold anything, and options too; what does not fit fails wherever it is used.
-    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         source = f"metadata or the options {', '.join(options)}" if options else "metadata"
         reason = f"there is no {error}" if isinstance(error, KeyError) else error
         raise CheckpointError(f"{path}: the {source} cannot be used: {reason}.") from error

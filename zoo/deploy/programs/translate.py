@@ -39,17 +39,19 @@ class Translator:
         """The best translation of each text, a list of str; see `n_best`."""
         return [best for [(best, _), *_] in self.n_best(texts, **options)]
 
-    def n_best(self, texts, **options):
+    def n_best(self, texts, n=None, beam_size=None, length_penalty=None, max_length=None):
         """Several translations of each text: a list of (translation, score), the best first.
 
         Args:
             texts: list of str; a blank one has one translation.
-            **options: n_best, beam_size, length_penalty, max_length; by default as in export.json.
+            n: number of translations; as the other arguments, by default that of export.json.
 
         Raises:
             ValueError: if a text has more tokens than the model reads.
         """
-        settings, given = self.settings, self.settings | options
+        settings, given = self.settings, {"n_best": n, "beam_size": beam_size}
+        given |= {"length_penalty": length_penalty, "max_length": max_length}
+        given = {**settings, **{name: value for name, value in given.items() if value is not None}}
         rows = [
             [*settings["source_prefix"], *pieces, settings["end"]]
             for pieces in self.source.encode(texts, out_type=str)
@@ -93,7 +95,9 @@ def main(arguments=None):
     parser.add_argument("texts", metavar="TEXT", nargs="*", help="default: lines of the input")
     parser.add_argument("--beam-size", type=int)
     parser.add_argument("--length-penalty", type=float)
-    parser.add_argument("--n-best", type=int, help="translations per text, with scores if above 1")
+    parser.add_argument(
+        "--n-best", dest="n", type=int, help="translations per text, with scores if above 1"
+    )
     options = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
     texts = options.pop("texts") or [line.rstrip("\n") for line in sys.stdin]
     try:
