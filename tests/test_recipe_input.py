@@ -80,8 +80,8 @@ def paths(tmp_path_factory, digits_run, phrasebook_part, sentences_part):
     folder = tmp_path_factory.mktemp("paths")
     for name in ("images/train/cat", "images/train/dog", "marian"):
         (folder / name).mkdir(parents=True)
-    for image in (folder / "images/train/cat/1.png", folder / "images/train/dog/2.png"):
-        image.touch()
+        for image in ("1.png", "2.png"):
+            (folder / name / image).touch()
     write_marian(folder / "marian")
     small_text_classifier().save(folder / "texts")
     names = {name: folder / name for name in ("images", "marian", "texts")}

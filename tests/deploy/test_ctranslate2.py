@@ -134,7 +134,7 @@ def test_the_end_of_a_long_text_is_translated(tmp_path):
     long = small_translator(num_layers=1, max_length=1100)
     folder = zoo.export(long, tmp_path / "1", format="ctranslate2")
     driver = program(folder, "translate").Translator(folder)
-    options = {"n_best": 1, "beam_size": 1, "length_penalty": 0.0, "max_length": 2}
+    options = {"n": 1, "beam_size": 1, "length_penalty": 0.0, "max_length": 2}
     one, other = driver.n_best(["é" * 525, "é" * 524 + "ñ"], **options)
     assert abs(one[0][1] - other[0][1]) > 1e-6
     with pytest.raises(ValueError, match="A text is too long: it has .* tokens"):
