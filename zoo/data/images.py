@@ -182,8 +182,8 @@ class ImageDataset(NamedTuple):
 
     def preprocessing(self):
         """Returns preprocessing with the size, mean and deviation of the training images."""
-        most = _STATISTICS[0] if isinstance(self.train, Images) else _STATISTICS[1]
-        pixels = sample(self.train, most).pixels
+        in_memory = isinstance(self.train, Images)
+        pixels = sample(self.train, _STATISTICS[0] if in_memory else _STATISTICS[1]).pixels
         if not len(pixels):
             raise DataError("None of the training images can be read.")
         # sums of integers are exact, and these copy nothing
@@ -191,7 +191,6 @@ class ImageDataset(NamedTuple):
         mean = pixels.sum((0, 1, 2), np.int64) / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
         *size, channels = self.input_shape
-        in_memory = isinstance(self.train, Images)
         return dataclasses.replace(
             ImagePreprocessing(tuple(size), channels) if in_memory else self.train.preprocessing,
             mean=tuple((mean / 255).tolist()),

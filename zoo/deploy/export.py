@@ -113,14 +113,15 @@ def _write(model, folder, format, dtype, options, final):
     writer = importlib.import_module(f"zoo.deploy.{format}_format")
     dtype = dtype_name(model.model) if format == "saved_model" else dtype or DTYPES[0]
     written = writer.write(model, folder, dtype, **options)
-    packages = ("keras", "tensorflow", *written["needs"], *written.pop("made_with", ()))
+    search, made_with = written.pop("search", {}), written.pop("made_with", ())
+    packages = ("keras", "tensorflow", *written["needs"], *made_with)
     description = {
         "zoo_export": 1,
         "kind": _kind(model)[0],
         "format": format,
         "dtype": dtype,
         **written,
-        **_described(model, options, written.pop("search", {})),
+        **_described(model, options, search),
         "parameters": model.model.count_params(),
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "versions": {name: version(name) for name in packages},

@@ -19,7 +19,7 @@ class _QuantizedLikeKeras:
 
 @keras.saving.register_keras_serializable("zoo")
 class Dense(_QuantizedLikeKeras, keras.layers.Dense):
-    """`keras.layers.Dense`."""
+    """`keras.layers.Dense`, computed on rows [N, width], so that kernels can take its place."""
 
     def call(self, inputs, training=None):
         return by_rows(self._product, inputs)
