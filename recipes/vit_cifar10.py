@@ -9,7 +9,7 @@ shorter; docs/vit_cifar10.md compares them and has the results.
     python recipes/vit_cifar10.py --data-dir ~/tensorflow_datasets
     python recipes/vit_cifar10.py --data-dir my_images --image-size 64   # train/<class>/*.jpg
 
-On two CPU cores: 97 % of the digits in a minute, 91.6 % of CIFAR-10 in two and a half hours.
+On two CPU cores: 97 % of the digits in two minutes, 91.6 % of CIFAR-10 in two and a half hours.
 """
 
 import dataclasses
