@@ -288,14 +288,11 @@ def _load(run_folder, verb=None, **options):
     """The model of a run, loaded with the `options` given; an error if it cannot do `verb`."""
     import_tensorflow_quietly()
     from zoo.loading import load
-    from zoo.tasks.classifier import ImageClassifier, TextClassifier
-    from zoo.tasks.generator import TextGenerator
 
     loaded = load(run_folder, **_given(**options))
-    verbs = {ImageClassifier: "classify", TextClassifier: "classify", TextGenerator: "generate"}
-    does = verbs.get(type(loaded), "translate")
-    if verb not in (does, None):
-        raise UserError(f"The model in {run_folder} cannot {verb}: use `python -m zoo {does}`.")
+    if verb not in (loaded.verb, None):
+        advice = f"use `python -m zoo {loaded.verb}`."
+        raise UserError(f"The {type(loaded).__name__} in {run_folder} cannot {verb}: {advice}")
     return loaded
 
 

@@ -17,7 +17,7 @@ def load(path, dtype=None, engine=None, **options):
 
     Args:
         path: run directory, such as "runs/vit_cifar10"; or a folder or file of published weights,
-            see docs/checkpoints.md.
+            see docs/checkpoints.md. Those without a classification head are an encoder.
         dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
             weights in float32; by default that of the run, or the global one of Keras. Or "int8",
             for translators and text generators: weight matrices and the inputs of their products
@@ -28,11 +28,13 @@ def load(path, dtype=None, engine=None, **options):
             see docs/engines.md.
         **options: arguments of the model that replace its own, for published weights and for runs
             with a Vision Transformer: ``num_classes=7`` gives it a new head, unless its own has
-            as many classes, and another `input_shape` resizes its positions. Translation models
-            have no such options; those of several languages need `src_lang` and `tgt_lang`.
+            as many classes, ``num_classes=0`` none, and another `input_shape` resizes its
+            positions. Translation models have no such options; those of several languages need
+            `src_lang` and `tgt_lang`.
 
     Returns:
         `zoo.tasks.classifier.ImageClassifier`, `zoo.tasks.classifier.TextClassifier`,
+        `zoo.tasks.encoder.ImageEncoder`, `zoo.tasks.encoder.TextEncoder`,
         `zoo.tasks.translator.Translator` or `zoo.tasks.generator.TextGenerator`.
 
     Raises:

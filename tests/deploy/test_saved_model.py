@@ -13,9 +13,16 @@ from PIL import Image
 
 import zoo
 from tests.deploy.conftest import caller
-from tests.deploy.small_models import LINES, small_text_classifier, small_translator
-from tests.deploy.test_every_kind import assert_answers
+from tests.deploy.small_models import (
+    LINES,
+    small_classifier,
+    small_text_classifier,
+    small_translator,
+)
+from tests.deploy.test_every_kind import TEXTS, assert_answers
+from tests.tasks.test_encoder import sentence_encoder
 from zoo.data.phrasebook import phrasebook_pairs
+from zoo.deploy.errors import ExportError
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.models.attention_rollout import attention_rollout
 from zoo.tasks.padded_batches import BATCH_SIZES
@@ -247,3 +254,38 @@ def test_every_kind_of_text_classifier_is_exported(settings, tmp_path):
     # bfloat16 has 3 digits, and is rounded elsewhere in another graph
     tolerance = 5e-2 if "precision" in settings else 1e-5
     np.testing.assert_allclose(found["probabilities"], expected, atol=tolerance)
+
+
+def test_features_of_an_encoder_of_images(tmp_path):
+    small_classifier().save(tmp_path / "run")
+    encoder = zoo.load(tmp_path / "run", num_classes=0)
+    call = caller(zoo.export(encoder, tmp_path / "1"))
+    for name, data in GOOD.items():
+        (tmp_path / name).write_bytes(data)
+    found = call(image_bytes=[b"no image", *GOOD.values()])
+    assert [bool(error) for error in found["error"]] == [True] + [False] * len(GOOD)
+    assert not found["features"][0].any()
+    expected = encoder([tmp_path / name for name in GOOD])
+    np.testing.assert_allclose(found["features"][1:], expected, atol=1e-4)
+    pixels = RANDOM.integers(0, 256, (2, 16, 24, 3), dtype=np.uint8)
+    found = call("pixels", pixels=pixels)["features"]
+    np.testing.assert_allclose(found, encoder(list(pixels)), atol=1e-4)
+    dynamic = caller(zoo.export(encoder, tmp_path / "2", dynamic_size=True))
+    expected = encoder.features_of_inputs(encoder.preprocessing.normalize(pixels))
+    found = dynamic("pixels", pixels=pixels)["features"]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_features_of_an_encoder_of_texts(tmp_path):
+    modules = ("Transformer", "Pooling", "Normalize")
+    lengths = {"max_seq_length": 24}
+    encoder = zoo.load(sentence_encoder(tmp_path, modules, sentence_bert_config=lengths))
+    folder = zoo.export(encoder, tmp_path / "1")
+    found = caller(folder)(texts=["the cat " * 40, *TEXTS])
+    assert b"The maximum is 24 tokens." in found["error"][0] and not found["features"][0].any()
+    np.testing.assert_allclose(found["features"][1:], encoder(TEXTS), atol=1e-4)
+    assert "24 tokens" in (folder / "README.md").read_text()
+    with pytest.raises(ExportError, match="a TextEncoder can be exported as: saved_model."):
+        zoo.export(encoder, tmp_path / "2", format="onnx")
+    with pytest.raises(ExportError, match="A TextEncoder has no option top_k"):
+        zoo.export(encoder, tmp_path / "2", top_k=1)

@@ -124,6 +124,12 @@ CASES = {
         [()],
         rates=("dropout", "attention_dropout", "stochastic_depth"),
     ),
+    "vit, no head": Case(
+        lambda **k: zoo.vit(**{**VIT, "num_classes": 0, **k}),
+        [_IMAGES],
+        [()],
+        rates=("dropout", "attention_dropout", "stochastic_depth", "patch_dropout"),
+    ),
     "transformer": Case(
         lambda **k: zoo.transformer(**{**TRANSFORMER, **k}),
         [{"source": _IDS, "target": _IDS[:, :4]}],
@@ -154,6 +160,12 @@ CASES = {
         lambda **k: zoo.text_classifier(
             vocab_size=20, num_classes=5, embed_dim=16, num_heads=2, num_layers=2, **k
         ),
+        [_IDS],
+        [()],
+        rates=("dropout", "attention_dropout"),
+    ),
+    "text_classifier, no head": Case(
+        lambda **k: zoo.text_classifier(**{**TEXT_CLASSIFIER, "num_classes": 0, **k}),
         [_IDS],
         [()],
         rates=("dropout", "attention_dropout"),

@@ -19,6 +19,7 @@ SMALL = {
 SETTINGS = {
     "BERT": {},
     "mean": {"pool": "mean"},
+    "max": {"pool": "max"},
     "pre": {"norm": "pre", "pooler": False},
     "relative": {"positions": "relative"},
     "rotary, mean": {"positions": "rotary", "pool": "mean", "norm": "pre"},
@@ -74,12 +75,13 @@ def test_padding_changes_nothing(settings):
 
 @each_setting
 def test_the_head_sees_the_pooled_features(settings):
-    """The first token or the mean of the real ones, with NumPy."""
+    """The first token, or the mean or maximum of the real ones, with NumPy."""
     model = shaken(**settings)
     [tokens] = texts(6)
     padded = np.append(tokens, [model.pad_id] * 3).astype("int32")[None]
     features = numpy(model.features(padded))[0]
-    pooled = features[:6].mean(axis=0) if model.pool == "mean" else features[0]
+    real = features[:6]
+    pooled = {"cls": real[0], "mean": real.mean(axis=0), "max": real.max(axis=0)}[model.pool]
     if model.pooler:
         kernel, bias = map(numpy, (model.pooler_layer.kernel, model.pooler_layer.bias))
         pooled = np.tanh(pooled @ kernel + bias)
@@ -115,9 +117,9 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="also needs embed_dim, num_layers"):
         zoo.text_classifier(vocab_size=20, num_classes=2, num_heads=2)
     for settings, message in (
-        ({"pool": "max"}, "pool='max'"),
+        ({"pool": "sum"}, "pool='sum'"),
         ({"positions": "none"}, "positions='none'"),
-        ({"num_classes": 0}, "num_classes=0"),
+        ({"num_classes": -1}, "num_classes=-1"),
         ({"num_layers": 0}, "num_layers=0"),
     ):
         with pytest.raises(ValueError, match=message):

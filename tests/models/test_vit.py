@@ -109,10 +109,14 @@ def test_the_input_of_the_head(settings):
         assert model.encoder_norm is None
         pooled = model.head_norm(pooled)
     np.testing.assert_allclose(numpy(model.pooled_features(IMAGES)), numpy(pooled), atol=TOLERANCE)
-    expected = numpy(model.head(pooled))
-    if model.pool == "cls" and prefix == 2:
-        expected = (expected + numpy(model.distillation_head(tokens[:, 1]))) / 2
-    np.testing.assert_allclose(numpy(model(IMAGES)), expected, atol=TOLERANCE)
+    without = zoo.vit(**{**SMALL, "num_classes": 0}, **settings)
+    without.set_weights(model.get_weights()[: len(without.weights)])
+    for one in (model, without):
+        expected = numpy(one.head(pooled))
+        if one.pool == "cls" and prefix == 2:
+            expected = (expected + numpy(one.distillation_head(tokens[:, 1]))) / 2
+        np.testing.assert_allclose(numpy(one(IMAGES)), expected, atol=TOLERANCE)
+    assert without(IMAGES).shape == pooled.shape
 
 
 @pytest.mark.parametrize("name", ["mean", "all", "class token and mean", "distilled", "relative"])
@@ -287,6 +291,8 @@ def test_stochastic_depth_grows_to_the_last_block():
         ({**SMALL, "input_shape": (8, 12)}, "input_shape=.8, 12.|not enough values"),
         ({**SMALL, "num_heads": 3}, "embed_dim=16, num_heads=3"),
         ({**SMALL, "num_layers": 0}, "num_layers=0"),
+        ({**SMALL, "num_classes": -1}, "num_classes=-1"),
+        ({**SMALL, "num_classes": True}, "num_classes=True"),
         ({**SMALL, "pool": "max"}, "pool='max'"),
         ({**SMALL, "norm": "none"}, "norm='none'"),
         ({**SMALL, "num_class_tokens": 0}, "num_class_tokens=0, pool='cls'"),

@@ -101,16 +101,38 @@ def test_several_safetensors(tmp_path):
     models.assert_same_outputs(zoo.load(tmp_path).model, published.float(), (32, 32))
 
 
-@pytest.mark.parametrize("kind", ["ViT", "DeiT, distilled", "DINOv2"])
+@pytest.mark.parametrize(
+    "kind", ["ViT", "DeiT, distilled", "DINOv2", "DINOv2, registers", "DINOv2, giant"]
+)
 @pytest.mark.parametrize("has_prefix", [False, True])
 def test_without_a_head(kind, has_prefix, tmp_path):
-    """With a pooler, which the zoo does not have, where transformers has one."""
+    """An encoder: the class token. With a pooler that the zoo does not have, where there is one."""
     published = build(kind, "Model")
     prefix = published.config.model_type + "." if has_prefix else ""
     tensors = {prefix + name: x for name, x in write_config(published, tmp_path).items()}
     save_file(tensors, tmp_path / "model.safetensors")
     model = zoo.load(tmp_path, num_classes=3).model
-    models.assert_same_outputs(model.features, published, model.input_shape, "last_hidden_state")
+    if not model.num_registers:
+        size = model.input_shape
+        models.assert_same_outputs(model.features, published, size, "last_hidden_state")
+    assert_same_class_token(zoo.load(tmp_path), published)
+
+
+def assert_same_class_token(encoder, published):
+    def class_token(images):
+        return published(images).last_hidden_state[:, 0]
+
+    models.assert_same_outputs(encoder.model, class_token, encoder.model.input_shape)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_features(kind, tmp_path):
+    """Those of a model whose head is left out."""
+    published = build(kind)
+    published.save_pretrained(tmp_path)
+    encoder = zoo.load(tmp_path, num_classes=0)
+    assert_same_class_token(encoder, published.base_model)
+    assert encoder([]).shape == (0, published.config.hidden_size)
 
 
 def test_a_head_without_a_prefix(tmp_path):

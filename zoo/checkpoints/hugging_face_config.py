@@ -79,7 +79,8 @@ def class_names(folder, config, classes, options):
     if classes and "num_classes" not in options:
         raise CheckpointError(
             f"{folder}: its head has {classes} outputs and problem_type {problem!r}: it does not "
-            "choose one of several classes. Pass num_classes=..., for a new head."
+            "choose one of several classes. Pass num_classes=..., for a new head, or 0 for an "
+            "encoder."
         )
     return []
 

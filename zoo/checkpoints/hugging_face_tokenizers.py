@@ -76,8 +76,11 @@ def byte_level_bpe(folder, vocab_size):
     return tokenizer, settings.get("add_bos_token", False)
 
 
-def bert_wordpiece(folder, vocab_size):
-    """BERT's tokenizer, and its [CLS], [SEP] and [PAD] as special tokens; see `byte_level_bpe`."""
+def bert_wordpiece(folder, vocab_size, lower_case=False):
+    """BERT's tokenizer, and its [CLS], [SEP] and [PAD] as special tokens; see `byte_level_bpe`.
+
+    With `lower_case`, texts are also lowered before the tokenizer, and keep their accents.
+    """
     settings, content = _settings(folder), _tokenizer_json(folder, _BERT, "vocab.txt")
     name, words = settings.get("tokenizer_class"), settings.get("word_tokenizer_type") or "basic"
     is_known = content or name is None or str(name).removesuffix("Fast") in _LIKE_BERT
@@ -108,6 +111,8 @@ def bert_wordpiece(folder, vocab_size):
     }
     options |= content.get("normalizer", {})
     options |= {ours: settings[theirs] for theirs, ours in in_config.items() if theirs in settings}
+    if lower_case and not options["lowercase"]:
+        options |= {"lowercase": True, "strip_accents": bool(options["strip_accents"])}
     parts = {
         "normalizer": {**_BERT["normalizer"], **options},
         "pre_tokenizer": _BERT["pre_tokenizer"],

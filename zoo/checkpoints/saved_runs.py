@@ -11,16 +11,17 @@ import numpy as np
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.tensors import Tensors
-from zoo.checkpoints.vision_transformer import has_grid, resized_positions, with_channels
+from zoo.checkpoints.vision_transformer import HEADS, has_grid, resized_positions, with_channels
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TaskError, UserError
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
+from zoo.tasks.encoder import ImageEncoder, TextEncoder
 from zoo.tasks.generator import TextGenerator
 from zoo.tasks.task import MODEL_FILE, read_config
 from zoo.tasks.translator import Translator
 
-_TASKS = (ImageClassifier, TextClassifier, Translator, TextGenerator)
+_TASKS = (ImageClassifier, TextClassifier, ImageEncoder, TextEncoder, Translator, TextGenerator)
 _POSITIONS = "positions/vars/0"  # end of the path of a table of positions
 
 
@@ -41,7 +42,8 @@ def load(folder, options):
         if options.keys() <= {"dtype"}:
             return task.load(folder, **options)
         if config["class_name"] == ViT.__name__:
-            return _changed_classifier(folder, config, options)
+            description = json.loads((folder / task.description_file).read_text())
+            return _changed_vit(folder, config, description, options)
     except TaskError as error:  # the files do not fit together
         raise UserError(f"{folder} cannot be loaded: {error}") from None
     except UserError:
@@ -71,9 +73,8 @@ def _task(folder):
     )
 
 
-def _changed_classifier(folder, config, options):
-    """The classifier of a run with a Vision Transformer, with other arguments."""
-    description = json.loads((folder / ImageClassifier.description_file).read_text())
+def _changed_vit(folder, config, description, options):
+    """The classifier or encoder of a run with a Vision Transformer, with other arguments."""
     native, options = config["config"]["input_shape"], dict(options)
     with (
         tempfile.TemporaryDirectory() as files,
@@ -81,7 +82,7 @@ def _changed_classifier(folder, config, options):
         h5py.File(archive.extract("model.weights.h5", files)) as file,
     ):
         stored = _tensors(folder, file)
-        names, is_new = head_classes(stored, description["class_names"], options)
+        names, is_new = head_classes(stored, description.get("class_names", []), options)
 
         def create(input_shape, **others):
             shape = with_channels(input_shape, native)
@@ -99,8 +100,9 @@ def _changed_classifier(folder, config, options):
             [path] = [path for path in stored if path.endswith(_POSITIONS)]
             positions = resized_positions(stored[path], model, native)
             model.patch_positions.embeddings.assign(positions)
-    preprocessing = ImagePreprocessing.from_dict(description["preprocessing"])
-    return ImageClassifier(model, preprocessing.with_size(tuple(model.input_shape[:2])), names)
+    images = ImagePreprocessing.from_dict(description["preprocessing"])
+    images = images.with_size(tuple(model.input_shape[:2]))
+    return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
 
 
 def _tensors(folder, file):
@@ -118,10 +120,11 @@ def _tensors(folder, file):
 
 def _assign(model, stored, weights, replaced):
     """Assigns the weights of all layers but the replaced ones."""
-    if len(model.weights) != len(stored):
+    paths = stored, [weight.path.split("/", 1)[1] for weight in model.weights]
+    theirs, ours = (sum(path.split("/")[0] not in HEADS for path in names) for names in paths)
+    if theirs != ours:
         raise CheckpointError(
-            f"{stored.path} has {len(stored)} arrays, the model with these options "
-            f"{len(model.weights)} weights."
+            f"{stored.path} has {theirs} arrays, the model with these options {ours} weights."
         )
     try:
         model.load_weights(weights, objects_to_skip=replaced)

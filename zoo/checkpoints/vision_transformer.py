@@ -1,4 +1,4 @@
-"""From the tensors and the metadata of a Vision Transformer to a classifier."""
+"""From the tensors and the metadata of a Vision Transformer to a classifier or an encoder."""
 
 import functools
 import math
@@ -11,6 +11,7 @@ from zoo.checkpoints.mapping import assign, changed, pattern
 from zoo.layers import LearnedPositions, patch_grid
 from zoo.models.vit import vit
 from zoo.tasks.classifier import ImageClassifier
+from zoo.tasks.encoder import ImageEncoder
 
 HEADS = ("head", "distillation_head")
 
@@ -29,10 +30,10 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         ignored: see `zoo.checkpoints.mapping.assign`.
 
     Returns:
-        `zoo.tasks.classifier.ImageClassifier`.
+        `zoo.tasks.classifier.ImageClassifier`; without a head `zoo.tasks.encoder.ImageEncoder`.
 
     Raises:
-        CheckpointError: if there is no head and no `num_classes`, or the tensors do not fit.
+        CheckpointError: if the tensors do not fit.
     """
     head = table["head/bias"].names[0]
     if head not in tensors:
@@ -55,8 +56,8 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         resize = functools.partial(resized_positions, model=model, native=native)
         table = {**table, path: changed(table[path], resize)}
     assign(model, tensors, table, ignored, kept)
-    size = tuple(model.input_shape[:2])
-    return ImageClassifier(model, preprocessing.with_size(size), names)
+    images = preprocessing.with_size(tuple(model.input_shape[:2]))
+    return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
 
 
 def with_channels(input_shape, native):

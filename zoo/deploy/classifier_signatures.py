@@ -1,4 +1,5 @@
-"""SavedModel signatures of an image classifier: encoded images or pixels in, labels out.
+"""SavedModel signatures of an image classifier or encoder: encoded images or pixels to labels or
+features.
 
 Axes: B images, H image height, W image width, C channels, K returned classes, E model width.
 """
@@ -21,12 +22,12 @@ class ClassifierSignatures(Signatures):
     """See `Signatures`.
 
     Args:
-        classifier: `zoo.tasks.classifier.ImageClassifier`.
-        top_k: K.
+        classifier: `zoo.tasks.classifier.ImageClassifier`; or `zoo.tasks.encoder.ImageEncoder`.
+        top_k: K; None of an encoder.
         dynamic_size: whether pixels are classified in their own size, and not resized.
     """
 
-    def __init__(self, classifier, top_k, dynamic_size=False):
+    def __init__(self, classifier, top_k=None, dynamic_size=False):
         super().__init__(classifier)
         self._top_k, self._dynamic_size = top_k, dynamic_size
         self._preprocessing = classifier.preprocessing
@@ -37,9 +38,10 @@ class ClassifierSignatures(Signatures):
         encoded = tf.TensorSpec([None], tf.string, "image_bytes")
         pixels = tf.TensorSpec(size, tf.uint8, "pixels")
         sizes = "any size, not resized," if self._dynamic_size else "any size"
+        found = "labels" if self._top_k else "features"
         functions = {
-            "serving_default": (self.classify, encoded, "encoded images to labels"),
-            "pixels": (self.classify_pixels, pixels, f"pixels of {sizes} to labels"),
+            "serving_default": (self.classify, encoded, f"encoded images to {found}"),
+            "pixels": (self.classify_pixels, pixels, f"pixels of {sizes} to {found}"),
             "features": (self.features, encoded, "encoded images to the input of the head"),
         }
         if hasattr(self._model, "attention_maps"):
@@ -60,7 +62,7 @@ class ClassifierSignatures(Signatures):
         encodes = itertools.cycle((tf.io.encode_png, tf.io.encode_jpeg))
         files = [encode(pixels).numpy() for encode, pixels in zip(encodes, images)]
         pixels = [decode(file).numpy() for file in files]
-        return files, self._task(pixels, len(self._task.class_names))
+        return files, self._task(pixels, *[len(self._task.class_names)] if self._top_k else [])
 
     def classify(self, image_bytes):
         """Classifies encoded images, string [B]: JPEG or PNG."""
@@ -86,7 +88,10 @@ class ClassifierSignatures(Signatures):
 
     def _answers(self, pixels, error):
         """Classifies the valid images, uint8 [any, H, W, C], of a batch with errors, string [B]."""
-        probabilities = tf.nn.softmax(self._logits(pixels))
+        logits = self._logits(pixels)
+        if not self._top_k:
+            return {"features": _spread(logits, error), "error": error}
+        probabilities = tf.nn.softmax(logits)
         probabilities, order = tf.math.top_k(probabilities, self._top_k)
         labels = tf.gather(["", *self._task.class_names], _spread(order + 1, error))
         return {

@@ -14,16 +14,17 @@ from zoo.deploy.readme import readme
 from zoo.errors import TaskError, checked
 from zoo.models.base import dtype_name
 from zoo.models.vit import ViT
-from zoo.tasks.classifier import ImageClassifier, TextClassifier
+from zoo.tasks.classifier import ImageClassifier, ImageReader, TextClassifier, TextReader
+from zoo.tasks.encoder import Encoder
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
+from zoo.tasks.task import Task
 from zoo.tasks.translator import Translator
 
 DTYPES = ("float32", "float16", "int8")  # of weight matrices; a SavedModel has those of the model
-_KINDS = {  # of models: the name and the formats
-    ImageClassifier: ("classifier", ("saved_model", "onnx", "litert")),
-    TextClassifier: ("text_classifier", ("saved_model", "onnx", "litert")),
-    Translator: ("translator", ("saved_model", "ctranslate2")),
-    TextGenerator: ("generator", ("saved_model",)),
+_FORMATS = {  # beside saved_model, by the kind of a model
+    "classifier": ("onnx", "litert"),
+    "text_classifier": ("onnx", "litert"),
+    "translator": ("ctranslate2",),
 }
 DESCRIPTION_FILE = "export.json"
 
@@ -44,8 +45,7 @@ def export(
     """Exports a trained model for serving, and checks the outputs of the export.
 
     Args:
-        model: `zoo.tasks.classifier.ImageClassifier`, `zoo.tasks.classifier.TextClassifier`,
-            `zoo.tasks.translator.Translator` or `zoo.tasks.generator.TextGenerator`.
+        model: what `zoo.load` returns: a classifier, an encoder, a translator or a text generator.
         folder: path of a new folder. TensorFlow Serving requires a version number as its name,
             such as "serving/vit/1".
         format: "saved_model"; "onnx" or "litert" for a classifier; "ctranslate2" for a translator.
@@ -117,7 +117,7 @@ def _write(model, folder, format, dtype, options, final):
     packages = ("keras", "tensorflow", *written["needs"], *made_with)
     description = {
         "zoo_export": 1,
-        "kind": _kind(model)[0],
+        "kind": _kind(model),
         "format": format,
         "dtype": dtype,
         **written,
@@ -133,17 +133,13 @@ def _write(model, folder, format, dtype, options, final):
 
 
 def _kind(model):
-    for kind, described in _KINDS.items():
-        if isinstance(model, kind):
-            return described
-    raise ExportError(
-        "model must be what zoo.load returns: an ImageClassifier, a TextClassifier, a Translator "
-        f"or a TextGenerator. Received: {type(model).__name__}."
-    )
+    if isinstance(model, Task):
+        return pathlib.Path(model.description_file).stem
+    raise ExportError(f"model must be what zoo.load returns. Received: {type(model).__name__}.")
 
 
 def _check_format(model, format, dtype):
-    _, formats = _kind(model)
+    formats = ("saved_model", *_FORMATS.get(_kind(model), ()))
     if format not in formats:
         raise ExportError(
             f"What a {type(model).__name__} can be exported as: {', '.join(formats)}. "
@@ -170,6 +166,8 @@ def _checked(model, options):
     if isinstance(model, (ImageClassifier, TextClassifier)):
         classes = len(model.class_names)
         known = {"top_k": (min(5, classes), int, 1, classes)}
+    elif isinstance(model, Encoder):
+        known = {}
     else:
         beam_size, alpha = n_best, 0.0
         if isinstance(model, Translator):
@@ -219,11 +217,11 @@ def _check_folder(folder, overwrite):
 def _described(model, options, search):
     """Preprocessing and labels, or tokenizers and `search` arguments, for export.json."""
     description = model.description()
-    if isinstance(model, ImageClassifier):
+    if isinstance(model, ImageReader):
         divisor = {"patch_size": model.model.patch_size} if "dynamic_size" in options else {}
         return description | options | divisor
     settings = {**options, "max_length": model.model.max_length, **search}
-    if isinstance(model, TextClassifier):
+    if isinstance(model, TextReader):
         return description | settings
     if isinstance(model, TextGenerator):
         most = options["max_new_tokens"]

@@ -1,4 +1,4 @@
-"""SavedModel signatures of a text classifier: strings in, labels out.
+"""SavedModel signatures of a text classifier or encoder: strings in, labels or features out.
 
 Axes: B texts, K returned classes, E model width.
 """
@@ -13,15 +13,17 @@ class TextClassifierSignatures(TextSignatures):
     """See `Signatures`.
 
     Args:
-        classifier: `zoo.tasks.classifier.TextClassifier`.
-        top_k: K.
+        classifier: `zoo.tasks.classifier.TextClassifier`; or `zoo.tasks.encoder.TextEncoder`.
+        top_k: K; None of an encoder.
     """
 
-    def __init__(self, classifier, top_k):
+    def __init__(self, classifier, top_k=None):
         self._top_k, self._text_graph = top_k, TextGraph(classifier.tokenizer)
         super().__init__(classifier, classifier.model.max_length, self._text_graph)
 
     def functions(self):
+        if not self._top_k:
+            return {"serving_default": (self.features, [TEXTS], "texts to features")}
         return {
             "serving_default": (self.classify, [TEXTS], "texts to labels"),
             "features": (self.features, [TEXTS], "texts to the input of the head"),
@@ -29,7 +31,7 @@ class TextClassifierSignatures(TextSignatures):
 
     def examples(self):
         texts = example_texts(self._task.tokenizer, self._limit - 2)
-        return texts, self._task(texts, len(self._task.class_names))
+        return texts, self._task(texts, *[len(self._task.class_names)] if self._top_k else [])
 
     def classify(self, texts):
         """Classifies texts, string [B]."""
@@ -40,8 +42,9 @@ class TextClassifierSignatures(TextSignatures):
         return {"labels": labels, "probabilities": probabilities, "error": error}
 
     def features(self, texts):
-        """Returns the input of the head, [B, E]."""
-        found, error = self._run(texts, self._model.pooled_features, self._model.embed_dim)
+        """Returns the input of the head, or the features of an encoder, [B, E]."""
+        compute = self._model.pooled_features if self._top_k else self._task.features_of_inputs
+        found, error = self._run(texts, compute, self._model.embed_dim)
         return {"features": found, "error": error}
 
     def _run(self, texts, function, width):

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from zoo import compat
-from zoo.errors import UserError
+from zoo.errors import UserError, checked
 from zoo.layers.blocks import TransformerBlock
 from zoo.layers.config import ConfigMixin
 from zoo.layers.normalization import LayerNormalization
@@ -59,7 +59,12 @@ class ZooModel(ConfigMixin, keras.Model):
         return keras.KerasTensor(spec.shape, self.variable_dtype)  # logits are in full precision
 
     def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.num_classes)
+        return (input_shape[0], self.num_classes or self.num_features)
+
+    @property
+    def num_features(self):
+        """The width of the input of the head."""
+        return self.embed_dim
 
     def layer(self, layer_class, name, *arguments, **settings):
         """A layer with the dtype policy of the model."""
@@ -71,7 +76,9 @@ class ZooModel(ConfigMixin, keras.Model):
         return self.layer(block_class, name, **{**shared, **settings})
 
     def head_layer(self, name):
-        """The layer from features to the logits of classes, which are in full precision."""
+        """The layer from features to logits in full precision; to the features if no classes."""
+        if not checked("num_classes", self.num_classes, int, 0):
+            return keras.layers.Identity(dtype=self.variable_dtype, name=name)
         return keras.layers.Dense(
             self.num_classes,
             kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02),

@@ -24,7 +24,7 @@ SIZES = {
     "bert_small": {"embed_dim": 512, "num_layers": 4, "num_heads": 8},
     "bert_medium": {"embed_dim": 512, "num_layers": 8, "num_heads": 8},
 }
-POOLS = ("cls", "mean")
+POOLS = ("cls", "mean", "max")
 
 
 def text_classifier(size=None, *, vocab_size, num_classes, **settings):
@@ -58,13 +58,14 @@ class EncoderClassifier(TokenModel):
 
     Args:
         vocab_size: number of tokens.
-        num_classes: number of classes.
+        num_classes: number of classes; 0 for a model without a head, whose output are the features.
         num_layers: number of encoder blocks.
         positions, scale_embeddings, normalize_embeddings: see `zoo.models.Transformer`.
         max_length: number of learned positions, and of tokens of the longest text.
         num_token_types: number of embeddings of token types (Devlin et al. 2018, section 3). All
             tokens have type 0. With 0, there are no such embeddings.
-        pool: input of the head: "cls", the first token, or "mean", the mean of the real tokens.
+        pool: input of the head: "cls", the first token; "mean", the mean of the real tokens; or
+            "max", their maximum (Reimers and Gurevych 2019, "Sentence-BERT", section 3).
         pooler: whether a dense layer with tanh comes before the head, as in BERT.
         pad_id: padding token.
         **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
@@ -74,7 +75,8 @@ class EncoderClassifier(TokenModel):
 
     Input: token ids, int [B, T], the first of each text being the start token.
 
-    Output: logits [B, num_classes], float32 in mixed precision as well.
+    Output: logits [B, num_classes], float32 in mixed precision as well; without a head [B, E],
+        `pooled_features`.
 
     Raises:
         ValueError: if arguments are inconsistent or a name is unknown; on a call, if there are
@@ -109,7 +111,7 @@ class EncoderClassifier(TokenModel):
         self.input_spec = keras.layers.InputSpec(ndim=2)
         self.check_positions()
         check_choice("pool", pool, POOLS)
-        check_at_least_1(vocab_size=vocab_size, num_classes=num_classes, num_layers=num_layers)
+        check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
         self._create_layers()
 
     def _create_layers(self):
@@ -142,7 +144,8 @@ class EncoderClassifier(TokenModel):
             if self.pool == "cls":
                 pooled = self._encode(tokens, count=1)[:, 0]
             else:
-                pooled = _mean(self._encode(tokens), tokens != self.pad_id)
+                pool = {"mean": _mean, "max": _max}[self.pool]
+                pooled = pool(self._encode(tokens), tokens != self.pad_id)
             return apply_optional(self.pooler_layer, pooled)
 
     def features(self, tokens, training=None):
@@ -171,3 +174,8 @@ def _mean(x, is_real):
     weights = ops.cast(is_real, values.dtype)[:, :, None]
     total = ops.sum(values * weights, axis=1)
     return ops.cast(total / ops.maximum(ops.sum(weights, axis=1), 1.0), x.dtype)
+
+
+def _max(x, is_real):
+    """The maximum over the real tokens of each text: [B, T, E] to [B, E]."""
+    return ops.max(ops.where(is_real[:, :, None], x, -1e4), axis=1)

@@ -76,7 +76,7 @@ class ViT(base.TransformerModel):
         input_shape: (H, W, C) of the images it is trained on. It takes other sizes as well, if the
             patch size divides them: learned positions are then resized. In graphs of TensorFlow,
             sizes may be unknown, such as ``keras.Input((None, None, 3))``.
-        num_classes: number of logits.
+        num_classes: number of logits; 0 for a model without a head, whose output are the features.
         patch_size: in pixels; divides H and W.
         num_layers: L, the number of encoder blocks.
         pool: input of the head: "cls", the class token; "mean", the mean of the patches (Beyer et
@@ -106,7 +106,8 @@ class ViT(base.TransformerModel):
 
     Input: images [B, H, W, C], floating point, already normalized.
 
-    Output: logits [B, num_classes].
+    Output: logits [B, num_classes]; without a head [B, E], `pooled_features` (the mean of both with
+        a distillation token).
 
     Raises:
         ValueError: if arguments are inconsistent, or a name is unknown.
@@ -236,7 +237,12 @@ class ViT(base.TransformerModel):
 
     def compute_output_shape(self, input_shape):
         layers.patch_grid(input_shape[1:3], self.patch_size)
-        return (input_shape[0], self.num_classes)
+        return super().compute_output_shape(input_shape)
+
+    @property
+    def num_features(self):
+        width = self.embed_dim * (2 if self.pool == "cls+mean" else 1)
+        return self.representation_dim or width
 
     def build(self, input_shape):
         tokens = (None, None, self.embed_dim)
@@ -249,9 +255,7 @@ class ViT(base.TransformerModel):
         base.build_layers(tokens, self.class_token, self.registers, self.embedding_norm)
         base.build_layers(tokens, *self.encoder_blocks, self.encoder_norm)
         base.build_layers(pooled, self.head_norm, self.representation)
-        if self.representation is not None:
-            pooled = (None, self.representation_dim)
-        base.build_layers(pooled, self.head, self.distillation_head)
+        base.build_layers((None, self.num_features), self.head, self.distillation_head)
 
     def _create_embedding(self):
         prefix, registers = self.num_prefix_tokens, self.num_registers
@@ -305,7 +309,7 @@ class ViT(base.TransformerModel):
         check_choice("pool", self.pool, POOLS)
         check_choice("positions", self.positions, POSITIONS)
         base.check_linear_attention(self.attention, self.positions)
-        check_at_least_1(num_layers=self.num_layers, num_classes=self.num_classes)
+        check_at_least_1(num_layers=self.num_layers)
         if self.patch_dropout and self.positions in base.POSITIONS_IN_ATTENTION:
             raise ValueError(
                 'patch_dropout needs positions="learned" or "sinusoidal". Received: '

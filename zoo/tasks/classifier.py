@@ -1,4 +1,5 @@
-"""Trained classifiers of images and of texts, with what prepares their inputs and class names.
+"""Trained classifiers of images and of texts, with what prepares their inputs and class names; and
+what encoders share with them.
 
 Axes: B images or texts, T tokens.
 """
@@ -19,7 +20,49 @@ from zoo.text.translation_text import encode
 _IMAGES_IN_BATCH = 64
 
 
-class ImageClassifier(Task):
+class ImageReader(Task):
+    """A task that computes numbers of images."""
+
+    def __init__(self, model, preprocessing):
+        self.preprocessing = preprocessing
+        super().__init__(model)
+
+    def preprocess(self, images):
+        """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
+        is_one = getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4)
+        if is_one or isinstance(images, (str, os.PathLike)) or hasattr(images, "convert"):
+            raise TaskError(
+                "images must be a list, or an array [B, H, W, C]. Pass [image] for one image."
+            )
+        pixels = [self.preprocessing.read(image) for image in images]
+        if not pixels:
+            return np.zeros((0, *self.model.input_shape), np.float32)
+        return self.preprocessing.normalize(np.stack(pixels)).numpy()
+
+    def _numbers(self, images, graph, count):
+        """What `graph`, or the engine, computes of preprocessed images: float32 [B, count]."""
+        inputs = self.preprocess(images)
+        if not len(inputs):
+            return np.zeros((0, count), np.float32)
+        # `Model.predict` has an overhead of tens of milliseconds per call.
+        spec = tf.TensorSpec((None, *self.model.input_shape), tf.float32)
+        parts = np.split(inputs, range(_IMAGES_IN_BATCH, len(inputs), _IMAGES_IN_BATCH))
+        if self.engine is not None:
+            return np.concatenate([without_nan(self.engine(part)) for part in parts])
+        return np.concatenate([self.run(graph, part, specs=(spec,)) for part in parts])
+
+    def description(self):
+        """Returns preprocessing and settings as a dict that can be stored as JSON."""
+        settings = {name: getattr(self, name) for name in self.settings}
+        return {"preprocessing": self.preprocessing.to_dict(), **settings}
+
+    @classmethod
+    def from_description(cls, description, model):
+        preprocessing = ImagePreprocessing.from_dict(description["preprocessing"])
+        return cls(model, preprocessing, **{name: description[name] for name in cls.settings})
+
+
+class ImageClassifier(ImageReader):
     """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
@@ -37,12 +80,12 @@ class ImageClassifier(Task):
         TaskError: if the number of class names is not the number of logits.
     """
 
-    description_file = "classifier.json"
+    description_file, verb = "classifier.json", "classify"
+    settings = ("class_names",)
 
     def __init__(self, model, preprocessing, class_names):
-        self.preprocessing = preprocessing
         self.class_names = list(class_names)
-        super().__init__(model)
+        super().__init__(model, preprocessing)
 
     def __call__(self, images, top_k=1):
         """Classifies images.
@@ -61,35 +104,12 @@ class ImageClassifier(Task):
         top_k = checked("top_k", top_k, int, 1)
         return _most_likely(self.probabilities(images), self.class_names, top_k)
 
-    def preprocess(self, images):
-        """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
-        is_one = getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4)
-        if is_one or isinstance(images, (str, os.PathLike)) or hasattr(images, "convert"):
-            raise TaskError(
-                "images must be a list, or an array [B, H, W, C]. Pass [image] for one image."
-            )
-        pixels = [self.preprocessing.read(image) for image in images]
-        if not pixels:
-            return np.zeros((0, *self.model.input_shape), np.float32)
-        return self.preprocessing.normalize(np.stack(pixels)).numpy()
-
     def probabilities(self, images):
         """Returns the probability of each class for each image: float32 [B, classes].
 
         Raises: see `__call__`.
         """
-        inputs = self.preprocess(images)
-        if not len(inputs):
-            return np.zeros((0, len(self.class_names)), np.float32)
-        starts = range(_IMAGES_IN_BATCH, len(inputs), _IMAGES_IN_BATCH)
-        return np.concatenate([*map(self._probabilities, np.split(inputs, starts))])
-
-    def _probabilities(self, inputs):
-        if self.engine is not None:
-            return without_nan(self.engine(inputs))
-        # `Model.predict` has an overhead of tens of milliseconds per call.
-        spec = tf.TensorSpec((None, *self.model.input_shape), tf.float32)
-        return self.run(self.probabilities_of_inputs, inputs, specs=(spec,))
+        return self._numbers(images, self.probabilities_of_inputs, len(self.class_names))
 
     def probabilities_of_inputs(self, inputs):
         """The probability of each class as a graph: [B, H, W, C] to float32 [B, classes]."""
@@ -98,17 +118,39 @@ class ImageClassifier(Task):
     def check(self, model):
         _check_classes(model, self.class_names)
 
-    def description(self):
-        """Returns preprocessing and class names as a dict that can be stored as JSON."""
-        return {"preprocessing": self.preprocessing.to_dict(), "class_names": self.class_names}
 
-    @classmethod
-    def from_description(cls, description, model):
-        preprocessing = ImagePreprocessing.from_dict(description["preprocessing"])
-        return cls(model, preprocessing, description["class_names"])
+class TextReader(TextTask):
+    """A task that computes numbers of texts."""
+
+    tokenizer_names = {"tokenizer": "text"}
+
+    def __init__(self, model, tokenizer, special_tokens):
+        self.tokenizer = tokenizer
+        super().__init__(model, special_tokens)
+
+    def encode(self, texts, too_long="error"):
+        """Returns the tokens of each text: the start token, those of the text, the end token.
+
+        Raises: see `__call__`.
+        """
+        if too_long not in ("error", "truncate"):
+            raise TaskError(
+                f'too_long must be "error" or "truncate". Received: too_long={too_long!r}.'
+            )
+        limit, special = self.model.max_length, self.special_tokens
+        most = limit if too_long == "error" else math.inf
+        advice = 'Shorten it, or pass too_long="truncate" for its beginning.'
+        rows = encode(self.tokenizer, texts, most, special.end, special.start, advice=advice)
+        return [truncated(row, limit) for row in rows]
+
+    def _numbers(self, texts, graph, count, too_long="error"):
+        """What `graph` computes of tokens, int32 [B, T]: float32 [B, count]."""
+        rows = [[tokens] for tokens in self.encode(texts, too_long)]
+        found = self.compute(rows, lambda batch: [self.run(graph, *batch.tokens)])
+        return np.asarray(found, np.float32).reshape(-1, count)
 
 
-class TextClassifier(TextTask):
+class TextClassifier(TextReader):
     """Classifies texts with a Keras model, its tokenizer and its class names.
 
     Args:
@@ -123,14 +165,12 @@ class TextClassifier(TextTask):
             the model.
     """
 
-    description_file = "text_classifier.json"
-    tokenizer_names = {"tokenizer": "text"}
+    description_file, verb = "text_classifier.json", "classify"
     settings = ("class_names",)
 
     def __init__(self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS):
-        self.tokenizer = tokenizer
         self.class_names = list(class_names)
-        super().__init__(model, special_tokens)
+        super().__init__(model, tokenizer, special_tokens)
 
     def __call__(self, texts, top_k=1, too_long="error"):
         """Classifies texts.
@@ -154,27 +194,8 @@ class TextClassifier(TextTask):
 
     def probabilities(self, texts, too_long="error"):
         """Returns the probability of each class for each text: float32 [B, classes]."""
-
-        def probabilities(batch):
-            return [self.run(self.probabilities_of_tokens, *batch.tokens)]
-
-        found = self.compute([[tokens] for tokens in self.encode(texts, too_long)], probabilities)
-        return np.asarray(found, np.float32).reshape(-1, len(self.class_names))
-
-    def encode(self, texts, too_long="error"):
-        """Returns the tokens of each text: the start token, those of the text, the end token.
-
-        Raises: see `__call__`.
-        """
-        if too_long not in ("error", "truncate"):
-            raise TaskError(
-                f'too_long must be "error" or "truncate". Received: too_long={too_long!r}.'
-            )
-        limit, special = self.model.max_length, self.special_tokens
-        most = limit if too_long == "error" else math.inf
-        advice = 'Shorten it, or classify its beginning with too_long="truncate".'
-        rows = encode(self.tokenizer, texts, most, special.end, special.start, advice=advice)
-        return [truncated(row, limit) for row in rows]
+        count = len(self.class_names)
+        return self._numbers(texts, self.probabilities_of_tokens, count, too_long)
 
     def probabilities_of_tokens(self, tokens):
         """The probability of each class as a graph: int32 [B, T] to float32 [B, classes]."""

@@ -34,7 +34,7 @@ class TextGenerator(TextWriter):
         TaskError: if model, tokenizer and special tokens do not fit together.
     """
 
-    description_file = "generator.json"
+    description_file, verb = "generator.json", "generate"
     tokenizer_names = {"tokenizer": "text"}
     settings = ("add_start_token",)
 

@@ -26,12 +26,13 @@ _lock = threading.Lock()
 class Task:
     """A model with all that it takes to use it, in memory and in a folder.
 
-    A subclass has `description`, the content of its JSON file, and `from_description`, the inverse;
-    and `check`, which raises an error for a model that does not fit.
+    A subclass has `description`, the content of its JSON file, and `from_description`, the inverse.
 
     Class attributes:
         description_file: name of its JSON file.
+        verb: the command of ``python -m zoo`` that uses it.
         tokenizer_names: {attribute: name of that tokenizer's files, see `save_tokenizer`}.
+        settings: names of attributes, arguments of the constructor, that are saved.
 
     Attributes:
         model: Keras model. Another one that fits may be assigned at any time.
@@ -40,8 +41,8 @@ class Task:
         jit_compile: whether XLA compiles what computes with the model.
     """
 
-    description_file, jit_compile = None, None
-    tokenizer_names = {}
+    description_file, jit_compile, verb = None, None, "export"
+    tokenizer_names, settings = {}, ()
 
     def __init__(self, model):
         self.run_folder = None
@@ -57,6 +58,9 @@ class Task:
         self._model, self.engine = model, None
         self._function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
         self._variables = []  # of the model when the functions were traced
+
+    def check(self, model):
+        """Raises `TaskError` if a model does not fit."""
 
     def save(self, folder):
         """Writes the model and all that belongs to it into `folder`."""
@@ -107,17 +111,12 @@ class TextTask(Task):
         model: see `Task`.
         special_tokens: `zoo.decoding.SpecialTokens`.
 
-    Class attributes:
-        settings: names of attributes, arguments of the constructor, that are saved.
-
     Attributes:
         special_tokens: as given.
         jit_compile: whether XLA compiles the functions, as it does by default. It takes seconds for
             each padded shape, and pays off after some batches of that shape. Without it, results
             may differ by rounding.
     """
-
-    settings = ()
 
     def __init__(self, model, special_tokens):
         self.jit_compile = True

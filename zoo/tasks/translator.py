@@ -39,7 +39,7 @@ class Translator(TextWriter):
             is wrong.
     """
 
-    description_file = "translator.json"
+    description_file, verb = "translator.json", "translate"
     tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
     settings = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
 

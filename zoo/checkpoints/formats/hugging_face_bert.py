@@ -1,22 +1,26 @@
-"""Hugging Face's folders of BERT (transformers: models/bert)."""
+"""Hugging Face's folders of BERT (transformers: models/bert), also of sentence-transformers."""
+
+import json
+import re
 
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face_config import activation, check_settings, class_names
+from zoo.checkpoints.hugging_face_config import activation, check_settings, class_names, read_json
 from zoo.checkpoints.hugging_face_tokenizers import bert_wordpiece
-from zoo.checkpoints.mapping import assign, dense, feed_forward, norm, same
-from zoo.models.text_classifier import text_classifier
+from zoo.checkpoints.mapping import assign, changed, dense, feed_forward, norm, same
+from zoo.models.text_classifier import POOLS, text_classifier
 from zoo.tasks.classifier import TextClassifier
+from zoo.tasks.encoder import TextEncoder
 
 # The heads of pre-training and of other tasks, and the numbers of the positions.
 IGNORED = (r"cls\..*", r"embeddings\.position_ids")
-HEADS = (r"classifier\..*", r"qa_outputs\..*")
-BLOCK = "encoder.layer.{i}."
+HEADS = (r"pooler\..*", r"classifier\..*", r"qa_outputs\..*")
+POSITIONS, BLOCK = "token_positions/embeddings", "encoder.layer.{i}."
 QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]
 DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
 TABLE = {
     "token_embedding/embeddings": same("embeddings.word_embeddings.weight"),
-    "token_positions/embeddings": same("embeddings.position_embeddings.weight"),
+    POSITIONS: same("embeddings.position_embeddings.weight"),
     "type_embedding/embeddings": same("embeddings.token_type_embeddings.weight"),
     **norm("token_norm", "embeddings.LayerNorm"),
     **dense("encoder_{i}/attention/qkv", *QKV),
@@ -43,7 +47,7 @@ FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_
 
 
 def load(folder, config, tensors, options):
-    """The text classifier of a folder, see `zoo.load`; options: those of `zoo.text_classifier`."""
+    """The text classifier or encoder of a folder; options are those of `zoo.text_classifier`."""
     check_settings(folder, config, FIXED)
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
@@ -52,12 +56,19 @@ def load(folder, config, tensors, options):
     names = _class_names(folder, config, tensors, options)
     names, is_new = head_classes(tensors, names, options)
     [size, _] = tensors.shape("embeddings.word_embeddings.weight", 2)
-    tokenizer, special = bert_wordpiece(folder, size)
+    lower_case = False
+    if not names:
+        found, normalize, lower_case = _sentence_encoder(folder, settings["max_length"])
+        settings |= found
+    tokenizer, special = bert_wordpiece(folder, size, lower_case)
     settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
     ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
     model = create_model(text_classifier, tensors, settings)
-    assign(model, tensors, TABLE, ignored, kept)
-    return TextClassifier(model, tokenizer, names, special)
+    positions = changed(TABLE[POSITIONS], lambda x: x[: model.max_length])
+    assign(model, tensors, TABLE if names else {**TABLE, POSITIONS: positions}, ignored, kept)
+    if names:
+        return TextClassifier(model, tokenizer, names, special)
+    return TextEncoder(model, tokenizer, special, normalize)
 
 
 def _renamed(name):
@@ -75,5 +86,36 @@ def _class_names(folder, config, tensors, options):
     elif "pooler.dense.weight" not in tensors:
         problem = "there is no pooler.dense.weight, which the head needs"
     if problem and classes and "num_classes" not in options:
-        raise CheckpointError(f"{folder}: {problem}. Pass num_classes=..., for a new head.")
+        problem += ". Pass num_classes=..., for a new head, or 0 for an encoder."
+        raise CheckpointError(f"{folder}: {problem}")
     return [] if problem else class_names(folder, config, classes, options)
+
+
+def _sentence_encoder(folder, max_length):
+    """What the files of sentence-transformers say: settings of the model, whether features have
+    length 1, and whether texts are lowered. Without such files, as that library reads any BERT.
+    """
+    modules = [{"type": "Transformer"}, {"type": "Pooling", "path": "1_Pooling"}]
+    if (folder / "modules.json").is_file():
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    names = [module["type"].rpartition(".")[2] for module in modules]
+    if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
+        raise CheckpointError(
+            f"{folder / 'modules.json'}: {', '.join(names)} is not supported. The modules must be "
+            "Transformer, Pooling and perhaps Normalize."
+        )
+    path = folder / modules[1]["path"] / "config.json"
+    config = {"pooling_mode_mean_tokens": True, **read_json(path, {})}
+    on = [name for name in config if name[:13] == "pooling_mode_" and config[name]]
+    pools = [re.sub("^pooling_mode_|_tokens?$", "", name) for name in on]
+    pools = [config["pooling_mode"]] if "pooling_mode" in config else pools
+    if pools not in [[pool] for pool in POOLS]:
+        raise CheckpointError(f"{path}: pooling must be one of {POOLS}. Received: {pools}.")
+    prompt = read_json(folder / "config_sentence_transformers.json", {}).get("default_prompt_name")
+    if prompt is not None:
+        raise CheckpointError(f"{folder}: default_prompt_name={prompt!r} is not supported.")
+    texts = read_json(folder / "sentence_bert_config.json", {})
+    limit = read_json(folder / "tokenizer_config.json", {}).get("model_max_length") or max_length
+    limit = min(max_length, texts.get("max_seq_length") or limit)
+    settings = {"pool": pools[0], "pooler": False, "max_length": limit}
+    return settings, "Normalize" in names, texts.get("do_lower_case", False)

@@ -1,5 +1,7 @@
 """Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
 
+import numpy as np
+
 from zoo.checkpoints.hugging_face_config import (
     activation,
     class_names,
@@ -7,10 +9,11 @@ from zoo.checkpoints.hugging_face_config import (
     sides,
     square,
 )
-from zoo.checkpoints.mapping import dense, feed_forward, norm, patches, same, stacked
+from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
 from zoo.checkpoints.vision_transformer import first_head_alone, image_size, vit_classifier
 
 PATCHES = "embeddings.patch_embeddings.projection.weight"
+DISTILLED, POSITIONS = "embeddings.distillation_token", "embeddings.position_embeddings"
 IGNORED, BLOCK = (r"pooler\..*", r"embeddings\.mask_token"), "encoder.layer.{i}."
 PREFIXES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
 SETTINGS = {  # argument of `zoo.vit`: its name in config.json, and its default there
@@ -28,7 +31,7 @@ VIT = {
     "patch_embed/projection/kernel": patches(PATCHES),
     "patch_embed/projection/bias": same("embeddings.patch_embeddings.projection.bias"),
     "class_token/tokens": stacked("embeddings.cls_token"),
-    "patch_positions/embeddings": stacked("embeddings.position_embeddings"),
+    "patch_positions/embeddings": stacked(POSITIONS),
     **norm("encoder_{i}/attention_norm", f"{BLOCK}layernorm_before"),
     **dense("encoder_{i}/attention/qkv", *QKV),
     **dense("encoder_{i}/attention/output_projection", f"{BLOCK}attention.output.dense"),
@@ -37,7 +40,7 @@ VIT = {
     **norm("encoder_norm", "layernorm"),
     **dense("head", "classifier"),
 }
-TWO_TOKENS = stacked("embeddings.cls_token", "embeddings.distillation_token")
+TWO_TOKENS = stacked("embeddings.cls_token", DISTILLED)
 DEIT = {**VIT, "class_token/tokens": TWO_TOKENS, **first_head_alone(VIT)}
 DEIT_DISTILLED = {
     **DEIT,
@@ -53,6 +56,11 @@ DINOV2 = {
     "encoder_{i}/feed_forward_scale/gamma": same(f"{BLOCK}layer_scale2.lambda1"),
     **feed_forward("encoder_{i}/feed_forward", f"{BLOCK}mlp.fc1", f"{BLOCK}mlp.fc2"),
 }
+FIRST_TOKEN = {  # of two class tokens; the other one, with its position, becomes a register
+    "class_token/tokens": stacked("embeddings.cls_token"),
+    "registers/tokens": Source((DISTILLED, POSITIONS), lambda x, places: x[0] + places[0, 1:2]),
+    "patch_positions/embeddings": Source((POSITIONS,), lambda places: np.delete(places[0], 1, 0)),
+}
 SWIGLU = [f"{BLOCK}mlp.weights_{name}" for name in ("in", "out")]
 GIANT = feed_forward("encoder_{i}/feed_forward", *SWIGLU)
 
@@ -66,7 +74,7 @@ def load(folder, config, tensors, options):
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     size, prefix = sides(config.get("image_size", 224)), 2 if model_type == "deit" else 1
     patch_size = settings["patch_size"] = square(folder, "patch_size", settings["patch_size"])
-    image_size(tensors, "embeddings.position_embeddings", prefix, patch_size, size)
+    image_size(tensors, POSITIONS, prefix, patch_size, size)
     settings["input_shape"] = (*size, tensors.shape(PATCHES, 4)[1])
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     if model_type == "deit":
@@ -84,6 +92,11 @@ def load(folder, config, tensors, options):
     bias = table["head/bias"].names[0]
     [classes] = tensors.shape(bias, 1) if bias in tensors else [0]
     names = class_names(folder, config, classes, options)
+    if not (names if options.get("num_classes") is None else options["num_classes"]):
+        settings["pool"] = "cls"
+        if model_type == "deit":
+            settings |= {"num_class_tokens": 1, "num_registers": 1}
+            table = {**table, **FIRST_TOKEN}
     if is_dino:  # evaluated at the size of its image processor: trained at 518, mostly used at 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)
