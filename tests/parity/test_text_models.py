@@ -33,7 +33,7 @@ TEXTS = [
     "x" * 100 + " " + "x" * 101,
     "x" * 300,
 ]
-SENTENCES = [*LINES[:4], "", "A b", " ".join(LINES[5:9]), "ÅNGSTRÖM, Ñandú and ÉTÉ", LINES[20]]
+SENTENCES = [*LINES[:4], "", "A b", " ".join(LINES[5:9]), "ÅNGSTRÖM, Ñandú and ÉTÉ", LINES[-1]]
 PROMPTS = ["Hello", "", "I am a ", "What\n\nis this?", LINES[5], " ".join(LINES[:2])]
 BERT = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 300}
 BERT |= {"intermediate_size": 40, "max_position_embeddings": 64, "initializer_range": 0.4}
