@@ -3,6 +3,7 @@
 import importlib
 import math
 import operator
+import re
 from numbers import Integral
 
 
@@ -57,6 +58,17 @@ def check_at_least_1(**numbers):
         raise ValueError(
             f"{', '.join(numbers)} must be integers of at least 1. Received: {received}."
         )
+
+
+def what_it_is(text):
+    """What a text is in the place of a file, for messages; "" if it may be a path."""
+    if re.match(r"data:[^,]{0,99},", text):
+        return "is a data URL, whose Base64 begins after the comma"
+    if re.match(r"[a-z0-9]+://", text, re.IGNORECASE):
+        return "is a URL, and nothing is downloaded"
+    digits = text[:1_000_000].replace("\r", "").replace("\n", "")
+    is_base64 = re.fullmatch(r"[A-Za-z0-9+/_-]{16,}={0,2}", digits)
+    return "looks like Base64" if is_base64 else ""
 
 
 def needed(name):

@@ -6,6 +6,7 @@ whose coefficients are rounded to 8 bits, and CMYK is rounded once more: up to 6
 pixel of a smooth picture.
 """
 
+import base64
 import io
 import struct
 import sys
@@ -133,6 +134,7 @@ REFUSED = {  # name: file, part of the message
     "text.jpg": (b"no image", "not one of"),
     "page.tiff": (saved("TIFF"), "not one of JPEG, PNG, GIF, BMP"),
     "phone.heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100), "not one of"),
+    "Base64.png": (base64.b64encode(saved("PNG")), "looks like Base64"),
     "cut off.jpg": (JPEG[:-100], "damaged|truncated|Truncated"),
     "claims 60 MP.jpg": (jpeg_of_size(JPEG, 10_000, 6000), LARGE),
     "200 scans.jpg": (PROGRESSIVE[:-2] + 200 * LAST_SCAN + b"\xff\xd9", "at most 100 scans"),
@@ -250,6 +252,7 @@ def test_exported_graphs_decode_jpeg_and_png_and_name_other_formats(signatures):
             assert error and not pixels.any()
             message = f"Its format is {kind}. Only JPEG and PNG can be read here: convert"
             assert kind is None or error.decode().startswith(message)
+            assert name != "Base64.png" or error.startswith(b"Its format is Base64 of a PNG. ")
 
 
 def test_refused_images_do_not_run_through_the_model(signatures):

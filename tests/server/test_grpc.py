@@ -1,16 +1,24 @@
 """TensorFlow Serving's gRPC method `Predict`."""
 
 import concurrent.futures
+import math
+import pathlib
+import re
 import tracemalloc
 
 import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from tests.server import toys
 from tests.server.conftest import MAX_BODY
+from zoo.server.errors import RequestError
+from zoo.server.grpc_service import _check, _read
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +48,16 @@ def tensor(name, key, shape, signature="", dtype="float32", **content):
     proto.dtype = tf.as_dtype(dtype).as_datatype_enum
     for size in shape:
         proto.tensor_shape.dim.add().size = size
-    for field, values in content.items():
-        getattr(proto, field).extend(values)
+    fill(proto, **content)
     return found
+
+
+def fill(proto, **content):
+    for field, values in content.items():
+        if field == "tensor_content":
+            proto.tensor_content = values
+        else:
+            getattr(proto, field).extend(values)
 
 
 def test_grpc_answers_as_rest_does(stub):
@@ -79,7 +94,7 @@ def uint8(value):
     numbers = {"bool": [True], "int8": [1], "uint8": [1], "int64": [1]}
     numbers |= {"float16": [1], "bfloat16": [1], "float64": [1]}
     made = request("toy", "numbers", **{n: tf.constant(v, n).numpy() for n, v in numbers.items()})
-    made.inputs["uint8"].ClearField("tensor_content")
+    made.inputs["uint8"].ClearField("int_val")
     made.inputs["uint8"].int_val.append(value)
     return made
 
@@ -103,11 +118,21 @@ def texts(count, *values):
         (
             lambda: tensor("half_plus_three", "x", [1], float_val=[1.0, 2.0]),
             "INVALID_ARGUMENT",
-            "cannot be",
+            "of shape [1] needs 1 in float_val. Received: {'float_val': 2}",
         ),
-        (lambda: uint8(300), "INVALID_ARGUMENT", "cannot be read"),
-        (lambda: uint8(-3), "INVALID_ARGUMENT", "cannot be read"),
-        (lambda: texts(1000, b"a" * 100_000), "INVALID_ARGUMENT", "must have 1000 strings"),
+        (lambda: tensor("half_plus_three", "x", [1]), "INVALID_ARGUMENT", "Received: {}"),
+        (
+            lambda: tensor("half_plus_three", "x", [1], float_val=[1.0], string_val=[b"1"]),
+            "INVALID_ARGUMENT",
+            "needs 1 in float_val. Received: {'float_val': 1, 'string_val': 1}",
+        ),
+        (
+            lambda: uint8(300),
+            "INVALID_ARGUMENT",
+            "Input 'uint8' cannot be read: Python integer 300",
+        ),
+        (lambda: uint8(-3), "INVALID_ARGUMENT", "out of bounds for uint8"),
+        (lambda: texts(1000, b"a" * 100_000), "INVALID_ARGUMENT", "needs 1,000 in string_val"),
         (lambda: texts(1, b"a" * MAX_BODY), "RESOURCE_EXHAUSTED", "larger than max"),
         (lambda: request("nope"), "NOT_FOUND", "nope"),
         (lambda: half("nope", x=[1.0]), "INVALID_ARGUMENT", "nope"),
@@ -126,12 +151,76 @@ def test_bad_grpc_requests(stub, make, code, message):
     assert message in error.value.details()
 
 
-def test_a_message_that_is_not_a_request(served):
+@pytest.mark.parametrize("messages", [[], [b"\xff" * 9]])
+def test_a_message_that_is_not_a_request(served, messages):
     with grpc.insecure_channel(served.grpc_address) as channel:
-        call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-        with pytest.raises(grpc.RpcError) as error:
-            call(b"\xff" * 9, timeout=30)
+        call = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        with pytest.raises(grpc.RpcError, match="message") as error:
+            call(iter(messages), timeout=30)
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+FIELDS = {
+    "half_val": ["float16", "bfloat16"],
+    "float_val": ["float32"],
+    "double_val": ["float64"],
+    "int_val": ["int8", "int16", "int32", "uint8", "uint16"],
+    "int64_val": ["int64"],
+    "uint32_val": ["uint32"],
+    "uint64_val": ["uint64"],
+    "bool_val": ["bool"],
+    "string_val": ["string"],
+    "scomplex_val": ["complex64"],
+    "dcomplex_val": ["complex128"],
+}
+INT32 = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, 300)
+VALUES = {"int_val": INT32, "half_val": INT32, "int64_val": st.integers(-(2**63), 2**63 - 1)}
+VALUES |= {"uint32_val": st.integers(0, 2**32 - 1), "uint64_val": st.integers(0, 2**64 - 1)}
+VALUES |= {"bool_val": st.booleans(), "string_val": st.binary(max_size=3)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.sampled_from([(f, d) for f, dtypes in FIELDS.items() for d in dtypes]))
+def test_a_tensor_is_read_as_it_is_meant_or_refused_by_its_name(data, own):
+    """Whatever fields are filled: values, or bytes, and only of the right number and range."""
+    field, dtype = own
+    kind = tf.as_dtype(dtype)
+    shape = data.draw(st.lists(st.integers(0, 3) | st.just(-1) | st.just(2**40), max_size=2))
+    given_ = data.draw(st.sampled_from([field] * 5 + [*FIELDS, "tensor_content"]))
+    values = data.draw(
+        st.binary(max_size=20)
+        if given_ == "tensor_content"
+        else st.lists(VALUES.get(given_, st.floats(width=32)), max_size=5)
+    )
+    proto = tensor_pb2.TensorProto(dtype=kind.as_datatype_enum)
+    for size in shape:
+        proto.tensor_shape.dim.add().size = size
+    fill(proto, **{given_: values})
+    count, each = math.prod(shape), 2 if kind.is_complex else 1
+    is_full = len(values) == count * (kind.size if given_ == "tensor_content" else each)
+    if given_ == "tensor_content":
+        is_right = is_full and (dtype != "string" or count == 0)
+    else:
+        one_stands_for_all = dtype != "string" and 0 < len(values) < count * each
+        is_right = (is_full or one_stands_for_all) and len(values) % each == 0
+        is_right &= given_ == field or not values
+    if given_ == field and field in ("int_val", "half_val"):
+        high = np.iinfo(np.uint16).max if given_ == "half_val" else kind.max
+        low = 0 if given_ == "half_val" else kind.min
+        is_right = is_right and all(low <= value <= high for value in values)
+    is_right &= all(size >= 0 for size in shape) and count <= 1000
+    try:
+        size = _check("x", proto, tf.TensorSpec(None, dtype), 1000)
+        array = _read(tf.make_ndarray, proto, "Input 'x'")
+    except RequestError as error:
+        assert error.status_code in (400, 413) and error.detail.startswith("Input 'x'")
+        assert not is_right, error.detail
+    else:
+        assert is_right and (list(array.shape), size) == (shape, count * kind.size)
+        assert array.dtype == (object if dtype == "string" else kind.as_numpy_dtype)
+        if given_ == "int_val" and count:
+            padded = values + values[-1:] * (count - len(values))
+            assert array.reshape(-1).tolist() == padded
 
 
 def test_messages_count_in_the_memory_of_all_requests():
@@ -184,3 +273,30 @@ def test_messages_that_do_not_come_shut_nobody_out():
         answer = stub.Predict(request("toy", x=[1.0]), timeout=30)
         assert tf.make_ndarray(answer.outputs["y"]).tolist() == [10.0]
         wait.set_result(None)
+
+
+@pytest.mark.ci
+def test_large_messages_do_not_fill_the_memory(home):
+    """8 that are received, 8 that wait and 2 that are read, each in few copies, are released."""
+    port = toys.free_port()
+    process, *_ = toys.start([home / "vit"], grpc_port=port)
+    status = pathlib.Path(f"/proc/{process.pid}/status")
+
+    def memory(name):
+        return int(re.search(rf"{name}:\s+(\d+) kB", status.read_text())[1]) / 1024
+
+    with (
+        grpc.insecure_channel(
+            f"127.0.0.1:{port}", [("grpc.max_send_message_length", -1)]
+        ) as channel,
+        concurrent.futures.ThreadPoolExecutor(20) as clients,
+    ):
+        predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+        predict(request("vit", image_bytes=[b"a"]), timeout=60)
+        before, message = memory("VmRSS"), request("vit", image_bytes=[b"a" * 20_000_000])
+        for call in [clients.submit(predict, message, timeout=60) for _ in range(40)]:
+            assert call.exception() is None or "memory for requests" in call.exception().details()
+    assert memory("VmHWM") - before < 4 * 8 * 32
+    toys.wait_until(lambda: memory("VmRSS") - before < 8 * 32)
+    process.terminate()
+    assert toys.end(process)[0] == 0

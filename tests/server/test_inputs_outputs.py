@@ -38,8 +38,16 @@ def test_a_single_input_needs_no_name(form):
 
 def test_bytes():
     values = [{"b64": "aW1hZ2UgYnl0ZXM="}, "é", {"b64": "AP8"}, {"b64": "AP8=\n"}, {"b64": ""}]
+    values.append({"b64": "-_8="})  # of the URL-safe alphabet
     found = decode({"instances": values}, spec(tf.string, None))["x"]
-    assert found.tolist() == [b"image bytes", "é".encode(), b"\x00\xff", b"\x00\xff", b""]
+    assert found.tolist() == [
+        b"image bytes",
+        "é".encode(),
+        b"\x00\xff",
+        b"\x00\xff",
+        b"",
+        b"\xfb\xff",
+    ]
     named = decode({"instances": [{"x": {"b64": "AAA="}}]}, spec(tf.string, None))
     assert named["x"].tolist() == [b"\x00\x00"], "zeros at the end are kept"
     assert decode({"inputs": {"b64": "AAA="}}, spec(tf.string))["x"].item() == b"\x00\x00"
@@ -93,6 +101,23 @@ def test_numbers_of_every_kind():
         ({"instances": [[1, 2]]}, spec(tf.int32, None, 3), r"shape \[-1, 3\], not \[1, 2\]"),
         ({"instances": [1]}, spec(tf.int32), r"shape \[\]"),
         ({"instances": ["aGVsbG8gd29ybGQh"]}, IMAGES, 'looks like Base64.*{"b64": "aGVsbG8g...'),
+        ({"inputs": ["aGVsbG8gd29y\nbGQh\n"]}, IMAGES, 'looks like Base64.*{"b64": "aGVsbG8g...'),
+        ({"instances": ["_9j_4AAQSkZJRgAB"]}, IMAGES, 'looks like Base64.*{"b64": "_9j_4AAQ...'),
+        (
+            {"instances": ["data:image/png;base64,iVBORw0KGgo="]},
+            IMAGES,
+            'data URL, whose Base64 begins after the comma.*{"b64": "iVBORw0K...',
+        ),
+        ({"instances": [{"b64": "data:image/png;base64,iVBORw0KGgo="}]}, IMAGES, "is a data URL"),
+        ({"instances": ["https://zoo.example/cat.png"]}, IMAGES, "a URL, and nothing is downloa"),
+        ({"instances": ["images/cat.png"]}, IMAGES, 'is a text: .*{"instances": \\[{"b64": "..."}'),
+        ({"instances": [{"image_bytes": "a.png"}]}, IMAGES, 'is a text: .*{"b64": "..."}'),
+        ({"instances": [[[[0, 9, 9]]]]}, IMAGES, r"\[-1\], not \[1, 1, 1, 3\] of .* 0. .*b64"),
+        ({"instances": "hello"}, spec(tf.string, None), r'a list, .*{"instances": \["text"\]}'),
+        ({"inputs": "hello"}, spec(tf.string, None), r"not \[\] of .*'hello'. Send, for example"),
+        ({"instances": ["1.5"]}, spec(tf.float32, None), r"'1.5'. .* {\"instances\": \[0.5\]}"),
+        ({"image": "a"}, SENSORS, r"\['image'\].*\[{\"tag\": \"text\", \"signal\": \[0.5, ...\], "),
+        ({"inputs": [1.0]}, spec(tf.float32), r'Send, for example, {"inputs": 0.5}'),
     ],
 )
 def test_bad_inputs(request_, specs, message):
@@ -106,7 +131,7 @@ def test_bad_inputs(request_, specs, message):
     [b"", b"{", b"[1]", b'"a"', b"\xff\xfe\xfd", b'{"a": ' + b"9" * 5000 + b"}", b"[" * 200_000],
 )
 def test_bad_json(body):
-    with pytest.raises(RequestError, match="JSON Parse error|JSON object") as error:
+    with pytest.raises(RequestError, match="(JSON Parse error|JSON object).*such as {") as error:
         parse(body, 10**6)
     assert error.value.status_code == 400
 

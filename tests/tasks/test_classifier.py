@@ -73,6 +73,10 @@ def test_no_images_no_answers(classifier):
 def test_bad_calls(classifier, folder, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere.png"):
         classifier(["nowhere.png"])
+    with pytest.raises(FileNotFoundError, match="'iVBORw0KGg.{,30}'. It looks like Base64: pass a"):
+        classifier(["iVBORw0KGgo" * 1000])
+    with pytest.raises(FileNotFoundError, match="It is a URL, and nothing is downloaded: pass"):
+        classifier(["https://zoo.example/cat.png"])
     with pytest.raises(ImageError, match="broken.jpg"):
         classifier([folder / "images" / "broken.jpg"])
     with pytest.raises(TaskError, match="must be a list"):

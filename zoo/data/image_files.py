@@ -6,11 +6,12 @@ before it is decoded.
 
 import io
 import os
+import reprlib
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.errors import UserError
+from zoo.errors import UserError, what_it_is
 
 _BY_PILLOW = ("GIF", "BMP", "WEBP")
 _MAX_PIXELS = 50_000_000
@@ -22,6 +23,9 @@ _OTHERS = {  # offset and bytes of formats that graphs do not decode
     "WebP": (8, b"WEBP"),
     "TIFF": (0, b"II*\0"),
     "HEIC or AVIF": (4, b"ftyp"),
+    "Base64 of a JPEG": (0, b"/9j/"),
+    "Base64 of a PNG": (0, b"iVBORw0KGgo"),
+    "a data URL": (0, b"data:"),
 }
 _LENGTH = 24  # bytes of the header that are read
 _MAX_SCANS = 100  # of a JPEG
@@ -37,7 +41,10 @@ class ImageError(UserError):
 def read_file(path):
     """Decodes a file: uint8 [its height, its width, 3]."""
     if not os.path.exists(path):
-        raise FileNotFoundError(f"There is no image {path}.")
+        name, what = str(path), what_it_is(str(path))
+        advice = f" It {what}: pass a file, a PIL image or an array." if what else ""
+        name = name if len(name) < 300 else reprlib.repr(name)
+        raise FileNotFoundError(f"There is no image {name}.{advice}")
     return read_image(tf.io.read_file(path), path)
 
 
@@ -93,7 +100,8 @@ def _read_with_pillow(data):
             return np.asarray(image.convert("RGB"))
     except UnidentifiedImageError:
         formats = ", ".join(("JPEG", "PNG", *_BY_PILLOW))
-        reason = f"It is damaged, or the format is not one of {formats}: convert it to PNG."
+        reason = f"is damaged, or the format is not one of {formats}: convert it to PNG"
+        reason = f"It {what_it_is(io.BytesIO(data).read(200).decode(errors='replace')) or reason}."
     except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         reason = str(error)
     raise ImageError(reason)

@@ -4,11 +4,14 @@ Source: TensorFlow Serving, tensorflow_serving/apis/prediction_service.proto.
 """
 
 import asyncio
+import functools
 import math
+import reprlib
 
 import grpc
 import tensorflow as tf
 from google.protobuf.message import DecodeError
+from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import predict_pb2
 
 from zoo.server.errors import RequestError, ServerError, release
@@ -24,6 +27,7 @@ _CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
+_NAMES = {value: name for name, value in types_pb2.DataType.items()}
 
 
 async def start(service, address):
@@ -36,9 +40,8 @@ async def start(service, address):
         try:
             async with service.accepted() as take:
                 async with receiving:
-                    message = await context.read()  # an iterator would keep it
-                    take(len(message))
-                return await _answer(service, message, take)
+                    asked, inputs = await _received(service, context, take)
+                return await _answer(*asked, inputs)
         except RequestError as error:
             release(error)
             code = _CODES.get(error.status_code, grpc.StatusCode.INTERNAL)
@@ -66,34 +69,51 @@ async def start(service, address):
     return server, port
 
 
-async def _answer(service, message, take):
-    """`PredictResponse` for the bytes of a `PredictRequest`."""
-    request = await asyncio.to_thread(_read, predict_pb2.PredictRequest.FromString, message)
-    spec = request.model_spec
+async def _received(service, context, take):
+    """Receives a message; returns (batcher, signature name, output names) and the inputs.
+
+    A large message is in memory once when it waits, and a few times while one of two threads reads.
+    """
+    message = await context.read()  # an iterator would keep it
+    if message is grpc.aio.EOF:
+        raise RequestError("There is no message.")
+    size = len(message)
+    take(size)
+    convert = functools.partial(asyncio.get_running_loop().run_in_executor, service.converters)
+    request = await convert(_read, predict_pb2.PredictRequest.FromString, message, "The message")
+    del message
+    spec, protos = request.model_spec, request.inputs
     version = str(spec.version.value) if spec.HasField("version") else None
     batcher = service.batcher(spec.name, spec.version_label or version)  # versions have no labels
-    model, name = batcher.model, spec.signature_name or DEFAULT_SIGNATURE
-    signature = model.signature(name)
+    name = spec.signature_name or DEFAULT_SIGNATURE
+    signature = batcher.model.signature(name)
     keys = set(request.output_filter) or signature.outputs.keys()  # each is sent once
     for key in keys - signature.outputs.keys():
         raise RequestError(f"There is no output {key[:80]!r}.")
-    if request.inputs.keys() != signature.inputs.keys():
-        raise RequestError(f"The inputs must be {sorted(signature.inputs)}.")
-    limit, protos = service.limits.max_values, request.inputs
-    size = sum(_check(key, protos[key], spec, limit) for key, spec in signature.inputs.items())
-    take(max(0, size - len(message)))
-    inputs = {key: await asyncio.to_thread(_read, tf.make_ndarray, protos[key]) for key in protos}
-    outputs = await batcher.run(name, inputs)
+    specs, limit = signature.inputs, service.limits.max_values
+    if protos.keys() != specs.keys():
+        received = reprlib.repr(sorted(protos))
+        raise RequestError(f"The inputs must be {sorted(specs)}. Received: {received}.")
+    take(max(0, sum(_check(key, protos[key], specs[key], limit) for key in specs) - size))
+    inputs = {
+        key: await convert(_read, tf.make_ndarray, protos[key], f"Input {key!r}") for key in specs
+    }
+    return (batcher, name, keys), inputs
+
+
+async def _answer(batcher, name, keys, inputs):
+    """`PredictResponse` with these outputs."""
+    outputs, model = await batcher.run(name, inputs), batcher.model
     spec = {"name": model.name, "version": {"value": model.version}, "signature_name": name}
     protos = {key: tf.make_tensor_proto(outputs[key]) for key in keys}
     return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
 
 
-def _read(function, content):
+def _read(function, content, what):
     try:
         return function(content)
     except (DecodeError, OverflowError, TypeError, ValueError) as error:
-        raise RequestError(f"The message cannot be read: {error}") from None
+        raise RequestError(f"{what} cannot be read: {error}.") from None
 
 
 def _check(name, proto, spec, max_values):
@@ -102,12 +122,29 @@ def _check(name, proto, spec, max_values):
     The last value stands for all that are missing, so that a short message makes a huge array.
     """
     shape = [axis.size for axis in proto.tensor_shape.dim[:65]]  # more than NumPy can have
-    fits = proto.dtype == spec.dtype.as_datatype_enum and min(shape, default=0) >= 0
+    kind = spec.dtype
+    fits = proto.dtype == kind.as_datatype_enum and min(shape, default=0) >= 0
     if not fits or not spec.shape.is_compatible_with(shape):
-        raise RequestError(f"Input {name!r} must be {spec.dtype.name} of shape {spec.shape}.")
+        received = f"{_NAMES.get(proto.dtype, proto.dtype)}, {reprlib.repr(shape)}"
+        reason = f"must be {kind.name} of shape {spec.shape}. Received: {received}."
+        raise RequestError(f"Input {name!r} {reason}")
     count = math.prod(shape)
     if count > max_values:
         raise RequestError(f"Input {name!r} has more than {max_values:,} values.", 413)
-    if spec.dtype == tf.string and len(proto.string_val) != count:
-        raise RequestError(f"Input {name!r} must have {count} strings.")
-    return count * spec.dtype.size
+    # What TensorFlow makes of one value says which field it is in.
+    one = tf.make_tensor_proto("" if kind == tf.string else kind.as_numpy_dtype(0), kind)
+    given, [(field, unit)] = _filled(proto), _filled(one).items()
+    least = count if kind == tf.string else min(count, 1)
+    if "tensor_content" in given and kind != tf.string:
+        field, unit, least = "tensor_content", kind.size, count
+    found = given.get(field, 0)
+    if given.keys() - {field} or found % unit or not least * unit <= found <= count * unit:
+        wanted = f"{count * unit:,} in {field}"
+        raise RequestError(f"Input {name!r} of shape {shape} needs {wanted}. Received: {given}.")
+    return count * kind.size
+
+
+def _filled(proto):
+    """The fields of a `TensorProto` that have values, with their number: {name: int}."""
+    fields = ((field.name, value) for field, value in proto.ListFields())
+    return {name: len(value) for name, value in fields if name.endswith(("_val", "_content"))}

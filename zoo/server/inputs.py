@@ -6,16 +6,17 @@ API", "JSON mapping" and "Encoding binary values".
 
 import base64
 import json
-import re
 import reprlib
 import string
 
 import numpy as np
 import tensorflow as tf
 
+from zoo.errors import what_it_is
 from zoo.server.errors import RequestError
 
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4}){4,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_SEND = 'Send JSON such as {"instances": [...]}'
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")  # other digits of Base64
 
 
 def parse(body, max_values):
@@ -31,9 +32,11 @@ def parse(body, max_values):
     try:
         request = json.loads(body)
     except (RecursionError, ValueError) as error:
-        raise RequestError(f"JSON Parse error: {error}") from None
+        begin = f"The body begins with {bytes(body[:16])!r}"
+        raise RequestError(f"JSON Parse error: {error}. {begin}. {_SEND}.") from None
     if not isinstance(request, dict):
-        raise RequestError(f"The request must be a JSON object. Received: {reprlib.repr(request)}.")
+        received = reprlib.repr(request)
+        raise RequestError(f"The request must be a JSON object. Received: {received}. {_SEND}.")
     return request
 
 
@@ -51,10 +54,32 @@ def decode(request, specs):
         RequestError: 400 if the inputs do not match the signature; 501 if the signature has a dtype
             that JSON cannot represent.
     """
-    if ("instances" in request) == ("inputs" in request):
-        raise RequestError("The request must have either 'instances' or 'inputs'.")
-    read = _rows if "instances" in request else _columns
-    return {name: _array(name, value, specs[name]) for name, value in read(request, specs).items()}
+    try:
+        if ("instances" in request) == ("inputs" in request):
+            keys = reprlib.repr([*request])
+            reason = f"The request must have either 'instances' or 'inputs'. Received: {keys}."
+            raise RequestError(reason)
+        read = _rows if "instances" in request else _columns
+        values = read(request, specs)
+        return {name: _array(name, value, specs[name]) for name, value in values.items()}
+    except RequestError as error:
+        detail = f"{error.detail} Send, for example, {_example(specs)}."
+        raise RequestError(detail, error.status_code) from None
+
+
+def _example(specs):
+    """What a request for a signature looks like, for messages."""
+    has_rows = all(spec.shape.rank != 0 for spec in specs.values())
+    row = {}
+    for name, spec in specs.items():
+        is_bytes, kind = name.endswith("_bytes"), spec.dtype
+        text = '{"b64": "..."}' if is_bytes else '"text"'
+        number = "true" if kind.is_bool else "1" if kind.is_integer else "0.5"
+        depth = max(0, (spec.shape.rank or 0) - has_rows)
+        row[name] = "[" * depth + (text if kind == tf.string else number) + ", ...]" * depth
+    named = ", ".join(f'"{name}": {value}' for name, value in row.items())
+    row = f"{{{named}}}" if len(row) != 1 else row.popitem()[1]
+    return f'{{"instances": [{row}]}}' if has_rows else f'{{"inputs": {row}}}'
 
 
 def _rows(request, specs):
@@ -101,7 +126,9 @@ def _array(name, value, spec):
         raise RequestError(f"Input {name!r} is ragged: its lists differ in length or depth.")
     if not spec.shape.is_compatible_with(array.shape):
         wanted = [-1 if size is None else size for size in spec.shape]
-        raise RequestError(f"Input {name!r} must have the shape {wanted}, not {[*array.shape]}.")
+        such = f" of values such as {reprlib.repr(values[0])}" if values else ""
+        shape = f"{[*array.shape]}{such}"
+        raise RequestError(f"Input {name!r} must have the shape {wanted}, not {shape}.")
     if spec.dtype == tf.string:
         array.reshape(-1)[:] = [_as_bytes(name, item) for item in values]
         return array
@@ -126,21 +153,25 @@ def _numbers(name, values, kind):
 
 def _as_bytes(name, value):
     """Converts a JSON string or {"b64": ...} to bytes."""
-    if isinstance(value, str):
-        if name.endswith("_bytes") and _BASE64.fullmatch(value):
-            raise RequestError(
-                f"Input {name!r} looks like Base64. Send it as an object: "
-                f'{{"b64": "{value[:8]}..."}}.',
-            )
-    elif not _is_base64(value):
+    text = value if isinstance(value, str) else value["b64"] if _is_base64(value) else None
+    if text is None:
         received = reprlib.repr(value)
         raise RequestError(f'Input {name!r} must be a string or {{"b64": ...}}, not {received}.')
+    what, received = what_it_is(text), reprlib.repr(text)
+    if text is value and name.endswith("_bytes"):
+        start = text.rpartition(",")[2][:8] if "Base64" in what else ""
+        raise RequestError(
+            f"Input {name!r} {what or 'is a text'}: {received}. Send the bytes of the file as an "
+            f'object: {{"b64": "{start}..."}}.'
+        )
     try:
-        if isinstance(value, str):
-            return value.encode()
-        digits = value["b64"].encode().translate(None, string.whitespace.encode())
+        if text is value:
+            return text.encode()
+        digits = text.encode().translate(_URL_SAFE, string.whitespace.encode())
         if not digits.endswith(b"="):
             digits += b"=" * (-len(digits) % 4)  # clients may omit the padding
         return base64.b64decode(digits, validate=True)
     except ValueError as error:  # a lone surrogate, or not Base64
-        raise RequestError(f"Input {name!r} cannot be read: {error}.") from None
+        received += f", which {what}" if what else ""
+        reason = f"Input {name!r} cannot be read: {error}. Received: {received}."
+        raise RequestError(reason) from None

@@ -6,6 +6,7 @@ Source: TensorFlow Serving, "RESTful API" (tensorflow.org/tfx/serving/api_rest).
 import asyncio
 import concurrent.futures
 import contextlib
+import ctypes
 import importlib.resources
 import json
 import time
@@ -42,17 +43,18 @@ class Service:
     Attributes:
         batchers: {name of a model: `zoo.server.batching.Batcher`}.
         memory: number of bytes that requests have reserved.
+        converters: two threads that read requests and write answers.
     """
 
     def __init__(self, models, limits, hosts=("*",), origins=()):
         self.limits = limits
         self.batchers = {}
-        self.memory = 0
+        self.memory = self._freed = 0
         for model in models:
             self.serve(model)
         self._origins = origins
         # JSON is parsed and written outside the event loop; two threads suffice because of the GIL.
-        self._converters = concurrent.futures.ThreadPoolExecutor(2)
+        self.converters = concurrent.futures.ThreadPoolExecutor(2)
         self.app = Starlette(
             routes=self._routes(),
             exception_handlers={
@@ -106,6 +108,15 @@ class Service:
             raise RequestError(f"The request took more than {seconds:g} s.", 504) from None
         finally:
             self.memory -= taken
+            self._freed += taken
+            if self._freed - taken <= self.limits.max_body < self._freed:
+                asyncio.get_running_loop().call_later(1.0, self._give_back)
+
+    def _give_back(self):
+        """Gives the system the memory of freed requests, of which the C library keeps gigabytes."""
+        self._freed = 0
+        with contextlib.suppress(AttributeError, OSError, TypeError):  # it is not glibc
+            self.converters.submit(ctypes.CDLL(None).malloc_trim, 0)
 
     def _routes(self):
         page = importlib.resources.files("zoo.server").joinpath("page.html").read_text("utf-8")
@@ -185,13 +196,13 @@ class Service:
             arrays = inputs.decode(request, batcher.model.signature(name).inputs)
             return name, arrays, "instances" in request
 
-        name, arrays, row_form = await loop.run_in_executor(self._converters, read)
+        name, arrays, row_form = await loop.run_in_executor(self.converters, read)
         found = await batcher.run(name, arrays)
         count = sum(array.size for array in found.values())
         if count > limits.max_values:
             reason = f"The answer has {count:,} values, more than {limits.max_values:,}."
             raise RequestError(f"{reason} Request fewer rows at a time.", 413)
-        return await loop.run_in_executor(self._converters, outputs.encode, found, row_form)
+        return await loop.run_in_executor(self.converters, outputs.encode, found, row_form)
 
 
 async def _body(request, limit, take):
