@@ -53,7 +53,7 @@ def test_a_folder_of_hugging_face_becomes_a_run(weights, tmp_path, capsys):
     classifier = zoo.load(out)
     assert classifier.model.input_shape == (12, 12, 1)
     published = zoo.load(weights).preprocessing
-    assert classifier.preprocessing == published.with_size((12, 12))
+    assert classifier.preprocessing == published.with_shape((12, 12, 1))
     found = [int(name) for [(name, _)] in classifier(list(images.pixels))]
     assert metrics["test_accuracy"] == np.mean(found == images.labels)
     assert main(["info", str(out)]) == 0

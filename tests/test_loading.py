@@ -5,9 +5,12 @@ import json
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import zoo
 from tests.checkpoints.test_text_checkpoints import folder_of
+from tests.checkpoints.test_vit_checkpoints import GOOGLE, HUGGING_FACE, write_folder, write_npz
+from tests.checkpoints.translation_folders import write_m2m100, write_marian
 from tests.deploy.small_models import (
     small_classifier,
     small_generator,
@@ -156,3 +159,117 @@ def test_options_that_do_not_fit_a_run(tmp_path):
     for dtype in ("int4", "half", 16, keras.DTypePolicy("bfloat16")):
         with pytest.raises(UserError, match=r"'int8'\) without an engine. Received"):
             zoo.load(tmp_path, dtype=dtype)
+
+
+def vit_folder(folder):
+    return write_folder(folder / "model", HUGGING_FACE["vit"])
+
+
+@pytest.mark.parametrize(
+    "write, options",
+    [
+        (vit_folder, {}),
+        (lambda folder: folder_of(folder, "bert"), {}),
+        (lambda folder: folder_of(folder, "gpt2"), {}),
+        (lambda folder: write_marian(folder) or folder, {}),
+        (lambda folder: write_m2m100(folder) or folder, {"src_lang": "en", "tgt_lang": "es"}),
+    ],
+    ids=["vit", "bert", "gpt2", "marian", "m2m100"],
+)
+def test_parts_before_the_names_are_removed(write, options, tmp_path, capsys):
+    """Those of wrappers; and of several models, the averaged one is loaded."""
+    folder = write(tmp_path)
+    path, [tensors] = folder / "model.safetensors", [load_file(folder / "model.safetensors")]
+    expected, other = zoo.load(folder, **options), {n: x + 1 for n, x in tensors.items()}
+    for parts, beside in (
+        ("module._orig_mod.", {}),
+        ("_orig_mod.module.", {}),
+        ("model.", {"criterion.weight": np.ones(3, "float32")}),
+        ("ema.module.", {f"model.{name}": x for name, x in other.items()}),
+    ):
+        save_file({**{parts + name: x for name, x in tensors.items()}, **beside}, path)
+        found = zoo.load(folder, **options).model.weights
+        for mine, weight in zip(found, expected.model.weights, strict=True):
+            np.testing.assert_array_equal(mine, weight)
+        assert ("Not used (tensors): criterion (1)." in capsys.readouterr().out) == (
+            "crit" in str(beside)
+        )
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        vit_folder,
+        lambda folder: write_npz(folder / "a.npz", GOOGLE["vision_transformer"]),
+        lambda folder: small_classifier(image=(8, 8, 3)).save(folder) or folder,
+    ],
+    ids=["hugging_face", "google", "run"],
+)
+def test_channels(write, tmp_path, capsys):
+    """Images whose channels repeat give the same logits, but for one channel, which is the sum."""
+    path = write(tmp_path)
+    model = zoo.load(path).model
+    gray = np.random.default_rng(0).normal(size=(2, *model.input_shape[:2], 1)).astype("float32")
+    for channels, factor in ((1, 1), (6, 1), (4, None), (10, None)):
+        loaded = zoo.load(path, input_shape=(*model.input_shape[:2], channels))
+        line = f"the patches of 3 channels are adapted to {channels}, as are mean and deviation"
+        assert line in capsys.readouterr().out
+        assert len(loaded.preprocessing.mean) in (1, channels)
+        if factor:  # sums of a few hundred products in another order
+            expected = model(np.repeat(gray, 3, -1))
+            np.testing.assert_allclose(
+                loaded.model(np.repeat(gray, channels, -1)), expected, atol=1e-5
+            )
+        pixels = np.zeros((9, 9, channels), "uint8")
+        assert len(loaded([pixels])) == 1
+        if channels > 3:
+            with pytest.raises(UserError, match=f"takes arrays of {channels} channels"):
+                loaded([pixels[..., :3]])
+
+
+@pytest.mark.parametrize(
+    "path, advice",
+    [
+        (
+            "google/vit-base",
+            "run `hf download google/vit-base --local-dir vit-base` and pass vit-b",
+        ),
+        ("gpt2", "run `hf download gpt2 --local-dir gpt2`"),
+        ("https://huggingface.co/google/vit-base", "hf download google/vit-base --local"),
+        ("hf-hub:timm/vit.augreg_in21k", "hf download timm/vit.augreg_in21k --local"),
+        ("runs/vit", None),
+        ("runs/here/vit", None),
+        ("/nowhere/vit", None),
+        ("vit.pth", None),
+    ],
+)
+def test_paths_that_do_not_exist(path, advice, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for command in ("info", "classify", "export"):
+        assert main([command, path, *["a"] * (command != "info")]) == 2
+        error = capsys.readouterr().err
+        assert "There is no file or folder" in error
+        assert (advice or "") in error and ("Nothing is downloaded" in error) == bool(advice)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"input_shape": x} for x in ((0, 0), (-8, -8), (8.0, 8), "ab", (8,), (8, 8, 0), 8)),
+        *({"input_shape": x} for x in ((10**6, 10**6), (8, 8, 3, 1), (None, 8), (9, 9, 3))),
+        *({"num_classes": x} for x in (-1, 2.5, "7", 10**12)),
+        *({"num_layers": x} for x in (0, "x", 10**6)),
+        {"ff_dim": 10**12},
+        {"layer_scale": "x"},
+        {"ema": "x"},
+        {"dropout": "x"},
+        {"other": 1},
+    ],
+    ids=str,
+)
+def test_options_that_no_model_takes(options, tmp_path):
+    small_classifier(image=(8, 8, 3)).save(tmp_path / "run")
+    for path in (tmp_path / "run", vit_folder(tmp_path)):
+        with pytest.raises(UserError, match=next(iter(options))):
+            zoo.load(path, **options)

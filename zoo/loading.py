@@ -2,9 +2,11 @@
 
 import gc
 import pathlib
+import re
 
 from zoo import checkpoints, engines
 from zoo.checkpoints import saved_runs
+from zoo.checkpoints.tensor_files import SUFFIXES
 from zoo.errors import UserError
 from zoo.tasks.generator import TextGenerator
 from zoo.tasks.translator import Translator
@@ -29,8 +31,9 @@ def load(path, dtype=None, engine=None, **options):
         **options: arguments of the model that replace its own, for published weights and for runs
             with a Vision Transformer: ``num_classes=7`` gives it a new head, unless its own has
             as many classes, ``num_classes=0`` none, and another `input_shape` resizes its
-            positions. Translation models have no such options; those of several languages need
-            `src_lang` and `tgt_lang`.
+            positions and adapts its patches to the number of channels. Translation models have no
+            such options; those of several languages need `src_lang` and `tgt_lang`. If published
+            weights have a moving average, it is loaded; ``ema=False`` loads the others.
 
     Returns:
         `zoo.tasks.classifier.ImageClassifier`, `zoo.tasks.classifier.TextClassifier`,
@@ -56,12 +59,27 @@ def load(path, dtype=None, engine=None, **options):
     elif path.is_dir():
         loaded = saved_runs.load(path, options)
     else:
-        raise FileNotFoundError(f"There is no file or folder {path}.")
+        raise FileNotFoundError(_missing(str(path)))
     if engine is not None:
         loaded.engine = engines.create_engine(loaded, engine, dtype or "float32")
     elif dtype == "int8":
         _quantize(loaded)
     return loaded
+
+
+def _missing(path):
+    """The message about a path that does not exist, which may be a name on the Hugging Face Hub."""
+    message = f"There is no file or folder {path}."
+    hub = r"https?:/+(?:huggingface|hf)\.co/|hf[-_]hub:|hf:/+"
+    name = re.fullmatch(rf"(?:{hub})?((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
+    path = pathlib.Path(path)
+    if not name or path.suffix in SUFFIXES or path.parent.name and path.parent.exists():
+        return message
+    folder = name[1].split("/")[-1]
+    return (
+        f"{message} Nothing is downloaded. For a model of the Hugging Face Hub, run "
+        f"`hf download {name[1]} --local-dir {folder}` and pass {folder}; see docs/checkpoints.md."
+    )
 
 
 def _quantize(loaded):

@@ -325,3 +325,17 @@ def test_a_new_head_keeps_the_trained_normalization_before_it(tmp_path):
         found = zoo.load(source, num_classes=7, **options).model
         assert found.num_classes == 7
         np.testing.assert_array_equal(found.pooled_features(drawn.images(32, 32)), expected)
+
+
+def test_three_means_for_one_channel(tmp_path):
+    """As transformers writes them beside a model of gray images."""
+    golden = HUGGING_FACE["vit"]
+    [kernel] = [name for name in golden["shapes"] if name.endswith("projection.weight")]
+    width, _, *patch = golden["shapes"][kernel]
+    shapes = {**golden["shapes"], kernel: [width, 1, *patch]}
+    folder = write_folder(tmp_path / "a", {**golden, "shapes": shapes}, num_channels=1)
+    settings = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "size": 32}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    found = zoo.load(folder).preprocessing
+    assert found.channels == 1
+    np.testing.assert_allclose([found.mean, found.std], [[0.2], [0.5]])

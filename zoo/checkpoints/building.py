@@ -2,11 +2,14 @@
 
 import re
 
+import tensorflow as tf
+
 from zoo.checkpoints.errors import CheckpointError
 from zoo.errors import checked
 
 # The tensors of heads, also of other tasks.
 HEADS = r"(cls|pooler|qa_outputs|(?:cls_|distillation_)?classifier|head(?:_dist)?|predictions)[./]"
+MAX_CLASSES, MAX_LAYERS = 1_000_000, 1000  # more than any model has; others take hours or gigabytes
 
 
 def head_classes(tensors, class_names, options):
@@ -21,7 +24,9 @@ def head_classes(tensors, class_names, options):
         TaskError: if `num_classes` is not a number of classes.
     """
     asked = options.pop("num_classes", None)
-    count = len(class_names) if asked is None else checked("num_classes", asked, int, 0)
+    count = len(class_names)
+    if asked is not None:
+        count = checked("num_classes", asked, int, 0, MAX_CLASSES)
     if count == len(class_names) > 0:
         return class_names, False
     new = f"the classification head is new, with {count} classes."
@@ -33,9 +38,19 @@ def head_classes(tensors, class_names, options):
     return [str(index) for index in range(count)], True
 
 
-def create_model(create, tensors, settings):
-    """Calls `create`, such as `zoo.causal_lm`; raises `CheckpointError` if the settings are bad."""
+def create_model(create, tensors, settings, options=None):
+    """Calls `create`, such as `zoo.causal_lm`, with `settings` that the dict `options` replaces.
+
+    Raises `CheckpointError` if they are bad.
+    """
+    options = options or {}
     try:
+        if "input_shape" in options and "input_shape" not in settings:  # Keras would take it
+            raise ValueError("input_shape is an option of models of images only.")
+        settings = {**settings, **options}
+        checked("num_layers", settings.get("num_layers", 1), int, 1, MAX_LAYERS)
         return create(**settings)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{tensors.path}: {error}") from None
+    except (MemoryError, TypeError, ValueError, tf.errors.OpError) as error:
+        reason = str(error).split("}} ")[-1].split(" [Op:")[0]  # without TensorFlow's names
+        given = "".join(f", {name}={value!r}" for name, value in options.items())
+        raise CheckpointError(f"{tensors.path}{given}: {reason}") from None

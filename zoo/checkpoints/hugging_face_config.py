@@ -127,7 +127,7 @@ def preprocessing(folder, config, size):
         raise CheckpointError(f"{path}: crop_size {crop} is larger than size {resize}.")
     return ImagePreprocessing(
         image_size=crop or (resize if isinstance(resize, tuple) else (resize, resize)),
-        channels=channels,
+        channels=3 if len(mean) == 3 else channels,  # until it is adapted
         mean=tuple(mean),
         std=tuple(std),
         resize=resize,

@@ -1,7 +1,7 @@
 """What `zoo.save_hf` writes for a Vision Transformer (transformers: models/vit)."""
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.formats.hugging_face_vit import PATCHES, SETTINGS, VIT
+from zoo.checkpoints.formats.hugging_face_vit import ANCHOR, SETTINGS, VIT
 from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES, INTERPOLATIONS
 from zoo.checkpoints.mapping import collect, patches
 
@@ -29,7 +29,7 @@ def contents(classifier):
         "config.json": _config(vit, classifier.class_names),
         "preprocessor_config.json": _preprocessor(classifier.preprocessing),
     }
-    table = {**VIT, "patch_embed/projection/kernel": patches(PATCHES, vit.input_shape[-1])}
+    table = {**VIT, "patch_embed/projection/kernel": patches(ANCHOR, vit.input_shape[-1])}
     tensors = {
         name if name.startswith("classifier.") else f"vit.{name}": array
         for name, array in collect(vit, table).items()

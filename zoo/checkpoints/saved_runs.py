@@ -11,7 +11,13 @@ import numpy as np
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.tensors import Tensors
-from zoo.checkpoints.vision_transformer import HEADS, has_grid, resized_positions, with_channels
+from zoo.checkpoints.vision_transformer import (
+    HEADS,
+    adapted,
+    has_grid,
+    resized_positions,
+    with_channels,
+)
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TaskError, UserError
 from zoo.models import ViT
@@ -22,6 +28,7 @@ from zoo.tasks.task import MODEL_FILE, read_config
 from zoo.tasks.translator import Translator
 
 _TASKS = (ImageClassifier, TextClassifier, ImageEncoder, TextEncoder, Translator, TextGenerator)
+_PATCHES = "layers/patch_embed/projection/vars"
 _POSITIONS = "positions/vars/0"  # end of the path of a table of positions
 
 
@@ -90,18 +97,24 @@ def _changed_vit(folder, config, description, options):
             model.build((None, *shape))
             return model
 
-        settings = {**config["config"], **options, "num_classes": len(names)}
-        model = create_model(create, stored, settings)
+        settings = {**config["config"], "num_classes": len(names)}
+        model = create_model(create, stored, settings, options)
         resizes = model.positions == "learned" and not has_grid(model, native)
         replaced = [model.head, model.distillation_head] if is_new else []
         replaced += [model.patch_positions] if resizes else []
+        adapts = model.input_shape[2] != native[2]
+        replaced += [model.patch_embed.projection] if adapts else []
         _assign(model, stored, file.filename, replaced)
         if resizes:
             [path] = [path for path in stored if path.endswith(_POSITIONS)]
             positions = resized_positions(stored[path], model, native)
             model.patch_positions.embeddings.assign(positions)
+        if adapts:
+            kernel, bias = (stored[f"{_PATCHES}/{index}"] for index in (0, 1))
+            kernel = adapted(folder, native[2], model.input_shape[2], kernel)
+            model.patch_embed.projection.set_weights([kernel, bias])
     images = ImagePreprocessing.from_dict(description["preprocessing"])
-    images = images.with_size(tuple(model.input_shape[:2]))
+    images = images.with_shape(model.input_shape)
     return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
 
 

@@ -11,7 +11,7 @@ from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.tensors import Tensors
 from zoo.errors import UserError, needed
 
-SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
+SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt", ".ckpt", ".tar")  # .pth.tar of timm
 # In the order of preference.
 WEIGHTS = (
     "model.safetensors.index.json",

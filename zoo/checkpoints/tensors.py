@@ -1,9 +1,20 @@
 """Tensors by name, read one by one."""
 
+import collections
 import functools
+import itertools
+import re
 from collections.abc import Mapping
 
 from zoo.checkpoints.errors import CheckpointError
+
+# Parts before the names of a model's tensors: of averaged weights, and of any whole model.
+_AVERAGE = r"(?:[^./]*_)?(?:ema|swa|averaged|teacher|(?:target|momentum)_encoder)(?:_[^./]*)?"
+AVERAGED = re.compile(rf"(?:^|[./]){_AVERAGE}(?:[./]|$)")
+_WHOLE = "_orig_mod|module|(?:online_)?model|net|network|student|(?:model_)?state(?:_dict)?"
+_WHOLE = re.compile(rf"(?:.*[./])?(?:(?:{_AVERAGE}|{_WHOLE})[./]|[^./]*/)|")
+_HEAD = re.compile(r"head|head_dist|classifier|fc|lm_head")  # is often beside, and not in, a part
+_PREFERRED = ("state_dict_ema/", "model_ema/", "state_dict/", "model/")  # as by timm
 
 
 class Tensors(Mapping):
@@ -57,11 +68,57 @@ class Tensors(Mapping):
             entries[new], before[new] = entry, name
         return Tensors(self.path, entries)
 
-    def without_prefix(self, *prefixes):
-        """The same tensors, each without the first of these prefixes that it has."""
-        return self.renamed(
-            lambda name: name.removeprefix(next(filter(name.startswith, prefixes), ""))
-        )
+    def unwrapped(self, anchor, averaged=True):
+        """The tensors of one model, without the parts that programs put before their names.
+
+        Such as those of dicts, "state_dict/" and "model_ema/", of PyTorch, "_orig_mod.module.", and
+        of a larger model, "backbone." or "vit.". Tensors of other models are left out, and a
+        printed line says so.
+
+        Args:
+            anchor: name of a tensor that every model of the format has.
+            averaged: whether the averaged weights are taken, where there are some, or the others.
+
+        Raises:
+            CheckpointError: if it is not clear which model is meant.
+        """
+        found = re.compile(rf"((?:.*[./])?){re.escape(anchor)}")
+        prefixes = [match[1] for match in map(found.fullmatch, self) if match]
+        if not prefixes:
+            raise CheckpointError(f"{self.path} has no tensor {anchor}, which every model has.")
+        prefix = self._chosen(prefixes, averaged)
+        starts, whole = _starts(prefix), _WHOLE.match(prefix)[0]
+        others = [next((s for s in _starts(p) if s not in starts), prefix) for p in prefixes]
+        others = tuple({*others} - {prefix})
+        renamed, unused = {}, collections.Counter()
+        for name in self:
+            start = max(filter(name.startswith, starts), key=len)
+            rest = name.removeprefix(start)
+            part = re.split("[./]", rest)[0]
+            is_head = _HEAD.fullmatch(part) and prefix + rest not in self
+            if is_head or name.startswith(whole) and not name.startswith(others):
+                renamed[name] = rest
+            else:
+                unused[start + part] += 1
+        if unused:
+            also = ", ".join(f"{part} ({count})" for part, count in unused.items())
+            if AVERAGED.search(prefix) and not all(map(AVERAGED.search, prefixes)):
+                also += ". Pass ema=False for weights that are not averaged"
+            print(f"{self.path}: loads {prefix[:-1] or anchor}. Not used (tensors): {also}.")
+        kept = Tensors(self.path, {name: self.entries[name] for name in renamed})
+        return kept.renamed(renamed.get)
+
+    def _chosen(self, prefixes, averaged):
+        """That of `prefixes` whose model is loaded, see `unwrapped`."""
+        found = [p for p in prefixes if bool(AVERAGED.search(p)) == averaged] or averaged * prefixes
+        for first in (*_PREFERRED, ""):
+            best = [prefix for prefix in found if prefix.startswith(first)]
+            if len(best) == 1:
+                return best[0]
+        names = ", ".join(prefix[:-1] or "names without a prefix" for prefix in prefixes)
+        if not found:
+            raise CheckpointError(f"{self.path} has averaged weights only ({names}): no ema=False.")
+        raise CheckpointError(f"{self.path} has several models: {names}. Keep one of them in it.")
 
     def unstacked(self, stack, block):
         """The same tensors, those whose names begin with `stack` [L, ..] as L of names `block`."""
@@ -75,3 +132,8 @@ class Tensors(Mapping):
                 one = name.replace(stack, block.replace("{i}", str(index)), 1)
                 entries[one] = shape[1:], lambda read=read, index=index: read()[index]
         return Tensors(self.path, entries)
+
+
+def _starts(prefix):
+    """The beginnings of "a.b.": "", "a." and "a.b."."""
+    return ["", *itertools.accumulate(re.findall(r"[^./]*[./]", prefix))]

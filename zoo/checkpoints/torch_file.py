@@ -1,19 +1,20 @@
 """PyTorch's files of tensors, read without PyTorch and without executing what a pickle may hold.
 
 A pickle is a program that may call any function. Here it may only rebuild tensors: all other names
-are refused. Files since PyTorch 1.6 are zip archives; before, several pickles follow one another.
+give objects that do nothing. Files since PyTorch 1.6 are zip archives; before, several pickles
+follow one another.
 """
 
 import pickle
+import re
 import zipfile
-from collections import OrderedDict
 from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.tensors import Tensors
+from zoo.checkpoints.tensors import AVERAGED, Tensors
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # of files before 1.6
 _DTYPES = {
@@ -27,7 +28,10 @@ _DTYPES = {
     "CharStorage": np.int8,
     "ByteStorage": np.uint8,
     "BoolStorage": np.bool_,
+    "ComplexFloatStorage": np.complex64,
 }
+# Between the names of parts of a model that was written as a whole.
+_ATTRIBUTES = re.compile(r"(^|/)__dict__/_(?:modules|parameters|buffers)/")
 
 
 class _Tensor(NamedTuple):
@@ -55,8 +59,10 @@ class _Tensor(NamedTuple):
 def read(path):
     """The tensors of a PyTorch file: `zoo.checkpoints.tensors.Tensors`.
 
+    Those of a dict in a dict, or of an attribute of an object, are named "model/head.weight".
+
     Raises:
-        CheckpointError: if it is damaged, not such a file, or names anything but tensors.
+        CheckpointError: if it is damaged, not such a file, or has tensors of another kind.
     """
     try:
         return _from_zip(path) if zipfile.is_zipfile(path) else _from_pickles(path)
@@ -71,6 +77,8 @@ def _from_zip(path):
     archive = zipfile.ZipFile(path)
     [main] = [name for name in archive.namelist() if name.endswith("data.pkl")]
     folder = main.removesuffix("data.pkl")
+    if archive.getinfo(main).compress_type != zipfile.ZIP_STORED:
+        raise ValueError("its pickle is compressed, and might expand to any size")
     with archive.open(main) as file:
         content = _Unpickler(file).load()
 
@@ -111,46 +119,92 @@ def _from_pickles(path):
 
 
 def _tensors(path, content, reader):
-    tensors = _flat(content)
+    tensors = _flat(content) if isinstance(content, dict) else {}
     if not tensors:
         raise ValueError("it holds no tensors by name")
+    with_tensors = {name.split("/")[0] for name in tensors}
+    for key, value in content.items():
+        is_empty = isinstance(value, (dict, list)) and key not in with_tensors
+        if is_empty and AVERAGED.search(key):
+            print(f"{path}: {key} holds no tensors by name, and is not used.")
     return Tensors(path, {name: (tensor.shape, reader(tensor)) for name, tensor in tensors.items()})
 
 
 def _flat(content):
-    """The tensors by name of a dict, or of the first of these dicts in it."""
-    for key in ("state_dict", "model", "teacher"):
-        if isinstance(content, dict) and isinstance(content.get(key), dict):
-            content = content[key]
-    items = content.items() if isinstance(content, dict) else ()
-    return {name: tensor for name, tensor in items if isinstance(tensor, _Tensor)}
+    """The tensors in nested dicts, by names as "model/head.weight"; of a dict twice, its first."""
+    found, seen, left = {}, set(), [("", content)]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, _Tensor):
+            found[_ATTRIBUTES.sub(lambda match: "." * len(match[1]), name)] = value
+        elif isinstance(value, dict) and id(value) not in seen and len(name) < 1000:
+            seen.add(id(value))
+            left += [(f"{name}/{key}" if name else key, value[key]) for key in reversed(value)]
+    return found
 
 
-class _Unpickler(pickle.Unpickler):
+class _StandIn(dict):
+    """Stands for any class, function or object that a pickle names: called, it gives another one.
+
+    Nothing is imported or computed. Only entries and attributes are kept, for the tensors in them.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *_, **__):  # of an object in place of a class too
+        return super().__new__(_StandIn)
+
+    def __init__(self, *_, **__):
+        pass
+
+    append = extend = add = __init__
+
+    def __call__(self, *_, **__):
+        return _StandIn()
+
+    def __setstate__(self, state):
+        self["__dict__"] = state
+
+    def __setitem__(self, key, value):
+        if isinstance(key, str):  # the hash of others, such as tuples in tuples, may take forever
+            super().__setitem__(key, value)
+
+
+class _Unpickler(pickle._Unpickler):  # that in C reserves as much memory as a pickle asks for
     def __init__(self, file):
         super().__init__(file, encoding="latin1")
         self.dtypes = {}  # of each storage
 
+    def load_filled(self):
+        self.pop_mark()
+        self.append(_StandIn())
+
+    empty, filled = pickle.EMPTY_DICT + pickle.EMPTY_SET, pickle.DICT + pickle.FROZENSET
+    dispatch = pickle._Unpickler.dispatch | dict.fromkeys(filled, load_filled)
+    dispatch |= dict.fromkeys(empty, lambda self: self.append(_StandIn()))
+
     def find_class(self, module, name):
         known = {
-            ("collections", "OrderedDict"): OrderedDict,
             # A new function each time: a pickle may set attributes of what it gets here.
             ("torch._utils", "_rebuild_tensor"): lambda *args: _Tensor(*args),
             ("torch._utils", "_rebuild_tensor_v2"): lambda *args: _Tensor(*args[:4]),
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
-            ("torch.serialization", "_get_layout"): str,
+            ("torch._utils", "_rebuild_parameter_with_state"): lambda tensor, *_: tensor,
+            ("torch._tensor", "_rebuild_from_type_v2"): lambda make, _, args, *__: make(*args),
         }
         if (module, name) in known:
             return known[module, name]
         if module in ("torch", "torch.storage") and name in _DTYPES:
             return name
-        raise CheckpointError(
-            f"holds a pickle that would call {module}.{name}, and not only tensors. It is not read."
-        )
+        if module == "torch._utils" and name.startswith("_rebuild"):
+            raise CheckpointError(f"holds tensors of a kind that is not read: {module}.{name}.")
+        return _StandIn()
 
     def persistent_load(self, saved):
         object_type, name, key = saved[:3]
-        if object_type != "storage":
-            raise ValueError(f"it refers to a {object_type}")
+        if object_type == "module":  # of a whole model, before 1.6
+            return name
+        if name not in _DTYPES:
+            raise CheckpointError("holds numbers of a kind that is not read.")
         dtype = self.dtypes[key] = _DTYPES[name]
         return key, dtype

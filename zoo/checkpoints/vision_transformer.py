@@ -2,6 +2,7 @@
 
 import functools
 import math
+from numbers import Integral
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.encoder import ImageEncoder
 
 HEADS = ("head", "distillation_head")
+MAX_SIDE = 8192  # of images, in pixels
 
 
 def vit_classifier(tensors, table, settings, preprocessing, options, names=None, ignored=()):
@@ -25,7 +27,7 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         settings: arguments of `zoo.vit`, without `num_classes`.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing` of the published model.
         options: of `zoo.load`: arguments of `zoo.vit` that replace `settings`; an `input_shape`
-            (H, W) keeps the number of channels.
+            (H, W) keeps the number of channels, for another number the patches are adapted.
         names: of the classes; by default their indices.
         ignored: see `zoo.checkpoints.mapping.assign`.
 
@@ -49,22 +51,44 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
     def create(input_shape, **others):
         return vit(input_shape=with_channels(input_shape, native), **others)
 
-    settings = {**settings, **options, "num_classes": len(names)}
-    model = create_model(create, tensors, settings)
+    model = create_model(create, tensors, {**settings, "num_classes": len(names)}, options)
+    path, channels = "patch_embed/projection/kernel", model.input_shape[2]
+    if channels != native[2]:
+        adapt = functools.partial(adapted, tensors.path, native[2], channels)
+        table = {**table, path: changed(table[path], adapt)}
     path = "patch_positions/embeddings"
     if path in table and not has_grid(model, native):
         resize = functools.partial(resized_positions, model=model, native=native)
         table = {**table, path: changed(table[path], resize)}
     assign(model, tensors, table, ignored, kept)
-    images = preprocessing.with_size(tuple(model.input_shape[:2]))
+    images = preprocessing.with_shape(model.input_shape)
     return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
 
 
 def with_channels(input_shape, native):
     """(H, W, C) of an option, which may be (H, W), with the channels of the `native` shape."""
-    if not isinstance(input_shape, (tuple, list)) or len(input_shape) not in (2, 3):
-        raise ValueError(f"input_shape must be (H, W, C). Received: {input_shape!r}")
-    return (*input_shape, *native[len(input_shape) :])
+    is_shape = isinstance(input_shape, (tuple, list)) and len(input_shape) in (2, 3)
+    if not is_shape or not all(isinstance(n, Integral) and 0 < n <= MAX_SIDE for n in input_shape):
+        raise CheckpointError(
+            f"input_shape must be (H, W) or (H, W, C), integers from 1 to {MAX_SIDE}. Received: "
+            f"input_shape={input_shape!r}."
+        )
+    return (*map(int, input_shape), *native[len(input_shape) :])
+
+
+def adapted(path, old, new, kernel):
+    """The kernel of patches of `old` channels [P·P·C, E] for `new` ones, as timm adapts it.
+
+    One channel is projected by the sum over the old ones. More are projected as the old ones in
+    turn, scaled so that gray images give the same.
+    """
+    print(f"{path}: the patches of {old} channels are adapted to {new}, as are mean and deviation.")
+    x = np.asarray(kernel, "float32").reshape(-1, old, kernel.shape[-1])
+    if new == 1:
+        x = x.sum(axis=1)
+    else:
+        x = np.take(x, np.arange(new) % old, axis=1) * np.float32(old / new)
+    return x.astype(kernel.dtype).reshape(-1, kernel.shape[-1])
 
 
 def has_grid(model, input_shape):

@@ -25,7 +25,8 @@ class ImagePreprocessing:
 
     Args:
         image_size: (H, W) in pixels.
-        channels: C: 1 for gray or 3 for RGB; images are converted as needed.
+        channels: C: 1 for gray or 3 for RGB; images are converted as needed. With another number,
+            only arrays [H, W, C] are taken.
         mean: mean of each channel, of pixels scaled to [0, 1].
         std: standard deviation of each channel.
         resize: what images are resized to before the crop: the length of the shorter side; or
@@ -75,14 +76,15 @@ class ImagePreprocessing:
         elif hasattr(image, "convert"):
             pixels = _pil_pixels(image)
         else:
-            pixels = _checked(np.asarray(image))
+            pixels = _checked(np.asarray(image), self.channels)
         if pixels.ndim == 2:
             pixels = pixels[:, :, None]
         return self.fit(tf.convert_to_tensor(pixels)).numpy()
 
     def fit(self, pixels):
         """Resizes and crops uint8 [any height, any width, 1, 3 or 4] to uint8 [H, W, C]."""
-        pixels = pixels[..., :3]  # transparency is dropped
+        if pixels.shape[-1] != self.channels:
+            pixels = pixels[..., :3]  # transparency is dropped
         size = tf.constant(self.image_size)
         own = tf.shape(pixels)[:2]
 
@@ -141,15 +143,28 @@ class ImagePreprocessing:
         # Half a level is rounded up, as in Pillow, also where it is just below in float32.
         return tf.cast(tf.clip_by_value(tf.floor(resized + 0.5001), 0.0, 255.0), tf.uint8)
 
-    def with_size(self, image_size):
-        """The same for another size of images; they are resized in proportion."""
+    def with_shape(self, input_shape):
+        """The same for images [H, W, C]; they are resized in proportion.
+
+        Mean and deviation of one channel are averages, those of more channels repeat.
+        """
+        *image_size, channels = input_shape
         scales = [new / old for new, old in zip(image_size, self.image_size)]
         resize = self.resize
         if isinstance(resize, tuple):
             resize = tuple(round(side * scale) for side, scale in zip(resize, scales))
         elif resize is not None:
             resize = round(resize * max(scales))
-        return dataclasses.replace(self, image_size=tuple(image_size), resize=resize)
+
+        def adapted(values):
+            if len(values) in (1, channels):
+                return values
+            values = values if channels > 1 else (sum(values) / len(values),)
+            return tuple(values[index % len(values)] for index in range(channels))
+
+        mean, std = adapted(self.mean), adapted(self.std)
+        own = (self.interpolation, self.antialias)
+        return ImagePreprocessing(tuple(image_size), channels, mean, std, resize, *own)
 
     def normalize(self, pixels):
         """Normalizes [..., C] of values in 0..255 to float32 model inputs."""
@@ -175,9 +190,10 @@ def _pil_pixels(image):
     return np.asarray(image.convert("RGB"))
 
 
-def _checked(pixels):
+def _checked(pixels, channels=3):
     """Validates an array and converts it to uint8."""
-    if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4)):
+    known = (1, 3, 4, channels)
+    if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in known):
         raise ImageError(
             "An image array must have the shape [H, W] or [H, W, C] with 1, 3 or 4 channels. "
             f"Received an array of shape {pixels.shape}."
@@ -196,11 +212,16 @@ def _checked(pixels):
 
 
 def with_channels(pixels, channels):
-    """Converts uint8 [H, W, 1 or 3] to [H, W, channels]."""
+    """Converts uint8 [H, W, 1 or 3] to [H, W, channels]; `ImageError` if they are not 1 or 3."""
     if pixels.shape[-1] == channels:
         return pixels
     if channels == 1:
         return tf.image.rgb_to_grayscale(pixels)
+    if channels != 3:
+        raise ImageError(
+            f"The model takes arrays of {channels} channels, [H, W, {channels}]. Received an image "
+            f"of {pixels.shape[-1]} channels."
+        )
     return tf.image.grayscale_to_rgb(pixels)
 
 

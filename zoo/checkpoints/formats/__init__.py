@@ -1,8 +1,9 @@
 """Published weights: one file for each format, and here which of them reads a path.
 
-A new format is a file with a table of names, see `zoo.checkpoints.mapping`, and a function
-``load(path, config, tensors, options)``: of a file or folder, the content of config.json, which is
-empty for a file, the `zoo.checkpoints.tensors.Tensors`, and the options of `zoo.load`.
+A new format is a file with a table of names, see `zoo.checkpoints.mapping`, the name ANCHOR of a
+tensor that all its models have, and a function ``load(path, config, tensors, options)``: of a file
+or folder, the content of config.json, which is empty for a file, the
+`zoo.checkpoints.tensors.Tensors`, and the options of `zoo.load`.
 """
 
 import pathlib
@@ -56,7 +57,7 @@ def load(path, **options):
         path: of a file of tensors or of a folder with config.json.
         **options: arguments of the model that differ from the published ones, such as `dtype`,
             `num_classes` and `input_shape`; of translation models `dtype`, `src_lang` and
-            `tgt_lang`.
+            `tgt_lang`. Of all, `ema`: whether averaged weights are loaded, if there are some.
 
     Returns:
         See `zoo.load`.
@@ -85,6 +86,9 @@ def load(path, **options):
 
 
 def _load(path, options):
+    ema = options.pop("ema", True)
+    if not isinstance(ema, bool):
+        raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")
     if path.is_file():
         config, tensors = {}, read_file(path)
         reader = google if path.suffix == ".npz" else timm
@@ -92,6 +96,8 @@ def _load(path, options):
         config = read_json(path / "config.json")
         reader = _reader(path, config)
         tensors = None if reader is kerashub else read_folder(path)
+    if tensors is not None:
+        tensors = tensors.unwrapped(reader.ANCHOR, ema)
     return reader.load(path, config, tensors, options)
 
 

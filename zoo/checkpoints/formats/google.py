@@ -8,7 +8,7 @@ from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, st
 from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 
-PREFIXES = ("opt/target/", "params/img/", "params/")
+ANCHOR = "embedding/kernel"
 SCANNED, BLOCK = "Transformer/encoderblock/", "Transformer/encoderblock_{i}/"
 norm = functools.partial(norm, gamma="/scale", beta="/bias")
 
@@ -38,11 +38,11 @@ def table(is_new):
 
 def load(path, config, tensors, options):
     """The classifier of an archive, see `zoo.load`."""
-    tensors = tensors.without_prefix(*PREFIXES).unstacked(SCANNED, BLOCK)
+    tensors = tensors.unstacked(SCANNED, BLOCK)
     shapes, is_new = tensors.shapes, any("/MlpBlock_0/" in name for name in tensors)
     entries, has_token = table(is_new), "cls" in tensors
     names = {path: source.names[0].replace("{i}", "0") for path, source in entries.items()}
-    patch_size, _, channels, embed_dim = tensors.shape("embedding/kernel", 4)
+    patch_size, _, channels, embed_dim = tensors.shape(ANCHOR, 4)
     _, num_heads, _ = tensors.shape(names["encoder_{i}/attention/qkv/kernel"], 3)
     _, ff_dim = tensors.shape(names["encoder_{i}/feed_forward/hidden/kernel"], 2)
     positions, has_prefix = names["patch_positions/embeddings"], False

@@ -12,6 +12,7 @@ from zoo.models.text_classifier import POOLS, text_classifier
 from zoo.tasks.classifier import TextClassifier
 from zoo.tasks.encoder import TextEncoder
 
+ANCHOR = "embeddings.word_embeddings.weight"
 # The heads of pre-training and of other tasks, and the numbers of the positions.
 IGNORED = (r"cls\..*", r"embeddings\.position_ids")
 HEADS = (r"pooler\..*", r"classifier\..*", r"qa_outputs\..*")
@@ -19,7 +20,7 @@ POSITIONS, BLOCK = "token_positions/embeddings", "encoder.layer.{i}."
 QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]
 DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
 TABLE = {
-    "token_embedding/embeddings": same("embeddings.word_embeddings.weight"),
+    "token_embedding/embeddings": same(ANCHOR),
     POSITIONS: same("embeddings.position_embeddings.weight"),
     "type_embedding/embeddings": same("embeddings.token_type_embeddings.weight"),
     **norm("token_norm", "embeddings.LayerNorm"),
@@ -55,15 +56,15 @@ def load(folder, config, tensors, options):
     settings["pooler"] = "pooler.dense.weight" in tensors
     names = _class_names(folder, config, tensors, options)
     names, is_new = head_classes(tensors, names, options)
-    [size, _] = tensors.shape("embeddings.word_embeddings.weight", 2)
+    [size, _] = tensors.shape(ANCHOR, 2)
     lower_case = False
     if not names:
         found, normalize, lower_case = _sentence_encoder(folder, settings["max_length"])
         settings |= found
     tokenizer, special = bert_wordpiece(folder, size, lower_case)
-    settings |= {"num_classes": len(names), "pad_id": special.pad, **options}
+    settings |= {"num_classes": len(names), "pad_id": special.pad}
     ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
-    model = create_model(text_classifier, tensors, settings)
+    model = create_model(text_classifier, tensors, settings, options)
     positions = changed(TABLE[POSITIONS], lambda x: x[: model.max_length])
     assign(model, tensors, TABLE if names else {**TABLE, POSITIONS: positions}, ignored, kept)
     if names:
@@ -72,7 +73,7 @@ def load(folder, config, tensors, options):
 
 
 def _renamed(name):
-    name = name.replace("LayerNorm.gamma", "LayerNorm.weight").removeprefix("bert.")
+    name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
     return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 

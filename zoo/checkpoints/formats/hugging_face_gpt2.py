@@ -8,7 +8,7 @@ from zoo.decoding import SpecialTokens
 from zoo.models.causal_lm import causal_lm
 from zoo.tasks.generator import TextGenerator
 
-EMBEDDING, OUTPUT = "wte.weight", "lm_head.weight"
+ANCHOR, EMBEDDING, OUTPUT = "wpe.weight", "wte.weight", "lm_head.weight"
 # The causal mask, and the head of GPT2DoubleHeadsModel.
 IGNORED = (r"h\.\d+\.attn\.(masked_)?bias", r"multiple_choice_head\..*", OUTPUT)
 
@@ -19,7 +19,7 @@ def conv1d(path, name):
 
 
 TABLE = {
-    "token_positions/embeddings": same("wpe.weight"),
+    "token_positions/embeddings": same(ANCHOR),
     **norm("decoder_{i}/self_attention_norm", "h.{i}.ln_1"),
     **conv1d("decoder_{i}/self_attention/qkv", "h.{i}.attn.c_attn"),
     **conv1d("decoder_{i}/self_attention/output_projection", "h.{i}.attn.c_proj"),
@@ -50,7 +50,6 @@ FIXED = {
 def load(folder, config, tensors, options):
     """The text generator of a folder, see `zoo.load`; options are those of `zoo.causal_lm`."""
     check_settings(folder, config, FIXED)
-    tensors = tensors.without_prefix("transformer.")
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"activation_function": "gelu_new", **config})
     # Tensors that are equal may be stored once, under any of their names.
@@ -58,7 +57,7 @@ def load(folder, config, tensors, options):
     embedding = EMBEDDING if is_stored else OUTPUT
     [size, _] = tensors.shape(embedding, 2)
     tokenizer, add_start_token = byte_level_bpe(folder, size)
-    model = create_model(causal_lm, tensors, {**settings, **options})
+    model = create_model(causal_lm, tensors, settings, options)
     assign(model, tensors, {**TABLE, "token_embedding/embeddings": same(embedding)}, IGNORED)
     return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)
 

@@ -8,6 +8,7 @@ from zoo.checkpoints.mapping import changed, same
 from zoo.decoding import SpecialTokens
 from zoo.layers import SinusoidalPositions
 
+ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"
 SPM = "sentencepiece.bpe.model"
 IGNORED = (r"model\.(en|de)coder\.embed_positions\.weights",)  # the sinusoids of old files
 CONTROL = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}

@@ -5,6 +5,7 @@ from zoo.checkpoints.hugging_face_translators import build, language, no_more, t
 from zoo.decoding import SpecialTokens
 from zoo.layers import SinusoidalPositions
 
+ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"
 IGNORED = (r"model\.(en|de)coder\.embed_positions\.weight",)  # the sinusoids
 UNKNOWN, CONTROL = "<unk>", ("</s>", "<unk>", "<pad>")
 

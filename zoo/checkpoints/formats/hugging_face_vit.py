@@ -12,10 +12,9 @@ from zoo.checkpoints.hugging_face_config import (
 from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
 from zoo.checkpoints.vision_transformer import first_head_alone, image_size, vit_classifier
 
-PATCHES = "embeddings.patch_embeddings.projection.weight"
+ANCHOR = "embeddings.patch_embeddings.projection.weight"
 DISTILLED, POSITIONS = "embeddings.distillation_token", "embeddings.position_embeddings"
 IGNORED, BLOCK = (r"pooler\..*", r"embeddings\.mask_token"), "encoder.layer.{i}."
-PREFIXES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
 SETTINGS = {  # argument of `zoo.vit`: its name in config.json, and its default there
     "patch_size": ("patch_size", 16),
     "embed_dim": ("hidden_size", 768),
@@ -28,7 +27,7 @@ SETTINGS = {  # argument of `zoo.vit`: its name in config.json, and its default 
 QKV = [f"{BLOCK}attention.attention.{name}" for name in ("query", "key", "value")]
 DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
 VIT = {
-    "patch_embed/projection/kernel": patches(PATCHES),
+    "patch_embed/projection/kernel": patches(ANCHOR),
     "patch_embed/projection/bias": same("embeddings.patch_embeddings.projection.bias"),
     "class_token/tokens": stacked("embeddings.cls_token"),
     "patch_positions/embeddings": stacked(POSITIONS),
@@ -67,15 +66,15 @@ GIANT = feed_forward("encoder_{i}/feed_forward", *SWIGLU)
 
 def load(folder, config, tensors, options):
     """The classifier of a folder, see `zoo.load`."""
-    model_type, tensors = config["model_type"], tensors.without_prefix(*PREFIXES)
-    table, is_dino = VIT, model_type not in ("vit", "deit")
+    model_type, table = config["model_type"], VIT
+    is_dino = model_type not in ("vit", "deit")
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     size, prefix = sides(config.get("image_size", 224)), 2 if model_type == "deit" else 1
     patch_size = settings["patch_size"] = square(folder, "patch_size", settings["patch_size"])
     image_size(tensors, POSITIONS, prefix, patch_size, size)
-    settings["input_shape"] = (*size, tensors.shape(PATCHES, 4)[1])
+    settings["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     if model_type == "deit":
         settings["num_class_tokens"] = 2

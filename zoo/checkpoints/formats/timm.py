@@ -10,7 +10,7 @@ from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, 
 from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 
-BLOCK = "blocks.{i}."
+ANCHOR, BLOCK = "patch_embed.proj.weight", "blocks.{i}."
 # Number of heads by width: not of every model, and the tensors do not show it.
 HEADS = {
     192: 3, 256: 4, 320: 5, 384: 6, 512: 8, 640: 10, 768: 12, 832: 13, 896: 14, 1024: 16, 1152: 16,
@@ -33,7 +33,7 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SUPPORTED = {"crop_mode": ("center", "squash"), "interpolation": ("bicubic", "bilinear")}
 POOLS = {"token": "cls", "avg": "mean"}
 TABLE = {
-    "patch_embed/projection/kernel": patches("patch_embed.proj.weight"),
+    "patch_embed/projection/kernel": patches(ANCHOR),
     "patch_embed/projection/bias": same("patch_embed.proj.bias"),
     "patch_positions/embeddings": stacked("pos_embed"),
     "registers/tokens": stacked("reg_token"),
@@ -54,7 +54,6 @@ TABLE = {
 
 def load(path, config, tensors, options):
     """The classifier of a file or folder, see `zoo.load`."""
-    tensors = tensors.without_prefix("module.", "backbone.")
     unknown = config.get("model_args", {}).keys() - MODEL_ARGS
     architecture = config.get("architecture", "")
     if unknown or "_rpn_" in architecture:  # which normalizes the outputs of attention
@@ -88,7 +87,7 @@ def _num_heads(architecture, settings):
 def infer(tensors, prefix, config):
     """The arguments of `zoo.vit`, from the shapes of the tensors; `prefix` class tokens."""
     shapes = tensors.shapes
-    embed_dim, channels, patch_size, _ = tensors.shape("patch_embed.proj.weight", 4)
+    embed_dim, channels, patch_size, _ = tensors.shape(ANCHOR, 4)
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
     size = config.get("input_size", ())[1:]
     size, prefix_positions = image_size(tensors, "pos_embed", prefix, patch_size, size)
@@ -140,7 +139,7 @@ def preprocessing(path, config, input_shape, is_imagenet):
         resize = resize[0] if size[0] == size[1] else None
     return ImagePreprocessing(
         image_size=tuple(size),
-        channels=channels,
+        channels=3 if len(config.get("mean", mean)) == 3 else channels,  # until it is adapted
         mean=tuple(config.get("mean", mean)),
         std=tuple(config.get("std", std)),
         resize=resize,
