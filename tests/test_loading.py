@@ -171,8 +171,8 @@ def vit_folder(folder):
         (vit_folder, {}),
         (lambda folder: folder_of(folder, "bert"), {}),
         (lambda folder: folder_of(folder, "gpt2"), {}),
-        (lambda folder: write_marian(folder) or folder, {}),
-        (lambda folder: write_m2m100(folder) or folder, {"src_lang": "en", "tgt_lang": "es"}),
+        (lambda folder: (write_marian(folder), folder)[1], {}),
+        (lambda folder: (write_m2m100(folder), folder)[1], {"src_lang": "en", "tgt_lang": "es"}),
     ],
     ids=["vit", "bert", "gpt2", "marian", "m2m100"],
 )
