@@ -316,10 +316,24 @@ def check_sublayer_configs(case):
 
 
 def check_all_is_built(case):
-    """No layer within a layer is left unbuilt: `keras.Model.quantize` refuses such a model."""
+    """No layer within a layer is left unbuilt: `keras.Model.quantize` refuses such a model.
+
+    Not in a functional model either, nor in a model that was not called.
+    """
     layer = case.make()
-    run(case, layer)
+    if not isinstance(layer, keras.Model):
+        layer(*(keras.Input(array.shape[1:], dtype=str(array.dtype)) for array in case.inputs))
     assert [part.path for part in compat.all_layers(layer) if not part.built] == []
+
+
+def check_empty_batch(case):
+    """The output for no rows has no rows."""
+    layer = case.make()
+    expected = run(case, layer).shape
+    rows = keras.tree.map_structure(lambda array: array[:0], case.inputs)
+    for training in (False, True):
+        found = run(case._replace(inputs=rows), layer, training=training).shape
+        assert found[0] == 0 and (training or found[1:] == expected[1:])
 
 
 def check_channels_stay_last(case):

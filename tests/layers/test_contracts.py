@@ -189,6 +189,7 @@ def test_a_config_that_lacks_an_argument():
         contracts.check_any_initializer,
         contracts.check_sublayer_configs,
         contracts.check_all_is_built,
+        contracts.check_empty_batch,
         contracts.check_channels_stay_last,
     ],
     ids=lambda check: check.__name__,

@@ -1,5 +1,7 @@
 """Every model keeps the promises of `tests/contracts.py`."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from keras import ops
 import zoo
 from tests import contracts
 from tests.contracts import Case
+from zoo.errors import UserError
 
 _RANDOM = np.random.default_rng(0)
 _IDS = _RANDOM.integers(3, 20, (3, 5)).astype("int32")
@@ -22,6 +25,7 @@ _BLOCKS = {
     "qkv_bias": False,
     "epsilon": 1e-3,
     "kernel_initializer": "he_normal",
+    "remat": True,
 }
 _OF_TOKENS = {
     **_BLOCKS,
@@ -190,7 +194,12 @@ def test_no_argument_has_its_default():
 
 @pytest.mark.parametrize(
     "check",
-    [contracts.check_config_round_trip, contracts.check_every_weight_learns],
+    [
+        contracts.check_config_round_trip,
+        contracts.check_every_weight_learns,
+        contracts.check_all_is_built,
+        contracts.check_empty_batch,
+    ],
     ids=lambda check: check.__name__,
 )
 @each_model
@@ -211,9 +220,53 @@ def test_save_load_save(case, tmp_path):
     contracts.check_save_load_save(case, tmp_path)
 
 
+@each_model
+def test_summary(case):
+    """Of a model that was not called."""
+    lines = []
+    case.make().summary(print_fn=lambda text, **_: lines.append(text))
+    assert "TransformerEncoder" in "".join(lines) or "TransformerDecoder" in "".join(lines)
+
+
 @each_class
 def test_dropout_acts_in_fit(case):
     contracts.check_dropout_acts_in_fit(case)
+
+
+@each_model
+def test_gradients_of_blocks_that_are_computed_again(case):
+    """In two steps of training with dropout, weights and random numbers are those without `remat`.
+
+    The two differ by the order of sums only.
+    """
+    results = []
+    for remat in (False, True):
+        keras.utils.set_random_seed(0)
+        model, [inputs] = case.make(remat=remat), case.inputs
+        targets = np.random.default_rng(2).normal(size=model(inputs).shape)
+        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=contracts.EAGERLY)
+        model.fit(inputs, targets, batch_size=len(targets), epochs=2, shuffle=False, verbose=0)
+        results.append([ops.convert_to_numpy(v) for v in model.variables])
+    for plain, again in zip(*results, strict=True):
+        np.testing.assert_allclose(again, plain, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs of TensorFlow")
+@pytest.mark.ci
+@pytest.mark.parametrize("jit_compile", [False, True])
+@each_class
+def test_gradients_in_graphs(case, jit_compile):
+    """Those of blocks that are computed again are the same in the graph of a training step."""
+    results = []
+    for remat in (False, True):
+        keras.utils.set_random_seed(0)
+        model, [inputs] = case.make(remat=remat, dtype="mixed_bfloat16"), case.inputs
+        targets = np.random.default_rng(2).normal(size=model(inputs).shape)
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
+        losses = [model.train_on_batch(inputs, targets) for _ in range(3)]
+        results.append([*losses, *(ops.convert_to_numpy(v) for v in model.variables)])
+    for plain, again in zip(*results, strict=True):
+        np.testing.assert_allclose(again, plain, atol=2e-3, rtol=2e-2)
 
 
 @each_class
@@ -240,13 +293,27 @@ def test_channels_stay_last():
 @pytest.mark.ci
 @each_class
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_quantized_by_keras(case):
-    """Every matrix product of a layer that Keras can quantize is one of 8-bit integers."""
+def test_quantized_by_keras(case, tmp_path):
+    """Every matrix product of a layer that Keras can quantize is one of 8-bit integers.
+
+    Also in a model that was loaded, and built again. Its weights are not saved: Keras could not
+    read the file.
+    """
     keras.utils.set_random_seed(0)
     model = case.make()
     expected = ops.convert_to_numpy(model(*case.inputs))
     kernels = sum(w.name == "kernel" and len(w.shape) == 2 for w in model.weights)
+    model.save(tmp_path / "model.keras")
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    model.build(keras.tree.map_structure(lambda array: (None, *array.shape[1:]), case.inputs[0]))
     model.quantize("int8")
+    for save, name in (
+        (model.save, "model.keras"),
+        (functools.partial(keras.saving.save_model, model), "int8.keras"),
+        (model.save_weights, "int8.weights.h5"),
+    ):
+        with pytest.raises(UserError, match="do not call `quantize`"):
+            save(tmp_path / name)
     dtypes = [keras.backend.standardize_dtype(w.dtype) for w in model.weights]
     assert dtypes.count("int8") >= kernels > 0
     found = ops.convert_to_numpy(model(*case.inputs))

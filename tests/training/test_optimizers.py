@@ -52,6 +52,24 @@ def test_only_matrices_decay(optimizer):
     assert len(decayed) == 2 + 4 * 2  # patches and head, and four in each of two blocks
 
 
+@pytest.mark.parametrize(
+    "optimizer, options", [(adamw, {}), (muon, {}), (adamw, {"rate_factors": [0.5] * 37})]
+)
+def test_a_model_that_was_loaded_trains_on_alike(optimizer, options, tmp_path):
+    """To the last bit: the config has what is exempt from weight decay."""
+    model = compiled(optimizer, **options)
+    random = np.random.default_rng(0)
+    images, labels = random.normal(size=(4, 8, 8, 3)), np.eye(4, 3)
+    model.train_on_batch(images, labels)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for _ in range(4):
+        model.train_on_batch(images, labels)
+        loaded.train_on_batch(images, labels)
+    for found, expected in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "bfloat16", "float64"])
 def test_muon_moves_the_matrices_of_blocks_alike_in_all_directions(precision, same_policy):
     """Their updates are close to orthogonal, of AdamW's size; all else moves as with AdamW."""

@@ -3,6 +3,8 @@
 Axes: B batch, H image height, W image width, C channels.
 """
 
+import functools
+
 import keras
 from keras import ops
 
@@ -73,7 +75,8 @@ class ConvBlockAttention(SqueezeExcite):
         ValueError: if `ratio` or `kernel_size` is not positive.
     """
 
-    pools = (ops.mean, ops.max)
+    # without `initial`, Keras refuses batches without rows
+    pools = (ops.mean, functools.partial(ops.max, initial=-float("inf")))
 
     def __init__(self, ratio=16, kernel_size=7, use_bias=False, **kwargs):
         super().__init__(ratio, use_bias, **kwargs)

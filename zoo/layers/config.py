@@ -5,6 +5,7 @@ import inspect
 import keras
 
 from zoo import compat
+from zoo.errors import UserError
 
 
 class ConfigMixin:
@@ -57,12 +58,31 @@ class ConfigMixin:
         with compat.call_context(training):
             return super().stateless_call(*args, **kwargs)
 
+    def save_own_variables(self, store):
+        check_not_quantized(self)  # Keras could not read them: the config does not say so
+        super().save_own_variables(store)
+
     @classmethod
     def from_config(cls, config, custom_objects=None):
         """Builds the object that `config` describes."""
         serialized = {name: x for name, x in config.items() if isinstance(x, (dict, list))}
         objects = keras.saving.deserialize_keras_object(serialized, custom_objects)
         return cls(**{**config, **objects})
+
+
+def quantization_mode(layer):
+    """The mode of the quantized layers within a layer, such as "int8"; None without any."""
+    modes = (getattr(part, "quantization_mode", None) for part in compat.all_layers(layer))
+    return next(filter(None, modes), None)  # Keras quantizes in one mode
+
+
+def check_not_quantized(layer):
+    """Raises UserError if a layer, or one within it, is quantized."""
+    if quantization_mode(layer):
+        raise UserError(
+            "A model whose weights are quantized can be exported as a SavedModel, but not saved or "
+            'converted. For that, load it without dtype="int8", or do not call `quantize`.'
+        )
 
 
 class SameShapeLayer(ConfigMixin, keras.layers.Layer):
@@ -72,8 +92,8 @@ class SameShapeLayer(ConfigMixin, keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def compute_output_shape(self, input_shape, *other_shapes):
-        return input_shape
+    def compute_output_shape(self, input_shape=None, *others, **named):
+        return input_shape or next(iter(named.values()))  # named as in `build`, in a summary
 
     def compute_mask(self, inputs, previous_mask):
         return compat.get_keras_mask(inputs)  # not the mask of the call, which may be causal

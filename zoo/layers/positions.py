@@ -214,7 +214,7 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
                 f"max_distance. Received: {num_buckets} buckets, max_distance={max_distance}."
             )
 
-    def build(self, input_shape):
+    def build(self, queries_shape, keys_shape=None):
         shape, start = (self.num_buckets, self.num_heads), keras.initializers.RandomNormal(0, 0.02)
         self.embeddings = self.add_weight(shape, start, name="embeddings")
 
@@ -223,8 +223,9 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
         biases = ops.take(self.embeddings, self._buckets(distances), axis=0)
         return ops.cast(ops.transpose(biases, (0, 3, 1, 2)), self.compute_dtype)
 
-    def compute_output_shape(self, queries_shape, keys_shape):
-        return (queries_shape[0], self.num_heads, queries_shape[1], keys_shape[1])
+    def compute_output_shape(self, queries_shape, keys_shape=None):
+        keys = (keys_shape or queries_shape)[1]
+        return (queries_shape[0], self.num_heads, queries_shape[1], keys)
 
     def _buckets(self, distances):
         """The bucket of each distance, key minus query."""

@@ -5,10 +5,10 @@ import inspect
 import keras
 from keras import ops
 
-from zoo import compat
-from zoo.errors import UserError, checked
+from zoo import compat, kernels
+from zoo.errors import checked
 from zoo.layers.blocks import TransformerBlock
-from zoo.layers.config import ConfigMixin
+from zoo.layers.config import ConfigMixin, check_not_quantized, quantization_mode
 from zoo.layers.normalization import LayerNormalization
 
 POSITIONS_IN_ATTENTION = ("relative", "rotary")  # others are added to the embeddings
@@ -51,8 +51,13 @@ class ZooModel(ConfigMixin, keras.Model):
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
         """As `keras.Model.save`."""
-        _check_not_quantized(self)
+        check_not_quantized(self)
         super().save(filepath, overwrite, zipped, **kwargs)
+
+    def save_weights(self, *args, **kwargs):
+        """As `keras.Model.save_weights`."""
+        check_not_quantized(self)
+        super().save_weights(*args, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):
         spec = super().compute_output_spec(*args, **kwargs)
@@ -91,6 +96,11 @@ class TransformerModel(ZooModel):
     """Base class of models made of Transformer blocks.
 
     `zoo.layers.TransformerEncoder` describes the arguments that it passes on to them.
+
+    Args:
+        remat: whether training keeps only the inputs of each block in memory, and computes the
+            block again for its gradient, see docs/long_sequences.md.
+        **kwargs: those of the blocks.
     """
 
     block_defaults = {  # a default may be empty
@@ -98,6 +108,16 @@ class TransformerModel(ZooModel):
         for name, parameter in inspect.signature(TransformerBlock.__init__).parameters.items()
         if name not in ("self", "kwargs", "stochastic_depth", "layer_scale", "attention")
     }
+
+    def __init__(self, remat=False, **kwargs):
+        super().__init__(**kwargs)
+        self.store(locals())
+
+    def apply_block(self, block, *inputs, **settings):
+        """``block(*inputs, **settings)``; with `remat`, the gradient computes the block again."""
+        if self.remat and compat.call_training():
+            return kernels.recomputed(block, *inputs, **settings)
+        return block(*inputs, **settings)
 
     def blocks(self, block_class, name, count, **settings):
         return [self.block(block_class, f"{name}_{index}", **settings) for index in range(count)]
@@ -115,9 +135,9 @@ class TransformerModel(ZooModel):
 
 
 def build_layers(shape, *layers):
-    """Builds those of the layers that a model has; the others are None."""
+    """Builds those of the layers that a model has, once; the others are None."""
     for layer in layers:
-        if layer is not None:
+        if layer is not None and not layer.built:
             layer.build(shape)
 
 
@@ -158,16 +178,7 @@ def arguments_of_size(
 
 def dtype_name(model):
     """The name of the model's dtype policy; of quantized weight matrices, such as "int8"."""
-    modes = (getattr(layer, "quantization_mode", None) for layer in compat.all_layers(model))
-    return next(filter(None, modes), model.dtype_policy.name)  # Keras quantizes in one mode
-
-
-def _check_not_quantized(model):
-    if dtype_name(model) != model.dtype_policy.name:
-        raise UserError(
-            "A model whose weights are quantized can be exported as a SavedModel, but not saved or "
-            'converted. For that, load it without dtype="int8".'
-        )
+    return quantization_mode(model) or model.dtype_policy.name
 
 
 def copy_model(model, **arguments):
@@ -178,7 +189,7 @@ def copy_model(model, **arguments):
     Raises:
         UserError: if the weights are quantized.
     """
-    _check_not_quantized(model)
+    check_not_quantized(model)
     config = _without_lora(keras.saving.serialize_keras_object(model))
     config.pop("compile_config", None)
     config["config"].update(arguments)

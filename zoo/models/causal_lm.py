@@ -59,6 +59,7 @@ class CausalLM(Decoder):
             `zoo.models.Transformer`.
         max_length: number of learned positions, and of tokens of the longest text.
         tie_weights: whether the token embedding is also the matrix of the output layer.
+        remat: see `zoo.models.base.TransformerModel`.
         **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to embeddings with
             positions as well. A model with ``norm="pre"`` also normalizes the last block's output.
@@ -120,7 +121,7 @@ class CausalLM(Decoder):
         x = self.embed("token", tokens)
         settings = self.position_arguments("token", ops.shape(tokens)[1])
         for block in self.decoder_blocks:
-            x = block(x, **settings)
+            x = self.apply_block(block, x, **settings)
         return self.logits(x)
 
     def start(self, tokens, length, num_hypotheses=1):

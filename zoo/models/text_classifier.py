@@ -68,6 +68,7 @@ class EncoderClassifier(TokenModel):
             "max", their maximum (Reimers and Gurevych 2019, "Sentence-BERT", section 3).
         pooler: whether a dense layer with tanh comes before the head, as in BERT.
         pad_id: padding token.
+        remat: see `zoo.models.base.TransformerModel`.
         **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to the embeddings and to
             the input of the head as well. A model with ``norm="pre"`` also normalizes the last
@@ -163,8 +164,11 @@ class EncoderClassifier(TokenModel):
         settings["mask"] = padding_mask(tokens != self.pad_id)
         *blocks, last = self.encoder_blocks
         for block in blocks:
-            x = block(x, **settings)
-        x = last(x, **settings) if count is None else last.first_tokens(x, count, **settings)
+            x = self.apply_block(block, x, **settings)
+        if count is None:
+            x = self.apply_block(last, x, **settings)
+        else:
+            x = last.first_tokens(x, count, **settings)
         return apply_optional(self.encoder_norm, x)
 
 
@@ -178,4 +182,4 @@ def _mean(x, is_real):
 
 def _max(x, is_real):
     """The maximum over the real tokens of each text: [B, T, E] to [B, E]."""
-    return ops.max(ops.where(is_real[:, :, None], x, -1e4), axis=1)
+    return ops.max(ops.where(is_real[:, :, None], x, -1e4), axis=1, initial=-1e4)

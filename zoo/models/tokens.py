@@ -57,8 +57,7 @@ class TokenModel(TransformerModel):
     def build_side(self, side):
         """Builds the layers that embed the tokens of a side."""
         embedding, positions, norm = self._side(side)
-        if not embedding.built:  # two sides may share it
-            embedding.build((None, None))
+        build_layers((None, None), embedding)  # two sides may share it
         build_layers((None, None, self.embed_dim), positions, norm)
 
     def embed(self, side, ids, start=0, types=None):
@@ -118,9 +117,10 @@ class Decoder(TokenModel):
         sequence = (None, None, self.embed_dim)
         self.build_side(self.decoder_side)
         for block in self.decoder_blocks:
-            block.build(sequence, memory_shape)
+            if not block.built:
+                block.build(sequence, memory_shape)
         build_layers(sequence, self.decoder_norm, self.output_projection)
-        if self.logits_bias:
+        if self.logits_bias and not self.built:
             settings = {"autocast": False, "name": "output_bias"}
             self.output_bias = self.add_weight((vocab_size,), "zeros", **settings)
 

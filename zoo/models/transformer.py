@@ -66,6 +66,7 @@ class Transformer(Decoder):
         scale_embeddings: whether embeddings are multiplied by √E (section 3.4).
         normalize_embeddings: whether to normalize before the first blocks (Liu et al. 2020, mBART).
         logits_bias: whether the logits have a learned bias.
+        remat: see `zoo.models.base.TransformerModel`.
         **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to embeddings with
             positions as well (section 5.4). With ``norm="pre"`` in place of the paper's "post", the
@@ -146,7 +147,7 @@ class Transformer(Decoder):
         memory = self.encode(inputs["source"])
         x, settings = self._decoder_inputs(inputs)
         for block in self.decoder_blocks:
-            x = block(x, memory, **settings)
+            x = self.apply_block(block, x, memory, **settings)
         return self.logits(x)
 
     def encode(self, source, training=None):
@@ -156,7 +157,7 @@ class Transformer(Decoder):
             settings = self.position_arguments("source", ops.shape(source)[1])
             settings["mask"] = padding_mask(source != self.pad_id)
             for block in self.encoder_blocks:
-                x = block(x, **settings)
+                x = self.apply_block(block, x, **settings)
             return apply_optional(self.encoder_norm, x)
 
     def start(self, source, length, num_hypotheses=1):
@@ -182,7 +183,7 @@ class Transformer(Decoder):
         (x, settings), maps = self._decoder_inputs(inputs), []
         for block in self.decoder_blocks:
             maps.append(block.cross_attention_weights(x, memory, **settings))
-            x = block(x, memory, **settings)
+            x = self.apply_block(block, x, memory, **settings)
         return ops.stack(maps, axis=1)
 
     def input_signature(self):

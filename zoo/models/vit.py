@@ -98,6 +98,7 @@ class ViT(base.TransformerModel):
             pre-training (Dosovitskiy et al. 2020, section 3.1).
         patch_dropout: share of the patches, in [0, 1), that training leaves out of each image (Liu
             et al. 2022), to take less time; with learned or sinusoidal positions.
+        remat: see `zoo.models.base.TransformerModel`.
         **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
             `zoo.layers.TransformerEncoder` describes. `dropout` is applied to the embedded patches
             as well (Dosovitskiy et al. 2020, appendix B.1). `kernel_initializer` is also that of
@@ -178,7 +179,7 @@ class ViT(base.TransformerModel):
             if block is last and self.pool == "cls" and not all_tokens:
                 x = block.first_tokens(x, prefix, **in_attention)
             else:
-                x = block(x, **in_attention)
+                x = self.apply_block(block, x, **in_attention)
         tokens = base.apply_optional(self.encoder_norm, x)  # equation 4
 
         if self.pool == "cls":
@@ -247,13 +248,13 @@ class ViT(base.TransformerModel):
     def build(self, input_shape):
         tokens = (None, None, self.embed_dim)
         pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
-        self.patch_embed.build(input_shape)
+        base.build_layers(input_shape, self.patch_embed)
         if self.positions == "relative":
             base.build_layers(tokens, self.row_positions, self.column_positions)
         else:
-            self.patch_positions.build(tokens)
+            base.build_layers(tokens, self.patch_positions)
         base.build_layers(tokens, self.class_token, self.registers, self.embedding_norm)
-        base.build_layers(tokens, *self.encoder_blocks, self.encoder_norm)
+        base.build_layers(tokens, self._patch_dropout, *self.encoder_blocks, self.encoder_norm)
         base.build_layers(pooled, self.head_norm, self.representation)
         base.build_layers((None, self.num_features), self.head, self.distillation_head)
 

@@ -6,6 +6,8 @@ import keras
 
 from zoo import compat
 
+ALL_BUT_KERNELS = "^(?!.*kernel$)"  # a regular expression of names of variables
+
 
 def adamw(
     model,
@@ -34,18 +36,18 @@ def adamw(
         rate_factors: see `RateFactors`; the same rate for all variables by default.
 
     Returns:
-        `keras.optimizers.AdamW`.
+        `AdamW`, a `keras.optimizers.AdamW`.
     """
     factors = {} if rate_factors is None else {"rate_factors": rate_factors}
-    optimizer = (FactorAdamW if factors else keras.optimizers.AdamW)(
+    return (FactorAdamW if factors else AdamW)(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
+        without_decay=ALL_BUT_KERNELS,
         global_clipnorm=clip_norm,
         use_ema=ema_momentum is not None,
         ema_momentum=ema_momentum or 0.0,
         **factors,
     )
-    return _decay_kernels(optimizer, model)
 
 
 def muon(
@@ -69,20 +71,40 @@ def muon(
     Returns:
         `Muon`, a `keras.optimizers.Muon`.
     """
-    optimizer = Muon(
+    return Muon(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
         adam_weight_decay=weight_decay,
+        without_decay=ALL_BUT_KERNELS,
         global_clipnorm=clip_norm,
         use_ema=ema_momentum is not None,
         ema_momentum=ema_momentum or 0.0,
         **_only_blocks(model),
     )
-    return _decay_kernels(optimizer, model)
+
+
+class WithoutDecay:
+    """Mixin for optimizers, to save what is exempt from weight decay: Keras's do not save it.
+
+    `without_decay` is a regular expression of the names of these variables; none by default.
+    """
+
+    def __init__(self, *args, without_decay=None, **settings):
+        super().__init__(*args, **settings)
+        self.without_decay = without_decay
+        self.exclude_from_weight_decay(var_names=without_decay and [without_decay])
+
+    def get_config(self):
+        return {**super().get_config(), "without_decay": self.without_decay}
 
 
 @keras.saving.register_keras_serializable("zoo")
-class Muon(keras.optimizers.Muon):
+class AdamW(WithoutDecay, keras.optimizers.AdamW):
+    """`keras.optimizers.AdamW` with `WithoutDecay`."""
+
+
+@keras.saving.register_keras_serializable("zoo")
+class Muon(WithoutDecay, keras.optimizers.Muon):
     """`keras.optimizers.Muon` that can orthogonalize the updates in bfloat16.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks". The
@@ -113,13 +135,6 @@ def _only_blocks(model):
     inside = {id(v) for block in blocks for v in block.trainable_variables}
     outside = [f"^{re.escape(v.path)}$" for v in model.trainable_variables if id(v) not in inside]
     return {"exclude_layers": outside, "in_bfloat16": model.compute_dtype == "bfloat16"}
-
-
-def _decay_kernels(optimizer, model):
-    """Exempts all variables but kernels from the weight decay of an optimizer, and returns it."""
-    others = [v for v in model.trainable_variables if not v.name.endswith("kernel")]
-    optimizer.exclude_from_weight_decay(var_list=others)
-    return optimizer
 
 
 def sgd(
@@ -178,8 +193,8 @@ class FactorSGD(RateFactors, keras.optimizers.SGD):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class FactorAdamW(RateFactors, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW` with `RateFactors`."""
+class FactorAdamW(RateFactors, AdamW):
+    """`AdamW` with `RateFactors`."""
 
 
 def _warmup_cosine(learning_rate, total_steps, warmup_steps):
@@ -216,11 +231,7 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         return factor * keras.ops.minimum(update**-0.5, update * self.warmup_steps**-1.5)
 
     def get_config(self):
-        return {
-            "embed_dim": self.embed_dim,
-            "warmup_steps": self.warmup_steps,
-            "scale": self.scale,
-        }
+        return {name: getattr(self, name) for name in ("embed_dim", "warmup_steps", "scale")}
 
 
 def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):

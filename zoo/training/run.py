@@ -11,6 +11,7 @@ import keras
 from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError
 from zoo.files import atomic
+from zoo.layers.config import check_not_quantized
 from zoo.training import distribution, run_batches
 from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
 from zoo.training.checkpoint import Checkpoint
@@ -119,6 +120,10 @@ class Run:
             _check_validation_freq(validation_freq, epochs)
             steps = run_batches.steps_per_epoch(batches, steps_per_epoch)
             validation_data = run_batches.validation_batches(validation_data)
+            if self.settings.remat:
+                if not hasattr(model, "remat"):
+                    raise UserError(f"remat is for models of zoo. Received: {type(model)}.")
+                model.remat = True
             with self.scope():
                 trainer = Trainer(model, preprocess)
                 trainer.compile(**(compiled_with or _compiled_with(model)))
@@ -218,6 +223,7 @@ def _compiled_with(model):
 
 def _check_saveable(model):
     """Checks before training what else would fail at its end."""
+    check_not_quantized(model)
     try:
         keras.saving.serialize_keras_object(model)
     except NotImplementedError:

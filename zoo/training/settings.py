@@ -220,6 +220,8 @@ class RunSettings(Settings):
     """Mixed precision computes in 16 bits and keeps the weights in float32; auto is mixed_bfloat16
     on a CPU that multiplies matrices more than 1.25 times as fast in bfloat16, otherwise float32,
     or that of the run to resume."""
+    remat: Annotated[bool, NO_EFFECT] = False
+    """Compute the blocks of the model again for their gradients: less memory, more time."""
     checkpoint_minutes: Annotated[Amount, NO_EFFECT] = 10.0
     """Minutes between checkpoints (0: one after every step); one is also written at the end of each
     epoch."""

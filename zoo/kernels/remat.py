@@ -1,0 +1,59 @@
+"""Gradient checkpointing: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"."""
+
+import keras
+from keras import ops
+
+from zoo import compat
+
+
+def recomputed(layer, *inputs, bias=None, **settings):
+    """``layer(*inputs, bias=bias, **settings)`` in training, computed again for its gradient.
+
+    The layer is computed as a function of its variables. The states of its seeds are among these,
+    so that it draws the same random numbers again. `settings` have no gradient.
+    """
+    learned, fixed = layer.trainable_variables, layer.non_trainable_variables
+    seeds = [variable for variable in fixed if variable.name == "seed_generator_state"]
+    with compat.without_autocast():
+        weights = [variable.value for variable in learned]
+        values = [(variable, variable.value) for variable in fixed]
+    values += [(seed, ops.copy(seed.value)) for seed in seeds]  # as they are now
+    inputs, training = inputs if bias is None else (*inputs, bias), compat.call_training()
+
+    def call(*tensors):
+        x, weights = list(tensors[: len(inputs)]), tensors[len(inputs) :]
+        given = settings if bias is None else {**settings, "bias": x.pop()}
+        with compat.without_autocast():
+            scope = keras.StatelessScope([*values, *zip(learned, weights)])
+        with scope, compat.call_context(training):
+            y = layer(*x, **given)
+        return y, *(scope.get_current_value(seed) for seed in seeds)
+
+    remat = _remat if keras.backend.backend() == "tensorflow" else keras.remat
+    y, *states = remat(call)(*inputs, *weights)
+    for seed, state in zip(seeds, states):
+        seed.assign(state)
+    return y
+
+
+def _remat(function):
+    """`keras.remat`, but XLA simplifies away what lets that wait for the gradient."""
+    import tensorflow as tf
+
+    @tf.custom_gradient
+    def call(*tensors):
+        with compat.without_tapes():
+            results = function(*tensors)
+
+        def gradient(upstream, *_):
+            first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
+            zero = tf.where(tf.math.is_nan(first), first, 0)
+            again = [x + tf.cast(zero, x.dtype) for x in tensors]
+            with tf.GradientTape() as tape:
+                tape.watch(again)
+                result = function(*again)[0]
+            return tape.gradient(result, again, upstream)
+
+        return results, gradient
+
+    return call
