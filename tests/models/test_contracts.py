@@ -10,6 +10,7 @@ from keras import ops
 import zoo
 from tests import contracts
 from tests.contracts import Case
+from zoo import compat
 from zoo.errors import UserError
 
 _RANDOM = np.random.default_rng(0)
@@ -233,21 +234,39 @@ def test_dropout_acts_in_fit(case):
     contracts.check_dropout_acts_in_fit(case)
 
 
+def _trained(case, prepare=lambda model: None, jit_compile=None, **settings):
+    """All variables after training with dropout, among them the states of seeds."""
+    keras.utils.set_random_seed(0)
+    model, [inputs] = case.make(**settings), case.inputs
+    prepare(model)
+    targets = np.random.default_rng(2).normal(size=model(inputs).shape)
+    how = {"run_eagerly": contracts.EAGERLY} if jit_compile is None else {"jit_compile": jit_compile}
+    model.compile(keras.optimizers.SGD(0.1), "mse", **how)
+    model.fit(inputs, targets, batch_size=len(targets), epochs=3, shuffle=False, verbose=0)
+    return [ops.convert_to_numpy(v) for v in model.variables]
+
+
+def _freeze(model):
+    model.get_layer("encoder_0").trainable = False
+
+
+def _add_lora(model):
+    for layer in compat.all_layers(model):
+        if layer.name in ("qkv", "hidden"):
+            layer.enable_lora(2)
+
+
 @each_model
 def test_gradients_of_blocks_that_are_computed_again(case):
-    """In two steps of training with dropout, weights and random numbers are those without `remat`.
+    """With `remat`, weights and random numbers are the same but for the order of sums."""
+    for again, plain in zip(_trained(case, remat=True), _trained(case, remat=False), strict=True):
+        np.testing.assert_allclose(again, plain, atol=1e-5, rtol=1e-5)
 
-    The two differ by the order of sums only.
-    """
-    results = []
-    for remat in (False, True):
-        keras.utils.set_random_seed(0)
-        model, [inputs] = case.make(remat=remat), case.inputs
-        targets = np.random.default_rng(2).normal(size=model(inputs).shape)
-        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=contracts.EAGERLY)
-        model.fit(inputs, targets, batch_size=len(targets), epochs=2, shuffle=False, verbose=0)
-        results.append([ops.convert_to_numpy(v) for v in model.variables])
-    for plain, again in zip(*results, strict=True):
+
+@pytest.mark.parametrize("prepare", [_freeze, _add_lora])
+def test_frozen_weights_of_blocks_that_are_computed_again(prepare):
+    results = (_trained(CASES["vit"], prepare, remat=remat) for remat in (True, False))
+    for again, plain in zip(*results, strict=True):
         np.testing.assert_allclose(again, plain, atol=1e-5, rtol=1e-5)
 
 
@@ -257,15 +276,9 @@ def test_gradients_of_blocks_that_are_computed_again(case):
 @each_class
 def test_gradients_in_graphs(case, jit_compile):
     """Those of blocks that are computed again are the same in the graph of a training step."""
-    results = []
-    for remat in (False, True):
-        keras.utils.set_random_seed(0)
-        model, [inputs] = case.make(remat=remat, dtype="mixed_bfloat16"), case.inputs
-        targets = np.random.default_rng(2).normal(size=model(inputs).shape)
-        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
-        losses = [model.train_on_batch(inputs, targets) for _ in range(3)]
-        results.append([*losses, *(ops.convert_to_numpy(v) for v in model.variables)])
-    for plain, again in zip(*results, strict=True):
+    settings = {"dtype": "mixed_bfloat16", "jit_compile": jit_compile}
+    results = (_trained(case, **settings, remat=remat) for remat in (True, False))
+    for again, plain in zip(*results, strict=True):
         np.testing.assert_allclose(again, plain, atol=2e-3, rtol=2e-2)
 
 

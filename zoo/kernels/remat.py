@@ -16,7 +16,7 @@ def recomputed(layer, *inputs, bias=None, **settings):
     seeds = [variable for variable in fixed if variable.name == "seed_generator_state"]
     with compat.without_autocast():
         weights = [variable.value for variable in learned]
-        values = [(variable, variable.value) for variable in fixed]
+        values = [(variable, ops.stop_gradient(variable.value)) for variable in fixed]
     values += [(seed, ops.copy(seed.value)) for seed in seeds]  # as they are now
     inputs, training = inputs if bias is None else (*inputs, bias), compat.call_training()
 
