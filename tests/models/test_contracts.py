@@ -240,7 +240,9 @@ def _trained(case, prepare=lambda model: None, jit_compile=None, **settings):
     model, [inputs] = case.make(**settings), case.inputs
     prepare(model)
     targets = np.random.default_rng(2).normal(size=model(inputs).shape)
-    how = {"run_eagerly": contracts.EAGERLY} if jit_compile is None else {"jit_compile": jit_compile}
+    how = {"jit_compile": jit_compile}
+    if jit_compile is None:
+        how = {"run_eagerly": contracts.EAGERLY}
     model.compile(keras.optimizers.SGD(0.1), "mse", **how)
     model.fit(inputs, targets, batch_size=len(targets), epochs=3, shuffle=False, verbose=0)
     return [ops.convert_to_numpy(v) for v in model.variables]
