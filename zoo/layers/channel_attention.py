@@ -103,4 +103,5 @@ class ConvBlockAttention(SqueezeExcite):
     def spatial_weights(self, x):
         """The weight of each position, given the product with those of channels: [B, H, W, 1]."""
         pooled = [pool(x, axis=-1, keepdims=True) for pool in self.pools]
-        return ops.sigmoid(self.spatial(ops.concatenate(pooled, axis=-1)))
+        # without rows, TensorFlow's convolution has the channels of its input
+        return ops.sigmoid(self.spatial(ops.concatenate(pooled, axis=-1))[..., :1])

@@ -6,7 +6,7 @@ import keras
 
 from zoo import compat
 
-ALL_BUT_KERNELS = "^(?!.*kernel$)"  # a regular expression of names of variables
+ALL_BUT_KERNELS = "^(?!.*kernel(:0)?$)"  # of names of variables, TensorFlow's as well
 
 
 def adamw(
