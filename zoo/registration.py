@@ -5,20 +5,20 @@ import sys
 
 
 def register_with_keras():
-    """Imports `zoo.models`, whose classes Keras must know: now, or once Keras is imported.
+    """Imports the classes that Keras must know: now, or once Keras is imported.
 
     `import zoo`, which calls this, does not import Keras itself, as that takes seconds.
     """
     if "keras" in sys.modules:
-        importlib.import_module("zoo.models")
+        _import_classes()
     else:
         sys.meta_path.insert(0, _AfterKeras())
 
 
 class _AfterKeras(importlib.abc.MetaPathFinder):
-    """Imports `zoo.models` after Keras, or after the module of this package that imports Keras.
+    """Imports these classes after Keras, or after the module of this package that imports Keras.
 
-    The models may depend on that module, and cannot be imported before it is complete.
+    They may depend on that module, and cannot be imported before it is complete.
     """
 
     running = 0  # imports of Keras and of our modules, which are nested
@@ -42,6 +42,11 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
                 self.running -= 1
             if "keras" in sys.modules and not self.running and self in sys.meta_path:
                 sys.meta_path.remove(self)
-                importlib.import_module("zoo.models")
+                _import_classes()
 
         return counted
+
+
+def _import_classes():
+    for name in ("zoo.models", "zoo.training.optimizers", "zoo.training.losses"):
+        importlib.import_module(name)
