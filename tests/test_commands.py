@@ -20,7 +20,8 @@ for arguments in (["--help"], *([command, "--help"] for command in sys.argv[1:])
         assert not end.code
 assert not {"tensorflow", "keras", "numpy"} & set(sys.modules)
 sys.modules["tyro"] = None  # `import` raises ModuleNotFoundError
-del sys.modules["zoo.commands"]
+for name in [name for name in sys.modules if name.startswith("zoo.commands")]:
+    del sys.modules[name]
 sys.exit(main(["info", "run"]))
 """
 COMMANDS = ["classify", "translate", "generate", "export", "serve", "info", "launch"]

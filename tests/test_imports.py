@@ -20,7 +20,7 @@ LAZY = {"zoo", "zoo.registration"}  # they name modules in strings, and import t
 SERVER = {"errors", "server"}  # it serves any SavedModel
 MATHEMATICS = {"layers", "models", "decoding"}  # plain `keras.ops`
 
-LONG_FILES = {"zoo/decoding.py"}  # the exceptions
+LONG_FILES = set()  # the exceptions
 
 
 def module_name(path):

@@ -74,19 +74,23 @@ def ctranslate2_engine(translator, dtype):
     suppressed = [[str(id)] for id in {special.pad, special.start} - {special.end}]
     prefix = [] if special.first is None else [str(special.first)]
 
-    def search(source, alpha, max_length, beam_size):
+    def search(source, alpha, max_length, first=None, *, beam_size, options, best_only):
         """Like `zoo.tasks.translator.Translator.search`, for arrays."""
+        prefixes = [prefix] * len(source)
+        if first is not None:
+            prefixes = [[str(id) for id in row if id != special.pad] for row in first]
+        limit = int(max_length) - options.forced_eos
         results = engine.translate_batch(
             [[str(id) for id in row if id != special.pad] for row in source],
-            target_prefix=[prefix] * len(source),
+            target_prefix=prefixes,
             max_batch_size=math.ceil(len(source) / engine.num_translators),  # computed at once
             beam_size=beam_size,
             num_hypotheses=beam_size,
             length_penalty=float(alpha),
             max_input_length=0,  # no limit; otherwise longer texts are cut
-            min_decoding_length=0,
-            max_decoding_length=int(max_length),
-            suppress_sequences=suppressed,
+            max_decoding_length=limit,
+            suppress_sequences=[*suppressed, *([str(id)] for id in options.suppress_tokens)],
+            **ctranslate2_format.search_options(options),
             return_scores=True,
         )
         tokens = np.full((len(source), beam_size, max_length), special.pad, np.int32)
@@ -98,7 +102,8 @@ def ctranslate2_engine(translator, dtype):
                 if not log_prob < _IMPOSSIBLE:  # but NaN, which is an error
                     tokens[row, k, : len(ids)] = ids
                     log_probs[row, k] = log_prob
-        return _sorted(translator, tokens, log_probs, alpha)
+        given = 0 if first is None else (first != special.pad).sum(axis=-1, keepdims=True)
+        return _sorted(translator, tokens, log_probs, alpha, given)
 
     return search
 
@@ -115,10 +120,10 @@ def _ctranslate2_model(translator, dtype):
         return needed("ctranslate2").Translator(folder, **threads)
 
 
-def _sorted(translator, tokens, log_probs, alpha):
-    """`Hypotheses` in the order of the zoo's scores."""
+def _sorted(translator, tokens, log_probs, alpha, given=0):
+    """`Hypotheses` in the order of the zoo's scores, which do not count `given` tokens."""
     special = translator.special_tokens
-    lengths = (tokens != special.pad).sum(axis=-1)
+    lengths = np.maximum((tokens != special.pad).sum(axis=-1) - given, 1)
     penalty = decoding.LengthPenalty(alpha, translator.length_offset)
     scores = log_probs / ops.convert_to_numpy(decoding.length_penalty(lengths, penalty))
     is_cut = (tokens != special.end).all(axis=-1)

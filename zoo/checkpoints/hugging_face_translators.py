@@ -5,7 +5,8 @@ import re
 from zoo.checkpoints import mapping
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face_config import activation, read_json
+from zoo.checkpoints.generation_config import search_settings
+from zoo.checkpoints.hugging_face_config import activation
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
 from zoo.errors import TokenizerError
 from zoo.models.transformer import transformer
@@ -110,8 +111,9 @@ def tokenizer(path, *args, **kwargs):
 
 def translator(folder, config, model, tokenizers, special):
     """The translator, with the published defaults of the search."""
-    search = config | read_json(folder / "generation_config.json", {})
-    search = {key: value for key, value in search.items() if value is not None}
+    search, options = search_settings(folder, config, special)
+    if special.first is None:
+        special = special._replace(first=search.get("forced_bos_token_id"))
     # transformers counts the start token.
     length = search.get("max_new_tokens", search.get("max_length", model.max_length + 1) - 1)
     return Translator(
@@ -123,6 +125,7 @@ def translator(folder, config, model, tokenizers, special):
         length_offset=0.0,
         early_stopping=search.get("early_stopping", False),
         max_length=min(length, model.max_length),
+        search_options=options,
     )
 
 

@@ -111,8 +111,11 @@ def _config(translator):
 
 def _search(translator):
     """generation_config.json, with which `generate` searches like the translator."""
-    special = translator.special_tokens
+    special, options = translator.special_tokens, dict(translator.search_options)
+    if options.pop("forced_eos", False):
+        options["forced_eos_token_id"] = special.end
     return {
+        **options,
         "num_beams": translator.beam_size,
         "length_penalty": translator.length_penalty,
         "early_stopping": translator.early_stopping,

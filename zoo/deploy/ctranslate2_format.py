@@ -44,12 +44,15 @@ def write(original, folder, dtype="float32", **options):
         _PROGRAM.name: "translates texts with ctranslate2 and sentencepiece only",
     }
     checked = _check(original, ctranslate2, folder, tokens, dtype)
-    (source, target), decodes = tokens, original.target_tokenizer
+    (source, target), decodes, options = tokens, original.target_tokenizer, original.options()
+    suppressed = {special.pad, special.start} - {special.end} | {*options.suppress_tokens}
     search = {
         "source_prefix": [source[id] for id in original.source_tokenizer.prefix],
         "target_prefix": [] if special.first is None else [target[special.first]],
         "end": source[special.end],
-        "suppressed": [target[id] for id in {special.pad, special.start} - {special.end}],
+        "suppressed": [target[id] for id in sorted(suppressed)],
+        "forced_eos": options.forced_eos,
+        "options": search_options(options),
         "left_out": [*decodes.control],
         "strips": decodes.proto.normalizer_spec.remove_extra_whitespaces,
     }
@@ -83,6 +86,17 @@ def _check(original, ctranslate2, folder, tokens, dtype):
     if {dtype, model.compute_dtype} == {"float32"}:
         return checks.report(version, measured, 1e-3)
     return checks.report(version, measured, 0.5, "mean_difference")
+
+
+def search_options(options):
+    """`zoo.decoding.SearchOptions` as arguments of CTranslate2, in which lengths count neither the
+    start token nor the end token. Of others there are `suppress_sequences`.
+    """
+    return {
+        "no_repeat_ngram_size": options.no_repeat_ngram_size,
+        "repetition_penalty": options.repetition_penalty,
+        "min_decoding_length": max(options.min_length - 1, options.min_new_tokens, 0),
+    }
 
 
 def tokens_of(tokenizer):

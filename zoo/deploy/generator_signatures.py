@@ -80,7 +80,8 @@ class GeneratorSignatures(TextSignatures):
                 fn_output_signature=tf.TensorSpec([self._n_best, None], tf.float32),
             )
             scalars = (tf.gather(x, group)[:, None, None] for x in settings)
-            return self._task.draw(read, forced, uniforms, length, *scalars)
+            inputs = (read, uniforms, length, *scalars, forced)
+            return self._task.draw(*inputs, options=self._task.options())
 
         return self._each(texts, error, draw)
 
@@ -121,7 +122,8 @@ class GeneratorSignatures(TextSignatures):
     def _search(self, read, forced, length):
         _, beam_size, alpha, _ = self._settings
         buffer = self._buffer(read, forced)
-        return self._task.search(read, forced, alpha, length, beam_size, buffer)
+        settings = {"beam_size": beam_size, "options": self._task.options()}
+        return self._task.search(read, alpha, length, forced, buffer_length=buffer, **settings)
 
     def _buffer(self, read, forced):
         """The number of forced and new tokens for which there is a buffer."""

@@ -107,11 +107,13 @@ class TranslatorSignatures(TextSignatures):
         }
 
     def _search(self, source):
+        options = self._task.options()
         length = self._task.max_length
         if length is None:
-            length = tf.minimum(2 * tf.shape(source)[1], self._limit)
-        options = {"best_only": self._n_best == 1}
-        return self._task.search(source, self._alpha, length, self._beam_size, **options)
+            least = max(options.min_length, options.min_new_tokens + 1)
+            length = tf.minimum(tf.maximum(2 * tf.shape(source)[1], least), self._limit)
+        settings = {"beam_size": self._beam_size, "best_only": self._n_best == 1}
+        return self._task.search(source, self._alpha, length, options=options, **settings)
 
     def _source(self, texts):
         prefix = self._task.source_tokenizer.prefix

@@ -7,7 +7,6 @@ import math
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from zoo import decoding
 from zoo.errors import TaskError, checked
@@ -29,6 +28,7 @@ class TextGenerator(TextWriter):
         special_tokens: `zoo.decoding.SpecialTokens`.
         add_start_token: whether every prompt begins with the start token; without it, only an empty
             prompt does, as in GPT-2.
+        search_options: dict, fields of `zoo.decoding.SearchOptions`, which a call may replace.
 
     Raises:
         TaskError: if model, tokenizer and special tokens do not fit together.
@@ -36,23 +36,32 @@ class TextGenerator(TextWriter):
 
     description_file, verb = "generator.json", "generate"
     tokenizer_names = {"tokenizer": "text"}
-    settings = ("add_start_token",)
+    settings = ("add_start_token", "search_options")
 
-    def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS, add_start_token=True):
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        special_tokens=SPECIAL_TOKENS,
+        add_start_token=True,
+        search_options=None,
+    ):
         self.tokenizer = tokenizer
         self.add_start_token = add_start_token
-        super().__init__(model, special_tokens)
+        super().__init__(model, special_tokens, search_options)
 
-    def n_best(self, prompts, n=1, beam_size=None, length_penalty=0.0, max_new_tokens=None):
+    def n_best(
+        self, prompts, n=1, beam_size=None, length_penalty=0.0, max_new_tokens=None, **options
+    ):
         """Several continuations of each prompt, the best first, found by beam search.
 
         Args:
             prompts: list of str; an empty prompt begins a text.
             n: number of continuations.
             beam_size: at least `n`, which is the default; 1 is greedy search.
-            length_penalty: see `zoo.decoding.length_penalty`, of new tokens and prompt together;
-                the first token of the prompt does not count.
+            length_penalty: see `zoo.decoding.length_penalty`, of the new tokens.
             max_new_tokens: the largest number of new tokens; by default 64, or as many as fit.
+            **options: fields of `zoo.decoding.SearchOptions`; by default those of the generator.
 
         Returns:
             For each prompt a list of `zoo.text.translation_text.ScoredText`, which begin with the
@@ -63,15 +72,25 @@ class TextGenerator(TextWriter):
                 option is wrong or the model computes NaN.
         """
         rows, most = self._encode(prompts, max_new_tokens)
-        return self._texts(rows, self._searched(rows, most, n, beam_size, length_penalty))
+        options = self.options(options, max_new_tokens)
+        found = self._searched([[row] for row in rows], most, n, beam_size, length_penalty, options)
+        return self._texts(rows, found)
 
     def sample(
-        self, prompts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, max_new_tokens=None
+        self,
+        prompts,
+        n=1,
+        temperature=1.0,
+        top_k=None,
+        top_p=None,
+        seed=0,
+        max_new_tokens=None,
+        **options,
     ):
         """Draws continuations of each prompt by their probability.
 
         Args:
-            prompts, max_new_tokens: see `n_best`.
+            prompts, max_new_tokens, **options: see `n_best`.
             n: number of draws.
             temperature: at least 0.001; below 1 likely tokens become more likely, above 1 less.
             top_k: if given, draws from the k most likely tokens only.
@@ -85,7 +104,9 @@ class TextGenerator(TextWriter):
             TaskError: see `n_best`.
         """
         rows, most = self._encode(prompts, max_new_tokens)
-        return self._texts(rows, self._drawn(rows, most, n, seed, temperature, top_k, top_p))
+        settings = (most, n, seed, temperature, top_k, top_p)
+        options = self.options(options, max_new_tokens)
+        return self._texts(rows, self._drawn([[row] for row in rows], *settings, options))
 
     def max_prompt_length(self, max_new_tokens=None):
         """The largest number of tokens of a prompt, the start token included."""
@@ -95,15 +116,27 @@ class TextGenerator(TextWriter):
         """The number of new tokens of a prompt of `length` tokens: `most`, or as many as fit."""
         return min(most, self.max_prompt_length() + 1 - length)
 
-    def search(self, read, forced, alpha, max_length, beam_size, buffer_length, best_only=False):
+    def search(
+        self,
+        read,
+        alpha,
+        max_length,
+        forced,
+        *,
+        beam_size,
+        options,
+        buffer_length,
+        best_only=False,
+    ):
         """Beam search as a graph, greedy search if `beam_size` is 1.
 
         Args:
             read: int32 [B, P], the first tokens of prompts, which the model reads at once.
-            forced: int32 [B, F], their other tokens, then padding.
             alpha: of the length penalty, a scalar tensor.
             max_length: int32 [B], the largest number of forced and new tokens.
+            forced: int32 [B, F], the other tokens of prompts, then padding.
             beam_size: K.
+            options: `zoo.decoding.SearchOptions`.
             buffer_length: number of tokens for which there is memory, at least `max_length`.
             best_only: see `zoo.decoding.beam_search`.
 
@@ -112,42 +145,27 @@ class TextGenerator(TextWriter):
         """
         cache = self._read(read, buffer_length, beam_size)
         special = self.special_tokens._replace(first=forced)
-        rows, length = keras.ops.shape(read)
-        settings = (self._first_step(read), cache, rows, special, max_length)
-        # A text of P read tokens and t others has the length P - 1 + t, as its first token does not
-        # count, and so the penalty ((4 + P + t) / 6) ** alpha. The search, with the offset 4 + P,
-        # divides by ((4 + P + t) / (5 + P)) ** alpha; the rest is the penalty of P tokens.
-        penalty = decoding.LengthPenalty(alpha, 4.0 + keras.ops.cast(length, "float32"))
+        settings = (self.model.step, cache, keras.ops.shape(read)[0], special, max_length)
+        options = {**options._asdict(), "buffer_length": buffer_length, "before": read}
         if beam_size == 1:
-            best = decoding.greedy_search(*settings, penalty, buffer_length=buffer_length)
-        else:
-            options = {"buffer_length": buffer_length, "best_only": best_only}
-            best = decoding.beam_search(*settings, beam_size, penalty, **options)
-        return best._replace(scores=best.scores / decoding.length_penalty(length, alpha))
+            return decoding.greedy_search(*settings, alpha, **options)
+        return decoding.beam_search(*settings, beam_size, alpha, best_only=best_only, **options)
 
-    def draw(self, read, forced, uniforms, max_length, temperature, top_p, top_k=None):
+    def draw(self, read, uniforms, max_length, temperature, top_p, forced, *, top_k=None, options):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
         _, draws, buffer = keras.ops.shape(uniforms)
         cache = self._read(read, buffer, draws)
         special = self.special_tokens._replace(first=forced)
         settings = (special, max_length, temperature, top_k, top_p)
-        return decoding.sample(self._first_step(read), cache, uniforms, *settings)
+        options = {**options._asdict(), "before": read}
+        return decoding.sample(self.model.step, cache, uniforms, *settings, **options)
 
     def _read(self, read, length, num_hypotheses):
         """The cache after all tokens of `read` but the last, for `length` more."""
         count = keras.ops.shape(read)[1] - 1
         return self.model.start(read[:, :-1], count + length, num_hypotheses)
 
-    def _first_step(self, read):
-        """The model's step; the first one takes the last tokens of `read`."""
-
-        def step(tokens, cache):
-            is_first = cache.position == keras.ops.shape(read)[1] - 1
-            return self.model.step(tf.where(is_first, read[:, -1][:, None], tokens), cache)
-
-        return step
-
-    def _inputs(self, batch, most):
+    def _inputs(self, batch, most, options):
         [tokens] = batch.tokens
         count = num_read(tokens.shape[1])
         read, forced = tokens[:, : count + 1], tokens[:, count + 1 :]

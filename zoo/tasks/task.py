@@ -161,7 +161,7 @@ class TextTask(Task):
 
     @classmethod
     def from_description(cls, description, model, *tokenizers):
-        settings = {name: description[name] for name in cls.settings}
+        settings = {name: description[name] for name in cls.settings if name in description}
         special_tokens = SpecialTokens(**description["special_tokens"])
         return cls(model, *tokenizers, special_tokens=special_tokens, **settings)
 

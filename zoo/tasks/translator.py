@@ -29,6 +29,7 @@ class Translator(TextWriter):
         early_stopping: see `zoo.decoding.beam_search`.
         max_length: maximum number of tokens of a translation; by default twice the length to which
             the source is padded: 16, 32, 64, ...
+        search_options: dict, fields of `zoo.decoding.SearchOptions`, which a call may replace.
 
     Attributes:
         engine: function that searches in place of the model; see `zoo.load`. Several threads may
@@ -42,6 +43,7 @@ class Translator(TextWriter):
     description_file, verb = "translator.json", "translate"
     tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
     settings = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
+    settings += ("search_options",)
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class Translator(TextWriter):
         length_offset=5.0,
         early_stopping="never",
         max_length=None,
+        search_options=None,
     ):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
@@ -69,10 +72,18 @@ class Translator(TextWriter):
         if max_length is not None:
             max_length = checked("max_length", max_length, int, 1)
         self.max_length = max_length
-        super().__init__(model, special_tokens)
+        super().__init__(model, special_tokens, search_options)
 
     def n_best(
-        self, texts, n=1, beam_size=None, length_penalty=None, max_length=None, too_long="error"
+        self,
+        texts,
+        n=1,
+        beam_size=None,
+        length_penalty=None,
+        max_length=None,
+        too_long="error",
+        target_prefix=None,
+        **options,
     ):
         """Several translations of each text, the best first, with scores.
 
@@ -84,6 +95,10 @@ class Translator(TextWriter):
             max_length: the largest number of target tokens; that of the translator by default.
             too_long: "error"; or "split", which translates a text that is too long for the model
                 in parts.
+            target_prefix: beginning of the translation, as the tokenizer writes it: a str for all
+                texts, or a list of one for each. It counts for `max_length`, but neither for the
+                score nor for the length penalty. An empty text stays empty.
+            **options: fields of `zoo.decoding.SearchOptions`; by default those of the translator.
 
         Returns:
             For each text a list of `zoo.text.translation_text.ScoredText`.
@@ -93,8 +108,9 @@ class Translator(TextWriter):
         """
         alpha = self.length_penalty if length_penalty is None else length_penalty
         parts, most = self._parts(texts, too_long), self._max_length(max_length)
-        rows = [tokens for _, tokens in parts]
-        found = self._searched(rows, most, n, beam_size, alpha, self.beam_size)
+        options = self.options(options, most, most)
+        rows = self._rows(parts, texts, target_prefix, most)
+        found = self._searched(rows, most, n, beam_size, alpha, options, self.beam_size)
         return self._joined(texts, parts, found)
 
     def sample(
@@ -107,11 +123,13 @@ class Translator(TextWriter):
         seed=0,
         max_length=None,
         too_long="error",
+        target_prefix=None,
+        **options,
     ):
         """Draws translations of each text by their probability.
 
         Args:
-            texts, max_length, too_long: see `n_best`.
+            texts, max_length, too_long, target_prefix, **options: see `n_best`.
             n: number of draws.
             temperature: at least 0.001; below 1 likely tokens become more likely, above 1 less.
             top_k: if given, draws from the k most likely tokens only.
@@ -126,8 +144,9 @@ class Translator(TextWriter):
             TaskError: see `n_best`.
         """
         parts, most = self._parts(texts, too_long), self._max_length(max_length)
-        rows = [tokens for _, tokens in parts]
-        found = self._drawn(rows, most, n, seed, temperature, top_k, top_p)
+        options = self.options(options, most, most)
+        rows = self._rows(parts, texts, target_prefix, most)
+        found = self._drawn(rows, most, n, seed, temperature, top_k, top_p, options)
         return self._joined(texts, parts, found)
 
     def score(self, texts, translations):
@@ -182,14 +201,27 @@ class Translator(TextWriter):
         if self.max_length is not None:
             checked("max_length", self.max_length, int, 1, model.max_length)
 
-    def search(self, source, alpha, max_length, beam_size, buffer_length=None, best_only=False):
+    def search(
+        self,
+        source,
+        alpha,
+        max_length,
+        first=None,
+        *,
+        beam_size,
+        options=decoding.NO_OPTIONS,
+        buffer_length=None,
+        best_only=False,
+    ):
         """Beam search as a graph; greedy search if `beam_size` is 1.
 
         Args:
             source: int [B, S], each row ending with the end token, then padding.
             alpha: of the length penalty, a scalar tensor.
             max_length: the largest number of target tokens, an int or a scalar tensor.
+            first: see `zoo.decoding.SpecialTokens`; that of the translator by default.
             beam_size: K.
+            options: `zoo.decoding.SearchOptions`.
             buffer_length: T; `max_length` by default.
             best_only: see `zoo.decoding.beam_search`.
 
@@ -199,23 +231,18 @@ class Translator(TextWriter):
         length = max_length if buffer_length is None else buffer_length
         penalty = decoding.LengthPenalty(alpha, self.length_offset)
         cache, rows = self.model.start(source, length, beam_size), keras.ops.shape(source)[0]
-        settings = (self.model.step, cache, rows, self.special_tokens, max_length)
+        settings = (self.model.step, cache, rows, self._special(first), max_length)
+        options = {**options._asdict(), "buffer_length": buffer_length}
         if beam_size == 1:
-            return decoding.greedy_search(*settings, penalty, buffer_length=buffer_length)
-        return decoding.beam_search(
-            *settings,
-            beam_size,
-            penalty,
-            buffer_length=buffer_length,
-            early_stopping=self.early_stopping,
-            best_only=best_only,
-        )
+            return decoding.greedy_search(*settings, penalty, **options)
+        options |= {"early_stopping": self.early_stopping, "best_only": best_only}
+        return decoding.beam_search(*settings, beam_size, penalty, **options)
 
-    def draw(self, source, uniforms, max_length, temperature, top_p, top_k):
+    def draw(self, source, uniforms, max_length, temperature, top_p, first=None, *, top_k, options):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
         cache = self.model.start(source, uniforms.shape[2], uniforms.shape[1])
-        settings = (self.special_tokens, max_length, temperature, top_k, top_p)
-        return decoding.sample(self.model.step, cache, uniforms, *settings)
+        settings = (self._special(first), max_length, temperature, top_k, top_p)
+        return decoding.sample(self.model.step, cache, uniforms, *settings, **options._asdict())
 
     def log_probs(self, source, target):
         """The log-probability of each target as a graph: float32 [B].
@@ -242,10 +269,36 @@ class Translator(TextWriter):
             return self.max_length
         return checked("max_length", max_length, int, 1, self.max_source_length)
 
-    def _inputs(self, batch, most):
-        [source], limit = batch.tokens, self.max_source_length
-        length = most or min(2 * source.shape[1], limit)
-        return [source], np.int32(length), padded(length, limit)
+    def _inputs(self, batch, most, options):
+        width, limit = batch.tokens[0].shape[1], self.max_source_length
+        least = max(2 * width, options.min_length, options.min_new_tokens + 1)
+        length = most or min(least, limit)
+        return batch.tokens, np.int32(length), padded(length, limit)
+
+    def _special(self, first):
+        special = self.special_tokens
+        return special if first is None else special._replace(first=first)
+
+    def _rows(self, parts, texts, prefix, most):
+        """The sequences of each part: its source, and what its translation begins with, if given.
+
+        A text that is split has its prefix in its first part.
+        """
+        if not prefix:
+            return [[source] for _, source in parts]
+        special, one = self.special_tokens, self.target_tokenizer
+        prefixes = [prefix] * len(texts) if isinstance(prefix, str) else prefix
+        settings = (most or self.max_source_length, special.end, special.first)
+        rows = encode(one, prefixes, *settings, "The target_prefix of text")
+        if len(rows) != len(texts) or any(one.unknown in row for row in rows):
+            raise TaskError(
+                "target_prefix must be a str, or a list with one for each text, in letters that "
+                f"the tokenizer has. Received: target_prefix={prefix!r} for {len(texts)} texts."
+            )
+        none = [special.pad if special.first is None else special.first]
+        firsts = [index != last for (index, _), (last, _) in zip(parts, [(None, None), *parts])]
+        rows = [rows[index][:-1] if is_first else [] for is_first, (index, _) in zip(firsts, parts)]
+        return [[source, row or none] for (_, source), row in zip(parts, rows)]
 
     def _parts(self, texts, too_long):
         limit, end = self.max_source_length, self.special_tokens.end

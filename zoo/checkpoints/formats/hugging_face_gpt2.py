@@ -1,6 +1,7 @@
 """Hugging Face's folders of GPT-2 (transformers: models/gpt2)."""
 
 from zoo.checkpoints.building import create_model
+from zoo.checkpoints.generation_config import search_settings
 from zoo.checkpoints.hugging_face_config import activation, check_settings, read_json
 from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe
 from zoo.checkpoints.mapping import assign, feed_forward, linear, norm, same
@@ -59,7 +60,9 @@ def load(folder, config, tensors, options):
     tokenizer, add_start_token = byte_level_bpe(folder, size)
     model = create_model(causal_lm, tensors, settings, options)
     assign(model, tensors, {**TABLE, "token_embedding/embeddings": same(embedding)}, IGNORED)
-    return TextGenerator(model, tokenizer, _special(folder, config), add_start_token)
+    special = _special(folder, config)
+    _, search_options = search_settings(folder, config, special, ())
+    return TextGenerator(model, tokenizer, special, add_start_token, search_options)
 
 
 def _special(folder, config):

@@ -39,16 +39,28 @@ class Translator:
         """The best translation of each text, a list of str; see `n_best`."""
         return [best for [(best, _), *_] in self.n_best(texts, **options)]
 
-    def n_best(self, texts, n=None, beam_size=None, length_penalty=None, max_length=None):
+    def n_best(
+        self,
+        texts,
+        n=None,
+        beam_size=None,
+        length_penalty=None,
+        max_length=None,
+        target_prefix="",
+        **options,
+    ):
         """Several translations of each text: a list of (translation, score), the best first.
 
         Args:
             texts: list of str; a blank one has one translation.
             n: number of translations; as the other arguments, by default that of export.json.
+            target_prefix: beginning of each translation.
+            **options: other arguments of `ctranslate2.Translator.translate_batch`.
 
         Raises:
             ValueError: if a text has more tokens than the model reads.
         """
+        prefix = self.target.encode(target_prefix, out_type=str)
         settings, given = self.settings, {"n_best": n, "beam_size": beam_size}
         given |= {"length_penalty": length_penalty, "max_length": max_length}
         given = {**settings, **{name: value for name, value in given.items() if value is not None}}
@@ -64,16 +76,16 @@ class Translator:
                 )
         found = self.model.translate_batch(
             rows,
-            target_prefix=[settings["target_prefix"]] * len(rows),
+            target_prefix=[settings["target_prefix"] + prefix] * len(rows),
             max_batch_size=32,
             beam_size=max(given["beam_size"], given["n_best"]),
             num_hypotheses=given["n_best"],
             length_penalty=given["length_penalty"],
             max_input_length=0,  # no limit; otherwise longer texts are cut
-            min_decoding_length=0,
-            max_decoding_length=given["max_length"],
+            max_decoding_length=given["max_length"] - settings["forced_eos"],
             suppress_sequences=[[token] for token in settings["suppressed"]],
             return_scores=True,
+            **{**settings["options"], **options},
         )
         return [
             [(self._text(tokens), score) for tokens, score in zip(one.hypotheses, one.scores)]
@@ -95,6 +107,9 @@ def main(arguments=None):
     parser.add_argument("texts", metavar="TEXT", nargs="*", help="default: lines of the input")
     parser.add_argument("--beam-size", type=int)
     parser.add_argument("--length-penalty", type=float)
+    parser.add_argument("--target-prefix", help="beginning of each translation")
+    parser.add_argument("--no-repeat-ngram-size", type=int)
+    parser.add_argument("--repetition-penalty", type=float)
     parser.add_argument(
         "--n-best", dest="n", type=int, help="translations per text, with scores if above 1"
     )

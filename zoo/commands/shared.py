@@ -1,0 +1,60 @@
+"""What the commands share: the application, types of flags, the model and the texts to compute."""
+
+import pathlib
+import sys
+from typing import Annotated
+
+import tyro
+from tyro.conf import Positional, arg
+
+from zoo.errors import UserError
+from zoo.startup import import_tensorflow_quietly
+
+app = tyro.extras.SubcommandApp()
+
+
+def flag(type, metavar, help=None, name=None):
+    """A flag or argument whose help says itself, in parentheses, what its default is."""
+    return Annotated[type, arg(metavar=metavar, help=help, name=name, help_behavior_hint="")]
+
+
+Int = flag(int | None, "INT")
+Float = flag(float | None, "FLOAT")
+Text = flag(str | None, "STR")
+File = flag(str | None, "FILE", "text file with one text per line")
+RunFolder = flag(Positional[str], "RUN", "run directory, or published weights")
+Items = flag(Positional[tuple[str, ...]], "[ITEM ...]")
+Source = flag(str | None, "CODE", "source language, for published weights of several languages")
+Target = flag(str | None, "CODE", "target language, for published weights of several languages")
+
+
+def load(run_folder, verb=None, **options):
+    """The model of a run, loaded with the `options` given; an error if it cannot do `verb`."""
+    import_tensorflow_quietly()
+    from zoo.loading import load
+
+    loaded = load(run_folder, **given(**options))
+    if verb not in (loaded.verb, None):
+        advice = f"use `python -m zoo {loaded.verb}`."
+        raise UserError(f"The {type(loaded).__name__} in {run_folder} cannot {verb}: {advice}")
+    return loaded
+
+
+def given(**options):
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def read_texts(texts, path):
+    """The texts of the command line, or else the lines of a file or of standard input."""
+    if texts and path:
+        raise UserError("Pass texts or --file, not both.")
+    if texts:
+        return list(texts)
+    try:
+        data = sys.stdin.buffer.read() if path is None else pathlib.Path(path).read_bytes()
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        raise UserError(f"The file {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path or 'Standard input'} is not UTF-8: {error}.") from None
+    return text.removesuffix("\n").split("\n") if text else []

@@ -1,0 +1,26 @@
+"""Greedy search, beam search and sampling over one function.
+
+The function is ``step(tokens, cache) -> (logits, cache)``, such as that of
+`zoo.models.Transformer`; its cache needs a method ``follow(parents)``. All searches are graphs of
+fixed shapes, which can be compiled. Padding and the start token are never generated, unless they
+are the end token as well. What else may come next is one function of logits (logits.py).
+"""
+
+from zoo.decoding.beam import BeamState, beam_search, is_early_stopping
+from zoo.decoding.logits import NO_OPTIONS, LogitsProcessor, SearchOptions, SpecialTokens
+from zoo.decoding.search import Hypotheses, LengthPenalty, greedy_search, length_penalty, sample
+
+__all__ = [
+    "NO_OPTIONS",
+    "BeamState",
+    "Hypotheses",
+    "LengthPenalty",
+    "LogitsProcessor",
+    "SearchOptions",
+    "SpecialTokens",
+    "beam_search",
+    "greedy_search",
+    "is_early_stopping",
+    "length_penalty",
+    "sample",
+]

@@ -1,0 +1,174 @@
+"""Which tokens may come next: options of a search, and the function of logits that follows them.
+
+Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary, P tokens
+that precede.
+"""
+
+import math
+from numbers import Integral
+from typing import Any, NamedTuple
+
+from keras import ops
+
+NEG_INF = -math.inf
+_LAST_RESORT = -1e9  # of the end token, where no token may come next
+
+
+class SpecialTokens(NamedTuple):
+    """Token ids that a search must know.
+
+    Fields:
+        start: input of the first step.
+        end: ends a hypothesis.
+        pad: fills up what follows the end; it may be the end token, as in GPT-2.
+        first: if given, every hypothesis begins with this token, such as a language code; or with
+            the tokens of its sentence, int [B, P], filled up with padding, such as a prompt, which
+            the length penalty does not count.
+    """
+
+    start: int
+    end: int
+    pad: int
+    first: Any = None
+
+
+class SearchOptions(NamedTuple):
+    """Options of all searches, those of `generate` in transformers; the defaults do nothing.
+
+    Tokens that are given count as well for repetitions and lengths: the start token, a prompt and
+    `SpecialTokens.first`. The options do not apply to given tokens. Where no token may come next,
+    the hypothesis ends.
+
+    Fields:
+        min_length: least number of tokens before the end token, with the prompt, or with the start
+            token of a translation.
+        min_new_tokens: least number of tokens between those that are given and the end token.
+        no_repeat_ngram_size: if n > 0, no n tokens in a row occur twice. Source: Paulus et al.
+            2017, "A Deep Reinforced Model for Abstractive Summarization", section 2.5.
+        repetition_penalty: logits of tokens that occurred are divided by it if they are positive,
+            and multiplied otherwise; above 1 repetitions become less likely. Beam search applies it
+            to log-probabilities, which are negative. Source: Keskar et al. 2019, "CTRL", section
+            4.1.
+        suppress_tokens: ids of tokens that never come next.
+        forced_eos: whether the last token of a hypothesis of the maximum length is the end token,
+            with a probability of one.
+    """
+
+    min_length: int = 0
+    min_new_tokens: int = 0
+    no_repeat_ngram_size: int = 0
+    repetition_penalty: float = 1.0
+    suppress_tokens: tuple = ()
+    forced_eos: bool = False
+
+
+NO_OPTIONS = SearchOptions()
+
+
+class LogitsProcessor:
+    """A function of logits that follows `SearchOptions`.
+
+    Args:
+        special: `SpecialTokens`.
+        max_length: of hypotheses, int [], [1] or [B].
+        before: int [B, P], the tokens before those of a hypothesis; by default the start token.
+        **options: fields of `SearchOptions`.
+    """
+
+    def __init__(self, special, max_length, before=None, **options):
+        self.special, self.options = special, SearchOptions(**options)
+        self.max_length = ops.reshape(ops.convert_to_tensor(max_length, "int32"), (-1, 1))
+        self.before = before
+
+    def __call__(self, logits, tokens, position):
+        """The logits, minus infinity for tokens that may not come next.
+
+        Args:
+            logits: float32 [B, K, V]; log-probabilities in beam search.
+            tokens: int32 [B, K, T], of which the first `position` are known.
+        """
+        special, options = self.special, self.options
+        token, size = ops.arange(logits.shape[-1], dtype="int32"), logits.shape[-1]
+        never = [*{special.start, special.pad} - {special.end}, *options.suppress_tokens]
+        forbidden = ops.any(token[:, None] == ops.convert_to_tensor(never, "int32"), axis=-1)
+        history, length = self._history(tokens, position)
+        if options.repetition_penalty != 1:
+            occurred = _chosen(history, ops.arange(ops.shape(history)[2]) < length, size)
+            penalty = options.repetition_penalty
+            penalized = ops.where(logits < 0, logits * penalty, logits / penalty)
+            logits = ops.where(occurred, penalized, logits)
+        if options.no_repeat_ngram_size:
+            repeats = _repeats(history, length, options.no_repeat_ngram_size)
+            forbidden = forbidden | _chosen(history, repeats, size)
+        if options.min_length or options.min_new_tokens:
+            least = self.given() + options.min_new_tokens + length - position
+            least = ops.maximum(least, options.min_length)
+            forbidden = forbidden | ((token == special.end) & (length < least)[..., None])
+        allowed = ops.where(forbidden & ~ops.isnan(logits), NEG_INF, logits)  # NaN is an error
+        if options.no_repeat_ngram_size or options.suppress_tokens:
+            none = ops.max(allowed, axis=-1, keepdims=True) == NEG_INF
+            allowed = ops.where(none & (token == special.end), _LAST_RESORT, allowed)
+        forced = self.forced(position)
+        if forced is not None:
+            only = ops.where(token == forced[0][..., None], 0.0, NEG_INF)
+            allowed = ops.where(forced[1][..., None], only, allowed)
+        return allowed
+
+    def first_input(self, rows):
+        """The input of the first step: int32 [B, K], the shape `rows`."""
+        if self.before is None:
+            return ops.full(rows, self.special.start, "int32")
+        return ops.repeat(self.before[:, -1:], rows[1], axis=1)
+
+    def given(self):
+        """The number of tokens of `first`, if it is one of each sentence: int32 [B, 1] or []."""
+        first = self.special.first
+        if first is None or isinstance(first, Integral):
+            return ops.zeros((), "int32")
+        first = ops.convert_to_tensor(first, "int32")
+        return ops.sum(ops.cast(first != self.special.pad, "int32"), axis=1, keepdims=True)
+
+    def forced(self, position):
+        """The token that must come next with a probability of one, and whether there is one: each
+        [1, 1] or [B, 1]; None if no token is ever forced.
+        """
+        first, end = self.special.first, self.special.end
+        token, is_forced = ops.full((1, 1), end, "int32"), ops.zeros((1, 1), "bool")
+        if first is not None:
+            first = ops.convert_to_tensor([[first]] if isinstance(first, Integral) else first)
+            count = ops.shape(first)[1]
+            token = ops.take(ops.cast(first, "int32"), ops.minimum(position, count - 1), axis=1)
+            token = token[:, None]
+            is_forced = (position < count) & (token != self.special.pad)
+        if self.options.forced_eos:
+            is_last = position + 1 >= self.max_length
+            token, is_forced = ops.where(is_last, end, token), is_forced | is_last
+        return None if first is None and not self.options.forced_eos else (token, is_forced)
+
+    def _history(self, tokens, position):
+        """All tokens, with those before the hypothesis, and how many are known."""
+        before = ops.full_like(tokens[..., :1], self.special.start)
+        if self.before is not None:
+            before = ops.repeat(self.before[:, None], ops.shape(tokens)[1], axis=1)
+        return ops.concatenate([before, tokens], axis=-1), ops.shape(before)[2] + position
+
+
+def _repeats(history, length, n):
+    """Which tokens of a history [B, K, T] follow the last n - 1 of its first `length` tokens."""
+    place = ops.arange(ops.shape(history)[2])
+    follows = (place >= n - 1) & (place < length)
+    for distance in range(1, n):
+        last = ops.take(history, ops.maximum(length - distance, 0), axis=2)
+        follows = follows & (ops.roll(history, distance, axis=2) == last[..., None])
+    return follows
+
+
+def _chosen(tokens, chosen, size):
+    """Whether each of V tokens is among tokens [B, K, T] that are chosen, a bool: [B, K, V]."""
+    rows, beams, _ = ops.shape(tokens)
+    index = ops.reshape(ops.arange(rows * beams), (rows, beams, 1)) * size + tokens
+    counts = ops.reshape(ops.cast(chosen & (tokens >= 0), "int32"), (-1,))
+    counts = ops.scatter_update(
+        ops.zeros((rows * beams * size,), "int32"), ops.reshape(index, (-1, 1)), counts, "add"
+    )
+    return ops.reshape(counts > 0, (rows, beams, size))
