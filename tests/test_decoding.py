@@ -13,6 +13,7 @@ from keras import ops
 import zoo
 from zoo.decoding import (
     LengthPenalty,
+    LogitsProcessor,
     SpecialTokens,
     beam_search,
     greedy_search,
@@ -349,6 +350,79 @@ def test_no_hypothesis_ends_before_the_least_length():
         assert ((found.tokens != SPECIAL.pad).sum(axis=-1) >= 6).all()
     forced = beam(model, source, 3, 8, min_length=9)
     assert (forced.tokens > SPECIAL.end).all()
+
+
+def processed(logits, tokens, max_length=9, special=SPECIAL, **options):
+    """Of one hypothesis, of which all `tokens` are known; the buffer has room for more."""
+    logits, buffer = np.asarray([[logits]], "float32"), np.asarray([[[*tokens, 0, 0]]], "int32")
+    process = LogitsProcessor(special, max_length, **options)
+    found = process(ops.convert_to_tensor(logits), ops.convert_to_tensor(buffer), len(tokens))
+    return ops.convert_to_numpy(found)[0, 0].tolist()
+
+
+def test_what_may_come_next():
+    """Of 7 tokens, the first two of which are padding and start."""
+    no, logits = -math.inf, [9.0, 9.0, 2.0, -1.0, 3.0, -4.0, 0.5]
+    free = [no, no, *logits[2:]]
+    assert processed(logits, [3, 4]) == free
+    assert processed(logits, [3, 4], repetition_penalty=2.0) == [no, no, 2, -2, 1.5, -4, 0.5]
+    assert processed(logits, [3, 4], suppress_tokens=(2, 6)) == [no, no, no, -1, 3, -4, no]
+    # 3 was followed by 4 and 5; an incomplete n-gram forbids nothing; all that occurred
+    assert processed(logits, [3, 4, 3, 5, 3], no_repeat_ngram_size=2) == [
+        *(no, no, 2, -1),
+        *(no, no, 0.5),
+    ]
+    assert processed(logits, [3, 4, 3], no_repeat_ngram_size=3) == free
+    assert processed(logits, [3, 4, 3], no_repeat_ngram_size=9) == free
+    assert processed(logits, [3, 5], no_repeat_ngram_size=1) == [no, no, 2, no, 3, no, 0.5]
+    before = np.asarray([[5, 3, 4, 3]], "int32")  # in place of the start token
+    found = processed(logits, [4], before=before, no_repeat_ngram_size=3)
+    assert found == [no, no, 2, no, 3, -4, 0.5]
+    # the start token counts for the length
+    assert processed(logits, [3, 4], min_length=3) == free
+    assert processed(logits, [3, 4], min_length=4) == [no, no, no, *logits[3:]]
+    assert processed(logits, [3, 4], min_new_tokens=3) == [no, no, no, *logits[3:]]
+    special = SPECIAL._replace(first=np.asarray([[3]], "int32"))
+    assert processed(logits, [3, 4], special=special, min_new_tokens=2)[2] == no
+    # the end token, where nothing else is left, and at the maximum length
+    nothing = processed(logits, [3], suppress_tokens=range(2, 7))
+    assert nothing[2] < -1e8 and np.isneginf(np.delete(nothing, 2)).all()
+    last = [no, no, 0, no, no, no, no]
+    assert processed(logits, [3, 4], max_length=3, forced_eos=True, min_length=9) == last
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_options_in_searches(beam_size):
+    """Each sentence gets what it gets alone, with a beginning of its own."""
+    model, source = model_of(12), sources(3)
+    options = {"no_repeat_ngram_size": 2, "repetition_penalty": 1.5, "suppress_tokens": (4,)}
+    options |= {"min_new_tokens": 3, "forced_eos": True, "alpha": 1.0}
+    first = np.asarray([[5, 6], [7, 0], [0, 0]], "int32")  # with padding
+
+    def search(rows):
+        special, cache = (
+            SPECIAL._replace(first=first[rows]),
+            model.start(source[rows], 9, beam_size),
+        )
+        settings = (model.step, cache, len(first[rows]), special, 9)
+        if beam_size == 1:
+            return as_numpy(greedy_search(*settings, **options))
+        return as_numpy(beam_search(*settings, beam_size, **options))
+
+    together = search(slice(0, 3))
+    for row, length in enumerate((2, 1, 0)):
+        alone = search(slice(row, row + 1))
+        np.testing.assert_array_equal(together.tokens[row], alone.tokens[0])
+        np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=TOLERANCE)
+        for tokens in map(without_padding, together.tokens[row]):
+            assert tokens[:length] == tuple(first[row, :length]) and tokens[-1] == SPECIAL.end
+            assert len(tokens) > length + 3 and 4 not in tokens[length:]
+            pairs = list(itertools.pairwise(tokens))
+            assert len(pairs) == len({*pairs})
+    uniforms = np.random.default_rng(0).random((3, 4, 9), np.float32)
+    special, cache = SPECIAL._replace(first=first), model.start(source, 9, 4)
+    drawn = as_numpy(sample(model.step, cache, uniforms, special, 9, **options))
+    assert (drawn.tokens[0, :, :2] == [5, 6]).all() and (drawn.tokens != 4).all()
 
 
 def test_more_hypotheses_than_there_are():

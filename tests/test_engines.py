@@ -108,6 +108,23 @@ def test_ctranslate2_finds_the_translations_of_the_model(name, beam_size):
     assert_same(found, translator.n_best(TEXTS, **greedy))
 
 
+@pytest.mark.parametrize("name", ["as trained", "mBART"])
+def test_ctranslate2_obeys_search_options(name):
+    """Greedy search; `repetition_penalty` differs where the start token occurs again."""
+    translator = certain_translator(SPECIAL[name])
+    for options in (
+        {"no_repeat_ngram_size": 2, "max_length": 20},
+        {"min_length": 9, "forced_eos": True, "max_length": 12},
+        {"suppress_tokens": range(20, 150), "max_length": 12},
+        {"target_prefix": "the cat", "max_length": 12, "min_length": 5},
+    ):
+        options |= {"beam_size": 1}
+        translator.engine = None
+        expected = translator(TEXTS, **options)
+        translator.engine = create_engine(translator, "ctranslate2", "float32")
+        assert translator(TEXTS, **options) == expected
+
+
 @pytest.mark.parametrize(
     "name, early_stopping", [("as trained", "never"), ("as trained", False), ("mBART", "never")]
 )

@@ -4,6 +4,7 @@ tests/parity compares logits, tokens and translations with the library transform
 """
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -196,3 +197,47 @@ def test_earlier_mbart_models_are_refused(tmp_path):
     write_mbart50(tmp_path, vocab_size=140)
     with pytest.raises(CheckpointError, match="Earlier mBART models are not supported"):
         zoo.load(tmp_path, src_lang="en_XX", tgt_lang="ro_RO")
+
+
+def test_the_settings_of_the_search(tmp_path):
+    """`generation_config.json` is obeyed; what is not, and changes texts, is named at once."""
+    write_marian(tmp_path)
+    obeyed = {"num_beams": 2, "length_penalty": 0.7, "max_length": 9, "no_repeat_ngram_size": 2}
+    obeyed |= {"min_length": 3, "min_new_tokens": 4, "repetition_penalty": 1.5}
+    obeyed |= {"suppress_tokens": [9, 8], "forced_eos_token_id": 0}
+    neutral = {"do_sample": False, "top_k": 50, "temperature": 1.0, "typical_p": 1, "new": None}
+    neutral |= {"use_cache": True, "transformers_version": "4", "bos_token_id": 0}
+    words = {"bad_words_ids": [[7], [0], [5, 6]]}
+    ignored = {"num_beam_groups": 2, "do_sample": True, "temperature": 0.5, "new": 3}
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({**neutral, **obeyed}))
+    with warnings.catch_warnings(action="error"):
+        translator = zoo.load(tmp_path)
+    options = {"no_repeat_ngram_size": 2, "min_new_tokens": 4, "repetition_penalty": 1.5}
+    options |= {"suppress_tokens": [9, 8], "forced_eos": True}
+    assert translator.search_options == options
+    assert (translator.beam_size, translator.length_penalty, translator.max_length) == (2, 0.7, 8)
+    path.write_text(json.dumps({**neutral, **obeyed, **words, **ignored}))
+    with pytest.warns(UserWarning) as warned:
+        translator = zoo.load(tmp_path)
+    [message] = [str(one.message) for one in warned]
+    assert message.endswith(
+        "ignored: bad_words_ids=[[7], [0], [5, 6]], do_sample=True, new=3, num_beam_groups=2, "
+        "temperature=0.5."
+    )
+    assert translator.search_options == {**options, "suppress_tokens": [7, 8, 9]}
+    translator.save(tmp_path / "run")
+    assert zoo.load(tmp_path / "run").description() == translator.description()
+    zoo.save_hf(translator, tmp_path / "hf")
+    assert zoo.load(tmp_path / "hf").options() == translator.options()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"no_repeat_ngram_size": -1}, {"repetition_penalty": "x"}, {"bad_words_ids": [[10**6]]}],
+)
+def test_settings_of_the_search_that_are_wrong(tmp_path, wrong):
+    write_marian(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps(wrong))
+    with pytest.raises(CheckpointError, match=tmp_path.name):
+        zoo.load(tmp_path)

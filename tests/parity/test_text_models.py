@@ -157,11 +157,16 @@ def test_tokens_of_gpt2(generator, tmp_path, files):
     assert tokenizer.decode(ids) == published.batch_decode(ids, skip_special_tokens=True)
 
 
+OPTIONS = {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "min_new_tokens": 9}
+OPTIONS |= {"suppress_tokens": [300, 310]}
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS, {"min_length": 30}], ids=len)
 @pytest.mark.parametrize("beams", [1, 3])
-def test_texts_are_those_of_generate(generator, beams):
+def test_texts_are_those_of_generate(generator, beams, options):
     folder, model, generator = generator
     published = transformers.GPT2Tokenizer.from_pretrained(folder)
-    found = generator(PROMPTS, beam_size=beams, max_new_tokens=12)
+    found = generator(PROMPTS, beam_size=beams, max_new_tokens=12, **options)
     search = {"num_beams": beams, "length_penalty": 0.0, "early_stopping": "never"}
     for prompt, text in zip(PROMPTS, found):
         ids = torch.tensor([published(prompt)["input_ids"] or [0]])
@@ -172,6 +177,7 @@ def test_texts_are_those_of_generate(generator, beams):
             pad_token_id=0,
             do_sample=False,
             **(search if beams > 1 else {}),
+            **options,
         )
         assert text == published.decode(expected, skip_special_tokens=True)
     assert len({text[-4:] for text in found}) > 3

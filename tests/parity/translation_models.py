@@ -133,7 +133,7 @@ def generated(model, rows, special, length):
 
 def searched(translator, rows, length):
     """The same by the zoo."""
-    settings = {"beam_size": 4, "buffer_length": length}
+    settings = {"beam_size": 4, "buffer_length": length, "options": translator.options()}
 
     def search(batch):
         tensors = (*batch.tokens, np.float32(1.0), np.int32(length))

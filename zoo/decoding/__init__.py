@@ -6,21 +6,7 @@ fixed shapes, which can be compiled. Padding and the start token are never gener
 are the end token as well. What else may come next is one function of logits (logits.py).
 """
 
-from zoo.decoding.beam import BeamState, beam_search, is_early_stopping
-from zoo.decoding.logits import NO_OPTIONS, LogitsProcessor, SearchOptions, SpecialTokens
+# ruff: noqa: F401
+from zoo.decoding.beam import BeamState, beam_search, greedy_or_beam_search, is_early_stopping
+from zoo.decoding.logits import LogitsProcessor, SearchOptions, SpecialTokens
 from zoo.decoding.search import Hypotheses, LengthPenalty, greedy_search, length_penalty, sample
-
-__all__ = [
-    "NO_OPTIONS",
-    "BeamState",
-    "Hypotheses",
-    "LengthPenalty",
-    "LogitsProcessor",
-    "SearchOptions",
-    "SpecialTokens",
-    "beam_search",
-    "greedy_search",
-    "is_early_stopping",
-    "length_penalty",
-    "sample",
-]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from zoo.decoding.logits import NEG_INF, LogitsProcessor
-from zoo.decoding.search import Hypotheses, check, largest, length_penalty
+from zoo.decoding.search import Hypotheses, check, greedy_search, largest, length_penalty
 from zoo.layers.cache import take_rows
 
 
@@ -45,7 +45,6 @@ def beam_search(
     buffer_length=None,
     early_stopping="never",
     best_only=False,
-    before=None,
     **options,
 ):
     """The K best hypotheses, by continuing the K most likely ones at each step.
@@ -57,7 +56,7 @@ def beam_search(
     Generation", section 3). So the best hypothesis is that of a search that never stops early.
 
     Args:
-        step, cache, batch_size, special, max_length, buffer_length, before, **options: see
+        step, cache, batch_size, special, max_length, buffer_length, **options: see
             `greedy_search`, with K for 1.
         beam_size: K.
         alpha: of the length penalty, by which finished hypotheses are ranked.
@@ -77,7 +76,7 @@ def beam_search(
         raise ValueError(
             f'early_stopping must be True, False or "never". Received: {early_stopping!r}.'
         )
-    process = LogitsProcessor(special, max_length, before, **options)
+    process = LogitsProcessor(special, max_length, **options)
     none = ops.full(rows, NEG_INF, "float32")
     empty = Hypotheses(ops.full((*rows, length), special.pad, "int32"), none, none)
     first = ops.arange(beam_size) == 0  # the search starts from one hypothesis, not K equal ones
@@ -91,7 +90,7 @@ def beam_search(
     )
 
     def penalty(length):
-        return length_penalty(ops.maximum(length - process.given(), 1), alpha)
+        return length_penalty(ops.maximum(length - process.given, 1), alpha)
 
     def body(state):
         state = _advance(step, state, process, penalty)
@@ -99,6 +98,14 @@ def beam_search(
 
     [state] = ops.while_loop(lambda state: ~ops.all(state.done), body, (state,))
     return _ranked(state, penalty, process.max_length, early_stopping)
+
+
+def greedy_or_beam_search(*inputs, beam_size, early_stopping="never", best_only=False, **options):
+    """`beam_search`, or `greedy_search` if `beam_size` is 1."""
+    if beam_size == 1:
+        return greedy_search(*inputs, **options)
+    stopping = {"early_stopping": early_stopping, "best_only": best_only}
+    return beam_search(*inputs, beam_size=beam_size, **stopping, **options)
 
 
 def is_early_stopping(value):

@@ -62,9 +62,6 @@ class SearchOptions(NamedTuple):
     forced_eos: bool = False
 
 
-NO_OPTIONS = SearchOptions()
-
-
 class LogitsProcessor:
     """A function of logits that follows `SearchOptions`.
 
@@ -78,7 +75,13 @@ class LogitsProcessor:
     def __init__(self, special, max_length, before=None, **options):
         self.special, self.options = special, SearchOptions(**options)
         self.max_length = ops.reshape(ops.convert_to_tensor(max_length, "int32"), (-1, 1))
-        self.before = before
+        self.before, self.first, self.given = before, None, 0  # how many the penalty leaves out
+        if isinstance(special.first, Integral):
+            self.first = ops.convert_to_tensor([[special.first]], "int32")
+        elif special.first is not None:
+            self.first = ops.convert_to_tensor(special.first, "int32")
+            is_given = ops.cast(self.first != special.pad, "int32")
+            self.given = ops.sum(is_given, axis=1, keepdims=True)
 
     def __call__(self, logits, tokens, position):
         """The logits, minus infinity for tokens that may not come next.
@@ -88,10 +91,11 @@ class LogitsProcessor:
             tokens: int32 [B, K, T], of which the first `position` are known.
         """
         special, options = self.special, self.options
-        token, size = ops.arange(logits.shape[-1], dtype="int32"), logits.shape[-1]
+        token = ops.arange(logits.shape[-1], dtype="int32")
         never = [*{special.start, special.pad} - {special.end}, *options.suppress_tokens]
         forbidden = ops.any(token[:, None] == ops.convert_to_tensor(never, "int32"), axis=-1)
-        history, length = self._history(tokens, position)
+        history, size = self._history(tokens), logits.shape[-1]
+        length = position + ops.shape(history)[2] - ops.shape(tokens)[2]
         if options.repetition_penalty != 1:
             occurred = _chosen(history, ops.arange(ops.shape(history)[2]) < length, size)
             penalty = options.repetition_penalty
@@ -101,9 +105,9 @@ class LogitsProcessor:
             repeats = _repeats(history, length, options.no_repeat_ngram_size)
             forbidden = forbidden | _chosen(history, repeats, size)
         if options.min_length or options.min_new_tokens:
-            least = self.given() + options.min_new_tokens + length - position
-            least = ops.maximum(least, options.min_length)
-            forbidden = forbidden | ((token == special.end) & (length < least)[..., None])
+            is_early = position < self.given + options.min_new_tokens
+            is_early = ops.reshape(is_early | (length < options.min_length), (-1, 1, 1))
+            forbidden = forbidden | ((token == special.end) & is_early)
         allowed = ops.where(forbidden & ~ops.isnan(logits), NEG_INF, logits)  # NaN is an error
         if options.no_repeat_ngram_size or options.suppress_tokens:
             none = ops.max(allowed, axis=-1, keepdims=True) == NEG_INF
@@ -116,41 +120,31 @@ class LogitsProcessor:
 
     def first_input(self, rows):
         """The input of the first step: int32 [B, K], the shape `rows`."""
-        if self.before is None:
-            return ops.full(rows, self.special.start, "int32")
-        return ops.repeat(self.before[:, -1:], rows[1], axis=1)
-
-    def given(self):
-        """The number of tokens of `first`, if it is one of each sentence: int32 [B, 1] or []."""
-        first = self.special.first
-        if first is None or isinstance(first, Integral):
-            return ops.zeros((), "int32")
-        first = ops.convert_to_tensor(first, "int32")
-        return ops.sum(ops.cast(first != self.special.pad, "int32"), axis=1, keepdims=True)
+        return self._history(ops.zeros((*rows, 0), "int32"))[:, :, -1]
 
     def forced(self, position):
         """The token that must come next with a probability of one, and whether there is one: each
         [1, 1] or [B, 1]; None if no token is ever forced.
         """
-        first, end = self.special.first, self.special.end
-        token, is_forced = ops.full((1, 1), end, "int32"), ops.zeros((1, 1), "bool")
-        if first is not None:
-            first = ops.convert_to_tensor([[first]] if isinstance(first, Integral) else first)
-            count = ops.shape(first)[1]
-            token = ops.take(ops.cast(first, "int32"), ops.minimum(position, count - 1), axis=1)
-            token = token[:, None]
+        if self.first is None and not self.options.forced_eos:
+            return None
+        token, is_forced = ops.full((1, 1), self.special.end, "int32"), ops.zeros((1, 1), "bool")
+        if self.first is not None:
+            count = ops.shape(self.first)[1]
+            token = ops.take(self.first, ops.minimum(position, count - 1), axis=1)[:, None]
             is_forced = (position < count) & (token != self.special.pad)
         if self.options.forced_eos:
             is_last = position + 1 >= self.max_length
-            token, is_forced = ops.where(is_last, end, token), is_forced | is_last
-        return None if first is None and not self.options.forced_eos else (token, is_forced)
+            token, is_forced = ops.where(is_last, self.special.end, token), is_forced | is_last
+        return token, is_forced
 
-    def _history(self, tokens, position):
-        """All tokens, with those before the hypothesis, and how many are known."""
-        before = ops.full_like(tokens[..., :1], self.special.start)
-        if self.before is not None:
-            before = ops.repeat(self.before[:, None], ops.shape(tokens)[1], axis=1)
-        return ops.concatenate([before, tokens], axis=-1), ops.shape(before)[2] + position
+    def _history(self, tokens):
+        """All tokens [B, K, P + T]: those before the hypothesis, by default the start, and its."""
+        before = self.before
+        if before is None:
+            before = ops.full((ops.shape(tokens)[0], 1), self.special.start, "int32")
+        before = ops.repeat(before[:, None], ops.shape(tokens)[1], axis=1)
+        return ops.concatenate([before, tokens], axis=-1)
 
 
 def _repeats(history, length, n):
@@ -167,8 +161,7 @@ def _chosen(tokens, chosen, size):
     """Whether each of V tokens is among tokens [B, K, T] that are chosen, a bool: [B, K, V]."""
     rows, beams, _ = ops.shape(tokens)
     index = ops.reshape(ops.arange(rows * beams), (rows, beams, 1)) * size + tokens
-    counts = ops.reshape(ops.cast(chosen & (tokens >= 0), "int32"), (-1,))
-    counts = ops.scatter_update(
-        ops.zeros((rows * beams * size,), "int32"), ops.reshape(index, (-1, 1)), counts, "add"
-    )
+    index, counts = ops.reshape(index, (-1, 1)), ops.where(chosen, ops.ones_like(tokens), 0)
+    none = ops.zeros((rows * beams * size,), "int32")
+    counts = ops.scatter_update(none, index, ops.reshape(counts, (-1,)), "add")
     return ops.reshape(counts > 0, (rows, beams, size))

@@ -55,15 +55,7 @@ def length_penalty(length, alpha):
 
 
 def greedy_search(
-    step,
-    cache,
-    batch_size,
-    special,
-    max_length,
-    alpha=0.0,
-    buffer_length=None,
-    before=None,
-    **options,
+    step, cache, batch_size, special, max_length, alpha=0.0, buffer_length=None, **options
 ):
     """The most likely token at each step.
 
@@ -77,20 +69,16 @@ def greedy_search(
         alpha: of the length penalty in the scores.
         buffer_length: T, if `max_length` is a tensor in a graph that needs fixed shapes;
             `max_length` by default.
-        before: if given, int [B, P], the tokens that precede the hypotheses in place of the start
-            token. The model has read all but the last, which is the input of the first step.
-        **options: fields of `SearchOptions`.
+        **options: fields of `SearchOptions`; and ``before``, int [B, P], tokens that precede the
+            hypotheses in place of the start token: the last one is the input of the first step.
 
     Returns:
         `Hypotheses` with K = 1.
     """
     shape = (batch_size, 1, max_length if buffer_length is None else buffer_length)
-    process = LogitsProcessor(special, max_length, before, **options)
-
-    def best(logits, position):
-        return largest(logits, 1)[1][..., 0]
-
-    return _extend(step, cache, shape, max_length, process, alpha, best)
+    check(shape[2], max_length=max_length)
+    process = LogitsProcessor(special, max_length, **options)
+    return _extend(step, cache, shape, process, alpha, lambda x, _: largest(x, 1)[1][..., 0])
 
 
 def sample(
@@ -103,14 +91,13 @@ def sample(
     top_k=None,
     top_p=None,
     alpha=0.0,
-    before=None,
     **options,
 ):
     """Draws each token by its probability; K draws of each sentence.
 
     Args:
-        step, cache, special, max_length, alpha, before, **options: see `greedy_search`, with K for
-            1. The options apply before the temperature.
+        step, cache, special, max_length, alpha, **options: see `greedy_search`, with K for 1. The
+            options apply before the temperature.
         uniforms: float32 [B, K, T], random numbers in [0, 1), one for each token.
         temperature: logits are divided by it; below 1 likely tokens become more likely.
         top_k: draws from the k most likely tokens only (Fan et al. 2018).
@@ -126,14 +113,13 @@ def sample(
         return _draw(logits / temperature, uniforms[:, :, position], top_k, top_p)
 
     shape = ops.shape(uniforms)
-    check(shape[2], temperature=temperature, top_k=top_k, top_p=top_p)
-    process = LogitsProcessor(special, max_length, before, **options)
-    return _extend(step, cache, shape, max_length, process, alpha, draw)
+    check(shape[2], max_length=max_length, temperature=temperature, top_k=top_k, top_p=top_p)
+    process = LogitsProcessor(special, max_length, **options)
+    return _extend(step, cache, shape, process, alpha, draw)
 
 
-def _extend(step, cache, shape, max_length, process, alpha, choose):
+def _extend(step, cache, shape, process, alpha, choose):
     """Adds tokens to hypotheses [B, K, T] until all have ended: ``choose(logits, position)``."""
-    check(shape[2], max_length=max_length)
     special, rows = process.special, shape[:2]
 
     def unfinished(position, tokens, last, log_probs, lengths, done, cache):
@@ -167,7 +153,7 @@ def _extend(step, cache, shape, max_length, process, alpha, choose):
     return Hypotheses(
         tokens,
         log_probs,
-        log_probs / length_penalty(ops.maximum(lengths - process.given(), 1), alpha),
+        log_probs / length_penalty(ops.maximum(lengths - process.given, 1), alpha),
     )
 
 

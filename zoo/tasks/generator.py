@@ -116,18 +116,7 @@ class TextGenerator(TextWriter):
         """The number of new tokens of a prompt of `length` tokens: `most`, or as many as fit."""
         return min(most, self.max_prompt_length() + 1 - length)
 
-    def search(
-        self,
-        read,
-        alpha,
-        max_length,
-        forced,
-        *,
-        beam_size,
-        options,
-        buffer_length,
-        best_only=False,
-    ):
+    def search(self, read, alpha, max_length, forced, *, options, **settings):
         """Beam search as a graph, greedy search if `beam_size` is 1.
 
         Args:
@@ -135,30 +124,25 @@ class TextGenerator(TextWriter):
             alpha: of the length penalty, a scalar tensor.
             max_length: int32 [B], the largest number of forced and new tokens.
             forced: int32 [B, F], the other tokens of prompts, then padding.
-            beam_size: K.
             options: `zoo.decoding.SearchOptions`.
-            buffer_length: number of tokens for which there is memory, at least `max_length`.
-            best_only: see `zoo.decoding.beam_search`.
+            **settings: `beam_size`, `buffer_length`, `best_only`: see `zoo.decoding.beam_search`.
 
         Returns:
             `zoo.decoding.Hypotheses` of forced and new tokens.
         """
-        cache = self._read(read, buffer_length, beam_size)
+        cache = self._read(read, settings["buffer_length"], settings["beam_size"])
         special = self.special_tokens._replace(first=forced)
-        settings = (self.model.step, cache, keras.ops.shape(read)[0], special, max_length)
-        options = {**options._asdict(), "buffer_length": buffer_length, "before": read}
-        if beam_size == 1:
-            return decoding.greedy_search(*settings, alpha, **options)
-        return decoding.beam_search(*settings, beam_size, alpha, best_only=best_only, **options)
+        inputs = (self.model.step, cache, keras.ops.shape(read)[0], special)
+        settings |= {**options._asdict(), "alpha": alpha, "before": read}
+        return decoding.greedy_or_beam_search(*inputs, max_length, **settings)
 
-    def draw(self, read, uniforms, max_length, temperature, top_p, forced, *, top_k=None, options):
+    def draw(self, read, uniforms, max_length, temperature, top_p, forced, *, options, top_k=None):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
         _, draws, buffer = keras.ops.shape(uniforms)
-        cache = self._read(read, buffer, draws)
+        inputs = (self.model.step, self._read(read, buffer, draws), uniforms)
         special = self.special_tokens._replace(first=forced)
         settings = (special, max_length, temperature, top_k, top_p)
-        options = {**options._asdict(), "before": read}
-        return decoding.sample(self.model.step, cache, uniforms, *settings, **options)
+        return decoding.sample(*inputs, *settings, before=read, **options._asdict())
 
     def _read(self, read, length, num_hypotheses):
         """The cache after all tokens of `read` but the last, for `length` more."""

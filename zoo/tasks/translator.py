@@ -42,8 +42,8 @@ class Translator(TextWriter):
 
     description_file, verb = "translator.json", "translate"
     tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
-    settings = ("beam_size", "length_penalty", "length_offset", "early_stopping", "max_length")
-    settings += ("search_options",)
+    settings = "beam_size length_penalty length_offset early_stopping max_length search_options"
+    settings = tuple(settings.split())
 
     def __init__(
         self,
@@ -201,18 +201,7 @@ class Translator(TextWriter):
         if self.max_length is not None:
             checked("max_length", self.max_length, int, 1, model.max_length)
 
-    def search(
-        self,
-        source,
-        alpha,
-        max_length,
-        first=None,
-        *,
-        beam_size,
-        options=decoding.NO_OPTIONS,
-        buffer_length=None,
-        best_only=False,
-    ):
+    def search(self, source, alpha, max_length, first=None, *, beam_size, options, **settings):
         """Beam search as a graph; greedy search if `beam_size` is 1.
 
         Args:
@@ -222,21 +211,19 @@ class Translator(TextWriter):
             first: see `zoo.decoding.SpecialTokens`; that of the translator by default.
             beam_size: K.
             options: `zoo.decoding.SearchOptions`.
-            buffer_length: T; `max_length` by default.
-            best_only: see `zoo.decoding.beam_search`.
+            **settings: `buffer_length`, `best_only`: see `zoo.decoding.beam_search`.
 
         Returns:
             `zoo.decoding.Hypotheses`.
         """
-        length = max_length if buffer_length is None else buffer_length
-        penalty = decoding.LengthPenalty(alpha, self.length_offset)
+        length = settings.get("buffer_length", max_length)
         cache, rows = self.model.start(source, length, beam_size), keras.ops.shape(source)[0]
-        settings = (self.model.step, cache, rows, self._special(first), max_length)
-        options = {**options._asdict(), "buffer_length": buffer_length}
-        if beam_size == 1:
-            return decoding.greedy_search(*settings, penalty, **options)
-        options |= {"early_stopping": self.early_stopping, "best_only": best_only}
-        return decoding.beam_search(*settings, beam_size, penalty, **options)
+        penalty = decoding.LengthPenalty(alpha, self.length_offset)
+        inputs = (self.model.step, cache, rows, self._special(first), max_length)
+        settings |= {"beam_size": beam_size, "early_stopping": self.early_stopping}
+        return decoding.greedy_or_beam_search(
+            *inputs, alpha=penalty, **settings, **options._asdict()
+        )
 
     def draw(self, source, uniforms, max_length, temperature, top_p, first=None, *, top_k, options):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
