@@ -109,7 +109,8 @@ class Translator(TextWriter):
         alpha = self.length_penalty if length_penalty is None else length_penalty
         parts, most = self._parts(texts, too_long), self._max_length(max_length)
         options = self.options(options, most, most)
-        rows = self._rows(parts, texts, target_prefix, most)
+        counts = np.bincount(np.array([i for i, _ in parts], int), minlength=len(texts))
+        rows = self._rows([tokens for _, tokens in parts], counts, target_prefix, most)
         found = self._searched(rows, most, n, beam_size, alpha, options, self.beam_size)
         return self._joined(texts, parts, found)
 
@@ -145,7 +146,8 @@ class Translator(TextWriter):
         """
         parts, most = self._parts(texts, too_long), self._max_length(max_length)
         options = self.options(options, most, most)
-        rows = self._rows(parts, texts, target_prefix, most)
+        counts = np.bincount(np.array([i for i, _ in parts], int), minlength=len(texts))
+        rows = self._rows([tokens for _, tokens in parts], counts, target_prefix, most)
         found = self._drawn(rows, most, n, seed, temperature, top_k, top_p, options)
         return self._joined(texts, parts, found)
 
@@ -266,26 +268,28 @@ class Translator(TextWriter):
         special = self.special_tokens
         return special if first is None else special._replace(first=first)
 
-    def _rows(self, parts, texts, prefix, most):
-        """The sequences of each part: its source, and what its translation begins with, if given.
+    def _rows(self, sources, counts, prefix, most):
+        """The sequences of each part of a text: its source, and what its translation begins with.
 
-        A text that is split has its prefix in its first part.
+        Args:
+            sources: tokens of all parts.
+            counts: the number of parts of each text, the first of which has its prefix.
+            prefix, most: str, or a list of one for each text; see `_searched`.
         """
         if not prefix:
-            return [[source] for _, source in parts]
+            return [[source] for source in sources]
         special, one = self.special_tokens, self.target_tokenizer
-        prefixes = [prefix] * len(texts) if isinstance(prefix, str) else prefix
+        prefixes = [prefix] * len(counts) if isinstance(prefix, str) else prefix
         settings = (most or self.max_source_length, special.end, special.first)
         rows = encode(one, prefixes, *settings, "The target_prefix of text")
-        if len(rows) != len(texts) or any(one.unknown in row for row in rows):
+        if len(rows) != len(counts) or any(one.unknown in row for row in rows):
             raise TaskError(
                 "target_prefix must be a str, or a list with one for each text, in letters that "
-                f"the tokenizer has. Received: target_prefix={prefix!r} for {len(texts)} texts."
+                f"the tokenizer has. Received: target_prefix={prefix!r} for {len(counts)} texts."
             )
         none = [special.pad if special.first is None else special.first]
-        firsts = [index != last for (index, _), (last, _) in zip(parts, [(None, None), *parts])]
-        rows = [rows[index][:-1] if is_first else [] for is_first, (index, _) in zip(firsts, parts)]
-        return [[source, row or none] for (_, source), row in zip(parts, rows)]
+        rows = [[row[:-1] or none, *[none] * count][:count] for row, count in zip(rows, counts)]
+        return [[source, begin] for source, begin in zip(sources, sum(rows, []))]
 
     def _parts(self, texts, too_long):
         limit, end = self.max_source_length, self.special_tokens.end
