@@ -117,7 +117,7 @@ def test_other_libraries_compute_the_same(case, name, folder):
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_vit_in_engines(folder):
     benchmark = module("vit")
     case = benchmark.case("inference", VIT, 2, "float32")
@@ -129,7 +129,7 @@ def test_vit_in_engines(folder):
     np.testing.assert_allclose(float32, expected, atol=1e-5)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_decoding_in_fewer_bits(precision, folder):
@@ -202,7 +202,7 @@ def test_floor():
         compute(folder=None)()
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_exports(digits_run, tmp_path, monkeypatch):
     benchmark = module("exports")
     formats = {name: value for name, value in benchmark.FORMATS.items() if "," not in name}

@@ -86,7 +86,7 @@ def _rows(request, specs):
     """Row form: {name: list of values}."""
     instances = request["instances"]
     if not isinstance(instances, list) or not instances:
-        received = reprlib.repr(instances)
+        received = _shown(instances)
         raise RequestError(f"'instances' must be a list, not empty. Received: {received}.")
     if len(specs) == 1 and not any(map(_is_object, instances)):
         return {next(iter(specs)): instances}
@@ -114,7 +114,7 @@ def _is_base64(value):
 
 def _check_names(value, specs, where):
     if not _is_object(value) or value.keys() != specs.keys():
-        received = reprlib.repr(list(value) if _is_object(value) else value)
+        received = _shown(list(value) if _is_object(value) else value)
         raise RequestError(f"{where} must have the keys {sorted(specs)}. Received: {received}.")
 
 
@@ -126,7 +126,7 @@ def _array(name, value, spec):
         raise RequestError(f"Input {name!r} is ragged: its lists differ in length or depth.")
     if not spec.shape.is_compatible_with(array.shape):
         wanted = [-1 if size is None else size for size in spec.shape]
-        such = f" of values such as {reprlib.repr(values[0])}" if values else ""
+        such = f" of values such as {_shown(values[0])}" if values else ""
         shape = f"{[*array.shape]}{such}"
         raise RequestError(f"Input {name!r} must have the shape {wanted}, not {shape}.")
     if spec.dtype == tf.string:
@@ -142,7 +142,7 @@ def _numbers(name, values, kind):
     types = {bool} if kind.is_bool else {int} if kind.is_integer else {int, float}
     if not set(map(type, values)) <= types:
         odd = next(value for value in values if type(value) not in types)
-        raise RequestError(f"Input {name!r} must be {kind.name}. Received: {reprlib.repr(odd)}.")
+        raise RequestError(f"Input {name!r} must be {kind.name}. Received: {_shown(odd)}.")
     dtype = kind.as_numpy_dtype
     try:
         with np.errstate(over="raise"):
@@ -157,11 +157,10 @@ def _as_bytes(name, value):
     if text is None:
         received = reprlib.repr(value)
         raise RequestError(f'Input {name!r} must be a string or {{"b64": ...}}, not {received}.')
-    what, received = what_it_is(text), reprlib.repr(text)
     if text is value and name.endswith("_bytes"):
-        start = text.rpartition(",")[2][:8] if "Base64" in what else ""
+        start = text.rpartition(",")[2][:8] if "Base64" in what_it_is(text) else ""
         raise RequestError(
-            f"Input {name!r} {what or 'is a text'}: {received}. Send the bytes of the file as an "
+            f"Input {name!r} must be the bytes of a file, not {_shown(text)}. Send them as an "
             f'object: {{"b64": "{start}..."}}.'
         )
     try:
@@ -172,6 +171,11 @@ def _as_bytes(name, value):
             digits += b"=" * (-len(digits) % 4)  # clients may omit the padding
         return base64.b64decode(digits, validate=True)
     except ValueError as error:  # a lone surrogate, or not Base64
-        received += f", which {what}" if what else ""
-        reason = f"Input {name!r} cannot be read: {error}. Received: {received}."
+        reason = f"Input {name!r} cannot be read: {error}. Received: {_shown(text)}."
         raise RequestError(reason) from None
+
+
+def _shown(value):
+    """A value in a message: shortened, and what it is if that is not what was meant."""
+    what = what_it_is(value) if isinstance(value, str) else ""
+    return f"{reprlib.repr(value)}, which {what}" if what else reprlib.repr(value)
