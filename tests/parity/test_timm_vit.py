@@ -210,6 +210,14 @@ def test_averaged_weights_of_pytorch_and_whole_models(tmp_path):
     "content, message",
     [
         (lambda now: {"state_dict": now, "state_dict_ema": {"head.bias": now["head.bias"]}}, None),
+        (
+            lambda now: {"model": now, "ema": {k: x for k, x in now.items() if "s.1." not in k}},
+            "ema lacks model/blocks.1.* Pass ema=False for model",
+        ),
+        (
+            lambda now: {"state_dict": now, "state_dict_ema": {k: x[:1] for k, x in now.items()}},
+            "another shape. Pass ema=False for state_dict",
+        ),
         (lambda now: {"generator": now, "discriminator": dict(now)}, "several models: gen"),
         (lambda now: {"ema": {}, "optimizer": {"state": {0: now}}}, "holds no tensors by name"),
         (lambda now: {}, "holds no tensors by name"),

@@ -114,11 +114,23 @@ class Tensors(Mapping):
         for first in (*_PREFERRED, ""):
             best = [prefix for prefix in found if prefix.startswith(first)]
             if len(best) == 1:
+                self._check_average(*best, [p for p in prefixes if p not in found])
                 return best[0]
         names = ", ".join(prefix[:-1] or "names without a prefix" for prefix in prefixes)
         if not found:
             raise CheckpointError(f"{self.path} has averaged weights only ({names}): no ema=False.")
         raise CheckpointError(f"{self.path} has several models: {names}. Keep one of them in it.")
+
+    def _check_average(self, prefix, others):
+        """Raises CheckpointError if averaged weights lack what others have, but for mask tokens."""
+        for other in filter(None, others if AVERAGED.search(prefix) else ()):
+            for name in self:
+                averaged = self.shapes.get(prefix + name.removeprefix(other))
+                if name.startswith(other) and averaged != self.shapes[name] and "mask" not in name:
+                    raise CheckpointError(
+                        f"{self.path}: {prefix[:-1]} lacks {name} or has it in another shape. Pass "
+                        f"ema=False for {other[:-1]}."
+                    )
 
     def unstacked(self, stack, block):
         """The same tensors, those whose names begin with `stack` [L, ..] as L of names `block`."""
