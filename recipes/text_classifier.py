@@ -5,6 +5,7 @@ Transformers for Language Understanding", of a small size and without pre-traini
 
     python recipes/text_classifier.py --dataset phrasebook       # built in, kinds of sentences
     python recipes/text_classifier.py --tsv reviews.tsv          # a line: label, tab, text
+    python recipes/text_classifier.py --tsv topics.tsv --label-separator "|"     # label|label, ...
     python recipes/text_classifier.py --dataset imdb_reviews     # TensorFlow Datasets
     python recipes/text_classifier.py --dataset ag_news_subset --max-length 128
 
@@ -57,11 +58,20 @@ class Config(RunSettings):
     """Folder of prepared TFDS data."""
     tsv: str | None = None
     """File with one text per line, without a header: label, tab, text."""
+    label_separator: str | None = None
+    """Text between the labels of a text that has any number of them, such as |; with --tsv."""
 
     def __post_init__(self):
         super().__post_init__()
+        if self.label_separator == "" or (self.label_separator and not self.tsv):
+            raise UserError("--label-separator must be a character, such as |, and needs --tsv.")
         self.check_data_dir()
         self.check("tokens_per_batch", self.max_length)
+
+    @property
+    def problem(self):
+        """Whether a text has one label or several, see `zoo.tasks.classifier.ImageClassifier`."""
+        return "multi_label" if self.label_separator else "single_label"
 
     @property
     def data_name(self):
@@ -99,7 +109,6 @@ def main(config):
     from zoo.tasks.classifier import TextClassifier
     from zoo.text.saved_tokenizers import checksum
     from zoo.text.sentencepiece import train_tokenizer
-    from zoo.training.losses import SmoothedCrossEntropy
     from zoo.training.report import finish_text_classifier
     from zoo.training.run import Run
 
@@ -121,14 +130,13 @@ def main(config):
         steps_per_epoch=steps,
         validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
         callbacks=[keras.callbacks.EarlyStopping(patience=config.patience)],
-        compiled_with={
-            "optimizer": optimizer,
-            "loss": SmoothedCrossEntropy(config.label_smoothing),
-            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        },
+        compiled_with={"optimizer": optimizer, **objective(config)},
         config={"checksum of the tokenizer": checksum(tokenizer)},
         finish=lambda folder, trained: finish_text_classifier(
-            folder, TextClassifier(trained, tokenizer, data.class_names), data, train
+            folder,
+            TextClassifier(trained, tokenizer, data.class_names, problem=config.problem),
+            data,
+            train,
         ),
         per_epoch={"texts": len(train)},
     )
@@ -139,10 +147,27 @@ def load_texts(config):
     from zoo.data import labeled_text
 
     if config.tsv:
-        return labeled_text.tsv(config.tsv, config.seed)
+        return labeled_text.tsv(config.tsv, config.seed, config.label_separator)
     if config.dataset == "phrasebook":
         return labeled_text.phrasebook(config.seed)
     return labeled_text.tfds_texts(config.dataset, config.data_dir, config.seed)
+
+
+def objective(config):
+    """The loss and the metrics: of one label for each text, or of a decision for each label."""
+    import keras
+
+    from zoo.training.losses import SmoothedCrossEntropy
+
+    if config.problem == "single_label":
+        loss = SmoothedCrossEntropy(config.label_smoothing)
+        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    else:
+        smoothing = {"label_smoothing": config.label_smoothing}
+        loss = keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum", **smoothing)
+        decided = {"name": "accuracy", "threshold": 0.0}  # logits of 0 are probabilities of 0.5
+        accuracy = keras.metrics.MeanMetricWrapper(keras.metrics.binary_accuracy, **decided)
+    return {"loss": loss, "weighted_metrics": [accuracy]}
 
 
 def build(config, vocab_size, num_classes):

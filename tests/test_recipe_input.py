@@ -62,6 +62,8 @@ BAD = {
         ({}, "--dataset phrasebook"),
         ({"dataset": "phrasebook", "tsv": "a.tsv"}, "exactly one of"),
         ({"tsv": "nowhere.tsv"}, "nowhere.tsv"),
+        ({"dataset": "phrasebook", "label_separator": "|"}, "and needs --tsv"),
+        ({"tsv": "{sentences}", "label_separator": ""}, "--label-separator must be a character"),
         ({"tsv": "{sentences}", "num_heads": 3}, "embed_dim=16, num_heads=3"),
         ({"tsv": "{sentences}", "vocab_size": 10}, "vocab_size"),
         ({"dataset": "imdb_reviews", "data_dir": "nowhere"}, "no folder nowhere"),

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.metrics import average_precision_score, f1_score, log_loss
 
 import zoo
 from tests.interrupted import RUNS
@@ -111,6 +112,38 @@ def test_the_metrics_of_a_text_classifier_are_those_of_the_saved_model(texts_run
     np.testing.assert_allclose(metrics["test_loss"], -np.log(of_labels).mean(), rtol=1e-5)
     parts = metrics["train_texts"] + metrics["valid_texts"] + metrics["test_texts"]
     assert parts == len(given) == 3000
+
+
+def test_a_text_classifier_of_several_labels(sentences_part, tmp_path):
+    """Of words in the texts; its metrics are those that scikit-learn finds for the saved model."""
+    words, lines = ["my", "the", "to"], sentences_part.read_text().splitlines()
+    texts = [line.split("\t")[1] for line in lines]
+    found = ["|".join(word for word in words if word in text.lower().split()) for text in texts]
+    assert {"", "my", "the", "to", "the|to"} <= {*found}
+    data = tmp_path / "words.tsv"
+    data.write_text("".join(f"{label}\t{text}\n" for label, text in zip(found, texts)))
+    module, folder = recipe("text_classifier"), tmp_path / "run"
+    settings = {"tsv": str(data), "label_separator": "|", "epochs": 6, "out": str(folder)}
+    settings |= {"learning_rate": 1e-2, "ema_momentum": 0.8}
+    module.main(dataclasses.replace(module.PHRASEBOOK, dataset=None, **settings))
+
+    classifier = zoo.load(folder)
+    assert (classifier.problem, classifier.class_names) == ("multi_label", words)
+    metrics, table = metrics_and_texts(folder, "predictions.tsv")
+    probabilities = classifier.probabilities(table["text"])
+    labels = np.array([[word in label.split("|") for word in words] for label in table["label"]])
+    expected = average_precision_score(labels, probabilities, average=None)
+    assert list(metrics["average_precision"].values()) == pytest.approx(expected, abs=1e-6)
+    assert metrics["mean_average_precision"] == pytest.approx(expected.mean(), abs=1e-6)
+    assert metrics["mean_average_precision"] > 0.5 > labels.mean(), "it has learned something"
+    f1 = f1_score(labels, probabilities >= 0.5, average="micro", zero_division=0)
+    assert metrics["f1_micro"] == pytest.approx(f1)
+    assert metrics["items"] == dict(zip(words, labels.sum(axis=0).tolist()))
+    answers = ["|".join(sorted(name for name, _ in one)) for one in classifier(table["text"])]
+    assert answers == table["prediction"]
+    assert metrics["test_loss"] == pytest.approx(
+        log_loss(labels.ravel(), probabilities.ravel()), abs=1e-4
+    )
 
 
 def test_the_metrics_of_an_image_classifier_are_those_of_the_saved_model(digits_run):

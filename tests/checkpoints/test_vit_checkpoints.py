@@ -16,6 +16,7 @@ from tests.checkpoints import drawn, text_folders
 from tests.deploy.small_models import small_classifier
 from zoo.checkpoints import CheckpointError
 from zoo.models.base import copy_model
+from zoo.tasks.classifier import PROBLEMS
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
 HUGGING_FACE, TIMM, GOOGLE = (
@@ -135,7 +136,7 @@ def test_square_patches_written_as_two_sides(tmp_path):
         ({"image_size": 10**9}, "not those of 1000000000 x 1000000000 pixels"),
         ({"patch_size": [8, 4]}, r"patch_size=\[8, 4\] is not supported"),
         ({"patch_size": "8"}, "patch_size='8' is not supported"),
-        ({"problem_type": "multi_label_classification"}, "does not choose one of several classes"),
+        ({"problem_type": "regression"}, "5 outputs and problem_type 'regression'"),
     ],
 )
 def test_what_does_not_fit_is_named(change, message, tmp_path):
@@ -152,10 +153,16 @@ def test_a_head_with_one_output(tmp_path, capsys):
     for name in ("classifier.weight", "classifier.bias"):
         shapes[name][0] = 1
     folder = write_folder(tmp_path / "a", {**golden, "shapes": shapes}, id2label={"0": "score"})
-    with pytest.raises(CheckpointError, match="its head has 1 outputs"):
-        zoo.load(folder)
+    for problem in (None, "regression", "single_label_classification"):
+        write_folder(folder, {**golden, "shapes": shapes}, problem_type=problem)
+        with pytest.raises(CheckpointError, match="has 1 outputs and .* as in a regression"):
+            zoo.load(folder)
     zoo.load(folder, num_classes=1)
     assert "the classification head is new, with 1 classes" in capsys.readouterr().out
+    names = {"id2label": {"0": "cat"}, "problem_type": "multi_label_classification"}
+    write_folder(folder, {**golden, "shapes": shapes}, **names)
+    classifier = zoo.load(folder)
+    assert (classifier.problem, classifier.class_names) == ("multi_label", ["cat"])
 
 
 def test_a_ratio_of_widths_may_be_a_float(tmp_path):
@@ -257,11 +264,13 @@ def test_class_names_are_in_the_order_of_their_numbers(tmp_path):
         zoo.load(folder)
 
 
-def test_saved_and_loaded(tmp_path):
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_saved_and_loaded(problem, tmp_path):
     classifier = small_classifier(image=(8, 8, 1), activation="quick_gelu", qkv_bias=False)
+    classifier.problem = problem
     zoo.save_hf(classifier, tmp_path / "hf")
     loaded = zoo.load(tmp_path / "hf")
-    assert loaded.class_names == classifier.class_names
+    assert (loaded.class_names, loaded.problem) == (classifier.class_names, problem)
     # the longer side is rounded in the zoo, and rounded down in Hugging Face's processors
     images = [np.random.default_rng(0).integers(0, 256, (11, 22, 3), dtype=np.uint8)]
     assert loaded.preprocessing.normalize(np.ones(1)) == classifier.preprocessing.normalize([1])
@@ -274,12 +283,14 @@ def test_saved_and_loaded(tmp_path):
 def test_a_run_takes_the_options_of_published_weights(tmp_path, capsys):
     """A folder of Hugging Face with the same weights gives the same."""
     classifier = small_classifier(image=(8, 8, 1))
+    classifier.problem = "multi_label"
     classifier.save(tmp_path / "run")
     zoo.save_hf(classifier, tmp_path / "hf")
     options = {"num_classes": 7, "input_shape": (12, 12), "dropout": 0.1}
     run, other = (zoo.load(tmp_path / name, **options) for name in ("run", "hf"))
     assert "run: the classification head is new, with 7 classes" in capsys.readouterr().out
     assert run.model.input_shape == (12, 12, 1) and run.model.dropout == 0.1
+    assert run.problem == other.problem == "multi_label"
     assert run.preprocessing.image_size == (12, 12) and len(run.class_names) == 7
     classifier.model = copy_model(classifier.model, dtype="mixed_bfloat16")
     classifier.save(tmp_path / "mixed")

@@ -55,6 +55,28 @@ def test_blank_lines_are_skipped_and_a_text_may_have_tabs(tmp_path):
     assert {("one\ttwo", "a"), ("café", "b")} <= set(found)
 
 
+@pytest.mark.parametrize("separator", ["|", " ", "::"])
+def test_any_number_of_labels(separator, tmp_path):
+    """Each once, in any order; a text without labels is kept, one without a text is not."""
+    sets = [["b"], [], ["a", "c"], ["c", "b", "a", "b"]]
+    lines = [f"{separator.join(sets[n % 4])}\tnumber {n}" for n in range(800)]
+    lines[2] = f" a {separator}{separator} c\tnumber 2"
+    data = tsv(write(tmp_path / "topics.tsv", [*lines, "a\t"]), separator=separator)
+    assert data.class_names == ["a", "b", "c"]
+    found = {}
+    for part in data[:3]:
+        assert part.labels.dtype == np.float32 and part.labels.shape == (len(part), 3)
+        found |= dict(zip(part.texts, part.labels))
+    assert len(found) == 800
+    for text, labels in found.items():
+        names = sets[int(text.split()[1]) % 4]
+        assert [name for name, has in zip("abc", labels) if has] == sorted({*names})
+    with pytest.raises(DataError, match="must have a label. Received: \\[\\]"):
+        tsv(write(tmp_path / "none.tsv", [f"\t{n}" for n in range(200)]), separator="|")
+    one = tsv(write(tmp_path / "one.tsv", [f"{'a' * (n % 2)}\t{n}" for n in range(200)]), 0, "|")
+    assert one.class_names == ["a"] and 0.3 < one.train.labels.mean() < 0.7
+
+
 def test_files_that_cannot_be_used(tmp_path):
     with pytest.raises(DataError, match="line 2, has no tab. .*: label, tab, text. .* 'no tab"):
         tsv(write(tmp_path / "wrong.tsv", ["a\tone", "no tab here"]))

@@ -23,7 +23,7 @@ from zoo.deploy import checks, litert_format, onnx_format
 from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import write_data
 from zoo.errors import UserError
-from zoo.tasks.classifier import TextClassifier
+from zoo.tasks.classifier import PROBLEMS, TextClassifier
 
 pytestmark = pytest.mark.ci
 
@@ -80,6 +80,18 @@ def test_a_classifier(format, written):
 def test_classifiers_with_other_layers(format, options, tmp_path):
     classifier = small_classifier(**options)
     assert_same(format, classifier, format.write(classifier, tmp_path), tmp_path)
+
+
+@formats
+def test_several_labels(format, tmp_path):
+    classifier, texts = small_classifier(num_layers=1), small_text_classifier(num_layers=1)
+    classifier.problem = texts.problem = "multi_label"
+    assert_same(format, classifier, format.write(classifier, tmp_path), tmp_path)
+    assert format.write(texts, tmp_path)["checked"]["largest_difference"] < 1e-4
+    tokens = np.array(texts.encode([LINES[0][:20]]), np.int32)
+    found = model_of(format, tmp_path)(tokens=tokens)["probabilities"]
+    logits = np.asarray(texts.model(tokens))
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-logits)), **TOLERANCE)
 
 
 @formats
@@ -162,8 +174,10 @@ def test_layer_normalization_is_one_operation(written, tmp_path):
     assert operations.count("LayerNormalization") == 2 * 2 + 1  # of two blocks and after them
 
 
-def test_wrong_answers_are_noticed():
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_wrong_answers_are_noticed(problem):
     classifier = small_classifier()
+    classifier.problem = problem
 
     def answer(pixels):
         return classifier.probabilities(list(pixels))
@@ -183,8 +197,12 @@ def test_wrong_answers_are_noticed():
     ):
         with pytest.raises(ExportError, match="it: the outputs of the export differ"):
             check(wrong)
+    others = {
+        "single_label": lambda pixels: answer(pixels)[:, ::-1],
+        "multi_label": lambda pixels: 1 - answer(pixels),
+    }
     with pytest.raises(ExportError, match="it: the outputs of the export differ"):
-        check(lambda pixels: answer(pixels)[:, ::-1], dtype="int8")
+        check(others[problem], dtype="int8")
 
 
 def test_what_onnx_cannot_hold_is_said(tmp_path, monkeypatch):

@@ -77,6 +77,28 @@ def test_classes_are_those_of_the_zoo(classification, tmp_path):
             driver([wrong])
 
 
+def test_several_classes_are_those_of_the_zoo(tmp_path):
+    classifier = small_classifier(num_layers=1)
+    classifier.problem = "multi_label"
+    zoo.export(classifier, tmp_path, format="onnx")
+    assert "a sigmoid of its own" in (tmp_path / "README.md").read_text()
+    driver = program(tmp_path, "classify").Classifier(tmp_path)
+    images = list(random_images(classifier, 40))
+    for options in (
+        {},
+        {"threshold": 0.7},
+        {"threshold": [0.2, 0.9, 0.0, 1.0], "top_k": 2},
+        {"top_k": 3},
+    ):
+        found, expected = driver(images, **options), classifier(images, **options)
+        names = [[[name for name, _ in one] for one in answers] for answers in (found, expected)]
+        assert names[0] == names[1]
+    assert len({*map(len, classifier(images))}) > 2
+    for wrong in (-0.1, 1.1, np.nan, [0.1, 0.2]):
+        with pytest.raises(ValueError):
+            driver(images, threshold=wrong)
+
+
 ALONE = """
 import runpy, sys
 for name in {blocked}:

@@ -7,9 +7,11 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 import json  # noqa: E402
 
+import numpy as np  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 import zoo  # noqa: E402
+from tests.checkpoints import drawn  # noqa: E402
 from tests.deploy.small_models import small_classifier  # noqa: E402
 from tests.parity import vit_models as models  # noqa: E402
 from zoo.checkpoints.hugging_face_config import preprocessing  # noqa: E402
@@ -60,6 +62,20 @@ def test_logits(kind, tmp_path):
     published.save_pretrained(tmp_path)
     model = zoo.load(tmp_path).model
     models.assert_same_outputs(model, published, model.input_shape)
+
+
+@pytest.mark.parametrize("kind", ["ViT", "DeiT", "DeiT, distilled", "DINOv2"])
+def test_several_labels(kind, tmp_path):
+    """Probabilities are the sigmoids of transformers' logits."""
+    published = build(kind, problem_type="multi_label_classification")
+    published.save_pretrained(tmp_path)
+    classifier = zoo.load(tmp_path)
+    assert classifier.problem == "multi_label"
+    images = drawn.images(*classifier.model.input_shape[:2])
+    with torch.no_grad():
+        logits = published(torch.tensor(images).permute(0, 3, 1, 2)).logits
+    found = classifier.probabilities_of_inputs(images)
+    np.testing.assert_allclose(found, logits.sigmoid(), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +197,11 @@ def test_transformers_reads_what_save_hf_writes(settings, tmp_path):
     models.assert_same_outputs(classifier.model, published, classifier.model.input_shape)
     names = published.config.id2label
     assert [names[index] for index in range(4)] == classifier.class_names
+    assert published.config.problem_type == "single_label_classification"
+    classifier.problem = "multi_label"
+    zoo.save_hf(classifier, tmp_path / "several")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "several")
+    assert config.problem_type == "multi_label_classification"
 
 
 def test_saved_preprocessing(tmp_path):

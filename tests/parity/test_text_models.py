@@ -113,6 +113,19 @@ def test_logits_of_bert(classifier):
     np.testing.assert_allclose(classifier.probabilities(LINES[:8]), probabilities, atol=1e-5)
 
 
+@pytest.mark.parametrize("labels", [1, 5])
+def test_several_labels_of_bert(labels, tmp_path):
+    """Probabilities are the sigmoids of transformers' logits, also of a single label."""
+    several = {"problem_type": "multi_label_classification", "num_labels": labels}
+    model = write(tmp_path, bert(**several), bert_tokenizer())
+    classifier = zoo.load(tmp_path)
+    expected = expected_logits(model, classifier.encode(LINES[:8], "truncate"))
+    found = classifier.probabilities(LINES[:8], "truncate")
+    np.testing.assert_allclose(found, torch.tensor(expected).sigmoid(), atol=1e-5)
+    answers = classifier(LINES[:8], too_long="truncate")
+    assert [len(answer) for answer in answers] == [*(expected >= 0).sum(axis=1)]
+
+
 def test_logits_of_gpt2(generator):
     found, largest = difference(generator[2], generator[1])
     assert found < 1e-4 < 1 < largest

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 import zoo
+from tests.deploy.small_models import random_images, small_classifier, small_text_classifier
 from zoo.__main__ import main
 from zoo.data.image_files import ImageError
 from zoo.data.preprocessing import ImagePreprocessing
@@ -70,6 +71,81 @@ def test_no_images_no_answers(classifier):
     assert classifier.preprocess([]).shape == (0, 8, 8, 3)
 
 
+@pytest.fixture(scope="module", params=["images", "texts"])
+def several(request):
+    """(classifier of several labels, inputs)."""
+    if request.param == "texts":
+        found, inputs = small_text_classifier(), ["The cat sat.", "a dog", "", "The", "mat"] * 3
+    else:
+        found = small_classifier()
+        inputs = list(random_images(found, 15))
+    found.problem = "multi_label"
+    return found, inputs
+
+
+def test_several_labels(several, tmp_path):
+    """Probabilities are sigmoids; the classes of at least a threshold are returned."""
+    classifier, inputs = several
+    shares = classifier.probabilities(inputs)
+    images = isinstance(classifier, ImageClassifier)
+    tokens = classifier.preprocess(inputs) if images else classifier.encode(inputs)
+    for row, one in zip(shares, tokens):
+        logits = np.asarray(classifier.model(np.asarray([one])))
+        np.testing.assert_allclose(row, 1 / (1 + np.exp(-logits[0])), atol=1e-5)
+
+    names = np.array(classifier.class_names)
+    each = np.linspace(0.3, 0.6, len(names))
+    exact = float(np.median(shares))
+    for options, least in (({}, 0.5), *(({"threshold": t}, t) for t in (0, 1, exact, each))):
+        answers, chosen = classifier(inputs, **options), shares >= np.float32(least)
+        for row, taken, answer in zip(shares, chosen, answers, strict=True):
+            order = [index for index in np.argsort(-row) if taken[index]]
+            assert answer == [(names[index], float(row[index])) for index in order]
+        if options:
+            assert classifier(inputs, top_k=1, **options) == [answer[:1] for answer in answers]
+    assert len({*map(len, classifier(inputs))}) > 1
+    assert [*map(len, classifier(inputs, top_k=2))] == [2] * len(inputs)
+    assert classifier([]) == classifier([], threshold=0.2) == []
+
+    classifier.save(tmp_path)
+    loaded = zoo.load(tmp_path)
+    assert loaded.problem == "multi_label" and loaded(inputs) == classifier(inputs)
+    path = tmp_path / classifier.description_file
+    description = json.loads(path.read_text())
+    assert description.pop("problem") == "multi_label"
+    path.write_text(json.dumps(description))
+    earlier = zoo.load(tmp_path)
+    assert earlier.problem == "single_label"
+    np.testing.assert_allclose(earlier.probabilities(inputs).sum(axis=1), 1, atol=1e-5)
+    assert all(share >= 0.6 for answer in earlier(inputs, threshold=0.6) for _, share in answer)
+
+
+@pytest.mark.parametrize(
+    "threshold, message",
+    [
+        (-0.1, "threshold must be a finite number from 0 to 1. Received: threshold=-0.1"),
+        (1.1, "threshold=1.1"),
+        (np.nan, "threshold=nan"),
+        ("0.5", "threshold='0.5'"),
+        (True, "threshold=True"),
+        ([0.5, 0.5], r"one for each of the \d classes. Received: 2 numbers"),
+        ([], "Received: 0 numbers"),
+        (np.full(9, 0.5), "Received: 9 numbers"),
+    ],
+)
+def test_bad_thresholds(several, threshold, message):
+    classifier, inputs = several
+    with pytest.raises(TaskError, match=message):
+        classifier(inputs[:1], threshold=threshold)
+
+
+@pytest.mark.parametrize("problem", ["regression", None, ["multi_label"]])
+def test_bad_problems(several, problem):
+    with pytest.raises(TaskError, match="problem must be one of .'single_label', 'multi_label'.*"):
+        several[0].problem = problem
+    assert several[0].problem == "multi_label"
+
+
 def test_bad_calls(classifier, folder, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere.png"):
         classifier(["nowhere.png"])
@@ -124,6 +200,10 @@ def test_classifying_a_folder_continues_after_a_broken_image(classifier, folder,
     assert "broken.jpg cannot be read" in err and "1 of 3 images" in err
     assert main(["classify", str(folder), *[str(folder / "images" / "1.png")] * 2]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
+    assert (
+        main(["classify", str(folder), str(folder / "images" / "0.png"), "--threshold", "0"]) == 0
+    )
+    assert len(capsys.readouterr().out.split("\t")) == 1 + 3
 
 
 @pytest.mark.parametrize(
@@ -134,6 +214,7 @@ def test_classifying_a_folder_continues_after_a_broken_image(classifier, folder,
         (["classify", "RUN", "IMAGES", "--top-k", "0"], "top_k must be an integer of at least 1"),
         (["classify", "RUN", "IMAGES/broken.jpg"], "broken.jpg"),
         (["classify", "RUN"], "Pass image files"),
+        (["classify", "RUN", "IMAGES", "--threshold", "nan"], "threshold must be a finite number"),
     ],
 )
 def test_a_command_that_can_do_nothing_ends_with_status_2(folder, capsys, arguments, message):

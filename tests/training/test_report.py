@@ -1,15 +1,18 @@
 """The report of a run: scores and pictures."""
 
+import json
 import warnings
 
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score
 
 import zoo
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import pictures
 from zoo.training.report import _draw_alignment, _median, translation_scores
+from zoo.training.scores import label_scores
 
 RANDOM = np.random.default_rng(0)
 
@@ -19,6 +22,35 @@ def test_scores():
     assert report["exact_match"] == 0.5 and 50 < report["bleu"] < 100
     same = ["la casa roja de Ana"]
     assert translation_scores(same, same)["bleu"] == pytest.approx(100)
+
+
+def test_scores_of_several_labels():
+    """Average precision is the mean of the precisions at the rank of each item that has the class.
+
+    The last class has no item: it does not count in means.
+    """
+    labels, probabilities = RANDOM.random((200, 4)) < 0.3, RANDOM.random((200, 4)).astype("float32")
+    labels[:, 3] = False
+    found = label_scores(labels, probabilities, [*"abcd"], [0.5, 0.6, 0.7, 0.5])
+    given = probabilities >= np.float32([0.5, 0.6, 0.7, 0.5])
+    precisions, f1 = [], []
+    for true, mine, ranked in zip(labels.T[:3], given.T, np.argsort(-probabilities, axis=0).T):
+        hits = true[ranked].cumsum() / np.arange(1, 201)
+        precisions.append(hits[true[ranked]].mean())
+        precision, recall = true[mine].mean(), mine[true].mean()
+        f1.append(2 * precision * recall / (precision + recall))
+    assert found["average_precision"] == pytest.approx(dict(zip("abc", precisions)))
+    assert found["mean_average_precision"] == pytest.approx(np.mean(precisions))
+    assert found["f1_macro"] == pytest.approx(np.mean(f1))
+    precision, recall = labels[given].mean(), given[labels].mean()
+    assert found["f1_micro"] == pytest.approx(2 * precision * recall / (precision + recall))
+    assert found["items"] == {**dict(zip("abc", labels.sum(0).tolist())), "d": 0}
+    assert found["mean_average_precision"] == pytest.approx(
+        average_precision_score(labels[:, :3], probabilities[:, :3], average="macro")
+    )
+    one = label_scores(labels[:, :1], labels[:, :1] * 0.6, ["a"])
+    assert (one["mean_average_precision"], one["f1_micro"], one["f1_macro"]) == (1, 1, 1)
+    json.dumps(found)
 
 
 def test_the_median_of_a_metric_is_over_the_epochs_in_which_it_was_measured():

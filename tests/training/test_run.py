@@ -12,8 +12,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
+import zoo
 import zoo.training
+from tests.deploy.small_models import small_classifier
 from zoo.errors import DataError, UserError
 from zoo.training.callbacks import history_rows
 from zoo.training.run_folder import RunFolderError
@@ -507,6 +510,37 @@ def test_the_precision_suits_the_processor(bfloat16, gpus, expected, tmp_path, m
         with pytest.raises(RunFolderError, match="precision: 'mixed_bfloat16', now 'float32'"):
             resumed = zoo.training.Run(out=str(tmp_path / "run"), resume=True)
             resumed.train(classifier(), batches, epochs=1)
+
+
+@pytest.mark.ci
+def test_the_script_for_several_labels_runs(tmp_path, monkeypatch):
+    """On images of flat colors: whether each of red, green and blue is high."""
+    random, bright = np.random.default_rng(0), np.arange(160)[:, None] // [1, 2, 4] % 2
+    pixels = bright[:, None, None] * 150 + random.integers(0, 100, (160, 8, 8, 3))
+    (tmp_path / "scenes").mkdir()
+    lines = ["image,labels"]
+    for number, (image, flags) in enumerate(zip(pixels.astype(np.uint8), bright)):
+        Image.fromarray(image).save(tmp_path / "scenes" / f"{number}.png")
+        chosen = "|".join(name for name, flag in zip(("red", "green", "blue"), flags) if flag)
+        lines.append(f"{number}.png,{chosen}")
+    (tmp_path / "scenes" / "labels.csv").write_text("\n".join(lines))
+    small_classifier(image=(8, 8, 3), num_layers=1).save(tmp_path / "small")
+
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "finetune.md").read_text()
+    [code] = re.findall("```python\n# several_labels.py\n(.*?)```", page, re.S)
+    code = code.replace("vit-base-patch16-224/", "small").replace("AdamW(1e-4", "AdamW(1e-2")
+    exec(code, {"__name__": "script"})
+    classifier = zoo.load("runs/scenes")
+    assert classifier.problem == "multi_label"
+    assert classifier.class_names == ["blue", "green", "red"]
+    metrics = json.loads(pathlib.Path("runs/scenes/metrics.json").read_text())
+    assert metrics["mean_average_precision"] > 0.9 and sum(metrics["items"].values()) > 10
+    [white, black] = (np.full((8, 8, 3), value, np.uint8) for value in (200, 50))
+    assert [{name for name, _ in answer} for answer in classifier([white, black])] == [
+        {"red", "green", "blue"},
+        set(),
+    ]
 
 
 def test_the_script_of_the_docs_runs(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+PROBLEMS = {f"{problem}_classification": problem for problem in ("single_label", "multi_label")}
 # Pillow's numbers of filters
 INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
 
@@ -58,7 +59,7 @@ def activation(folder, config):
 
 
 def class_names(folder, config, classes, options):
-    """The names of the classes of which the head chooses one; [] if it does something else.
+    """The names of the classes of the head; [] if it is a regression, or not used.
 
     Args:
         folder: `pathlib.Path`.
@@ -69,8 +70,9 @@ def class_names(folder, config, classes, options):
     Raises:
         CheckpointError: if there is another head, and no `num_classes` for a new one.
     """
-    problem = config.get("problem_type") or "single_label_classification"
-    if classes > 1 and problem == "single_label_classification":
+    problem_type = config.get("problem_type") or "single_label_classification"
+    fewest = 1 if problem_type == "multi_label_classification" else 2
+    if problem_type in PROBLEMS and classes >= fewest:
         names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
         try:
             return [str(names[str(index)]) for index in range(len(names))]
@@ -78,9 +80,9 @@ def class_names(folder, config, classes, options):
             raise CheckpointError(f"{folder}: id2label does not name classes 0, 1, ..") from None
     if classes and "num_classes" not in options:
         raise CheckpointError(
-            f"{folder}: its head has {classes} outputs and problem_type {problem!r}: it does not "
-            "choose one of several classes. Pass num_classes=..., for a new head, or 0 for an "
-            "encoder."
+            f"{folder}: its head has {classes} outputs and problem_type {problem_type!r}: it does "
+            "not choose classes, as in a regression. Pass num_classes=..., for a new head, or 0 "
+            "for an encoder."
         )
     return []
 

@@ -26,7 +26,7 @@ def contents(classifier):
     """What to write: ({name of a JSON file: content}, {name: tensor}), see `zoo.save_hf`."""
     vit = classifier.model
     files = {
-        "config.json": _config(vit, classifier.class_names),
+        "config.json": _config(vit, classifier.class_names, classifier.problem),
         "preprocessor_config.json": _preprocessor(classifier.preprocessing),
     }
     table = {**VIT, "patch_embed/projection/kernel": patches(ANCHOR, vit.input_shape[-1])}
@@ -37,7 +37,7 @@ def contents(classifier):
     return files, tensors
 
 
-def _config(vit, class_names):
+def _config(vit, class_names, problem):
     wrong = [name for name, value in _VIT.items() if getattr(vit, name) != value]
     wrong += ["activation"] if vit.activation not in ACTIVATION_NAMES else []
     wrong += ["attention"] if vit.attention == "linear" else []
@@ -56,6 +56,7 @@ def _config(vit, class_names):
         "attention_probs_dropout_prob": vit.attention_dropout,
         "image_size": height,
         "num_channels": channels,
+        "problem_type": f"{problem}_classification",
         "id2label": {str(index): name for index, name in enumerate(class_names)},
         "label2id": {name: index for index, name in enumerate(class_names)},
     }

@@ -18,7 +18,6 @@ from zoo.checkpoints.vision_transformer import (
     resized_positions,
     with_channels,
 )
-from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TaskError, UserError
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
@@ -113,9 +112,10 @@ def _changed_vit(folder, config, description, options):
             kernel, bias = (stored[f"{_PATCHES}/{index}"] for index in (0, 1))
             kernel = adapted(folder, native[2], model.input_shape[2], kernel)
             model.patch_embed.projection.set_weights([kernel, bias])
-    images = ImagePreprocessing.from_dict(description["preprocessing"])
-    images = images.with_shape(model.input_shape)
-    return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
+    task = ImageClassifier if names else ImageEncoder
+    changed = task.from_description({**description, "class_names": names}, model)
+    changed.preprocessing = changed.preprocessing.with_shape(model.input_shape)
+    return changed
 
 
 def _tensors(folder, file):

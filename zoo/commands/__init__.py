@@ -22,7 +22,8 @@ def classify(
     run_folder: RunFolder,
     items: shared.Items = (),
     file: shared.File = None,
-    top_k: int = 1,
+    top_k: Int = None,
+    threshold: Float = None,
     too_long: Literal["error", "truncate"] = "truncate",
     engine: Text = None,
     dtype: Text = None,
@@ -31,7 +32,8 @@ def classify(
 
     Args:
         items: image file, folder of images, or text; by default the lines of standard input
-        top_k: classes to print per item
+        top_k: most classes to print per item (1; for several labels, those of the threshold)
+        threshold: least probability of a class to print, from 0 to 1 (0.5 for several labels)
         too_long: how to handle a text that is too long for the model
         engine: onnxruntime or openvino computes in place of TensorFlow, often faster on CPUs
         dtype: such as bfloat16 (the run's); with --engine float32, bfloat16 or int8 (float32)
@@ -42,13 +44,12 @@ def classify(
     if isinstance(classifier, ImageClassifier):
         if file or not items:
             raise UserError(f"{run_folder} classifies images. Pass image files or folders.")
-        return _classify_images(classifier, items, top_k)
+        return _classify_images(classifier, items, top_k, threshold)
     texts = shared.read_texts(items, file)
-    for text, answer in zip(texts, classifier(texts, top_k, too_long)):
-        _print_classes(text, answer)
+    _print_classes(texts, classifier(texts, top_k, too_long, threshold))
 
 
-def _classify_images(classifier, items, top_k):
+def _classify_images(classifier, items, *options):
     """Prints the classes of each image; reports images that cannot be read."""
     paths, failed = list(_image_files(items)), 0
     for start in range(0, len(paths), 64):
@@ -59,17 +60,16 @@ def _classify_images(classifier, items, top_k):
             except (UserError, OSError) as error:
                 failed += 1
                 print(f"error: {error}", file=sys.stderr)
-        answers = classifier([pixels for _, pixels in images], top_k)
-        for (path, _), answer in zip(images, answers):
-            _print_classes(path, answer)
-    if not failed:
-        return 0
-    print(f"{failed} of {len(paths)} images could not be classified.", file=sys.stderr)
-    return 1 if failed < len(paths) else 2
+        answers = classifier([pixels for _, pixels in images], *options)
+        _print_classes([path for path, _ in images], answers)
+    if failed:
+        print(f"{failed} of {len(paths)} images could not be classified.", file=sys.stderr)
+    return 0 if not failed else 1 if failed < len(paths) else 2
 
 
-def _print_classes(item, answer):
-    print(f"{item}\t" + "\t".join(f"{name} {share:.1%}" for name, share in answer))
+def _print_classes(items, answers):
+    for item, answer in zip(items, answers):
+        print(f"{item}\t" + "\t".join(f"{name} {share:.1%}" for name, share in answer))
 
 
 @app.command

@@ -13,6 +13,7 @@ from zoo.text.special_tokens import encode_texts, truncated
 
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
 _BLOCK = 2000  # texts to encode per call
+_NOT_EMPTY = "\0"  # begins labels with a separator: there may be none
 
 
 class LabeledTexts(NamedTuple):
@@ -20,7 +21,7 @@ class LabeledTexts(NamedTuple):
 
     Fields:
         texts: list of str.
-        labels: int32 [n].
+        labels: int32 [n]; of several labels per text float32 [n, classes], 1 for each label.
     """
 
     texts: list[str]
@@ -56,10 +57,11 @@ def phrasebook(seed=0):
     return _split(lambda: iter(kinds), len(kinds), seed, "The phrasebook")
 
 
-def tsv(path, seed=0):
+def tsv(path, seed=0, separator=None):
     """Reads a UTF-8 file without a header, one text per line: label, tab, text.
 
-    Blank lines, and those without a label or a text, are skipped.
+    Blank lines, and those without a label or a text, are skipped. With a `separator`, such as "|",
+    the first column contains any number of labels, perhaps none, with it between them.
 
     Validation and test get about 10 % of the texts each, at most about 2,000. The split is decided
     by a hash of `seed` and the case-folded text, so a text that occurs several times is in one
@@ -67,10 +69,12 @@ def tsv(path, seed=0):
 
     Raises:
         DataError: if the file cannot be read or is not UTF-8, if a line has no tab, if there are
-            fewer than two labels, or if a split has no text.
+            fewer than two labels (with a separator none), or if a split has no text.
     """
     rows = [(text, label) for label, text in read_tsv(path, "label, tab, text")]
-    return _split(lambda: iter(rows), len(rows), seed, path)
+    if separator:
+        rows = [(text, _NOT_EMPTY + label) for text, label in rows]
+    return _split(lambda: iter(rows), len(rows), seed, path, separator=separator)
 
 
 def tfds_texts(name, data_dir=None, seed=0):
@@ -115,18 +119,29 @@ def tfds_texts(name, data_dir=None, seed=0):
     return _split(train, splits["train"].num_examples, seed, name, *others, names)
 
 
-def _split(read, count, seed, name, valid=None, test=None, class_names=None):
+def _split(read, count, seed, name, valid=None, test=None, class_names=None, separator=None):
     """A data set of (text, class name); the classes are those that occur if not given."""
+
+    def named(label):
+        names = label.removeprefix(_NOT_EMPTY).split(separator) if separator else [label]
+        return [name.strip() for name in names if name.strip()]
+
     parts = [list(rows) for rows in divided(read, count, _HELD_OUT, seed, name, valid, test)]
-    class_names = class_names or sorted({label for part in parts for _, label in part})
-    if len(class_names) < 2:
-        raise DataError(f"{name} must have at least two labels. Received: {class_names}.")
-    unseen = {*class_names} - {label for _, label in parts[0]}
+    found = [[named(label) for _, label in part] for part in parts]
+    class_names = class_names or sorted({label for part in found for one in part for label in one})
+    if len(class_names) < (1 if separator else 2):
+        least = "a label" if separator else "at least two labels"
+        raise DataError(f"{name} must have {least}. Received: {class_names}.")
+    unseen = {*class_names} - {label for one in found[0] for label in one}
     if unseen:
-        raise DataError(f"{name}: the class {min(unseen)!r} has no text to train on.")
+        advice = "Add texts that have it, or remove it."
+        raise DataError(f"{name}: the class {min(unseen)!r} has no text to train on. {advice}")
     numbers = {label: number for number, label in enumerate(class_names)}
     texts = [[text for text, _ in part] for part in parts]
-    labels = [np.array([numbers[label] for _, label in part], np.int32) for part in parts]
+    if separator:
+        labels = [np.float32([np.isin(class_names, one) for one in part]) for part in found]
+    else:
+        labels = [np.array([numbers[label] for [label] in part], np.int32) for part in found]
     return TextDataset(*map(LabeledTexts, texts, labels), class_names)
 
 
@@ -147,12 +162,6 @@ class EncodedTexts:
         signature: `tf.TensorSpec` of the outputs of `batch`.
     """
 
-    signature = (
-        tf.TensorSpec((None, None), tf.int32),
-        tf.TensorSpec((None,), tf.int32),
-        tf.TensorSpec((None,), tf.float32),
-    )
-
     def __init__(self, texts, tokenizer, max_length):
         blocks = (texts.texts[i : i + _BLOCK] for i in range(0, len(texts), _BLOCK))
         rows = [
@@ -160,7 +169,12 @@ class EncodedTexts:
         ]
         self.truncated = sum(len(row) > max_length for row in rows)
         self._tokens = Sequences.concatenated([truncated(row, max_length) for row in rows])
-        self._labels = np.asarray(texts.labels, np.int32)
+        self._labels = texts.labels
+        self.signature = (
+            tf.TensorSpec((None, None), tf.int32),
+            tf.TensorSpec((None, *self._labels.shape[1:]), self._labels.dtype),
+            tf.TensorSpec((None,), tf.float32),
+        )
         self.longest_first, self.length_counts = by_length(np.diff(self._tokens.offsets))
         self.num_tokens = len(self)
 
@@ -175,8 +189,9 @@ class EncodedTexts:
             shape: (B, T).
 
         Returns:
-            (tokens int32 [B, T], labels int32 [B], weights float32 [B], 1 for each text).
+            (tokens int32 [B, T], labels [B] or [B, classes], weights float32 [B], 1 for each text).
         """
-        labels, weights = np.zeros(shape[0], np.int32), np.zeros(shape[0], np.float32)
+        labels = np.zeros((shape[0], *self._labels.shape[1:]), self._labels.dtype)
+        weights = np.zeros(shape[0], np.float32)
         labels[: len(texts)], weights[: len(texts)] = self._labels[texts], 1
         return self._tokens.padded(texts, shape), labels, weights

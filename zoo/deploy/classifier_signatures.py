@@ -91,7 +91,7 @@ class ClassifierSignatures(Signatures):
         logits = self._logits(pixels)
         if not self._top_k:
             return {"features": _spread(logits, error), "error": error}
-        probabilities = tf.nn.softmax(logits)
+        probabilities = self._task.probabilities_of_logits(logits)
         probabilities, order = tf.math.top_k(probabilities, self._top_k)
         labels = tf.gather(["", *self._task.class_names], _spread(order + 1, error))
         return {

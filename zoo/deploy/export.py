@@ -53,7 +53,8 @@ def export(
             "float16"; or "int8", with one scale per row or column. A SavedModel has the dtypes of
             the model, see `zoo.load`.
         top_k: number of classes that a classifier returns; by default 5, or fewer if there are
-            fewer classes.
+            fewer classes; all for the problem "multi_label", whose clients compare probabilities
+            with their thresholds.
         n_best: number of translations or continuations per text; 1 by default.
         beam_size, length_penalty: arguments of beam search; by default those of the translator, or
             `n_best` and 0 for a generator.
@@ -165,7 +166,8 @@ def _checked(model, options):
     n_best = checked("n_best", options.get("n_best", 1), int, 1)
     if isinstance(model, (ImageClassifier, TextClassifier)):
         classes = len(model.class_names)
-        known = {"top_k": (min(5, classes), int, 1, classes)}
+        default = classes if model.problem == "multi_label" else min(5, classes)
+        known = {"top_k": (default, int, 1, classes)}
     elif isinstance(model, Encoder):
         known = {}
     else:

@@ -27,8 +27,9 @@ def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
     """Writes ``model.onnx``, ``labels.txt`` and what else it takes to use them; checks the model.
 
     Of images: the model maps "pixels", uint8 [B, H, W, C] of its image size, to "probabilities",
-    float32 [B, classes]. ``classify.py`` runs it. Its metadata contain the labels and how images
-    are resized as JSON, under "labels" and "resizing", and with `dynamic_size` the "patch_size".
+    float32 [B, classes]. ``classify.py`` runs it. Its metadata contain as JSON the labels, the
+    problem and how images are resized, under "labels", "problem" and "resizing", and with
+    `dynamic_size` the "patch_size".
     Of texts: it maps "tokens", int32 [B, T].
 
     See `zoo.deploy.export`; the other options of a SavedModel are not used.
@@ -95,6 +96,7 @@ def _metadata(classifier, dynamic_size):
     names = ("image_size", "resize", "interpolation", "antialias")
     resizing = {name: getattr(classifier.preprocessing, name) for name in names}
     metadata = {"labels": classifier.class_names, "resizing": resizing}
+    metadata["problem"] = classifier.problem
     if dynamic_size:
         metadata["patch_size"] = classifier.model.patch_size
     return {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import keras
 import tensorflow as tf
-from keras import ops
 
 from zoo.models.base import copy_model
 from zoo.tasks.classifier import TextClassifier
@@ -52,7 +51,8 @@ def classifier_graph(classifier, preprocessed=False, batch="B", dynamic_size=Fal
     def probabilities(values):
         if name == "pixels":
             values = classifier.preprocessing.normalize(values)
-        return {"probabilities": ops.softmax(model(values, training=False))}
+        logits = model(values, training=False)
+        return {"probabilities": classifier.probabilities_of_logits(logits)}
 
     found = tensor("float32", batch, len(classifier.class_names))
     tensors = {"inputs": {name: tensor(dtype, *shape)}, "outputs": {"probabilities": found}}

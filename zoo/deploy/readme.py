@@ -9,6 +9,7 @@ _STORED = {
 }
 _IMPORTS = """import tensorflow as tf
 import tensorflow_text  # before the model is loaded: it has the operations of the tokenizer"""
+_SEVERAL = "; each probability is a sigmoid of its own: compare it with a threshold, such as 0.5"
 _SERVING = " TensorFlow Serving has the operations of tensorflow-text."
 _TEMPLATES = pathlib.Path(__file__).parent / "readme_templates"
 
@@ -37,6 +38,8 @@ def readme(description, folder):
         names = description["class_names"]
         shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         values["classes"] = f"{len(names)} ({shown})"
+        if description["problem"] == "multi_label":
+            values["classes"] += _SEVERAL
     if "preprocessing" in description:
         values["size"] = "{} x {}".format(*description["preprocessing"]["image_size"])
     return template.substitute(values, **_place(folder))

@@ -17,6 +17,8 @@ from zoo.tasks.task import Task, TextTask, without_nan
 from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
 from zoo.text.translation_text import encode
 
+# A class for each item, or any number of classes: how logits become probabilities.
+PROBLEMS = {"single_label": keras.ops.softmax, "multi_label": keras.ops.sigmoid}
 _IMAGES_IN_BATCH = 64
 
 
@@ -59,10 +61,63 @@ class ImageReader(Task):
     @classmethod
     def from_description(cls, description, model):
         preprocessing = ImagePreprocessing.from_dict(description["preprocessing"])
-        return cls(model, preprocessing, **{name: description[name] for name in cls.settings})
+        # earlier versions saved fewer settings: what they do without is the default
+        known = {name: description[name] for name in cls.settings if name in description}
+        return cls(model, preprocessing, **known)
 
 
-class ImageClassifier(ImageReader):
+class _Classifier:
+    """What classifiers of images and of texts share: the problem, and the choice of classes."""
+
+    @property
+    def problem(self):
+        return self._problem
+
+    @problem.setter
+    def problem(self, problem):
+        if problem not in (*PROBLEMS,):
+            raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {problem!r}.")
+        self._problem = problem
+        self.model = self.model  # what was traced computes the probabilities of another problem
+
+    def check(self, model):
+        if model.num_classes != len(self.class_names):
+            raise TaskError(
+                f"The model has {model.num_classes} classes. "
+                f"Received {len(self.class_names)} class names."
+            )
+        super().check(model)
+
+    def probabilities_of_logits(self, logits):
+        """The probability of each class: float32, of the shape of the logits."""
+        return PROBLEMS[self.problem](keras.ops.cast(logits, "float32"))
+
+    def _limits(self, top_k, threshold):
+        """How many classes an answer has at most, and the least probability of each class."""
+        classes = len(self.class_names)
+        if top_k is None and threshold is None:
+            top_k, threshold = (None, 0.5) if self.problem == "multi_label" else (1, None)
+        top_k = classes if top_k is None else checked("top_k", top_k, int, 1)
+        threshold = 0.0 if threshold is None else threshold
+        if np.shape(threshold) not in ((), (classes,)):
+            raise TaskError(
+                f"threshold must be a number, or one for each of the {classes} classes. "
+                f"Received: {np.size(threshold)} numbers."
+            )
+        numbers = np.ravel(threshold).tolist()
+        least = [checked("threshold", number, float, 0, 1) for number in numbers]
+        return top_k, np.broadcast_to(np.float32(least), classes)
+
+    def _answers(self, probabilities, top_k, least):
+        """For each row a list of (class name, probability), the most likely first."""
+        answers = []
+        for row, order in zip(probabilities, np.argsort(-probabilities, axis=1, kind="stable")):
+            best = order[row[order] >= least[order]][:top_k]
+            answers.append([(self.class_names[index], float(row[index])) for index in best])
+        return answers
+
+
+class ImageClassifier(_Classifier, ImageReader):
     """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
@@ -71,38 +126,48 @@ class ImageClassifier(ImageReader):
             Another one may be assigned later.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
         class_names: list of class names, in the order of the logits.
+        problem: "single_label", an image has one of the classes: probabilities are the softmax of
+            the logits; or "multi_label", it has any number of them: they are sigmoids.
 
     Attributes:
+        problem: as given. Another one may be assigned.
         engine: function from preprocessed images to probabilities, in place of the model; see
             `zoo.load`. None by default.
 
     Raises:
-        TaskError: if the number of class names is not the number of logits.
+        TaskError: if the number of class names is not the number of logits, or there is no such
+            problem.
     """
 
     description_file, verb = "classifier.json", "classify"
-    settings = ("class_names",)
+    settings = ("class_names", "problem")
 
-    def __init__(self, model, preprocessing, class_names):
+    def __init__(self, model, preprocessing, class_names, problem="single_label"):
         self.class_names = list(class_names)
         super().__init__(model, preprocessing)
+        self.problem = problem
 
-    def __call__(self, images, top_k=1):
+    def __call__(self, images, top_k=None, threshold=None):
         """Classifies images.
 
         Args:
             images: list of paths, PIL images and arrays [H, W] or [H, W, C] of values in 0..255.
-            top_k: number of classes to return for each image.
+            top_k: maximum number of classes to return for each image.
+            threshold: least probability of a class that is returned, from 0 to 1: a number, or one
+                for each class. Without `top_k` and `threshold`, the most likely class is returned,
+                or for the problem "multi_label" those with a probability of at least 0.5.
 
         Returns:
-            For each image a list of (class name, probability), the most likely first.
+            For each image a list of (class name, probability), the most likely first; with a
+            threshold it may be empty.
 
         Raises:
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
-            TaskError: if `images` is not a list, `top_k` is not positive or the model computes NaN.
+            TaskError: if `images` is not a list, `top_k` is not positive, a threshold is not from 0
+                to 1, there is not one for each class, or the model computes NaN.
         """
-        top_k = checked("top_k", top_k, int, 1)
-        return _most_likely(self.probabilities(images), self.class_names, top_k)
+        limits = self._limits(top_k, threshold)
+        return self._answers(self.probabilities(images), *limits)
 
     def probabilities(self, images):
         """Returns the probability of each class for each image: float32 [B, classes].
@@ -113,10 +178,7 @@ class ImageClassifier(ImageReader):
 
     def probabilities_of_inputs(self, inputs):
         """The probability of each class as a graph: [B, H, W, C] to float32 [B, classes]."""
-        return _softmax(self.model(inputs, training=False))
-
-    def check(self, model):
-        _check_classes(model, self.class_names)
+        return self.probabilities_of_logits(self.model(inputs, training=False))
 
 
 class TextReader(TextTask):
@@ -150,7 +212,7 @@ class TextReader(TextTask):
         return np.asarray(found, np.float32).reshape(-1, count)
 
 
-class TextClassifier(TextReader):
+class TextClassifier(_Classifier, TextReader):
     """Classifies texts with a Keras model, its tokenizer and its class names.
 
     Args:
@@ -159,38 +221,42 @@ class TextClassifier(TextReader):
             `zoo.text.published.LibraryTokenizer`.
         class_names: list of class names, in the order of the logits.
         special_tokens: `zoo.decoding.SpecialTokens`: a text is between start and end.
+        problem: see `ImageClassifier`.
 
     Raises:
         TaskError: if the number of class names, the vocabulary or the padding token is not that of
-            the model.
+            the model, or there is no such problem.
     """
 
     description_file, verb = "text_classifier.json", "classify"
-    settings = ("class_names",)
+    settings = ("class_names", "problem")
 
-    def __init__(self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS):
+    def __init__(
+        self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS, problem="single_label"
+    ):
         self.class_names = list(class_names)
         super().__init__(model, tokenizer, special_tokens)
+        self.problem = problem
 
-    def __call__(self, texts, top_k=1, too_long="error"):
+    def __call__(self, texts, top_k=None, too_long="error", threshold=None):
         """Classifies texts.
 
         Args:
             texts: list of str.
-            top_k: number of classes to return for each text.
+            top_k, threshold: see `ImageClassifier`.
             too_long: "error"; or "truncate", which classifies the beginning of a text that has more
                 tokens than the model takes.
 
         Returns:
-            For each text a list of (class name, probability), the most likely first. It does not
-            depend on the other texts.
+            For each text a list of (class name, probability), the most likely first; with a
+            threshold it may be empty. It does not depend on the other texts.
 
         Raises:
             TaskError: if `texts` is not a list of str, one is too long, an option is wrong or the
                 model computes NaN.
         """
-        top_k = checked("top_k", top_k, int, 1)
-        return _most_likely(self.probabilities(texts, too_long), self.class_names, top_k)
+        limits = self._limits(top_k, threshold)
+        return self._answers(self.probabilities(texts, too_long), *limits)
 
     def probabilities(self, texts, too_long="error"):
         """Returns the probability of each class for each text: float32 [B, classes]."""
@@ -199,28 +265,4 @@ class TextClassifier(TextReader):
 
     def probabilities_of_tokens(self, tokens):
         """The probability of each class as a graph: int32 [B, T] to float32 [B, classes]."""
-        return _softmax(self.model(tokens, training=False))
-
-    def check(self, model):
-        _check_classes(model, self.class_names)
-        super().check(model)
-
-
-def _softmax(logits):
-    return keras.ops.softmax(keras.ops.cast(logits, "float32"))
-
-
-def _check_classes(model, class_names):
-    if model.num_classes != len(class_names):
-        raise TaskError(
-            f"The model has {model.num_classes} classes. Received {len(class_names)} class names."
-        )
-
-
-def _most_likely(probabilities, class_names, top_k):
-    """For each row a list of (class name, probability), the most likely first."""
-    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
-    return [
-        [(class_names[index], float(row[index])) for index in best]
-        for row, best in zip(probabilities, order)
-    ]
+        return self.probabilities_of_logits(self.model(tokens, training=False))

@@ -161,6 +161,7 @@ class TextTask(Task):
 
     @classmethod
     def from_description(cls, description, model, *tokenizers):
+        # earlier versions saved fewer settings: what they do without is the default
         settings = {name: description[name] for name in cls.settings if name in description}
         special_tokens = SpecialTokens(**description["special_tokens"])
         return cls(model, *tokenizers, special_tokens=special_tokens, **settings)

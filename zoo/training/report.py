@@ -16,6 +16,7 @@ from zoo.data.pipeline import test_batches
 from zoo.errors import TaskError
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
+from zoo.training.scores import label_scores
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8
@@ -127,29 +128,27 @@ def _draw_attention_maps(classifier, images, path):
 
 def finish_text_classifier(folder, classifier, data, train):
     """Tests a `TextClassifier` on the test texts of a `TextDataset`; `train` are `EncodedTexts`."""
-    history, test, names = _begin(folder, classifier), data.test, data.class_names
+    history, test, names = _begin(folder, classifier), data.test, np.array(data.class_names)
     probabilities = classifier.probabilities(test.texts, too_long="truncate")
-    predicted = probabilities.argmax(axis=1)
-    label_probabilities = probabilities[range(len(test)), test.labels]
-    path = folder / "confusion_matrix.png"
-    pictures.confusion_matrix(test.labels, predicted, names, path, "texts")
-    answers = zip(test.labels, predicted, probabilities.max(axis=1), test.texts)
-    rows = [(names[i], names[k], f"{share:.4f}", text) for i, k, share, text in answers]
+    *chosen, scores, (name, score) = _tested(folder, test.labels, probabilities, names)
+    answers = zip(*chosen, probabilities, test.texts)
+    rows = [
+        (*map("|".join, (names[true], names[given], map("{:.4f}".format, row[given]))), text)
+        for true, given, row, text in answers
+    ]
     _write_table(folder / "predictions.tsv", ("label", "prediction", "probability", "text"), rows)
     samples = [
-        f"  {text[:80]}\n    {prediction}, {float(share):.1%} "
-        + ("(correct)" if prediction == label else f"(label: {label})")
+        f"  {text[:80]}\n    {prediction or 'no label'}, probability {share or 'below 0.5'} "
+        + ("(correct)" if prediction == label else f"(label: {label or 'none'})")
         for label, prediction, share, text in rows[:_NUM_SAMPLES]
     ]
-    accuracy, epochs = float(np.mean(predicted == test.labels)), len(history["epoch"])
     _end(
         folder,
         classifier,
         history,
         "texts",
         metrics={
-            "test_accuracy": accuracy,
-            "test_loss": float(-np.log(np.maximum(label_probabilities, _SMALLEST)).mean()),
+            **scores,
             **_validation(history),
             "vocab_size": classifier.tokenizer.vocab_size,
             "train_texts": len(data.train),
@@ -158,11 +157,33 @@ def finish_text_classifier(folder, classifier, data, train):
             "test_texts": len(test),
         },
         summary={
-            "test accuracy": f"{accuracy:.2%} of {len(test):,} texts, averaged weights after the "
-            f"last of {epochs} epochs"
+            name: f"{score} of {len(test):,} texts, averaged weights after the last of "
+            f"{len(history['epoch'])} epochs"
         },
         samples=samples,
     )
+
+
+def _tested(folder, labels, probabilities, names):
+    """Scores with labels int [n]; or [n, K] of any number of them per text, 1 for each.
+
+    Returns what selects from the names the classes that each text has, and is given; metrics; the
+    name of the printed one, and its text.
+    """
+    if np.ndim(labels) == 2:
+        true, given = labels > 0, probabilities >= 0.5
+        scores = label_scores(true, probabilities, names)
+        name, score = "mean average precision", "{mean_average_precision:.4f}, F1 {f1_micro:.4f}"
+        right = np.where(true, probabilities, 1 - probabilities)
+    else:
+        best = probabilities.argmax(axis=1)
+        pictures.confusion_matrix(labels, best, names, folder / "confusion_matrix.png", "texts")
+        true, given = labels[:, None], best[:, None]
+        right = np.take_along_axis(probabilities, true, axis=1)
+        scores = {"test_accuracy": float(np.mean(best == labels))}
+        name, score = "accuracy", "{test_accuracy:.2%}"
+    loss = float(-np.log(np.maximum(right, _SMALLEST)).mean())
+    return true, given, {**scores, "test_loss": loss}, (f"test {name}", score.format(**scores))
 
 
 def _write_table(path, names, rows):

@@ -19,7 +19,7 @@ from zoo.checkpoints.formats import (
     kerashub,
     timm,
 )
-from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.hugging_face_config import PROBLEMS, read_json
 from zoo.checkpoints.tensor_files import read_file, read_folder
 from zoo.errors import TaskError, UserError
 
@@ -98,7 +98,10 @@ def _load(path, options):
         tensors = None if reader is kerashub else read_folder(path)
     if tensors is not None:
         tensors = tensors.unwrapped(reader.ANCHOR, ema)
-    return reader.load(path, config, tensors, options)
+    loaded = reader.load(path, config, tensors, options)
+    if hasattr(loaded, "problem"):
+        loaded.problem = PROBLEMS.get(config.get("problem_type"), loaded.problem)
+    return loaded
 
 
 def _reader(path, config):

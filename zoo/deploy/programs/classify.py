@@ -1,6 +1,7 @@
 """Classifies images with model.onnx; needs Python, numpy and onnxruntime, and Pillow for files.
 
     python classify.py cat.jpg dog.png --top-k 3
+    python classify.py cat.jpg --threshold 0.5     # all classes of at least this probability
     python classify.py pixels.npy                  # uint8 [H, W, C], not resized
 
 From Python, with this folder on the path:
@@ -36,30 +37,40 @@ class Classifier:
         path = pathlib.Path(folder) / "model.onnx"
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         metadata = self._session.get_modelmeta().custom_metadata_map
-        self.labels, self._resizing = (json.loads(metadata[k]) for k in ("labels", "resizing"))
+        names = ("labels", "resizing", "problem")
+        self.labels, self._resizing, self._problem = (json.loads(metadata[k]) for k in names)
         self.height, self.width = self._resizing["image_size"]
         self.channels = self._session.get_inputs()[0].shape[3]
         self._patch_size = int(metadata.get("patch_size", 0))  # 0: for one size of images
 
-    def __call__(self, images, top_k=1):
+    def __call__(self, images, top_k=None, threshold=None):
         """Classifies images.
 
         Args:
             images: list of paths and arrays uint8 [H, W, C], which are not resized.
-            top_k: number of classes to return for each image.
+            top_k: maximum number of classes to return for each image.
+            threshold: least probability of a class: a number, or one for each class. By default
+                `top_k` is 1, or for a model of several labels per image the threshold 0.5.
 
         Returns:
-            For each image a list of (label, probability), the most likely first.
+            For each image a list of (label, probability), the most likely first; it may be empty.
 
         Raises:
-            ValueError: if an image cannot be used.
+            ValueError: if an image or a threshold cannot be used.
         """
+        if top_k is None and threshold is None:
+            top_k, threshold = (None, 0.5) if self._problem == "multi_label" else (1, None)
+        least = np.float32(0 if threshold is None else threshold)
+        least = np.broadcast_to(least, len(self.labels))
+        if not np.all((least >= 0) & (least <= 1)):
+            raise ValueError(f"A threshold must be from 0 to 1. Received: {threshold}.")
         answers, images = [], list(images)
         count = 1 if self._patch_size else _BATCH_SIZE  # sizes may differ
         for start in range(0, len(images), count):
             pixels = np.stack([self.read(image) for image in images[start : start + count]])
             for row in self.probabilities(pixels):
-                best = np.argsort(-row, kind="stable")[:top_k]
+                order = np.argsort(-row, kind="stable")
+                best = order[row[order] >= least[order]][:top_k]
                 answers.append([(self.labels[k], float(row[k])) for k in best])
         return answers
 
@@ -134,10 +145,11 @@ def main(arguments=None):
     """Runs the command line."""
     parser = argparse.ArgumentParser(description="Classifies images.")
     parser.add_argument("images", metavar="IMAGE", nargs="+", help="file, or array (.npy)")
-    parser.add_argument("--top-k", type=int, default=1, help="classes to print per image (1)")
+    parser.add_argument("--top-k", type=int, help="most classes to print per image (1)")
+    parser.add_argument("--threshold", type=float, help="least probability of a class to print")
     args = parser.parse_args(arguments)
     try:
-        answers = Classifier()(args.images, args.top_k)
+        answers = Classifier()(args.images, args.top_k, args.threshold)
     except (OSError, ValueError) as error:  # which name the file
         parser.exit(2, f"error: {error}\n")
     for path, answer in zip(args.images, answers):
