@@ -113,7 +113,7 @@ def test_arguments_of_a_saved_encoder(images, tmp_path):
     np.testing.assert_allclose(classifier.model.pooled_features(inputs), expected, atol=TOLERANCE)
     assert zoo.load(tmp_path, input_shape=(16, 16))(IMAGES).shape == (3, 16)
     for wrong in (-1, True, 2.0):
-        with pytest.raises(UserError, match="num_classes must be an integer of at least 0"):
+        with pytest.raises(UserError, match="num_classes must be an integer from 0 to"):
             zoo.load(tmp_path, num_classes=wrong)
 
 
