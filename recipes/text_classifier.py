@@ -51,6 +51,8 @@ class Config(RunSettings):
     clip_norm: float = 1.0
     label_smoothing: float = 0.0
     ema_momentum: float = 0.99
+    class_weights: Literal["balanced"] | None = None
+    """Balanced: the loss of a text counts n / (classes · texts of its class) times."""
 
     dataset: str | None = None
     """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
@@ -65,6 +67,8 @@ class Config(RunSettings):
         super().__post_init__()
         if self.label_separator == "" or (self.label_separator and not self.tsv):
             raise UserError("--label-separator must be a character, such as |, and needs --tsv.")
+        if self.label_separator and self.class_weights:
+            raise UserError("--class-weights needs texts with one label: no --label-separator.")
         self.check_data_dir()
         self.check("tokens_per_batch", self.max_length)
 
@@ -114,6 +118,8 @@ def main(config):
 
     run = Run(config, name=f"text_{config.data_name}")
     data = load_texts(config)
+    if run.is_chief and data.notes:
+        print(*data.notes, sep="\n")
     settings = (config.tokenizer, config.vocab_size, config.normalization)
     tokenizer = train_tokenizer(data.train.texts, *settings)
     train, valid = (
@@ -130,7 +136,7 @@ def main(config):
         steps_per_epoch=steps,
         validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
         callbacks=[keras.callbacks.EarlyStopping(patience=config.patience)],
-        compiled_with={"optimizer": optimizer, **objective(config)},
+        compiled_with={"optimizer": optimizer, **objective(config, data)},
         config={"checksum of the tokenizer": checksum(tokenizer)},
         finish=lambda folder, trained: finish_text_classifier(
             folder,
@@ -153,14 +159,16 @@ def load_texts(config):
     return labeled_text.tfds_texts(config.dataset, config.data_dir, config.seed)
 
 
-def objective(config):
+def objective(config, data):
     """The loss and the metrics: of one label for each text, or of a decision for each label."""
     import keras
 
-    from zoo.training.losses import SmoothedCrossEntropy
+    from zoo.training.losses import ClassWeighted, SmoothedCrossEntropy, balanced
 
     if config.problem == "single_label":
         loss = SmoothedCrossEntropy(config.label_smoothing)
+        if config.class_weights:
+            loss = ClassWeighted(loss, balanced(data.train.labels, len(data.class_names)))
         accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     else:
         smoothing = {"label_smoothing": config.label_smoothing}

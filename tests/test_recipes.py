@@ -98,6 +98,22 @@ def test_the_metrics_of_a_translator_are_those_of_the_saved_model(phrasebook_run
     assert 0.1 < metrics["val_accuracy"] < 1
 
 
+def test_a_finished_translator_is_trained_on_from_its_weights(
+    phrasebook_run, phrasebook_part, tmp_path
+):
+    translate, out = recipe("translate"), tmp_path / "run"
+    presets = {"--weights": translate.FINE_TUNING}
+    flags = [*RUNS["pairs"][1].split(), "--tsv", str(phrasebook_part)]
+    config = parse([*flags, "--out", str(phrasebook_run[1])], translate.Config, {}, "")
+    for name in ("epochs", "beam_size"):
+        with pytest.raises(UserError, match=f"{name}: 2, now 3\n.*translate.py --weights"):
+            translate.main(dataclasses.replace(config, **{name: 3}, resume=True))
+    way_on = f"--weights {phrasebook_run[1]} --out {out} --tsv {phrasebook_part} --epochs 1"
+    translate.main(parse(way_on.split(), translate.Config, presets, ""))
+    first, last = (rows_of(folder / "history.csv")[-1] for folder in (phrasebook_run[1], out))
+    assert float(last["val_loss"]) < float(first["val_loss"])
+
+
 def test_the_metrics_of_a_text_classifier_are_those_of_the_saved_model(texts_run, sentences_part):
     folder = texts_run[1]
     metrics, found = metrics_and_texts(folder, "predictions.tsv")
@@ -112,6 +128,8 @@ def test_the_metrics_of_a_text_classifier_are_those_of_the_saved_model(texts_run
     np.testing.assert_allclose(metrics["test_loss"], -np.log(of_labels).mean(), rtol=1e-5)
     parts = metrics["train_texts"] + metrics["valid_texts"] + metrics["test_texts"]
     assert parts == len(given) == 3000
+    assert sum(metrics["test_counts"].values()) == len(texts) and metrics["notes"] == []
+    assert metrics["balanced_accuracy"] < metrics["test_accuracy"], "actions are half of them"
 
 
 def test_a_text_classifier_of_several_labels(sentences_part, tmp_path):
@@ -172,6 +190,11 @@ def test_a_finished_run_is_kept(digits_run):
         vit_cifar10.main(dataclasses.replace(config, seed=1, resume=True))
     with pytest.raises(UserError, match="not both"):
         vit_cifar10.main(dataclasses.replace(config, overwrite=True, resume=True))
+    way_on = f"epochs: 2, now 3.*vit_finetune.py --weights {folder} --out OTHER"
+    with pytest.raises(UserError, match=f"(?s){way_on}"):
+        vit_cifar10.main(dataclasses.replace(config, epochs=3, resume=True))
+    with pytest.raises(UserError, match="patience: None, now 1"):
+        vit_cifar10.main(dataclasses.replace(config, patience=1, resume=True))
     vit_cifar10.main(dataclasses.replace(config, resume=True))
     assert (folder / "model.keras").read_bytes() == before
 
@@ -214,6 +237,41 @@ def test_a_folder_of_images_in_place_of_another_run(tmp_path, capsys):
     assert "0.jpg" in capsys.readouterr().out
     [[(name, _)]] = zoo.load(tmp_path / "run")([tmp_path / "images/train/green/3.jpg"])
     assert name == "green"
+
+
+def test_unbalanced_classes_and_the_best_epoch(tmp_path, capsys):
+    """The rare class counts as much; the averaged weights of the best epoch are tested and kept."""
+    write_images(tmp_path / "images/train", range(20))
+    write_images(tmp_path / "images/validation", range(20))
+    for number in range(3, 20):
+        (tmp_path / f"images/train/green/{number}.jpg").unlink()
+    (tmp_path / "images/train/green/notes.txt").touch()
+    config = dataclasses.replace(
+        CONFIG,
+        data_dir=str(tmp_path / "images"),
+        image_size=8,
+        batch_size=8,
+        epochs=20,
+        warmup_fraction=0.0,
+        learning_rate=0.1,
+        clip_norm=100.0,
+        patience=2,
+        class_weights="balanced",
+        out=str(tmp_path / "run"),
+    )
+    vit_cifar10.main(config)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["train_counts"] == {"green": 3, "red": 20}
+    assert metrics["test_counts"] == {"green": 20, "red": 20}
+    assert metrics["balanced_accuracy"] == metrics["test_accuracy"]
+    assert metrics["notes"][1:] == ["Not used, not an image: 1 (train/green/notes.txt)."]
+    rows, output = rows_of(tmp_path / "run" / "history.csv"), capsys.readouterr().out
+    losses = [float(row["val_loss"]) for row in rows]
+    best = losses.index(min(losses))
+    assert best < len(rows) - 1 == min(best + 2, 19), "the run has stopped after its best epoch"
+    assert metrics["best_epoch"] == metrics["tested_epoch"] == best + 1
+    assert f"after the best, {best + 1}, of {len(rows)} epochs" in output
+    assert abs(metrics["test_accuracy"] - float(rows[best]["val_accuracy"])) < 1e-6
 
 
 def test_the_imagenet_recipe_on_a_few_images(tmp_path, monkeypatch, capsys):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from zoo.data.images import StreamedImages, digits, sample
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.data.tfds_images import tfds_images
 from zoo.errors import DataError
+from zoo.training.settings import ImageSettings
 
 RGB = ImagePreprocessing((8, 8), 3, (0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
 
@@ -232,13 +235,73 @@ def test_bad_folders(folder, tmp_path):
     with pytest.raises(DataError, match="class folder .*empty has no images"):
         image_folder(folder).dataset((8, 8))
     (folder / "train" / "empty").rmdir()
+    write(folder / "test" / "blue" / "0.png")
     write(folder / "test" / "red" / "0.png")
-    with pytest.raises(DataError, match="same classes.*black"):
-        image_folder(folder).dataset((8, 8))
+    with pytest.raises(DataError, match="test has classes without training images: blue"):
+        image_folder(folder)
     for path in (folder / "test").rglob("*.png"):
         path.unlink()
-    with pytest.raises(DataError, match="has no images"):
-        image_folder(folder).dataset((8, 8))
+    with pytest.raises(DataError, match="test has no images. Fill it, or remove it"):
+        image_folder(folder)
+    locked = folder / "train" / "red" / "locked"
+    locked.mkdir(mode=0)
+    if not os.access(locked, os.R_OK):  # the superuser reads all
+        with pytest.raises(DataError, match="locked cannot be read: Permission denied"):
+            image_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "hidden", [".ipynb_checkpoints", ".git/a", "__MACOSX", "@eaDir", "deep/er/.thumbs"]
+)
+def test_copies_in_hidden_folders_are_not_read(folder, hidden):
+    for name in ("red", "black"):
+        shutil.copytree(folder / "train" / name, folder / "train" / name / hidden)
+        (folder / "train" / name / "Thumbs.db").touch()
+    write(folder / "train" / ".trash" / "0.png")
+    data = image_folder(folder)
+    train, test = (
+        {part.name(number) for number in part.numbers} for part in (data.train, data.test)
+    )
+    assert (len(train), len(test)) == (18, 2) and not train & test
+    [line] = [line for line in data.notes if line.startswith("Not used, hidden")]
+    assert line.startswith("Not used, hidden: 5 (train/.trash, train/black/")
+
+
+@pytest.mark.parametrize("test", ["test", "Testing", "val", "validation", "valid", "dev"])
+@pytest.mark.parametrize("train", ["train", "Training"])
+def test_folders_of_other_names(folder, train, test):
+    """Also for a class without test images: it is trained on, and said to be not tested."""
+    (folder / "train").rename(folder / train)
+    write(folder / test / "red" / "deeper" / "one.PNG")
+    (folder / test / "black").mkdir()
+    source = image_folder(str(folder))
+    data = source.dataset((8, 8))
+    assert (len(data.train), len(data.test)) == (20, 1)
+    assert data.class_names == ["black", "red"] and data.test.labels.tolist() == [1]
+    tested = [f"Tested on the images in {folder / test}."]
+    assert data.notes == (*tested, "It has no images of these classes: black.")
+    assert ImageSettings(data_dir=str(folder)).is_folder
+
+
+def test_what_is_not_used_is_counted_and_named(folder):
+    for name in ("test", "val"):
+        write(folder / name / "red" / "one.png")
+    for name in ("unlabeled/1.png", "train/2.png"):
+        write(folder / name)
+    for number in range(7):
+        (folder / "train" / "red" / f"{number}.tif").touch()
+    (folder / "train" / "red" / "loop").symlink_to(folder / "train")
+    elsewhere = folder.parent / f"{folder.name} of others, grün"
+    (folder / "train" / "black" / "linked").symlink_to(elsewhere)
+    write(elsewhere / "3.JPEG")
+    data = image_folder(folder)
+    assert (len(data.train), len(data.test)) == (21, 1)
+    assert list(data.notes[2:]) == [
+        "Not used, beside the images: 2 (unlabeled, val).",
+        "Not used, not in a class: 1 (train/2.png).",
+        f"Not used, not an image: 7 ({', '.join(f'train/red/{n}.tif' for n in range(5))}, ...).",
+        "Not used, a link to a folder around it: 1 (train/red/loop).",
+    ]
 
 
 def test_a_class_of_unreadable_images_is_named(folder):

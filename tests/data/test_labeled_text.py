@@ -50,7 +50,9 @@ def test_blank_lines_are_skipped_and_a_text_may_have_tabs(tmp_path):
         f"a\tx{n}" for n in range(300)
     ]
     lines += [f"b\ty{n}" for n in range(300)]
-    found = [row for part in rows(tsv(write(tmp_path / "some.tsv", lines))) for row in part]
+    data = tsv(write(tmp_path / "some.tsv", lines))
+    assert data.notes == ("Not used, without a label or a text: 2.",)
+    found = [row for part in rows(data) for row in part]
     assert len(found) == 602
     assert {("one\ttwo", "a"), ("café", "b")} <= set(found)
 
@@ -80,6 +82,8 @@ def test_any_number_of_labels(separator, tmp_path):
 def test_files_that_cannot_be_used(tmp_path):
     with pytest.raises(DataError, match="line 2, has no tab. .*: label, tab, text. .* 'no tab"):
         tsv(write(tmp_path / "wrong.tsv", ["a\tone", "no tab here"]))
+    with pytest.raises(DataError, match="begins with a header, 'Label': remove its first"):
+        tsv(write(tmp_path / "header.tsv", ["Label\ttext", "a\tone"]))
     with pytest.raises(DataError, match=r"at least two labels. Received: \['a'\]"):
         tsv(write(tmp_path / "one.tsv", [f"a\t{n}" for n in range(200)]))
     with pytest.raises(DataError, match="4 rows give none for .* more"):

@@ -7,8 +7,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from sklearn.utils.class_weight import compute_class_weight
 
-from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
+from zoo.training.losses import (
+    ClassWeighted,
+    ExampleLoss,
+    SmoothedCrossEntropy,
+    TokenAccuracy,
+    balanced,
+)
 
 RANDOM = np.random.default_rng(0)
 VOCABULARY = 7
@@ -116,3 +123,28 @@ def test_the_loss_is_saved_whole():
     assert copy.get_config() == loss.get_config() == expected
     labels, logits = tokens()
     np.testing.assert_array_equal(copy(labels, logits), loss(labels, logits))
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    labels = np.repeat([0, 2, 3], [40, 8, 1])
+    theirs = compute_class_weight("balanced", classes=np.unique(labels), y=labels)
+    np.testing.assert_allclose(balanced(labels, 5), [theirs[0], 0, theirs[1], theirs[2], 0])
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_loss_with_class_weights_is_that_of_keras_with_weights_of_examples(soft):
+    labels, logits = (array[0] for array in tokens(1, 9))
+    class_weights = RANDOM.uniform(size=VOCABULARY).astype("float32")
+    weights = class_weights[labels]
+    if soft:
+        loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
+        labels = RANDOM.dirichlet(np.ones(VOCABULARY), 9).astype("float32")
+        weights = labels @ class_weights
+    else:
+        loss = SmoothedCrossEntropy(0.1)
+    expected = value_and_gradient(loss, labels, logits, weights / 9)
+    weighted = ExampleLoss(ClassWeighted(loss, class_weights))
+    found = value_and_gradient(weighted, labels, logits, np.full(9, 1 / 9, "float32"))
+    # float32, sums of nine terms
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-6)

@@ -5,14 +5,19 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    recall_score,
+)
 
 import zoo
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import pictures
 from zoo.training.report import _draw_alignment, _median, translation_scores
-from zoo.training.scores import label_scores
+from zoo.training.scores import accuracy_lines, class_scores, epoch_scores, label_scores
 
 RANDOM = np.random.default_rng(0)
 
@@ -51,6 +56,33 @@ def test_scores_of_several_labels():
     one = label_scores(labels[:, :1], labels[:, :1] * 0.6, ["a"])
     assert (one["mean_average_precision"], one["f1_micro"], one["f1_macro"]) == (1, 1, 1)
     json.dumps(found)
+
+
+def test_the_scores_of_classes_are_those_of_scikit_learn():
+    labels = np.repeat([0, 1, 3], [90, 9, 1])
+    predicted = np.where(RANDOM.random(100) < 0.8, labels, 0)
+    scores = class_scores(labels, predicted, list("abcd"), np.repeat(range(4), [5, 6, 7, 8]))
+    assert scores["test_accuracy"] == accuracy_score(labels, predicted)
+    found = scores["class_accuracy"]
+    recalls = recall_score(labels, predicted, average=None)
+    assert found["c"] is None and [found[name] for name in "abd"] == pytest.approx(recalls)
+    balanced = balanced_accuracy_score(labels, predicted)
+    assert scores["balanced_accuracy"] == pytest.approx(balanced)
+    assert scores["test_counts"] == {"a": 90, "b": 9, "c": 0, "d": 1}
+    assert scores["train_counts"] == {"a": 5, "b": 6, "c": 7, "d": 8}
+    assert f"{balanced:.2%}" in accuracy_lines(scores, ".")["balanced accuracy"]
+    assert accuracy_lines({**scores, "balanced_accuracy": scores["test_accuracy"]}, ".").keys() == {
+        "test accuracy"
+    }
+
+
+def test_the_epoch_that_was_tested():
+    history = {"epoch": [0, 1, 2, 3], "val_loss": [3.0, np.nan, 1.0, 2.0]}
+    metrics, words = epoch_scores(history)
+    assert metrics == {"best_epoch": 3, "tested_epoch": 4}
+    assert words == "after the last (best: 3) of 4 epochs"
+    assert epoch_scores(history, True)[0] == {"best_epoch": 3, "tested_epoch": 3}
+    assert epoch_scores({"epoch": [0], "val_loss": [np.nan]})[0]["best_epoch"] == 1
 
 
 def test_the_median_of_a_metric_is_over_the_epochs_in_which_it_was_measured():

@@ -471,6 +471,30 @@ def test_validation_data_and_arguments_that_cannot_be_used(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+class Spoil(keras.callbacks.Callback):
+    """Makes all epochs but the first two bad ones."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        for weight in self.model.trainable_variables if epoch > 1 else ():
+            weight.assign(3 * weight)
+
+
+def test_the_weights_of_the_best_epoch_are_restored(tmp_path):
+    """Also when the run was interrupted and has stopped."""
+    data = dataset(X, Y)
+    expected = train(classifier, data, tmp_path / "best", epochs=2)
+    settings = {"epochs": 9, "restore_best": True}
+    for path in (tmp_path / "whole", tmp_path / "part"):
+        if path.name == "part":
+            with pytest.raises(InterruptedError):
+                callbacks = [Spoil(), keras.callbacks.EarlyStopping(patience=2), StopAt(11)]
+                train(classifier, data, path, callbacks=callbacks, **settings)
+        callbacks = [Spoil(), keras.callbacks.EarlyStopping(patience=2)]
+        model = train(classifier, data, path, callbacks=callbacks, **settings)
+        assert_same_weights(model, expected)
+        assert len(history_rows(path)) == 4
+
+
 def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
     """And a function of the steps done gives what the data set gives, read again."""
     whole = train(classifier, dataset(X, Y), tmp_path / "whole", epochs=4)
@@ -483,6 +507,9 @@ def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
 
     run.train(model, from_step, epochs=4, steps_per_epoch=7, validation_data=dataset(X, Y))
     assert_same_weights(model, whole)
+    for name, lengths in (("epochs: 4", (5, 7)), ("steps_per_epoch: 7", (4, 5))):
+        with pytest.raises(RunFolderError, match=rf"{name}, now 5\n.*The run is finished\."):
+            run.train(model, from_step, epochs=lengths[0], steps_per_epoch=lengths[1])
 
 
 @pytest.mark.usefixtures("same_policy")

@@ -1,7 +1,9 @@
 """Folders of images, with a folder for each class."""
 
+import collections
 import os
 import pathlib
+from itertools import chain
 
 import numpy as np
 import tensorflow as tf
@@ -10,64 +12,127 @@ from zoo.data.images import ImageSource, StreamedImages
 from zoo.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
+TRAIN = ("train", "training")
+TEST = ("test", "testing", "val", "validation", "valid", "dev")  # the first that there is
 _HELD_OUT = 0.1  # share of the training images, if there is no test folder
+_HIDDEN = ("__macosx", "@eadir", "thumbs.db", "desktop.ini")  # besides names with a first dot
+_MOST_NAMED = 5  # files and folders in a message
 
 
 def image_folder(folder, seed=0):
-    """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/`` or ``val/<class>/``.
+    """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/``.
 
-    Without a test folder, a tenth of each class is held out.
+    The first folder of `TRAIN` is read and the first of `TEST`, in upper or lower case. Without a
+    test folder, a tenth of each class is held out. A class may have no test images. Hidden files
+    and folders are not read: those whose name begins with a dot, ``__MACOSX``, ``@eaDir``,
+    ``Thumbs.db`` and ``desktop.ini``.
 
     Args:
         folder: the folder that contains ``train``.
         seed: seed for the choice of held-out images.
 
     Returns:
-        `zoo.data.images.ImageSource`.
+        `zoo.data.images.ImageSource`; its `notes` name what was found and is not used.
 
     Raises:
-        DataError: if a folder is missing or a class has no images.
+        DataError: if a folder is missing or cannot be read, if a class has no images to train on,
+            or if there are no test images.
     """
-    folder = pathlib.Path(folder)
-    train = _files_by_class(folder / "train")
-    names = list(train)
+    folder, scan = pathlib.Path(folder), _Scan()
+    train_folder, test_folder = subfolder(folder, TRAIN), subfolder(folder, TEST)
+    if train_folder is None:
+        raise DataError(f"There is no folder {folder / 'train'}, with a folder for each class.")
+    used = [os.fspath(path) for path in (train_folder, test_folder) if path]
+    list(scan.entries(folder, "beside the images", lambda entry: entry.path in used))
+    train = scan.classes(train_folder)
+    names, suffixes = list(train), ", ".join(sorted(SUFFIXES))
+    for path in (train_folder / name for name in names if not train[name]):
+        raise DataError(f"The class folder {path} has no images ({suffixes}). Fill or remove it.")
     if len(names) < 2:
-        raise DataError(f"{folder / 'train'} must contain at least two folders, one per class.")
-    test_folder = next((folder / n for n in ("test", "val") if (folder / n).is_dir()), None)
+        raise DataError(f"{train_folder} must contain at least two folders, one per class.")
     if test_folder is None:
         train, test = _hold_out(train, seed)
+        notes = [f"Tested on {_HELD_OUT:.0%} of {train_folder}: there is no folder of test images."]
     else:
-        test = _files_by_class(test_folder)
-        if list(test) != names:
-            raise DataError(
-                f"{folder / 'train'} and {test_folder} must have the same classes. "
-                f"Classes in only one of them: {', '.join(sorted(set(test) ^ set(names)))}."
-            )
+        test = scan.classes(test_folder)
+        notes = _check_test(test_folder, test, names)
     parts = (_stream(files, names) for files in (train, test))
-    return ImageSource(str(folder), *parts, names, (None, None, 3))
+    notes += scan.notes(folder)
+    return ImageSource(str(folder), *parts, names, (None, None, 3), tuple(notes))
 
 
-def _files_by_class(folder):
-    """{class name: sorted paths of its images}."""
-    if not folder.is_dir():
-        raise DataError(f"There is no folder {folder}. It must contain one folder per class.")
-    classes = {}
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(".") or not entry.is_dir():
-            continue
-        files = sorted(
-            os.path.join(parent, name)
-            for parent, _, names in os.walk(entry)
-            for name in names
-            if name.lower().endswith(SUFFIXES) and not name.startswith(".")
+def subfolder(folder, names):
+    """The path of the first of these folders, in upper or lower case; None if there is none."""
+    paths = sorted(pathlib.Path(folder).iterdir()) if os.path.isdir(folder) else ()
+    found = {path.name.lower(): path for path in paths if path.is_dir()}
+    return next((found[name] for name in names if name in found), None)
+
+
+def _check_test(folder, test, names):
+    """Checks the test images {class: files}; returns what is to be said of them."""
+    unknown = [name for name in test if test[name] and name not in names]
+    if unknown:
+        raise DataError(
+            f"{folder} has classes without training images: {', '.join(unknown)}. Add training "
+            "images of them, or remove these."
         )
-        if not files:
-            raise DataError(
-                f"The class folder {entry} has no images ({', '.join(sorted(SUFFIXES))}). "
-                "Fill it or remove it."
-            )
-        classes[entry.name] = files
-    return classes
+    if not any(test.values()):
+        raise DataError(f"{folder} has no images. Fill it, or remove it: then some are held out.")
+    missing = [name for name in names if not test.get(name)]
+    notes = [f"Tested on the images in {folder}."]
+    return notes + [f"It has no images of these classes: {', '.join(missing)}."] * bool(missing)
+
+
+class _Scan:
+    """Lists files and folders, and remembers what is not used: {why: [path]}."""
+
+    def __init__(self):
+        self.unused = collections.defaultdict(list)
+
+    def entries(self, folder, why, is_used=os.DirEntry.is_dir):
+        """Yields the entries of a folder that are not hidden and are used, in order."""
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            raise DataError(f"The folder {folder} cannot be read: {error.strerror}.") from None
+        for entry in entries:
+            hidden = entry.name.startswith(".") or entry.name.lower() in _HIDDEN
+            if is_used(entry) and not hidden:
+                yield entry
+            else:
+                self.unused["hidden" if hidden else why].append(entry.path)
+
+    def classes(self, folder):
+        """{class name: sorted paths of its images, at any depth}."""
+        around = (os.path.realpath(folder),)
+        classes = self.entries(folder, "not in a class")
+        return {entry.name: sorted(self.images(entry.path, around)) for entry in classes}
+
+    def images(self, folder, around):
+        """Yields the paths of the images in a folder and the folders in it."""
+        real = os.path.realpath(folder)
+        if real in around:
+            self.unused["a link to a folder around it"].append(folder)
+            return
+        for entry in self.entries(folder, "not an image", _is_image_or_folder):
+            if entry.is_dir():
+                yield from self.images(entry.path, (*around, real))
+            else:
+                yield entry.path
+
+    def notes(self, root):
+        """A line for each reason."""
+        return [
+            f"Not used, {why}: {len(paths):,} ("
+            + ", ".join(os.path.relpath(path, root) for path in paths[:_MOST_NAMED])
+            + (", ...)." if len(paths) > _MOST_NAMED else ").")
+            for why, paths in self.unused.items()
+        ]
+
+
+def _is_image_or_folder(entry):
+    is_file = entry.is_file() or entry.is_symlink()  # maybe to a missing file
+    return entry.is_dir() or (is_file and entry.name.lower().endswith(SUFFIXES))
 
 
 def _hold_out(files_by_class, seed):
@@ -87,8 +152,8 @@ def _hold_out(files_by_class, seed):
 
 def _stream(files_by_class, names):
     """`StreamedImages` of files."""
-    paths = [path for name in names for path in files_by_class[name]]
-    labels = np.repeat(range(len(names)), [len(files_by_class[name]) for name in names])
+    files = [files_by_class.get(name, []) for name in names]
+    paths, labels = [*chain(*files)], np.repeat(range(len(names)), list(map(len, files)))
     in_graph = tf.constant(paths), tf.constant(labels, tf.int32)
 
     def read(number):

@@ -4,6 +4,7 @@ Axes: H image height, W image width, C channels, n images.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -81,6 +82,7 @@ class StreamedImages:
         """Returns the images at these places, int64 [m], in this order."""
         return dataclasses.replace(self, numbers=self.numbers[places], skipped={})
 
+    @functools.cached_property
     def labels(self):
         """The labels of all images, int32 [n]."""
         labels = tf.data.Dataset.from_tensor_slices(self.numbers).map(lambda n: self.read(n)[1])
@@ -149,12 +151,14 @@ class ImageDataset(NamedTuple):
         train, test: `Images` or `StreamedImages`.
         class_names: the name of each label.
         skipped: one line for each file that was skipped because it cannot be read.
+        notes: lines about what was found, such as files that are not used.
     """
 
     train: Images | StreamedImages
     test: Images | StreamedImages
     class_names: list[str]
     skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def input_shape(self):
@@ -206,6 +210,7 @@ class ImageSource(NamedTuple):
         train, test: `StreamedImages` without preprocessing.
         class_names: the name of each label.
         image_shape: (H, W, C); H and W are None if the images differ in size.
+        notes: see `ImageDataset`.
     """
 
     name: str
@@ -213,6 +218,7 @@ class ImageSource(NamedTuple):
     test: StreamedImages
     class_names: list[str]
     image_shape: tuple
+    notes: tuple[str, ...] = ()
 
     def dataset(
         self, image_size=None, preprocessing=None, train_examples=None, seed=0, streamed=False
@@ -240,18 +246,18 @@ class ImageSource(NamedTuple):
             for part in (self.train, self.test)
         )
         if train_examples is not None:
-            train = train.subset(drawn(train.labels(), train_examples, seed))
+            train = train.subset(drawn(train.labels, train_examples, seed))
         size = (len(train) + len(test)) * math.prod(train.image_shape)
         if streamed or size > _MEMORY_LIMIT:
-            return ImageDataset(train, test, self.class_names)
+            return ImageDataset(train, test, self.class_names, notes=self.notes)
         (train, lost), (test, others) = train.in_memory(), test.in_memory()
         skipped = (*lost, *others)
         for label, name in enumerate(self.class_names):
-            if skipped and not ((train.labels == label).any() and (test.labels == label).any()):
+            if skipped and not ((train.labels == label).any() and len(test)):
                 raise DataError(
                     f"None of the images of the class {name} can be read: {skipped[-1]}"
                 )
-        return ImageDataset(train, test, self.class_names, skipped)
+        return ImageDataset(train, test, self.class_names, skipped, self.notes)
 
 
 def digits(seed=0):

@@ -14,6 +14,7 @@ from zoo.text.special_tokens import encode_texts, truncated
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
 _BLOCK = 2000  # texts to encode per call
 _NOT_EMPTY = "\0"  # begins labels with a separator: there may be none
+_HEADERS = ("label", "labels", "class", "category")
 
 
 class LabeledTexts(NamedTuple):
@@ -37,12 +38,14 @@ class TextDataset(NamedTuple):
     Fields:
         train, valid, test: `LabeledTexts`.
         class_names: the name of each label.
+        notes: lines about rows that are not used.
     """
 
     train: LabeledTexts
     valid: LabeledTexts
     test: LabeledTexts
     class_names: list[str]
+    notes: tuple[str, ...] = ()
 
 
 def phrasebook(seed=0):
@@ -72,6 +75,8 @@ def tsv(path, seed=0, separator=None):
             fewer than two labels (with a separator none), or if a split has no text.
     """
     rows = [(text, label) for label, text in read_tsv(path, "label, tab, text")]
+    if rows and rows[0][1].strip().lower() in _HEADERS:
+        raise DataError(f"{path} begins with a header, {rows[0][1]!r}: remove its first line.")
     if separator:
         rows = [(text, _NOT_EMPTY + label) for text, label in rows]
     return _split(lambda: iter(rows), len(rows), seed, path, separator=separator)
@@ -126,7 +131,10 @@ def _split(read, count, seed, name, valid=None, test=None, class_names=None, sep
         names = label.removeprefix(_NOT_EMPTY).split(separator) if separator else [label]
         return [name.strip() for name in names if name.strip()]
 
-    parts = [list(rows) for rows in divided(read, count, _HELD_OUT, seed, name, valid, test)]
+    divisions = divided(read, count, _HELD_OUT, seed, name, valid, test)
+    parts = [list(rows) for rows in divisions]
+    empty = sum(rows.empty for rows in divisions)
+    notes = (f"Not used, without a label or a text: {empty:,}.",) * bool(empty)
     found = [[named(label) for _, label in part] for part in parts]
     class_names = class_names or sorted({label for part in found for one in part for label in one})
     if len(class_names) < (1 if separator else 2):
@@ -142,7 +150,7 @@ def _split(read, count, seed, name, valid=None, test=None, class_names=None, sep
         labels = [np.float32([np.isin(class_names, one) for one in part]) for part in found]
     else:
         labels = [np.array([numbers[label] for [label] in part], np.int32) for part in found]
-    return TextDataset(*map(LabeledTexts, texts, labels), class_names)
+    return TextDataset(*map(LabeledTexts, texts, labels), class_names, notes)
 
 
 class EncodedTexts:

@@ -64,20 +64,24 @@ class Rows:
 
     Fields:
         left_out: number of rows that were left out for their second text in the last iteration.
+        empty: number of rows with an empty side in the last iteration.
     """
 
     def __init__(self, read, keep=lambda first: True, held_out=frozenset):
         self._read = read
         self._keep = keep
         self._held_out = held_out
-        self.left_out = 0
+        self.left_out = self.empty = 0
 
     def __iter__(self):
-        self.left_out, held_out = 0, self._held_out()
+        self.left_out = self.empty = 0
+        held_out = self._held_out()
         for row in self._read():
             first, second = (unicodedata.normalize("NFC", text).strip() for text in row)
-            if first and second and self._keep(first):
-                if held_out and _hash(second) in held_out:
+            if self._keep(first):
+                if not (first and second):
+                    self.empty += 1
+                elif held_out and _hash(second) in held_out:
                     self.left_out += 1
                 else:
                     yield first, second

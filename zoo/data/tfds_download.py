@@ -35,7 +35,7 @@ def prepared_builder(name, data_dir, built_in, own_data):
     except (ValueError, AssertionError) as error:  # malformed name, unknown config or version
         raise DataError(f"TensorFlow Datasets cannot find {name!r}. {error}") from None
     if not builder.is_prepared():
-        _download(builder, data_dir is None, built_in, own_data)
+        _download(builder, data_dir, built_in, own_data)
         builder = tfds.builder(name)  # one made before does not see what another process prepared
     return builder
 
@@ -56,7 +56,7 @@ def split_examples(builder, features):
     return [reader(split) for split in ("train", "validation", "test")]
 
 
-def _download(builder, allowed, built_in, own_data):
+def _download(builder, data_dir, built_in, own_data):
     """Downloads and prepares the data set; if that fails, raises an error with alternatives."""
     from tensorflow_datasets.core.download import downloader
 
@@ -64,8 +64,9 @@ def _download(builder, allowed, built_in, own_data):
     downloader.MAX_RETRIES = 2
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
-        if not allowed:
-            raise DataError("data are never downloaded to --data-dir")
+        if data_dir is not None:
+            found = ", ".join(sorted(os.listdir(data_dir))[:5]) or "nothing"
+            raise DataError(f"data are never downloaded to --data-dir, which contains {found}")
         with locked(pathlib.Path(builder.data_path)):  # of several workers, one downloads
             builder.download_and_prepare()
     except Exception as error:  # network, disk and server errors of any type

@@ -17,7 +17,7 @@ from zoo.text.saved_tokenizers import checksum, load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
-VERSION = 3  # of the files, and of how pairs are read, held out and encoded
+VERSION = 4  # of the files, and of how pairs are read, held out and encoded
 _TRAINED_ON = 2_000_000  # pairs; with more, training a tokenizer takes long and changes little
 _BLOCK = 2000  # pairs to encode per call
 _SIDES = ("source", "target")
@@ -171,13 +171,19 @@ def write_corpus(folder, text, tokenizers, max_length, special):
         tokenizers = train_tokenizers(text, **tokenizers)
     for side, tokenizer in zip(_SIDES, tokenizers):
         save_tokenizer(tokenizer, folder, side)
-    for name, pairs in (("train", text.train), ("valid", text.valid)):
+    train, valid = (
         encode_pairs(pairs, *tokenizers, folder, max_length, name, special)
-    skipped = []
-    if text.train.left_out:
-        reason = "with the translation of a validation or test pair"
-        skipped.append(f"{text.train.left_out:,} training pairs {reason}.")
-    texts = {"test": list(text.test), "skipped": skipped}
+        for name, pairs in (("train", text.train), ("valid", text.valid))
+    )
+    test = list(text.test)
+    skipped = {
+        "training pairs with the translation of a validation or test pair": text.train.left_out,
+        "pairs without a source or a target": sum(part.empty for part in text[:3]),
+        f"training pairs with more than {max_length} tokens": train.skipped,
+        f"validation pairs with more than {max_length} tokens": valid.skipped,
+    }
+    skipped = [f"{count:,} {reason}." for reason, count in skipped.items() if count]
+    texts = {"test": test, "skipped": skipped}
     (folder / "texts.json").write_text(json.dumps(texts))
 
 

@@ -145,7 +145,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         if loss is not None:
             loss = float(loss) if math.isfinite(loss) else math.inf
         losses = [_loss(other) for other in files.paths(self.folder) if other < path] + [loss]
-        since_best = len(losses) - 1 - _best_index(losses)
+        since_best = len(losses) - 1 - best_index(losses)
         weights = {f"{index:05d}": v for index, v in enumerate(self.model.weights)}
         files.write(path, weights, since_best + self.count, {"loss": loss})
 
@@ -160,7 +160,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         """
         paths, total = files.paths(self.folder), {}
         losses = list(map(_loss, paths))
-        end = _best_index(losses) + 1
+        end = best_index(losses) + 1
         paths = paths[max(0, end - self.count) : end]
         for path in paths:
             for name, array in files.read(path)[1].items():
@@ -173,7 +173,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _best_index(losses):
+def best_index(losses):
     """The index of the lowest finite loss; without one, of the last epoch."""
     known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
     return losses.index(min(known)) if known else len(losses) - 1

@@ -10,6 +10,7 @@ from zoo.data.images import StreamedImages
 from zoo.data.pipeline import test_batches, training_batches
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
+from zoo.training.losses import ClassWeighted, balanced
 from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint
 
@@ -34,7 +35,7 @@ def train_classifier(
     """Trains an image classifier, then tests it and writes the report.
 
     Args:
-        run: `zoo.training.run.Run`; its settings have a `batch_size`.
+        run: `zoo.training.run.Run` with `zoo.training.settings.ImageSettings` and a `batch_size`.
         classifier: `zoo.tasks.classifier.ImageClassifier` of the model to train.
         optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.images.ImageDataset`.
@@ -43,8 +44,17 @@ def train_classifier(
             `zoo.data.pipeline.training_batches`.
     """
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
-    for line in data.skipped if run.is_chief else ():
-        print(f"skipped: {line}")
+    for line in (*data.notes, *(f"skipped: {line}" for line in data.skipped)) * run.is_chief:
+        print(line)
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
+    if settings.class_weights:
+        smoothing = batches.get("label_smoothing", 0.0)
+        weights = balanced(data.train.labels, len(names))
+        # those of smoothed labels are then the same as without
+        weights = (weights - smoothing * weights.mean()) / (1.0 - smoothing)
+        loss = ClassWeighted(loss, weights)
+    if settings.patience:
+        callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
     config = {"preprocessing": preprocessing.to_dict()}
     if hasattr(settings, "weights"):
         config["model of weights"] = fingerprint(classifier.model, classifier.description())
@@ -66,14 +76,15 @@ def train_classifier(
             callbacks=callbacks,
             compiled_with={
                 "optimizer": optimizer,
-                "loss": keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
+                "loss": loss,
                 "weighted_metrics": [keras.metrics.CategoricalAccuracy(name="accuracy")],
             },
             preprocess=preprocessing.normalize,
             config=config,
             finish=lambda folder, model: finish_classifier(
-                folder, ImageClassifier(model, preprocessing, names), data
+                folder, ImageClassifier(model, preprocessing, names), data, bool(settings.patience)
             ),
+            restore_best=bool(settings.patience),
             per_epoch={"images": steps_per_epoch * settings.batch_size},
         )
 

@@ -4,6 +4,7 @@ Axes: B batch, T tokens, V vocabulary.
 """
 
 import keras
+import numpy as np
 from keras import ops
 
 from zoo import compat, kernels
@@ -89,6 +90,31 @@ def _is_correct(labels, logits):
 @kernels.accelerated_by(kernels.argmax)
 def _argmax(x):
     return ops.argmax(x, axis=-1)
+
+
+class ClassWeighted(keras.losses.Loss):
+    """A loss of classes, times the weight of the class: of labels [B], or of soft labels [B, V]."""
+
+    def __init__(self, loss, class_weights):
+        super().__init__(loss.name, loss.reduction, loss.dtype)
+        self.loss = loss
+        self.class_weights = ops.convert_to_tensor(class_weights, loss.dtype)
+
+    def call(self, y_true, y_pred):
+        soft = y_true
+        if len(y_true.shape) < len(y_pred.shape):
+            soft = ops.one_hot(ops.cast(y_true, "int32"), len(self.class_weights), dtype=self.dtype)
+        return ops.sum(soft * self.class_weights, axis=-1) * self.loss.call(y_true, y_pred)
+
+
+def balanced(labels, num_classes):
+    """The weight n / (classes · items of the class) of each class, as in scikit-learn.
+
+    `labels` are int [n]. Classes without items do not count, and have weight 0. Source: King and
+    Zeng 2001, "Logistic Regression in Rare Events Data", section 4.2.
+    """
+    counts = np.bincount(labels, minlength=num_classes)
+    return np.where(counts, len(labels) / (np.count_nonzero(counts) * np.maximum(counts, 1)), 0.0)
 
 
 class ExampleLoss(keras.losses.Loss):

@@ -16,7 +16,7 @@ from zoo.data.pipeline import test_batches
 from zoo.errors import TaskError
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
-from zoo.training.scores import label_scores
+from zoo.training.scores import accuracy_lines, class_scores, epoch_scores, label_scores
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8
@@ -72,32 +72,37 @@ def _validation(history):
 # --- images --------------------------------------------------------------------------------------
 
 
-def finish_classifier(folder, classifier, data):
-    """Tests an `ImageClassifier` on the test images of an `ImageDataset`."""
+def finish_classifier(folder, classifier, data, restored=False):
+    """Tests an `ImageClassifier` on the test images of an `ImageDataset`.
+
+    `restored` is whether its weights are those of the best epoch, not those of the last one.
+    """
     history = _begin(folder, classifier, training="training (augmented)", held_out="test")
     logits, labels = _logits(classifier, data)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
-    predicted = logits.argmax(axis=1)
+    predicted, names = logits.argmax(axis=1), data.class_names
     skipped = [getattr(images, "skipped", {}).values() for images in (data.train, data.test)]
-    path = folder / "confusion_matrix.png"
-    pictures.confusion_matrix(labels, predicted, data.class_names, path)
+    pictures.confusion_matrix(labels, predicted, names, folder / "confusion_matrix.png")
     if hasattr(classifier.model, "attention_maps"):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")
-    accuracy, epochs = float(np.mean(predicted == labels)), len(history["epoch"])
+    scores = class_scores(labels, predicted, names, data.train.labels)
+    epochs, words = epoch_scores(history, restored)
     _end(
         folder,
         classifier,
         history,
         "images",
         metrics={
-            "test_accuracy": accuracy,
+            **scores,
             "test_loss": float(np.mean(losses)),
             "train_loss": history["loss"][-1],
+            **epochs,
             "train_images": len(data.train),
             "test_images": len(labels),
             "skipped_images": [*data.skipped, *skipped[0], *skipped[1]],
+            "notes": list(data.notes),
         },
-        summary={"test accuracy": f"{accuracy:.2%}, after the last of {epochs} epochs"},
+        summary=accuracy_lines(scores, f", {words}"),
     )
 
 
@@ -130,7 +135,9 @@ def finish_text_classifier(folder, classifier, data, train):
     """Tests a `TextClassifier` on the test texts of a `TextDataset`; `train` are `EncodedTexts`."""
     history, test, names = _begin(folder, classifier), data.test, np.array(data.class_names)
     probabilities = classifier.probabilities(test.texts, too_long="truncate")
-    *chosen, scores, (name, score) = _tested(folder, test.labels, probabilities, names)
+    epochs, words = epoch_scores(history)
+    words = f" of {len(test):,} texts, averaged weights {words}"
+    *chosen, scores, summary = _tested(folder, data, probabilities, words)
     answers = zip(*chosen, probabilities, test.texts)
     rows = [
         (*map("|".join, (names[true], names[given], map("{:.4f}".format, row[given]))), text)
@@ -149,41 +156,42 @@ def finish_text_classifier(folder, classifier, data, train):
         "texts",
         metrics={
             **scores,
+            **epochs,
             **_validation(history),
             "vocab_size": classifier.tokenizer.vocab_size,
             "train_texts": len(data.train),
             "train_texts_truncated": train.truncated,
             "valid_texts": len(data.valid),
             "test_texts": len(test),
+            "notes": list(data.notes),
         },
-        summary={
-            name: f"{score} of {len(test):,} texts, averaged weights after the last of "
-            f"{len(history['epoch'])} epochs"
-        },
+        summary=summary,
         samples=samples,
     )
 
 
-def _tested(folder, labels, probabilities, names):
+def _tested(folder, data, probabilities, words):
     """Scores with labels int [n]; or [n, K] of any number of them per text, 1 for each.
 
     Returns what selects from the names the classes that each text has, and is given; metrics; the
-    name of the printed one, and its text.
+    lines of the summary, the first of which ends with `words`.
     """
+    labels, names = data.test.labels, data.class_names
     if np.ndim(labels) == 2:
         true, given = labels > 0, probabilities >= 0.5
         scores = label_scores(true, probabilities, names)
-        name, score = "mean average precision", "{mean_average_precision:.4f}, F1 {f1_micro:.4f}"
+        score = "{mean_average_precision:.4f}, F1 {f1_micro:.4f}".format(**scores)
+        summary = {"test mean average precision": score + words}
         right = np.where(true, probabilities, 1 - probabilities)
     else:
         best = probabilities.argmax(axis=1)
         pictures.confusion_matrix(labels, best, names, folder / "confusion_matrix.png", "texts")
         true, given = labels[:, None], best[:, None]
         right = np.take_along_axis(probabilities, true, axis=1)
-        scores = {"test_accuracy": float(np.mean(best == labels))}
-        name, score = "accuracy", "{test_accuracy:.2%}"
+        scores = class_scores(labels, best, names, data.train.labels)
+        summary = accuracy_lines(scores, words)
     loss = float(-np.log(np.maximum(right, _SMALLEST)).mean())
-    return true, given, {**scores, "test_loss": loss}, (f"test {name}", score.format(**scores))
+    return true, given, {**scores, "test_loss": loss}, summary
 
 
 def _write_table(path, names, rows):
@@ -224,6 +232,7 @@ def finish_translator(folder, translator, data):
             "train_pairs": len(data.train),
             "train_pairs_too_long": data.train.skipped,
             "valid_pairs": len(data.valid),
+            "skipped_pairs": data.skipped,
         },
         summary={
             "BLEU": f"{scores['bleu']:.2f}  {scores['bleu_signature']}",

@@ -12,6 +12,7 @@ from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError
 from zoo.files import atomic
 from zoo.layers.config import check_not_quantized
+from zoo.training import checkpoint_file as files
 from zoo.training import distribution, run_batches
 from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
 from zoo.training.checkpoint import Checkpoint
@@ -88,6 +89,7 @@ class Run:
         config=None,
         finish=None,
         per_epoch=None,
+        restore_best=False,
     ):
         """Trains a model, resuming if asked to, and saves it.
 
@@ -108,6 +110,8 @@ class Run:
             finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
                 default it writes ``model.keras`` and the last metrics, ``metrics.json``.
             per_epoch: see `zoo.training.callbacks.EpochFigures`.
+            restore_best: whether the trained model has the weights of the epoch with the lowest
+                `val_loss`, in place of those of the last one.
 
         Returns:
             On the chief the trained model, on one device; None on other workers, and if the run had
@@ -129,7 +133,8 @@ class Run:
                 trainer.compile(**(compiled_with or _compiled_with(model)))
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
-            with contextlib.closing(self._open_folder(config or {})) as folder:
+            lengths = {"epochs": epochs, "steps_per_epoch": steps}
+            with contextlib.closing(self._open_folder(lengths, config or {})) as folder:
                 if distribution.from_chief(self.strategy, folder.is_finished):
                     print(f"This run is already finished: {folder.path}")
                     return None
@@ -143,6 +148,9 @@ class Run:
                     validation_data=validation_data,
                     validation_freq=validation_freq,
                 )
+                best = checkpoint.folder / files.BEST
+                if restore_best and files.paths(best):
+                    files.load_weights(trainer, best)
                 if not self.is_chief:
                     return None
                 trained = trainer.trained_model()
@@ -150,16 +158,16 @@ class Run:
                 checkpoint.remove()
                 return trained
 
-    def _open_folder(self, config):
+    def _open_folder(self, lengths, config):
         """The run directory of this run: a new one, or that of the run to resume."""
         settings = self.settings
         folder = RunFolder(
             self.path,
-            {**settings.stored(), **config},
+            {**lengths, **settings.stored(), **config},
             settings.overwrite,
             settings.resume,
             self.is_chief,
-            settings.may_change(),
+            [*settings.may_change(), *(lengths.keys() - settings.stored().keys())],
         )
         if self.is_chief:
             exit_on_sigterm(lambda: enable_auto_resume(folder / AUTO_RESUME))

@@ -14,6 +14,7 @@ from zoo.errors import UserError
 from zoo.files import PARTIAL, write_text
 
 AUTO_RESUME = "checkpoints/auto_resume"  # file; see `enable_auto_resume`
+_FINE_TUNING = {"classifier.json": "vit_finetune.py", "translator.json": "translate.py"}
 
 
 class RunFolderError(UserError):
@@ -29,7 +30,8 @@ class RunFolder:
         overwrite: whether to delete an existing run.
         resume: whether to resume an existing run.
         writable: False for a worker that is not the chief: then nothing is checked or written.
-        may_change: names of settings that may be others when the run is resumed.
+        may_change: names of settings that may be others when the run is resumed, until it is
+            finished.
 
     Call `close` when the run ends; other processes cannot use the directory before.
 
@@ -96,6 +98,7 @@ class RunFolder:
         write_text(self.path / name, json.dumps(values, indent=2) + "\n")
 
     def _check_same(self, saved, config, may_change):
+        may_change = () if self.is_finished else may_change
         config = json.loads(json.dumps(config))
         lines = [
             f"  {name}: {saved.get(name)!r}, now {config.get(name)!r}\n"
@@ -105,8 +108,16 @@ class RunFolder:
         if lines:
             raise RunFolderError(
                 f"The run in {self.path} was started with other settings:\n{''.join(lines)}"
-                "Use these settings, or choose another --out directory."
+                "Use these settings, or choose another --out directory." + self._way_on()
             )
+
+    def _way_on(self):
+        """How to train the model of a finished run on, if a recipe can."""
+        for file, recipe in _FINE_TUNING.items() if self.is_finished else ():
+            if (self.path / file).is_file():
+                flags = f"--weights {self.path} --out OTHER"
+                return f" The run is finished; to train it on: python recipes/{recipe} {flags}"
+        return " The run is finished." if self.is_finished else ""
 
 
 def check_folder(path, overwrite, resume):

@@ -2,6 +2,10 @@
 
 import numpy as np
 
+from zoo.training.callbacks import best_index
+
+_NOTABLE = 0.01  # difference of accuracy and balanced accuracy that is printed
+
 
 def label_scores(labels, probabilities, class_names, threshold=0.5):
     """Computes average precision, by scikit-learn, and F1 of any number of labels per item.
@@ -32,3 +36,49 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
         "average_precision": dict(zip(names[known].tolist(), precisions)),
         "items": dict(zip(names.tolist(), counts.tolist())),
     }
+
+
+def class_scores(labels, predicted, names, train_labels):
+    """Computes the accuracy of each class, and counts its items.
+
+    Args:
+        labels, predicted: int [n], of the test items.
+        names: of the classes.
+        train_labels: int [any].
+
+    Returns:
+        dict of "test_accuracy"; "balanced_accuracy", the mean over the classes with test items;
+        and dicts by class: "class_accuracy", None without test items, "test_counts" and
+        "train_counts".
+    """
+    right, counts, train_counts = (
+        np.bincount(items, minlength=len(names)).tolist()
+        for items in (labels[labels == predicted], labels, train_labels)
+    )
+    shares = [share / count if count else None for share, count in zip(right, counts)]
+    return {
+        "test_accuracy": sum(right) / len(labels),
+        "balanced_accuracy": float(np.mean([share for share in shares if share is not None])),
+        "class_accuracy": dict(zip(names, shares)),
+        "test_counts": dict(zip(names, counts)),
+        "train_counts": dict(zip(names, train_counts)),
+    }
+
+
+def accuracy_lines(scores, after):
+    """The lines of the summary, {name: text}: also balanced accuracy, if it differs notably."""
+    accuracy, balanced = scores["test_accuracy"], scores["balanced_accuracy"]
+    lines = {"test accuracy": f"{accuracy:.2%}{after}"}
+    if abs(balanced - accuracy) >= _NOTABLE:
+        shares = {name: x for name, x in scores["class_accuracy"].items() if x is not None}
+        worst = min(shares, key=shares.get)
+        lines["balanced accuracy"] = f"{balanced:.2%}, the lowest: {shares[worst]:.2%} of {worst}"
+    return lines
+
+
+def epoch_scores(history, restored=False):
+    """(Metrics, words): which epoch was the best, and whether it or the last one was tested."""
+    best, epochs = best_index(history["val_loss"]) + 1, len(history["epoch"])
+    words = f"best, {best}," if restored else "last" if best == epochs else f"last (best: {best})"
+    metrics = {"best_epoch": best, "tested_epoch": best if restored else epochs}
+    return metrics, f"after the {words} of {epochs} epochs"

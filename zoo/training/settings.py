@@ -238,17 +238,25 @@ class ImageSettings(RunSettings):
     dataset: str = "cifar10"
     """digits (built in), or an image classification data set by its TensorFlow Datasets name."""
     data_dir: str | None = None
-    """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg."""
+    """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg or
+    val/<class>/*.jpg."""
     image_size: Count | None = None
     """Side in pixels to resize images to; required if they differ in size."""
     validation_split: Annotated[float, Limits(0, 0.9)] = 0.0
     """Share of the training images to hold out and test on in place of the test images, to choose
     settings."""
+    class_weights: Literal["balanced"] | None = None
+    """Balanced: the loss of an image counts n / (classes · images of its class) times."""
+    patience: Annotated[Count | None, MAY_CHANGE] = None
+    """Stop after this many epochs without a lower validation loss; then the weights of the best
+    epoch are tested and saved, by default those of the last one."""
 
     @property
     def is_folder(self):
         """Whether the data are a folder of images."""
-        return self.data_dir is not None and pathlib.Path(self.data_dir, "train").is_dir()
+        from zoo.data.image_folder import TRAIN, subfolder
+
+        return self.data_dir is not None and subfolder(self.data_dir, TRAIN) is not None
 
     @property
     def data_name(self):
