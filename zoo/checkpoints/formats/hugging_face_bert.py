@@ -112,9 +112,11 @@ def _sentence_encoder(folder, max_length):
     pools = [config["pooling_mode"]] if "pooling_mode" in config else pools
     if pools not in [[pool] for pool in POOLS]:
         raise CheckpointError(f"{path}: pooling must be one of {POOLS}. Received: {pools}.")
-    prompt = read_json(folder / "config_sentence_transformers.json", {}).get("default_prompt_name")
-    if prompt is not None:
+    library = read_json(folder / "config_sentence_transformers.json", {})
+    if prompt := library.get("default_prompt_name"):
         raise CheckpointError(f"{folder}: default_prompt_name={prompt!r} is not supported.")
+    if (other := library.get("similarity_fn_name") or "cosine") != "cosine":
+        print(f"{folder}: the similarity is the cosine, not similarity_fn_name={other!r}.")
     texts = read_json(folder / "sentence_bert_config.json", {})
     limit = read_json(folder / "tokenizer_config.json", {}).get("model_max_length") or max_length
     limit = min(max_length, texts.get("max_seq_length") or limit)
