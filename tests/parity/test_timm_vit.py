@@ -324,3 +324,21 @@ def crop(height, width):
         return image.crop((left, top, left + width, top + height))
 
     return function
+
+
+@pytest.mark.parametrize("kind", ["registers", "swiglu"])
+def test_names_of_dinov2(kind, tmp_path):
+    """Its own files, as those of torch.hub, whose class token has a position beside registers."""
+    model = published(kind, num_classes=0)
+    names = {"reg_token": "register_tokens", "mlp.fc1": "mlp.w12", "mlp.fc2": "mlp.w3"}
+    tensors = {"mask_token": torch.zeros(1, 24)}
+    for name, tensor in model.state_dict().items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        tensors[name] = tensor
+    if kind == "registers":
+        tensors["pos_embed"] = torch.cat([torch.ones(1, 1, 24), tensors["pos_embed"]], dim=1)
+        tensors["cls_token"] = tensors["cls_token"] - 1.0
+    torch.save(tensors, tmp_path / "dinov2.pth")
+    encoder = zoo.load(tmp_path / "dinov2.pth", num_heads=3)
+    models.assert_same_outputs(encoder.model, model, model.patch_embed.img_size)

@@ -32,6 +32,7 @@ MODEL_ARGS = set(
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SUPPORTED = {"crop_mode": ("center", "squash"), "interpolation": ("bicubic", "bilinear")}
 POOLS = {"token": "cls", "avg": "mean"}
+DINOV2 = {"register_tokens": "reg_token", "w12": "fc1", "w3": "fc2"}  # names of its own files
 TABLE = {
     "patch_embed/projection/kernel": patches(ANCHOR),
     "patch_embed/projection/bias": same("patch_embed.proj.bias"),
@@ -54,6 +55,7 @@ TABLE = {
 
 def load(path, config, tensors, options):
     """The classifier of a file or folder, see `zoo.load`."""
+    tensors = tensors.renamed(lambda name: re.sub(r"\w+", lambda x: DINOV2.get(x[0], x[0]), name))
     unknown = config.get("model_args", {}).keys() - MODEL_ARGS
     architecture = config.get("architecture", "")
     if unknown or "_rpn_" in architecture:  # which normalizes the outputs of attention
