@@ -209,6 +209,15 @@ def test_long_texts(tmp_path):
         encoder(["a"], too_long="split")
 
 
+def test_a_pooling_that_is_missing(tmp_path):
+    folder = sentence_encoder(tmp_path)
+    (folder / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="contains no config.json"):
+        zoo.load(folder)
+    (folder / "modules.json").unlink()
+    assert zoo.load(folder).model.pool == "mean"
+
+
 def test_a_length_of_the_tokenizer(tmp_path):
     folder = folder_of(tmp_path, "bert, no head")
     path = folder / "tokenizer_config.json"

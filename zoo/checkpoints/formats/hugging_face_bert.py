@@ -96,9 +96,9 @@ def _sentence_encoder(folder, max_length):
     """What the files of sentence-transformers say: settings of the model, whether features have
     length 1, and whether texts are lowered. Without such files, as that library reads any BERT.
     """
-    modules = [{"type": "Transformer"}, {"type": "Pooling", "path": "1_Pooling"}]
+    modules, default = [{"type": "Transformer"}, {"type": "Pooling", "path": "1_Pooling"}], {}
     if (folder / "modules.json").is_file():
-        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        modules, default = json.loads((folder / "modules.json").read_text(encoding="utf-8")), None
     names = [module["type"].rpartition(".")[2] for module in modules]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise CheckpointError(
@@ -106,7 +106,7 @@ def _sentence_encoder(folder, max_length):
             "Transformer, Pooling and perhaps Normalize."
         )
     path = folder / modules[1]["path"] / "config.json"
-    config = {"pooling_mode_mean_tokens": True, **read_json(path, {})}
+    config = {"pooling_mode_mean_tokens": True, **read_json(path, default)}
     on = [name for name in config if name[:13] == "pooling_mode_" and config[name]]
     pools = [re.sub("^pooling_mode_|_tokens?$", "", name) for name in on]
     pools = [config["pooling_mode"]] if "pooling_mode" in config else pools
