@@ -459,6 +459,13 @@ def test_data_and_models_that_cannot_be_used(make, data, message, tmp_path):
     assert not list((tmp_path / "run").glob("checkpoints/epoch_*"))
 
 
+def test_remat_is_for_the_models_of_this_package(tmp_path):
+    run = zoo.training.Run(out=str(tmp_path / "run"), remat=True)
+    with pytest.raises(UserError, match="remat is for models of zoo"):
+        run.train(classifier(), dataset(X, Y), epochs=1)
+    assert not (tmp_path / "run").exists()
+
+
 def test_validation_data_and_arguments_that_cannot_be_used(tmp_path):
     run = zoo.training.Run(out=str(tmp_path / "run"))
     for data in ((X, Y), dataset(X, Y).repeat(), dataset(X, Y).filter(lambda x, y: True)):
