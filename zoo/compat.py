@@ -58,13 +58,6 @@ def in_xla_context():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def without_tapes():
-    """Context: no `tf.GradientTape` records operations; a tape can stop only itself."""
-    from tensorflow.python.eager import record
-
-    return record.stop_recording()
-
-
 def all_layers(layer):
     """A layer or model itself and all layers within it; `Model.layers` has the outermost only."""
     return layer._flatten_layers()

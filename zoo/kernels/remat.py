@@ -29,31 +29,7 @@ def recomputed(layer, *inputs, bias=None, **settings):
             y = layer(*x, **given)
         return y, *(scope.get_current_value(seed) for seed in seeds)
 
-    remat = _remat if keras.backend.backend() == "tensorflow" else keras.remat
-    y, *states = remat(call)(*inputs, *weights)
+    y, *states = keras.remat(call)(*inputs, *weights)
     for seed, state in zip(seeds, states):
         seed.assign(state)
     return y
-
-
-def _remat(function):
-    """`keras.remat`, but XLA simplifies away what lets that wait for the gradient."""
-    import tensorflow as tf
-
-    @tf.custom_gradient
-    def call(*tensors):
-        with compat.without_tapes():
-            results = function(*tensors)
-
-        def gradient(upstream, *_):
-            first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
-            zero = tf.where(tf.math.is_nan(first), first, 0)
-            again = [x + tf.cast(zero, x.dtype) for x in tensors]
-            with tf.GradientTape() as tape:
-                tape.watch(again)
-                result = function(*again)[0]
-            return tape.gradient(result, again, upstream)
-
-        return results, gradient
-
-    return call
