@@ -46,13 +46,6 @@ def train_classifier(
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
     for line in (*data.notes, *(f"skipped: {line}" for line in data.skipped)) * run.is_chief:
         print(line)
-    loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
-    if settings.class_weights:
-        smoothing = batches.get("label_smoothing", 0.0)
-        weights = balanced(data.train.labels, len(names))
-        # those of smoothed labels are then the same as without
-        weights = (weights - smoothing * weights.mean()) / (1.0 - smoothing)
-        loss = ClassWeighted(loss, weights)
     if settings.patience:
         callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
     config = {"preprocessing": preprocessing.to_dict()}
@@ -76,7 +69,7 @@ def train_classifier(
             callbacks=callbacks,
             compiled_with={
                 "optimizer": optimizer,
-                "loss": loss,
+                "loss": _loss(settings, data, batches.get("label_smoothing", 0.0)),
                 "weighted_metrics": [keras.metrics.CategoricalAccuracy(name="accuracy")],
             },
             preprocess=preprocessing.normalize,
@@ -87,6 +80,16 @@ def train_classifier(
             restore_best=bool(settings.patience),
             per_epoch={"images": steps_per_epoch * settings.batch_size},
         )
+
+
+def _loss(settings, data, smoothing):
+    """The loss of soft labels; with weights of the classes if the settings say so."""
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
+    if settings.class_weights is None:
+        return loss
+    weights = balanced(data.train.labels, len(data.class_names))
+    # the weights of smoothed labels are then those of the labels before
+    return ClassWeighted(loss, (weights - smoothing * weights.mean()) / (1.0 - smoothing))
 
 
 @contextlib.contextmanager
