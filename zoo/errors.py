@@ -71,12 +71,15 @@ def what_it_is(text):
     return "looks like Base64" if is_base64 else ""
 
 
-def needed(name):
-    """Imports a module of an optional package; raises `UserError` if it is not installed."""
+def needed(name, package=None):
+    """Imports a module of an optional package; raises `UserError` if it is not installed.
+
+    By default the package has the name of the module.
+    """
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package = name.split(".")[0].replace("_", "-")
+        package = package or name.split(".")[0].replace("_", "-")
         raise UserError(
             f"The package {package} is not installed. Run `pip install {package}`. ({error})"
         ) from None

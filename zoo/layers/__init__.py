@@ -22,3 +22,4 @@ from zoo.layers.positions import (
     sinusoidal_positions,
 )
 from zoo.layers.rotary import RotaryPositions, grid_places, rotate
+from zoo.layers.ssru import SSRU

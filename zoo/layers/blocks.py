@@ -16,6 +16,7 @@ from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.multi_head_attention import MultiHeadAttention, MultiHeadSelfAttention
 from zoo.layers.normalization import LayerNormalization
+from zoo.layers.ssru import SSRU
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -206,7 +207,8 @@ class TransformerDecoder(TransformerBlock):
     Args:
         cross_attention: whether the block attends to a memory; not in a language model.
         embed_dim, num_heads, ff_dim, **kwargs: see `zoo.layers.TransformerEncoder`; `attention` is
-            that of the self-attention.
+            that of the self-attention, or "ssru": then a `zoo.layers.SSRU` is in its place, in a
+            block with cross-attention. It takes no `mask`, `bias` and `angles`.
 
     Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output, with
     cross-attention only; `mask` (in addition to the causal mask) and `memory_mask`, bool, True =
@@ -233,11 +235,18 @@ class TransformerDecoder(TransformerBlock):
             self.cross_attention_scale = self.scale_layer("cross_attention_scale")
         self.feed_forward_norm = self.norm_layer("feed_forward_norm")
         self.feed_forward_scale = self.scale_layer("feed_forward_scale")
-        self.self_attention = self.attention_layer(
-            MultiHeadSelfAttention, "self_attention", attention=self._attention, causal=True
-        )
+        self.self_attention = self._self_attention_layer()
         if self._has_memory:
             self.cross_attention = self.attention_layer(MultiHeadAttention, "cross_attention")
+
+    def _self_attention_layer(self):
+        if self._attention != "ssru":
+            kind = {"attention": self._attention, "causal": True}
+            return self.attention_layer(MultiHeadSelfAttention, "self_attention", **kind)
+        if not self._has_memory:
+            raise ValueError("A decoder block with attention='ssru' needs cross_attention=True.")
+        settings = {"dtype": self.dtype_policy, "name": "ssru"}
+        return SSRU(self.embed_dim, self.kernel_initializer, **settings)
 
     def build(self, x_shape, memory_shape=None):
         self._check_memory(memory_shape)
@@ -265,7 +274,7 @@ class TransformerDecoder(TransformerBlock):
         y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
         return self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
 
-    def start(self, length, memory=None, batch_size=None):
+    def start(self, length, memory=None, batch_size=None, num_hypotheses=1):
         """The cache for up to `length` positions, a `DecoderCache`.
 
         Args:
@@ -273,11 +282,13 @@ class TransformerDecoder(TransformerBlock):
             memory: [B, S, width] or None. A mask that Keras attached to it has to be given to
                 `step`: the cache does not keep it.
             batch_size: B, needed without a memory.
+            num_hypotheses: K, see `zoo.layers.Cache`.
         """
         self._check_memory(memory)
         batch_size = batch_size if memory is None else ops.shape(memory)[0]
         projected = () if memory is None else self.cross_attention.project(memory)
-        return DecoderCache(self.self_attention.allocate_cache(batch_size, length), projected)
+        target = self.self_attention.allocate_cache(batch_size, length, num_hypotheses)
+        return DecoderCache(target, projected)
 
     def step(self, x, cache, position, mask, memory_mask=None, bias=None, angles=None):
         """Computes new positions.

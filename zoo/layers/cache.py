@@ -26,6 +26,10 @@ class KeyValue(NamedTuple):
             ops.slice_update(self.key, start, key), ops.slice_update(self.value, start, value)
         )
 
+    def follow(self, parents):
+        """The same buffer: hypotheses are paths through it, see `Cache.follow`."""
+        return self
+
     def with_slots(self, count):
         """The buffer with `count` slots for each position, of which the first is filled."""
         batch, heads, length, _ = ops.shape(self.key)
@@ -38,10 +42,11 @@ class KeyValue(NamedTuple):
 class DecoderCache(NamedTuple):
     """A decoder block's keys and values: of target tokens, in a buffer, and of the memory.
 
-    Without a memory, `memory` is ().
+    A recurrent block has a `zoo.layers.ssru.State` in place of the first. Without a memory,
+    `memory` is ().
     """
 
-    target: KeyValue
+    target: Any
     memory: KeyValue | tuple
 
 
@@ -96,7 +101,8 @@ class Cache(NamedTuple):
 
     def follow(self, parents):
         """The cache in which hypothesis k continues hypothesis ``parents[b, k]``; int [B, K]."""
-        return self._replace(paths=take_rows(self.paths, parents))
+        blocks = [block._replace(target=block.target.follow(parents)) for block in self.blocks]
+        return self._replace(paths=take_rows(self.paths, parents), blocks=tuple(blocks))
 
 
 def take_rows(x, indices):

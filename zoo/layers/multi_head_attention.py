@@ -177,10 +177,14 @@ class MultiHeadSelfAttention(_MultiHead):
             query, key = rotate(query, angles), rotate(key, angles)
         return query, key, value
 
-    def allocate_cache(self, batch_size, length):
-        """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`."""
+    def allocate_cache(self, batch_size, length, num_hypotheses=1):
+        """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`.
+
+        Each position has a slot for each of the hypotheses.
+        """
         heads, widths = self.num_heads, (self._key_width, self._value_width)
-        shapes = [(batch_size, heads, length, width // heads) for width in widths]
+        slots = length * num_hypotheses
+        shapes = [(batch_size, heads, slots, width // heads) for width in widths]
         return KeyValue(*(ops.zeros(shape, self.compute_dtype) for shape in shapes))
 
     def step(self, x, cache, position, mask, bias=None, angles=None):

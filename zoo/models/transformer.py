@@ -17,7 +17,15 @@ SIZES = {  # Vaswani et al. 2017, table 3
     "base": {"embed_dim": 512, "num_layers": 6, "num_heads": 8, "ff_dim": 2048, "dropout": 0.1},
     "big": {"embed_dim": 1024, "num_layers": 6, "num_heads": 16, "ff_dim": 4096, "dropout": 0.3},
 }
+# Firefox's translation models: mozilla/translations, pipeline/train/configs/model/student.*.yml
+_STUDENT = {"num_layers": 6, "num_decoder_layers": 2, "num_heads": 8, "decoder": "ssru"}
+SIZES |= {
+    "student_tiny": {**_STUDENT, "embed_dim": 256, "ff_dim": 1536},
+    "student_base_memory": {**_STUDENT, "embed_dim": 384, "ff_dim": 1536, "num_decoder_layers": 4},
+    "student_base": {**_STUDENT, "embed_dim": 512, "ff_dim": 2048},
+}
 SHARED = ("none", "target", "all")
+DECODERS = ("attention", "ssru")
 
 
 def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
@@ -27,7 +35,8 @@ def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
     give `embed_dim`, `num_heads` and `num_layers`. Other arguments override those of the size.
 
     Args:
-        size: "base", "big" or None.
+        size: "base" or "big" of the paper; "student_tiny", "student_base_memory" or
+            "student_base", the sizes of Firefox's translation models; or None.
         source_vocab_size, target_vocab_size, **settings: see `zoo.models.Transformer`.
 
     Returns:
@@ -55,6 +64,8 @@ class Transformer(Decoder):
         num_decoder_layers: number of decoder blocks; `num_layers` by default.
         decoder_num_heads, decoder_ff_dim: those of decoder blocks, if they differ from `num_heads`
             and `ff_dim`.
+        decoder: "attention"; or "ssru", decoder blocks with a recurrent layer in place of
+            self-attention, `zoo.layers.SSRU`, which take less time and memory to decode.
         positions: "sinusoidal" (section 3.5); a `zoo.layers.SinusoidalPositions` of another layout
             or offset; "learned"; "relative", a learned bias on the scores of self-attention
             (Raffel et al. 2019, section 2.1); or "rotary" (Su et al. 2021).
@@ -105,6 +116,7 @@ class Transformer(Decoder):
         logits_bias=False,
         decoder_num_heads=None,
         decoder_ff_dim=None,
+        decoder="attention",
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
@@ -130,6 +142,7 @@ class Transformer(Decoder):
             self.num_decoder_layers or self.num_layers,
             num_heads=self.decoder_num_heads or self.num_heads,
             ff_dim=self.decoder_ff_dim or self.ff_dim,
+            attention="ssru" if self.decoder == "ssru" else "softmax",
         )
         pre, embeddings = self.norm == "pre", self.normalize_embeddings
         self.source_norm = self.norm_layer("source_norm", embeddings)
@@ -173,7 +186,8 @@ class Transformer(Decoder):
         """
         self.check_length(length)
         memory, batch_size = self.encode(source), ops.shape(source)[0]
-        blocks = [block.start(length * num_hypotheses, memory) for block in self.decoder_blocks]
+        settings = {"num_hypotheses": num_hypotheses}
+        blocks = [block.start(length, memory, **settings) for block in self.decoder_blocks]
         shape = (batch_size, num_hypotheses, length)
         return Cache.first(0, shape, blocks, padding_mask(source != self.pad_id))
 
@@ -203,12 +217,18 @@ class Transformer(Decoder):
         source, target = self.source_vocab_size, self.target_vocab_size
         check_at_least_1(source_vocab_size=source, target_vocab_size=target)
         check_choice("shared", self.shared, SHARED)
+        check_choice("decoder", self.decoder, DECODERS)
         if self.shared == "all" and source != target:
             raise ValueError(
                 'shared="all" needs equal vocabulary sizes. Received: '
                 f"source_vocab_size={source}, target_vocab_size={target}."
             )
         self.check_positions()
+        if self.decoder == "ssru" and self.positions in POSITIONS_IN_ATTENTION:
+            raise ValueError(
+                "A recurrent decoder has no self-attention for positions within attention. "
+                f"Received: decoder='ssru', positions={self.positions!r}."
+            )
         heads = self.decoder_num_heads or self.num_heads
         differ = self.positions in POSITIONS_IN_ATTENTION and heads != self.num_heads
         if differ and not (self.positions == "rotary" and self.key_dim):

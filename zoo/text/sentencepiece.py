@@ -53,7 +53,7 @@ class SentencePieceTokenizer:
         vocab: {piece: id}; pieces that are not in it are unknown. By default the model's own.
         unknown: id of unknown pieces.
         control: pieces that are not text: `decode` leaves them out.
-        vocab_size: number of ids, at least those of `vocab`.
+        vocab_size: number of ids, at least those of `vocab` or of the model.
         prefix: ids at the beginning of each text, such as a language code.
         language_prefixes: whether a text may begin with a language code such as ">>es<<", which is
             one token of `vocab`.
@@ -76,7 +76,8 @@ class SentencePieceTokenizer:
         proto, own = self.proto, self._processor
         if self.vocab is None:
             control = tuple(p.piece for p in proto.pieces if p.type == p.CONTROL)
-            values = {"unknown": own.unk_id(), "control": control, "vocab_size": len(own)}
+            size = max(len(own), self.vocab_size or 0)
+            values = {"unknown": own.unk_id(), "control": control, "vocab_size": size}
             for name, value in values.items():  # the way of a frozen dataclass
                 object.__setattr__(self, name, value)
         check_vocab(self.vocab or {}, self.vocab_size)

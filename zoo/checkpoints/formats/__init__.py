@@ -17,9 +17,11 @@ from zoo.checkpoints.formats import (
     hugging_face_marian,
     hugging_face_vit,
     kerashub,
+    marian,
     timm,
 )
 from zoo.checkpoints.hugging_face_config import PROBLEMS, read_json
+from zoo.checkpoints.marian_file import is_marian
 from zoo.checkpoints.tensor_files import read_file, read_folder
 from zoo.errors import TaskError, UserError
 
@@ -47,7 +49,7 @@ def is_checkpoint(path):
     config = pathlib.Path(path) / "config.json"
     if config.is_file():
         return any(key in read_json(config) for key in _KEYS)
-    return pathlib.Path(path).is_file()
+    return pathlib.Path(path).is_file() or marian.is_folder(pathlib.Path(path))
 
 
 def load(path, **options):
@@ -86,6 +88,9 @@ def load(path, **options):
 
 
 def _load(path, options):
+    has_config = path.is_dir() and (path / "config.json").is_file()
+    if path.suffix == ".zip" or not has_config and (path.is_dir() or is_marian(path)):
+        return marian.load(path, options)
     ema = options.pop("ema", True)
     if not isinstance(ema, bool):
         raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")

@@ -1,0 +1,146 @@
+"""The simpler simple recurrent unit, which takes the place of a decoder's self-attention.
+
+Source: Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural Machine
+Translation", section 3.1.
+
+Axes: B batch, T tokens, K hypotheses of a sentence, E model width.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from zoo.dtypes import at_least_float32
+from zoo.layers.attention import chunks, joined
+from zoo.layers.cache import take_rows
+from zoo.layers.config import SameShapeLayer, own_initializer
+from zoo.layers.dense import Dense
+
+CHUNK_SIZE = 32
+
+
+class State(NamedTuple):
+    """The cell state of each hypothesis: `cell`, float32 [B, K, E]."""
+
+    cell: Any
+
+    def follow(self, parents):
+        """The state in which hypothesis k continues hypothesis ``parents[b, k]``; int [B, K]."""
+        return State(take_rows(self.cell, parents))
+
+
+@keras.saving.register_keras_serializable("zoo")
+class SSRU(SameShapeLayer):
+    """A recurrent layer whose cell is a weighted mean of its inputs up to each position.
+
+    With the forget gate f_t = sigmoid(W_f x_t + b_f), the cell c_t = f_t · c_{t-1} + (1 - f_t) ·
+    W x_t and c_0 = 0, the output is relu(c_t). The products do not depend on the position before,
+    so that in training all cells are computed at once, by a parallel scan. In decoding a step
+    takes the same time at every position, and needs no keys and values of those before.
+    Source: Kim et al. 2019, section 3.1.
+
+    Args:
+        embed_dim: E, width of the output.
+        kernel_initializer: initializer of both matrices.
+
+    Inputs: `x` [B, T, E]. `mask`, `bias` and `angles`, those of self-attention, must be None.
+    Output: [B, T, E]; that of a position depends on itself and those before only.
+
+    Raises:
+        ValueError: on a call, if there is a mask, a bias or angles.
+    """
+
+    def __init__(self, embed_dim, kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.store(locals())
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.forget_gate = self._dense("forget_gate", use_bias=True)
+        self.candidate = self._dense("candidate", use_bias=False)
+
+    def _dense(self, name, use_bias):
+        initializer = own_initializer(self.kernel_initializer)
+        settings = {"kernel_initializer": initializer, "dtype": self.dtype_policy, "name": name}
+        return Dense(self.embed_dim, use_bias=use_bias, **settings)
+
+    def build(self, input_shape):
+        self.forget_gate.build(input_shape)
+        self.candidate.build(input_shape)
+
+    def call(self, x, mask=None, bias=None, angles=None):
+        _check_none(mask=mask, bias=bias, angles=angles)
+        forget, new = (gate[:, None] for gate in self._gates(x))
+        cells = linear_recurrence(forget, new)[:, 0]
+        return ops.cast(ops.relu(cells), x.dtype)
+
+    def allocate_cache(self, batch_size, length, num_hypotheses=1):
+        """The first `State`, zeros. It does not depend on the number of positions, `length`."""
+        return State(ops.zeros((batch_size, num_hypotheses, self.embed_dim), "float32"))
+
+    def step(self, x, cache, position, mask, bias=None, angles=None):
+        """Computes the next token of each hypothesis.
+
+        Args:
+            x: [B, K, E], a token of each hypothesis.
+            cache: `State`, see `allocate_cache`.
+            position, mask, bias, angles: those of `zoo.layers.MultiHeadSelfAttention.step`; a state
+                has neither positions nor a mask.
+
+        Returns:
+            ([B, K, E], the next `State`).
+        """
+        _check_none(bias=bias, angles=angles)
+        forget, new = self._gates(x)
+        cell = forget * ops.cast(cache.cell, forget.dtype) + new
+        return ops.cast(ops.relu(cell), x.dtype), State(ops.cast(cell, cache.cell.dtype))
+
+    def _gates(self, x):
+        """f_t and (1 - f_t) · W x_t, in float32 or wider."""
+        forget = ops.sigmoid(at_least_float32(self.forget_gate(x)))
+        return forget, (1.0 - forget) * at_least_float32(self.candidate(x))
+
+
+def linear_recurrence(factor, added, levels=4):
+    """c_t = factor_t · c_{t-1} + added_t with c_0 = 0, for all t at once: [B, N, T, E].
+
+    A parallel scan: of chunks, and then of the last cells of all chunks, which are a recurrence of
+    the same form (Blelloch 1990, "Prefix Sums and Their Applications", section 1.4).
+
+    Args:
+        factor, added: [B, N, T, E], N sequences.
+        levels: T is at most `CHUNK_SIZE` to this power, a million by default. It ends the recursion
+            in a graph of any length.
+    """
+    length = ops.shape(added)[2]
+    if levels == 1 or (isinstance(length, int) and length <= CHUNK_SIZE):
+        return _doubled(factor, added)[1]
+    batch, count, _, width = ops.shape(added)
+    parts = (chunks(x, CHUNK_SIZE) for x in (factor, added))
+    factor, added = _doubled(*(ops.reshape(x, (batch, -1, CHUNK_SIZE, width)) for x in parts))
+    ends = (ops.reshape(x[:, :, -1], (batch, count, -1, width)) for x in (factor, added))
+    ends = linear_recurrence(*ends, levels - 1)
+    before = ops.pad(ends[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0)])
+    added = added + factor * ops.reshape(before, (batch, -1, 1, width))
+    return joined(ops.reshape(added, (batch, count, -1, CHUNK_SIZE, width)), length)
+
+
+def _doubled(factor, added):
+    """The recurrence over at most `CHUNK_SIZE` tokens, by looking back 1, 2, 4, ... tokens.
+
+    Returns the products of all factors up to each token, and the cells.
+    """
+    length, back = ops.shape(added)[2], 1
+    while back < CHUNK_SIZE:
+        padding = [(0, 0), (0, 0), (back, 0), (0, 0)]
+        added = added + factor * ops.pad(added, padding)[:, :, :length]
+        factor = factor * ops.pad(factor, padding, constant_values=1.0)[:, :, :length]
+        back *= 2
+    return factor, added
+
+
+def _check_none(**arguments):
+    given = [name for name, value in arguments.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"A recurrent layer has no attention, to which {' and '.join(given)} could apply."
+        )
