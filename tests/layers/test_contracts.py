@@ -106,6 +106,14 @@ CASES = {
         {"mask": 0},
         _BLOCK_RATES,
     ),
+    "SSRU": Case(
+        lambda **k: L.SSRU(_E, "he_uniform", **k),
+        [_array(_B, _T, 6)],
+        [(1,)],
+        _PADDING,
+        {"mask": 0},
+        for_each_query=False,
+    ),
     "Dropout": Case(lambda **k: L.Dropout(0.3, (None, 1, 1), 7, **k), [_SEQUENCE], [(1,)]),
     "LayerNormalization": Case(lambda **k: L.LayerNormalization(1e-3, **k), [_SEQUENCE], [(1,)]),
     "LayerScale": Case(lambda **k: L.LayerScale(0.3, **k), [_SEQUENCE], [(1,)]),
@@ -141,14 +149,15 @@ CASES = {
     "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, 1, "ones", **k), [_SEQUENCE], [(1,)]),
 }
 # The others are made with blockwise attention, which is softmax attention for short inputs.
-for _class, _arguments in (
-    ("MultiHeadSelfAttention", {"embed_dim": _E, **_ATTENTION}),
-    ("TransformerEncoder", _BLOCK),
-    ("TransformerDecoder", _BLOCK),
+for _class, _arguments, _kind in (
+    ("MultiHeadSelfAttention", {"embed_dim": _E, **_ATTENTION}, "linear"),
+    ("TransformerEncoder", _BLOCK, "linear"),
+    ("TransformerDecoder", _BLOCK, "linear"),
+    ("TransformerDecoder", _BLOCK, "ssru"),
 ):
-    _linear = functools.partial(getattr(L, _class), **{**_arguments, "attention": "linear"})
-    CASES[f"{_class}, linear"] = CASES[_class]._replace(
-        make=_linear, mask=_PADDING, for_each_query=False
+    _made = functools.partial(getattr(L, _class), **{**_arguments, "attention": _kind})
+    CASES[f"{_class}, {_kind}"] = CASES[_class]._replace(
+        make=_made, mask=_PADDING, for_each_query=False
     )
 each_layer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 

@@ -72,6 +72,7 @@ TRANSFORMER = {
     "scale_embeddings": False,
     "normalize_embeddings": True,
     "logits_bias": True,
+    "decoder": "ssru",
 }
 CAUSAL_LM = {
     **_OF_TOKENS,
@@ -143,7 +144,13 @@ CASES = {
     ),
     "transformer, rotary positions": Case(
         lambda **k: zoo.transformer(
-            **{**TRANSFORMER, "positions": "rotary", "decoder_num_heads": None, **k}
+            **{
+                **TRANSFORMER,
+                "decoder": "attention",
+                "positions": "rotary",
+                "decoder_num_heads": None,
+                **k,
+            }
         ),
         [{"source": _IDS, "target": _IDS[:, :4]}],
         [()],

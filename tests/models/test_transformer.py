@@ -28,6 +28,7 @@ each_kind = pytest.mark.parametrize(
         {"positions": "learned", "norm": "pre", "shared": "target", "activation": "gelu"},
         {"positions": "relative", "norm": "pre", "shared": "none", "activation": "silu"},
         {"positions": "relative", "norm": "post", "num_decoder_layers": 1},
+        {"decoder": "ssru", "norm": "post", "num_decoder_layers": 1},
         {
             "positions": zoo.layers.SinusoidalPositions("halves", offset=2),
             "logits_bias": True,
@@ -198,6 +199,8 @@ def test_sizes_are_those_of_the_paper(size, shared, count):
         ("base", {"shared": "all", "target_vocab_size": 9}, "equal vocabulary sizes"),
         ("base", {"num_decoder_layers": 0}, "num_decoder_layers=0"),
         ("base", {"source_vocab_size": 0}, "source_vocab_size=0"),
+        ("base", {"decoder": "gru"}, "decoder must be one of"),
+        ("student_tiny", {"positions": "rotary"}, "decoder='ssru', positions='rotary'"),
     ],
 )
 def test_bad_settings(size, settings, message):

@@ -14,6 +14,7 @@ _MODEL = {
     "qkv_bias": True,
     "normalize_embeddings": False,
     "epsilon": 1e-5,
+    "decoder": "attention",
 }
 _POSITIONS = {"layout": "halves", "max_wavelength": 10000.0, "offset": 0}
 

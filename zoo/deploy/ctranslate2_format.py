@@ -158,6 +158,7 @@ def _check_kind(model):
         "activation": model.activation not in _ACTIVATIONS,
         "positions": model.positions in POSITIONS_IN_ATTENTION,
         "key_dim": model.key_dim is not None,
+        "decoder": model.decoder != "attention",
     }
     for name in (name for name, is_lacking in lacks.items() if is_lacking):
         reason = f"{name}={getattr(model, name)!r}"

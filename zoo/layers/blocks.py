@@ -245,7 +245,7 @@ class TransformerDecoder(TransformerBlock):
             return self.attention_layer(MultiHeadSelfAttention, "self_attention", **kind)
         if not self._has_memory:
             raise ValueError("A decoder block with attention='ssru' needs cross_attention=True.")
-        settings = {"dtype": self.dtype_policy, "name": "ssru"}
+        settings = {"dtype": self.dtype_policy, "name": "self_attention"}
         return SSRU(self.embed_dim, self.kernel_initializer, **settings)
 
     def build(self, x_shape, memory_shape=None):

@@ -16,6 +16,7 @@ from zoo.layers.attention import chunks, joined
 from zoo.layers.cache import take_rows
 from zoo.layers.config import SameShapeLayer, own_initializer
 from zoo.layers.dense import Dense
+from zoo.layers.masks import attention_mask
 
 CHUNK_SIZE = 32
 
@@ -44,11 +45,12 @@ class SSRU(SameShapeLayer):
         embed_dim: E, width of the output.
         kernel_initializer: initializer of both matrices.
 
-    Inputs: `x` [B, T, E]. `mask`, `bias` and `angles`, those of self-attention, must be None.
+    Inputs: `x` [B, T, any width]; `mask` bool [B, T] or [B, 1, 1, T], True where a token is real:
+    the cell skips the others. `bias` and `angles`, those of self-attention, must be None.
     Output: [B, T, E]; that of a position depends on itself and those before only.
 
     Raises:
-        ValueError: on a call, if there is a mask, a bias or angles.
+        ValueError: on a call, if the mask depends on the query, or there is a bias or are angles.
     """
 
     def __init__(self, embed_dim, kernel_initializer="glorot_uniform", **kwargs):
@@ -68,10 +70,17 @@ class SSRU(SameShapeLayer):
         self.candidate.build(input_shape)
 
     def call(self, x, mask=None, bias=None, angles=None):
-        _check_none(mask=mask, bias=bias, angles=angles)
-        forget, new = (gate[:, None] for gate in self._gates(x))
-        cells = linear_recurrence(forget, new)[:, 0]
-        return ops.cast(ops.relu(cells), x.dtype)
+        _check_none(bias=bias, angles=angles)
+        forget, new = self._gates(x)
+        mask = attention_mask(mask, keys=x)
+        if mask is not None:
+            real = _real(mask)
+            forget, new = ops.where(real, forget, 1.0), ops.where(real, new, 0.0)
+        cells = linear_recurrence(forget[:, None], new[:, None])[:, 0]
+        return ops.cast(ops.relu(cells), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.embed_dim)
 
     def allocate_cache(self, batch_size, length, num_hypotheses=1):
         """The first `State`, zeros. It does not depend on the number of positions, `length`."""
@@ -92,7 +101,7 @@ class SSRU(SameShapeLayer):
         _check_none(bias=bias, angles=angles)
         forget, new = self._gates(x)
         cell = forget * ops.cast(cache.cell, forget.dtype) + new
-        return ops.cast(ops.relu(cell), x.dtype), State(ops.cast(cell, cache.cell.dtype))
+        return ops.cast(ops.relu(cell), self.compute_dtype), State(ops.cast(cell, cache.cell.dtype))
 
     def _gates(self, x):
         """f_t and (1 - f_t) · W x_t, in float32 or wider."""
@@ -136,6 +145,16 @@ def _doubled(factor, added):
         factor = factor * ops.pad(factor, padding, constant_values=1.0)[:, :, :length]
         back *= 2
     return factor, added
+
+
+def _real(mask):
+    """A mask [B, 1, 1, T] as [B, T, 1]."""
+    if mask.shape[2] != 1:
+        raise ValueError(
+            "The mask of a recurrent layer may not depend on the query: it has shape [B, T], True "
+            f"where a token is real, or [B, 1, 1, T]. Received: shape {tuple(mask.shape)}."
+        )
+    return ops.swapaxes(mask[:, 0], 1, 2)
 
 
 def _check_none(**arguments):

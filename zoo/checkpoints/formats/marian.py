@@ -215,9 +215,9 @@ def _table(norm, has_attention):
         table |= _norm(f"{side}_norm", f"{side}_top")
     if not has_attention:
         table |= {
-            "decoder_{i}/ssru/candidate/kernel": same("decoder_l{i}_rnn_W"),
-            "decoder_{i}/ssru/forget_gate/kernel": same("decoder_l{i}_rnn_Wf"),
-            "decoder_{i}/ssru/forget_gate/bias": _vector("decoder_l{i}_rnn_bf"),
+            "decoder_{i}/self_attention/candidate/kernel": same("decoder_l{i}_rnn_W"),
+            "decoder_{i}/self_attention/forget_gate/kernel": same("decoder_l{i}_rnn_Wf"),
+            "decoder_{i}/self_attention/forget_gate/bias": _vector("decoder_l{i}_rnn_bf"),
             **_norm("decoder_{i}/self_attention_norm", "decoder_l{i}_rnn_ffn", suffix),
         }
     cross = "decoder_{i}/cross_attention"

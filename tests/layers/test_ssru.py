@@ -1,0 +1,108 @@
+"""The SSRU: parity with its equations one after the other, steps, causality, gradients."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.layers.test_attention import gradients, normal, numpy
+from zoo.layers import SSRU
+from zoo.layers.ssru import CHUNK_SIZE, linear_recurrence
+
+# float32 sums of at most a thousand terms, each smaller than the one before, in another order
+TOLERANCE = 1e-6
+
+
+def layer_of(width=8, **settings):
+    keras.utils.set_random_seed(0)
+    layer = SSRU(width, **settings)
+    layer.build((None, None, width))
+    layer.forget_gate.bias.assign(normal(width, seed=3))
+    return layer
+
+
+def one_by_one(layer, x, mask=None):
+    """The equations of the paper in float64."""
+    gate, bias, candidate = (np.asarray(numpy(w), "float64") for w in layer.weights)
+    cell, cells = np.zeros((len(x), layer.embed_dim)), []
+    for t in range(x.shape[1]):
+        forget = 1.0 / (1.0 + np.exp(-(x[:, t] @ gate + bias)))
+        new = forget * cell + (1.0 - forget) * (x[:, t] @ candidate)
+        cell = new if mask is None else np.where(mask[:, t, None], new, cell)
+        cells.append(cell)
+    return np.maximum(np.stack(cells, 1), 0.0)
+
+
+@pytest.mark.parametrize("length", [1, 5, CHUNK_SIZE, CHUNK_SIZE + 1, CHUNK_SIZE**2 + 3])
+def test_the_scan_equals_the_equations_and_the_steps(length):
+    layer, x = layer_of(), normal(2, length, 8)
+    found = numpy(layer(x))
+    np.testing.assert_allclose(found, one_by_one(layer, x), atol=TOLERANCE)
+    cache = layer.allocate_cache(2, length)
+    for t in range(min(length, 50)):
+        y, cache = layer.step(x[:, t : t + 1], cache, t, None)
+        np.testing.assert_allclose(numpy(y)[:, 0], found[:, t], atol=TOLERANCE)
+
+
+def test_a_mask_skips_tokens():
+    layer, x = layer_of(), normal(2, 7, 8)
+    mask = np.array([[1, 0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 1, 0, 0]], bool)
+    found = numpy(layer(x, mask=mask))
+    np.testing.assert_allclose(found, one_by_one(layer, x, mask), atol=TOLERANCE)
+    with pytest.raises(ValueError, match="may not depend on the query"):
+        layer(x, mask=np.tril(np.ones((1, 7, 7), bool)))
+    with pytest.raises(ValueError, match="bias could apply|bias.*apply"):
+        layer(x, bias=normal(1, 1, 7, 7))
+
+
+def test_no_position_depends_on_later_ones():
+    layer, x = layer_of(), normal(2, CHUNK_SIZE + 9, 8)
+    for position in (0, 3, CHUNK_SIZE - 1, CHUNK_SIZE):
+        [gradient] = gradients(lambda x, p=position: layer(x)[:, p], [x])
+        assert np.abs(gradient[:, : position + 1]).max() > 0
+        assert (gradient[:, position + 1 :] == 0).all()
+
+
+def test_gradients_by_finite_differences():
+    """Central differences in float64, whose error is of the order of the step squared."""
+    layer = layer_of(4, dtype="float64")
+    x, along = normal(1, 6, 4).astype("float64"), normal(1, 6, 4, seed=1).astype("float64")
+    weights = normal(1, 6, 4, seed=2).astype("float64")
+
+    def value(x):
+        return ops.sum(layer(x) * weights)
+
+    [gradient] = gradients(value, [x])
+    step = 1e-6
+    after, before = (ops.sin(value(x + sign * step * along)) for sign in (1, -1))
+    differences = (after - before) / (2 * step)
+    np.testing.assert_allclose(np.sum(gradient * along), float(differences), rtol=1e-6)
+
+
+def test_states_follow_their_hypotheses():
+    cell = normal(2, 3, 4)
+    state = layer_of(4).allocate_cache(2, 5, 3)._replace(cell=ops.convert_to_tensor(cell))
+    followed = state.follow(np.array([[2, 0, 0], [1, 1, 2]], "int32"))
+    np.testing.assert_array_equal(numpy(followed.cell)[0], cell[0, [2, 0, 0]])
+    np.testing.assert_array_equal(numpy(followed.cell)[1], cell[1, [1, 1, 2]])
+
+
+def test_the_length_may_be_unknown_when_a_graph_is_traced():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("graphs of TensorFlow")
+    import tensorflow as tf
+
+    layer, x = layer_of(), normal(2, CHUNK_SIZE + 5, 8)
+    for jit_compile in (False, True):
+        traced = tf.function(
+            layer, input_signature=[tf.TensorSpec((None, None, 8))], jit_compile=jit_compile
+        )
+        np.testing.assert_allclose(traced(x), one_by_one(layer, x), atol=TOLERANCE)
+
+
+def test_a_long_recurrence_of_ones_counts():
+    length = CHUNK_SIZE**2 + 1
+    ones = np.ones((1, 1, length, 1), "float32")
+    np.testing.assert_array_equal(
+        numpy(linear_recurrence(ones, ones))[0, 0, :, 0], np.arange(1, length + 1)
+    )
