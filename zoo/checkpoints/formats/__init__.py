@@ -8,6 +8,7 @@ or folder, the content of config.json, which is empty for a file, the
 
 import pathlib
 
+from zoo.checkpoints import marian_folder
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.formats import (
     google,
@@ -49,7 +50,7 @@ def is_checkpoint(path):
     config = pathlib.Path(path) / "config.json"
     if config.is_file():
         return any(key in read_json(config) for key in _KEYS)
-    return pathlib.Path(path).is_file() or marian.is_folder(pathlib.Path(path))
+    return pathlib.Path(path).is_file() or marian_folder.is_folder(pathlib.Path(path))
 
 
 def load(path, **options):

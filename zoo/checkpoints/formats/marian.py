@@ -1,19 +1,15 @@
 """Models of the program Marian, such as those of Firefox's translations and of OPUS-MT.
 
-A folder, or a .zip, holds a file of weights (.bin or .npz, see `zoo.checkpoints.marian_file`), its
-vocabularies, and usually a configuration in YAML that names them: decoder.yml, or config*.yml.
 Source: marian-nmt/marian-dev, src/models/transformer.h and src/translator/beam_search.cpp.
 """
 
 import contextlib
-import pathlib
 import re
 import tempfile
-import zipfile
 
 import numpy as np
 
-from zoo.checkpoints import marian_file
+from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_translators import language, no_more, tokenizer
@@ -24,7 +20,6 @@ from zoo.layers import SinusoidalPositions
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 
-MODELS = ("*.npz", "*.bin")
 END, UNKNOWN = "</s>", "<unk>"
 _NEVER = -1e9  # logit of what is not a token
 _LAYER = re.compile(r"(encoder|decoder)_l(\d+)_")
@@ -58,10 +53,10 @@ def load(path, options):
     """
     with contextlib.ExitStack() as stack:
         if path.suffix == ".zip":
-            path = _unpacked(path, stack.enter_context(tempfile.TemporaryDirectory()))
-        file, config = _model_file(path)
+            path = marian_folder.unpacked(path, stack.enter_context(tempfile.TemporaryDirectory()))
+        file, config = marian_folder.model_file(path)
         tensors, settings = marian_file.read(file)
-        vocabs = _vocab_files(file, config)
+        vocabs = marian_folder.vocab_files(file, config)
         model = _model(tensors, settings, options.pop("dtype", None))
         sides = [_tokenizer(*files, model.pad_id) for files in vocabs]
     target, codes = options.pop("tgt_lang", None), _language_codes(sides[0])
@@ -78,71 +73,6 @@ def load(path, options):
         special_tokens=special,
         length_offset=0.0,
     )
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def is_folder(path):
-    """Whether a folder without config.json holds a model of Marian."""
-    return any(map(marian_file.is_marian, _weights(path)))
-
-
-def _weights(folder):
-    return [file for pattern in MODELS for file in sorted(folder.glob(pattern))]
-
-
-def _unpacked(path, folder):
-    """The folder with the files of an archive that have no folder of their own."""
-    folder = pathlib.Path(folder)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if pathlib.PurePosixPath(name).name == name:
-                    archive.extract(name, folder)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise CheckpointError(f"{path} is damaged, or not a .zip file: {error}") from None
-    return folder
-
-
-def _model_file(path):
-    """The file of weights of a file or folder, and the configuration that names it, or {}."""
-    folder = path if path.is_dir() else path.parent
-    configs = [marian_file.read_yaml(file, file.read_text()) for file in _configs(folder)]
-    for config in configs:
-        [name, *others] = config["models"]
-        if others:
-            raise CheckpointError(f"{folder} is an ensemble of models. Load one of its files.")
-        if path.is_dir() or path.name == pathlib.Path(name).name:
-            return folder / pathlib.Path(name).name, config
-    if path.is_file():
-        return path, {}
-    [file, *others] = filter(marian_file.is_marian, _weights(folder))
-    if others:
-        names = ", ".join(each.name for each in (file, *others))
-        raise CheckpointError(f"{folder} has several models: {names}. Load one of these files.")
-    return file, {}
-
-
-def _configs(folder):
-    """The YAML files that name models, decoder.yml first."""
-    files = sorted(folder.glob("*.yml"), key=lambda file: file.name != "decoder.yml")
-    return [file for file in files if re.search("^models:", file.read_text(), re.MULTILINE)]
-
-
-def _vocab_files(file, config):
-    """For source and target the files (SentencePiece model, list of pieces or None)."""
-    folder, found = file.parent, []
-    named = [folder / pathlib.Path(name).name for name in config.get("vocabs", ())]
-    for index, side in enumerate(("source", "target")):
-        short = ("src", "trg")[index]
-        patterns = (f"{short}vocab*.spm", "vocab*.spm", f"*{short}.vocab", "*vocab.yml", "*.spm")
-        files = named[index : index + 1] or [f for p in patterns for f in sorted(folder.glob(p))]
-        if not files:
-            raise CheckpointError(f"{folder} has no vocabulary of the {side} language.")
-        pieces = None if files[0].suffix == ".spm" else files[0]
-        found.append((files[0] if pieces is None else folder / f"{side}.spm", pieces))
-    return found
 
 
 # --- vocabularies --------------------------------------------------------------------------------
