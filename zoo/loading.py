@@ -5,7 +5,7 @@ import pathlib
 import re
 
 from zoo import checkpoints, engines
-from zoo.checkpoints import saved_runs
+from zoo.checkpoints import hub, saved_runs
 from zoo.checkpoints.tensor_files import SUFFIXES
 from zoo.errors import UserError
 from zoo.tasks.generator import TextGenerator
@@ -14,12 +14,13 @@ from zoo.tasks.translator import Translator
 _DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "int8")
 
 
-def load(path, dtype=None, engine=None, **options):
+def load(path, dtype=None, engine=None, revision=None, **options):
     """Loads the trained model of a run, or published weights.
 
     Args:
-        path: run directory, such as "runs/vit_cifar10"; or a folder or file of published weights,
-            see docs/checkpoints.md. Those without a classification head are an encoder.
+        path: run directory, such as "runs/vit_cifar10"; a folder or file of published weights, see
+            docs/checkpoints.md, of which those without a classification head are an encoder; or the name of a published model, "hf://owner/name" on the Hugging
+            Face Hub or "kaggle://owner/model/framework/variation", which is downloaded.
         dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
             weights in float32; by default that of the run, or the global one of Keras. Or "int8",
             for translators and text generators: weight matrices and the inputs of their products
@@ -28,6 +29,7 @@ def load(path, dtype=None, engine=None, **options):
         engine: "onnxruntime" or "openvino" for an image classifier, or "ctranslate2" for a
             translator, to compute probabilities and translations in place of TensorFlow, on CPUs;
             see docs/engines.md.
+        revision: branch, tag or commit of a model on the Hugging Face Hub.
         **options: arguments of the model that replace its own, for published weights and for runs
             with a Vision Transformer: ``num_classes=7`` gives it a new head, unless its own has
             as many classes, ``num_classes=0`` none, and another `input_shape` resizes its
@@ -53,6 +55,10 @@ def load(path, dtype=None, engine=None, **options):
         raise UserError(f"dtype must be one of {dtypes} {given}. Received: dtype={dtype!r}.")
     if dtype is not None and engine is None:
         options["dtype"] = "float32" if dtype == "int8" else dtype
+    if hub.is_name(path):
+        path = hub.download(path, revision)
+    elif revision is not None:
+        raise UserError(f"revision is for models of the Hugging Face Hub. Received: path={path!r}.")
     path = pathlib.Path(path)
     if checkpoints.is_checkpoint(path):
         loaded = checkpoints.load(path, **options)

@@ -28,7 +28,7 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
     if not path:
         raise UserError(
             "Pass --weights PATH: published weights of a Vision Transformer, see "
-            "docs/checkpoints.md, or a run directory."
+            "docs/checkpoints.md, the name of a published model, hf://..., or a run directory."
         )
     if image_size:
         rates["input_shape"] = (image_size, image_size)

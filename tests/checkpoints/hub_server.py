@@ -1,0 +1,94 @@
+"""A server that speaks the part of the Hugging Face Hub's API by which models are downloaded.
+
+`python -m tests.checkpoints.hub_server` prints what `zoo.checkpoints.hub.download` returns, or its
+error, for each name given; the environment says which server it asks.
+"""
+
+import hashlib
+import http.server
+import json
+import re
+import sys
+import threading
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """Serves `repositories`, {"owner/name": {path: bytes}}; those in `gated` need a token."""
+
+    repositories, gated, asked = {}, (), []
+
+    def do_HEAD(self):
+        self.do_GET(body=False)
+
+    def do_GET(self, body=True):
+        self.asked.append(self.path)
+        api = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/?]+)(\?.*)?", self.path)
+        file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/([^?]+)", self.path)
+        if not (api or file):
+            return self._error(404, "EntryNotFound")
+        repository, revision = (api or file).group(1), (api.group(3) if api else file.group(2))
+        if repository not in self.repositories:
+            return self._error(401, "RepoNotFound")
+        if repository in self.gated:
+            return self._error(403, "GatedRepo")
+        if revision not in ("main", COMMIT):
+            return self._error(404, "RevisionNotFound")
+        files = self.repositories[repository]
+        if file:
+            return self._answer(files[file.group(3)], body, name=file.group(3))
+        if api.group(2) == "revision":
+            siblings = [{"rfilename": name} for name in files]
+            return self._json({"id": repository, "sha": COMMIT, "siblings": siblings})
+        listed = [
+            {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+            for name, data in files.items()
+        ]
+        return self._json(listed)
+
+    def _json(self, content):
+        self._answer(json.dumps(content).encode(), True)
+
+    def _answer(self, data, body, name="json"):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+    def _error(self, status, code):
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+def serve(repositories, gated=()):
+    """Starts a server in a thread: (its address, the paths that it was asked for, stop)."""
+    asked = []
+    settings = {"repositories": repositories, "gated": gated, "asked": asked}
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Hub", (Hub,), settings))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def stop():
+        server.shutdown()
+        server.server_close()
+
+    return f"http://127.0.0.1:{server.server_port}", asked, stop
+
+
+if __name__ == "__main__":
+    from zoo.checkpoints import hub
+    from zoo.errors import UserError
+
+    for _name in sys.argv[1:]:
+        try:
+            print(json.dumps([_name, "folder", str(hub.download(_name))]))
+        except UserError as error:
+            print(json.dumps([_name, type(error).__name__, str(error)]))

@@ -1,0 +1,119 @@
+"""Published models by name, from a local server that speaks the hub's API, and from the cache."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import zoo
+from tests.checkpoints import hub_server
+from tests.checkpoints.translation_folders import write_marian
+from zoo.checkpoints import CheckpointError, hub
+from zoo.errors import UserError
+
+pytest.importorskip("huggingface_hub")
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """What happens with each name: online, from the filled cache, and with an empty one."""
+    folder, cache = (tmp_path_factory.mktemp(name) for name in ("opus", "cache"))
+    write_marian(folder)
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    pickled = {**files, "pytorch_model.bin": b"of no use", "flax_model.msgpack": b"not read"}
+    only_pickles = {"config.json": b"{}", "pytorch_model.bin": b"weights"}
+    repositories = {
+        "me/opus": {**pickled, "onnx/model.onnx": b"not read", "README.md": b"not read"},
+        "me/old": only_pickles,
+        "me/empty": {"config.json": b"{}"},
+        "me/gated": only_pickles,
+    }
+    url, asked, stop = hub_server.serve(repositories, gated=("me/gated",))
+    names = ["me/opus", "me/opus@main", "me/old", "me/empty", "me/gated", "me/no", "me/opus@v9"]
+    try:
+        online = _run(cache, names, HF_ENDPOINT=url)
+    finally:
+        stop()
+    offline = _run(cache, names[:3], HF_ENDPOINT=url, HF_HUB_OFFLINE="1")
+    stopped = _run(cache, ["me/opus"], HF_ENDPOINT=url)
+    empty = _run(tmp_path_factory.mktemp("empty"), ["me/opus"], HF_ENDPOINT=url)
+    return {"online": online, "offline": offline, "stopped": stopped, "empty": empty}, asked
+
+
+def _run(cache, names, **environment):
+    names = [f"hf://{name}" for name in names]
+    command = [sys.executable, "-m", "tests.checkpoints.hub_server", *names]
+    environment = {**os.environ, "HF_HOME": str(cache), **environment}
+    environment.pop("HF_TOKEN", None)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("[")]
+    return {name.removeprefix("hf://"): (kind, text) for name, kind, text in lines}
+
+
+@pytest.mark.ci
+def test_only_what_is_read_is_downloaded_and_loaded(outcomes):
+    results, asked = outcomes
+    kind, folder = results["online"]["me/opus"]
+    assert kind == "folder"
+    names = {file.name for file in pathlib.Path(folder).iterdir()}
+    assert {"config.json", "model.safetensors", "source.spm", "vocab.json"} <= names
+    assert not names & {"pytorch_model.bin", "flax_model.msgpack", "onnx", "README.md"}
+    assert not any("msgpack" in path or "onnx" in path for path in asked)
+    assert len(zoo.load(folder)(["the cat"])) == 1
+    assert results["online"]["me/opus@main"] == ("folder", folder)
+    assert (pathlib.Path(results["online"]["me/old"][1]) / "pytorch_model.bin").is_file()
+
+
+@pytest.mark.ci
+def test_what_is_in_the_cache_needs_no_network(outcomes):
+    results, _ = outcomes
+    for name in ("me/opus", "me/opus@main", "me/old"):
+        assert results["offline"][name] == results["online"][name]
+    assert results["stopped"]["me/opus"] == results["online"]["me/opus"]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    "when, name, message",
+    [
+        ("online", "me/empty", "has no weights that can be read: none of model.safetensors"),
+        ("online", "me/gated", "asks for consent.*HF_TOKEN"),
+        ("online", "me/no", "no such model, or it is private"),
+        ("online", "me/opus@v9", "no revision 'v9'"),
+        ("empty", "me/opus", "not in the cache.*cannot be reached"),
+    ],
+)
+def test_what_cannot_be_had_is_said(outcomes, when, name, message):
+    kind, text = outcomes[0][when][name]
+    assert kind == "CheckpointError" and text.startswith(f"hf://{name}: ")
+    with pytest.raises(CheckpointError, match=message):
+        raise CheckpointError(text)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("hf://opus", "hf://owner/name"),
+        ("hf://me/opus/model.bin", "hf://owner/name"),
+        ("hf://", "hf://owner/name"),
+        ("kaggle://keras/vit", "owner/model/framework/variation"),
+    ],
+)
+def test_malformed_names(name, message):
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(name)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    for package, name in (("huggingface_hub", "hf://a/b"), ("kagglehub", "kaggle://a/b/c/d")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(UserError, match=f"pip install {package.replace('_', '-')}"):
+            hub.download(name)
+
+
+def test_a_revision_of_something_else(tmp_path):
+    with pytest.raises(UserError, match="revision is for models of the Hugging Face Hub"):
+        zoo.load(tmp_path, revision="main")

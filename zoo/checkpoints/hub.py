@@ -1,0 +1,130 @@
+"""Published models by name: "hf://owner/name" of the Hugging Face Hub, "kaggle://..." of Kaggle.
+
+Only the files that are read are downloaded, into the cache of the package huggingface_hub or
+kagglehub, which also read tokens and environment variables (HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE)
+and show progress.
+"""
+
+import pathlib
+import re
+
+from zoo.checkpoints.errors import CheckpointError
+from zoo.errors import needed
+
+SCHEMES = ("hf://", "kaggle://")
+_METADATA = (
+    "config.json",
+    "preprocessor_config.json",
+    "generation_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "target_vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+    "source.spm",
+    "target.spm",
+    "sentencepiece.bpe.model",
+    "task.json",
+    "metadata.json",
+)
+# In the order of preference: what holds no pickles comes first.
+_WEIGHTS = (
+    ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
+    ("model.weights.h5",),
+    ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json"),
+    ("*.npz", "*.bin", "*.yml", "*.vocab", "*.spm"),
+)
+_HANDLE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+
+
+def is_name(path):
+    """Whether a path is the name of a published model."""
+    return isinstance(path, str) and path.startswith(SCHEMES)
+
+
+def download(name, revision=None):
+    """The folder of a published model, which is downloaded unless it is in the cache.
+
+    Args:
+        name: "hf://owner/name", also with a revision, "hf://owner/name@main"; or
+            "kaggle://owner/model/framework/variation", also with a version.
+        revision: branch, tag or commit on the Hugging Face Hub; its main branch by default.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        CheckpointError: if the name is malformed, there is no such model, it may not be read, or it
+            is not in the cache and there is no network.
+        zoo.errors.UserError: if huggingface_hub or kagglehub is not installed.
+    """
+    if name.startswith("kaggle://"):
+        return _from_kaggle(name, revision)
+    match = _HANDLE.fullmatch(name.removeprefix("hf://"))
+    if match is None:
+        raise CheckpointError(
+            f"{name} is not a name of the Hugging Face Hub: these are hf://owner/name, or "
+            "hf://owner/name@revision."
+        )
+    return _from_hugging_face(name, match["repo"], revision or match["revision"])
+
+
+def _from_hugging_face(name, repo, revision):
+    hub = needed("huggingface_hub")
+    errors = needed("huggingface_hub.errors")
+    try:
+        for weights in _WEIGHTS:
+            patterns = [*_METADATA, *weights]
+            folder = hub.snapshot_download(repo, revision=revision, allow_patterns=patterns)
+            folder = pathlib.Path(folder)
+            if any(file for pattern in weights for file in folder.glob(pattern)):
+                return folder
+    except errors.GatedRepoError:
+        reason = (
+            "its owner asks for consent. Give it on the page of the model, then run "
+            "`hf auth login` or set HF_TOKEN."
+        )
+    except errors.RevisionNotFoundError:
+        reason = f"it has no revision {revision!r}."
+    except errors.RepositoryNotFoundError:
+        reason = (
+            "there is no such model, or it is private. Look for its exact name; for a private "
+            "model run `hf auth login` or set HF_TOKEN. Data sets and Spaces are not models."
+        )
+    except errors.LocalEntryNotFoundError as error:
+        is_offline = needed("huggingface_hub.constants").HF_HUB_OFFLINE
+        cause = "HF_HUB_OFFLINE is set" if is_offline else error.__cause__ or error
+        reason = (
+            f"it is not in the cache, and the Hub cannot be reached ({cause}). Connect once, or "
+            "download it elsewhere and pass the folder."
+        )
+    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+        reason = str(error)
+    else:
+        kinds = ", ".join(pattern for weights in _WEIGHTS[:3] for pattern in weights[:1])
+        reason = f"it has no weights that can be read: none of {kinds}."
+    raise CheckpointError(f"{name}: {reason}") from None
+
+
+def _from_kaggle(name, revision):
+    handle = name.removeprefix("kaggle://")
+    if handle.count("/") not in (3, 4) or revision is not None:
+        raise CheckpointError(
+            f"{name} is not a name of a model of Kaggle: these are "
+            "kaggle://owner/model/framework/variation, also with /version, without a revision. "
+            f"Received: revision={revision!r}."
+        )
+    kagglehub = needed("kagglehub")
+    try:
+        return pathlib.Path(kagglehub.model_download(handle))
+    except Exception as error:  # those of kagglehub have no base class
+        raise CheckpointError(
+            f"{name}: {error} Check the name and the network; a model whose conditions have to be "
+            "accepted also needs KAGGLE_API_TOKEN."
+        ) from None
