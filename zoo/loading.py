@@ -19,8 +19,9 @@ def load(path, dtype=None, engine=None, revision=None, **options):
 
     Args:
         path: run directory, such as "runs/vit_cifar10"; a folder or file of published weights, see
-            docs/checkpoints.md, of which those without a classification head are an encoder; or the name of a published model, "hf://owner/name" on the Hugging
-            Face Hub or "kaggle://owner/model/framework/variation", which is downloaded.
+            docs/checkpoints.md; or the name of a published model, "hf://owner/name" on the Hugging
+            Face Hub or "kaggle://owner/model/framework/variation", which is downloaded. Weights
+            without a classification head are an encoder.
         dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
             weights in float32; by default that of the run, or the global one of Keras. Or "int8",
             for translators and text generators: weight matrices and the inputs of their products
