@@ -50,6 +50,8 @@ class Config(TranslationSettings):
     ff_dim: int | None = 256
     dropout: float = 0.3
     attention_dropout: float = 0.0
+    decoder: Literal["attention", "ssru"] | None = "attention"
+    """Decoder blocks with self-attention, or with a recurrent layer that takes less time to decode."""
     norm: Literal["pre", "post"] | None = "pre"
     activation: Literal["relu", "gelu", "silu"] | None = "relu"
     positions: Literal["sinusoidal", "learned", "relative", "rotary"] | None = "sinusoidal"
@@ -82,7 +84,7 @@ class Config(TranslationSettings):
 
 MODEL_SETTINGS = (
     *("tokenizer", "vocab_size", "normalization", "vocabulary", "embed_dim", "num_heads"),
-    *("num_layers", "num_decoder_layers", "ff_dim", "norm", "activation", "positions"),
+    *("num_layers", "num_decoder_layers", "ff_dim", "decoder", "norm", "activation", "positions"),
 )
 PHRASEBOOK = Config(
     dataset="phrasebook",
@@ -179,7 +181,7 @@ def untrained(config, run):
     source, target = data.tokenizers
     names = (
         "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
-        "activation positions max_length"
+        "activation positions max_length decoder"
     )
     try:
         model = zoo.transformer(
