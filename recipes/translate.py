@@ -51,7 +51,7 @@ class Config(TranslationSettings):
     dropout: float = 0.3
     attention_dropout: float = 0.0
     decoder: Literal["attention", "ssru"] | None = "attention"
-    """Decoder blocks with self-attention, or with a recurrent layer that takes less time to decode."""
+    """Decoder blocks with self-attention, or with a recurrent layer, which decodes in less time."""
     norm: Literal["pre", "post"] | None = "pre"
     activation: Literal["relu", "gelu", "silu"] | None = "relu"
     positions: Literal["sinusoidal", "learned", "relative", "rotary"] | None = "sinusoidal"

@@ -52,7 +52,7 @@ BAD = {
     "translate FINE_TUNING": [
         ({"num_layers": 2}, "has its own tokenizers and architecture. Remove --num-layers"),
         ({"tokenizer": "word", "norm": "pre"}, "Remove --tokenizer, --norm"),
-        ({"weights": None}, "Without --weights, a value is needed: --activation, --embed-dim"),
+        ({"weights": None}, "Without --weights, a value is needed: --activation, --decoder, "),
         ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
         ({"weights": "{digits}"}, "is not a translation model"),
         ({"src_lang": "en"}, "Received: src_lang"),
