@@ -230,13 +230,10 @@ def test_channels(write, tmp_path, capsys):
 @pytest.mark.parametrize(
     "path, advice",
     [
-        (
-            "google/vit-base",
-            "run `hf download google/vit-base --local-dir vit-base` and pass vit-b",
-        ),
-        ("gpt2", "run `hf download gpt2 --local-dir gpt2`"),
-        ("https://huggingface.co/google/vit-base", "hf download google/vit-base --local"),
-        ("hf-hub:timm/vit.augreg_in21k", "hf download timm/vit.augreg_in21k --local"),
+        ("google/vit-base", "pass hf://google/vit-base;"),
+        ("gpt2", "pass hf://gpt2;"),
+        ("https://hub.example/google/vit-base", "pass hf://google/vit-base;"),
+        ("hf-hub:timm/vit.augreg_in21k", "pass hf://timm/vit.augreg_in21k;"),
         ("runs/vit", None),
         ("runs/here/vit", None),
         ("/nowhere/vit", None),

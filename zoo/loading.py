@@ -77,15 +77,13 @@ def load(path, dtype=None, engine=None, revision=None, **options):
 def _missing(path):
     """The message about a path that does not exist, which may be a name on the Hugging Face Hub."""
     message = f"There is no file or folder {path}."
-    hub = r"https?:/+(?:huggingface|hf)\.co/|hf[-_]hub:|hf:/+"
-    name = re.fullmatch(rf"(?:{hub})?((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
+    name = re.fullmatch(r"(?:https?:/+[^/]+/|hf[-_]hub:)?((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
     path = pathlib.Path(path)
     if not name or path.suffix in SUFFIXES or path.parent.name and path.parent.exists():
         return message
-    folder = name[1].split("/")[-1]
     return (
-        f"{message} Nothing is downloaded. For a model of the Hugging Face Hub, run "
-        f"`hf download {name[1]} --local-dir {folder}` and pass {folder}; see docs/checkpoints.md."
+        f"{message} Nothing is downloaded for a name alone: for the model of the Hugging Face Hub, "
+        f"pass hf://{name[1]}; see docs/checkpoints.md."
     )
 
 

@@ -96,7 +96,6 @@ def test_what_cannot_be_had_is_said(outcomes, when, name, message):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("hf://opus", "hf://owner/name"),
         ("hf://me/opus/model.bin", "hf://owner/name"),
         ("hf://", "hf://owner/name"),
         ("kaggle://keras/vit", "owner/model/framework/variation"),

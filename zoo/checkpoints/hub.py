@@ -40,7 +40,7 @@ _WEIGHTS = (
     ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json"),
     ("*.npz", "*.bin", "*.yml", "*.vocab", "*.spm"),
 )
-_HANDLE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+_HANDLE = re.compile(r"(?P<repo>([\w.-]+/)?[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
 def is_name(path):
