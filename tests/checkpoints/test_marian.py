@@ -119,9 +119,11 @@ def test_vocabularies_in_yaml_with_language_codes(tmp_path):
         "models:\n  - opus.npz\nvocabs:\n  - opus.vocab.yml\n  - opus.vocab.yml\nnormalize: 1\n"
     )
     with pytest.raises(CheckpointError, match="tgt_lang.*one of es"):
-        zoo.load(folder)
+        zoo.load(folder, tgt_lang="pt")
+    in_text = zoo.load(folder).source_tokenizer.encode([">>es<<the cat"])
     tokenizer = zoo.load(folder, tgt_lang="es").source_tokenizer
     [ids] = tokenizer.encode(["the cat"])
+    assert [ids] == in_text
     assert ids == [vocab[">>es<<"], *(vocab[p] for p in loaded.encode("the cat", out_type=str))]
     assert tokenizer.decode([ids[1:]]) == ["the cat"]
 

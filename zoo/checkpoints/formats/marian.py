@@ -59,11 +59,14 @@ def load(path, options):
         vocabs = marian_folder.vocab_files(file, config)
         model = _model(tensors, settings, options.pop("dtype", None))
         sides = [_tokenizer(*files, model.pad_id) for files in vocabs]
-    target, codes = options.pop("tgt_lang", None), _language_codes(sides[0])
-    if target is not None or codes:
+    target = options.pop("tgt_lang", None)
+    if target is not None:
+        codes = _language_codes(sides[0])
         sides[0] = sides[0].with_prefix(language(path, "tgt_lang", target, codes))
     no_more(path, options)
-    end = _id(sides[1], END, 0)
+    if float(config.get("word-penalty", 0)):
+        print(f"{path}: word-penalty={config['word-penalty']} is not used.")
+    end, unknown = _id(sides[1], END, 0), _id(sides[1], UNKNOWN, 1)
     special = SpecialTokens(start=model.pad_id, end=end, pad=model.pad_id)
     return Translator(
         model,
@@ -72,6 +75,7 @@ def load(path, options):
         length_penalty=float(config.get("normalize", 0.0)),
         special_tokens=special,
         length_offset=0.0,
+        search_options={"suppress_tokens": (unknown,)},
     )
 
 
