@@ -46,8 +46,6 @@ def train_classifier(
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
     for line in (*data.notes, *(f"skipped: {line}" for line in data.skipped)) * run.is_chief:
         print(line)
-    if settings.patience:
-        callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
     config = {"preprocessing": preprocessing.to_dict()}
     if hasattr(settings, "weights"):
         config["model of weights"] = fingerprint(classifier.model, classifier.description())
@@ -66,7 +64,7 @@ def train_classifier(
             steps_per_epoch=steps_per_epoch,
             validation_data=test_batches(data.test, len(names), 256),
             validation_freq=validation_freq,
-            callbacks=callbacks,
+            callbacks=[*callbacks, *_early_stopping(settings)],
             compiled_with={
                 "optimizer": optimizer,
                 "loss": _loss(settings, data, batches.get("label_smoothing", 0.0)),
@@ -80,6 +78,12 @@ def train_classifier(
             restore_best=bool(settings.patience),
             per_epoch={"images": steps_per_epoch * settings.batch_size},
         )
+
+
+def _early_stopping(settings):
+    if not settings.patience:
+        return []
+    return [keras.callbacks.EarlyStopping(patience=settings.patience)]
 
 
 def _loss(settings, data, smoothing):
