@@ -42,7 +42,7 @@ def in_zoo(folder, run_folder, texts, **options):
     import zoo
 
     translator = zoo.load(run_folder, **options)
-    return lambda: translator(texts, beam_size=4, length_penalty=0.0)
+    return lambda: translator(texts, sentences=False, beam_size=4, length_penalty=0.0)
 
 
 def in_zoo_bfloat16(folder, **settings):

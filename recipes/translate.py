@@ -31,6 +31,10 @@ from zoo.training.settings import (
     flags,
 )
 
+BleuTokenizer = Literal[
+    "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "flores101", "flores200", "spm", "none"
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Config(TranslationSettings):
@@ -71,6 +75,8 @@ class Config(TranslationSettings):
 
     beam_size: int | None = 4
     length_penalty: float | None = 0.6
+    bleu_tokenize: Annotated[BleuTokenizer | None, MAY_CHANGE] = None
+    """Tokenizer of BLEU, see sacrebleu; by default that of the script of the test references."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -121,11 +127,16 @@ def main(config):
     from zoo.training.report import finish_translator
     from zoo.training.run import Run
     from zoo.training.run_folder import fingerprint
+    from zoo.training.translation_scores import bleu_tokenizer
 
+    bleu_tokenizer((), config.bleu_tokenize)  # raises an error if it cannot be used
     run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
         translator, data = (fine_tuned if config.weights else untrained)(config, run)
         compiled_with = compile_arguments(config, translator.model)
+    bleu_tokenize = bleu_tokenizer([reference for _, reference in data.test], config.bleu_tokenize)
+    if run.is_chief and bleu_tokenize != "13a":
+        print(f"BLEU of the test pairs will be computed with the tokenizer {bleu_tokenize}.")
     identity = {"checksum of the tokenizers": checksum(*data.tokenizers)}
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
@@ -135,7 +146,7 @@ def main(config):
     def finish(folder, trained):
         translator.model = trained
         last_epochs.average(trained)
-        finish_translator(folder, translator, data)
+        finish_translator(folder, translator, data, bleu_tokenize)
         last_epochs.remove()
 
     run.train(

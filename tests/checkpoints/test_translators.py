@@ -76,7 +76,9 @@ def test_the_saved_model_translates_strings_alike(case, tmp_path):
     model = tf.saved_model.load(zoo.export(translator, tmp_path / "1", n_best=2))
     found = model.signatures["serving_default"](tf.constant(TEXTS))
     for strings, scores, expected in zip(
-        found["translations"].numpy(), found["scores"].numpy(), translator.n_best(TEXTS, 2)
+        found["translations"].numpy(),
+        found["scores"].numpy(),
+        translator.n_best(TEXTS, 2, sentences=True),
     ):
         assert [s.decode() for s in strings[: len(expected)]] == [t.text for t in expected]
         np.testing.assert_allclose(scores[: len(expected)], [t.score for t in expected], atol=1e-4)
@@ -94,6 +96,8 @@ def test_language_prefixes(tmp_path):
     [ids] = plain.source_tokenizer.encode([">>es<< the cat"])
     assert ids[0] == vocab[">>es<<"] and [ids] == spanish.source_tokenizer.encode([" the cat"])
     assert plain([">>es<< the cat"]) == spanish(["the cat"])
+    text = "the cat.\n the dog? the cat"
+    assert plain([f">>es<< {text}"]) == spanish([text])
 
 
 def test_languages_have_the_published_ids():

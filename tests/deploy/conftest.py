@@ -50,8 +50,8 @@ def classifier(digits_run):
 def translations(phrasebook_translator, phrasebook_export):
     translator = phrasebook_translator
     longest = translator.max_source_length
-    answers = lambda texts: translator.n_best(texts, n=2)  # noqa: E731
-    searched = {"n_best": 2, **tests.conftest.SEARCH, "max_length": longest}
+    answers = lambda texts: translator.n_best(texts, n=2, sentences=True)  # noqa: E731
+    searched = {"n_best": 2, **tests.conftest.SEARCH, "max_length": longest, "sentences": True}
     described = {"kind": "translator", "search": searched}
     return Exported(translator, phrasebook_export, answers, longest, 1, described)
 

@@ -149,6 +149,22 @@ def test_the_program_runs_without_the_zoo(exported):
     assert process.stdout.removesuffix("\n") == expected
 
 
+def test_the_layout_is_kept_as_by_the_zoo(exported):
+    translator, folder, driver = exported
+    options = {"beam_size": 1, "length_penalty": 0.0, "max_length": 30}
+    texts = ["\tThe cat sat. The dog!\r\n\n---\n mat, on.\u3000", "", "on the mat"]
+    for sentences in (True, False):
+        expected = translator(texts, sentences=sentences, **options)
+        assert driver(texts, n=1, sentences=sentences, **options) == expected
+    arguments = ["--n-best", "1", "--beam-size", "1", "--length-penalty", "0"]
+    [found, whole] = (
+        alone(folder, "translate.py", "the mat. On it", *arguments, *flags).stdout
+        for flags in ([], ["--no-sentences"])
+    )
+    del options["max_length"]
+    assert found != whole and found == driver(["the mat. On it"], n=1, **options)[0] + "\n"
+
+
 def test_files(exported):
     _, folder, _ = exported
     description = json.loads((folder / "export.json").read_text())

@@ -5,6 +5,7 @@ graph; they differ by about 1e-6.
 """
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tests.deploy.small_models import (
 )
 from tests.deploy.test_every_kind import TEXTS, assert_answers
 from tests.tasks.test_encoder import sentence_encoder
+from zoo.__main__ import main
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy.errors import ExportError
 from zoo.deploy.translator_signatures import TranslatorSignatures
@@ -152,10 +154,29 @@ ODD = [
 @pytest.mark.parametrize("signature", ["serving_default", "uncompiled"])
 def test_texts_are_translated_as_the_zoo_does(translator, translate, signature, sentences):
     texts = [*sentences, *ODD]
-    expected = translator.n_best(texts, n=2)
-    assert_answers(translate(signature, texts=texts), expected)
+    texts += [" ".join(sentences[:3]) + "\r\n\t" + sentences[3] + "\u3000", "Ab. " * 257]
+    expected = translator.n_best(texts[:-1], n=2, sentences=True)
+    found = translate(signature, texts=texts)
+    assert found["error"][-1].decode() == "The text has more than 256 sentences."
+    assert not any(found["translations"][-1]) and not found["scores"][-1].any()
+    assert_answers({name: values[:-1] for name, values in found.items()}, expected)
     if signature == "uncompiled":
         assert_answers(translate(signature, texts=texts[:1]), expected[:1])
+
+
+def test_texts_are_translated_as_they_are_if_wanted(tmp_path):
+    """Chosen when exported; a layout of one part has several translations."""
+    small, texts = small_translator(num_layers=1), ["a.  b.\n c.", "the cat", " ", "---"]
+    for name, flags in (("parts", []), ("whole", ["--no-sentences"])):
+        small.save(tmp_path / "run")
+        flags = ["--n-best", "2", *flags]
+        assert main(["export", str(tmp_path / "run"), str(tmp_path / name), *flags]) == 0
+        expected = small.n_best(texts, n=2, sentences=name == "parts")
+        assert_answers(caller(tmp_path / name)("uncompiled", texts=texts), expected)
+        described = json.loads((tmp_path / name / "export.json").read_text())
+        assert described["search"]["sentences"] == (name == "parts")
+    with pytest.raises(ExportError, match="ImageClassifier has no option sentences"):
+        zoo.export(small_classifier(), tmp_path / "1", sentences=False)
 
 
 def test_states_scores_and_attention_are_those_of_the_model(translator, translate, sentences):

@@ -81,6 +81,12 @@ def test_a_sentence_is_translated(page):
     assert box.input_value() == text, "Enter began no line"
     box.press("Shift+Enter")
     assert box.input_value() == text + "\n"
+    lines = "  one\n\n\ttwo  three\n"
+    box.fill(lines)
+    box.press("Enter")
+    the(page, ".best:has-text('THREE')").first.wait_for()
+    assert the(page, ".best").first.text_content() == lines.upper()
+    assert the(page, ".best").first.inner_text().startswith("  ONE\n\n\tTWO  THREE")
     box.fill("x" * 101)
     the(page, "button").click()
     assert refusal(page) == "It is too long."

@@ -21,7 +21,6 @@ from zoo.tasks.translator import Translator
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.translation_text import split
 from zoo.training.losses import SmoothedCrossEntropy
 
 WORDS = "the a red big house dog cat sees eats in on bread table garden and".split()
@@ -64,7 +63,8 @@ def test_answers_are_in_the_callers_order(translator):
 
 def test_an_empty_text_gives_an_empty_text(translator):
     assert translator([]) == []
-    assert translator(["", "  \n"]) == [""] * 2
+    assert translator(["", "  \n"]) == ["", "  \n"]
+    assert translator(["", "  \n"], sentences=False) == [""] * 2
     [first, empty, second] = translator(["the dog", "", "a cat"])
     assert empty == "" and [first, second] == translator(["the dog", "a cat"])
 
@@ -349,24 +349,38 @@ def test_a_text_that_is_too_long(translator):
         translator(["the dog", long])
     [_, whole] = translator(["the dog", long], too_long="split")
     assert len(whole) > 20
-    [[only]] = translator.n_best([long], n=1, too_long="split")
-    assert only.text == whole
+    [[only]] = translator.n_best([long], n=2, too_long="split")
+    assert only.text == whole  # the parts are the same
+    with pytest.raises(TaskError, match=r"Text 0 is too long: 43 tokens, and"):
+        translator([" ".join(["the"] * 42)], sentences=False)
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("One. Two! Three?", ["One. Two!", "Three?"]),
-        ("one two three four", ["one two", "three four"]),
-        ("onetwothreefour", ["onetwot", "hreefour"]),
-        ("一二三。四五六。七八九十", ["一二三。", "四五六。七八九十"]),
-        ("short", ["short"]),
-        ("  ", []),
-    ],
-)
-def test_where_texts_are_split(text, expected):
-    longest = max(map(len, expected), default=0)
-    assert split(text, lambda part: len(part) <= longest) == expected
+def test_the_layout_is_kept(translator):
+    """Of each sentence the translation is the one that it has alone."""
+    between = ["\ufeff \t", " ", "\r\n\r\n  ", "  ", "\n---\n", "", "\n\u200b"]
+    parts = ["the dog!", "A cat?", "the red house.", "Dog", "eats bread。", "the cat"]
+    text, alone = "".join(map("".join, zip(between, [*parts, ""]))), translator(parts)
+    expected = "".join(map("".join, zip(between, [*alone, ""])))
+    assert translator([text, "", "the dog"]) == [expected, "", translator(["the dog"])[0]]
+    assert translator(parts) == translator(parts, sentences=False)
+    assert translator(["😀 ---", "\r\n"]) == ["😀 ---", "\r\n"]
+    [[one]], single = translator.n_best([text], n=2, sentences=True), translator.n_best(parts)
+    assert one.text == expected
+    np.testing.assert_allclose(one.score, sum(best.score for [best, *_] in single), rtol=1e-5)
+    [several] = translator.n_best(["\tthe dog\n"], n=2, sentences=True)
+    [plain] = translator.n_best(["the dog"], n=2)
+    assert several == [(f"\t{text}\n", score) for text, score in plain]
+
+
+def test_what_is_too_long_keeps_its_layout(translator):
+    paragraphs = "\n\n".join(["  the dog eats bread. a cat sees it.  the red house"] * 8)
+    expected = translator([paragraphs])
+    assert translator([paragraphs], sentences=False, too_long="split") == expected
+    assert expected[0].count("\n\n  ") == 7 and expected[0].count(".  ") <= 8
+    chinese = "我喜欢吃苹果。" * 20
+    [whole] = translator([chinese], too_long="split")
+    [part] = translator(["我喜欢吃苹果。"])
+    assert whole == part * 20
 
 
 @pytest.mark.parametrize(
@@ -382,6 +396,7 @@ def test_where_texts_are_split(text, expected):
         (lambda t: t(["a"], length_penalty=float("nan")), "length_penalty must be a finite number"),
         (lambda t: t(["a"], length_penalty="1"), "length_penalty must be a finite number"),
         (lambda t: t(["a"], too_long="cut"), 'too_long must be "error" or "split"'),
+        (lambda t: t(["a"], sentences=1), "sentences must be True or False"),
         (lambda t: t.sample(["a"], temperature=np.inf), "temperature must be a finite number"),
         (lambda t: t.sample(["a"], seed=-1), "seed must be an integer of at least 0"),
         (lambda t: t.score("a", ["a"]), "list of str"),

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import sacrebleu
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -13,11 +14,13 @@ from sklearn.metrics import (
 )
 
 import zoo
+from zoo.errors import UserError
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import pictures
-from zoo.training.report import _draw_alignment, _median, translation_scores
+from zoo.training.report import _draw_alignment, _median
 from zoo.training.scores import accuracy_lines, class_scores, epoch_scores, label_scores
+from zoo.training.translation_scores import bleu_tokenizer, translation_scores
 
 RANDOM = np.random.default_rng(0)
 
@@ -85,6 +88,47 @@ def test_the_epoch_that_was_tested():
     assert epoch_scores({"epoch": [0], "val_loss": [np.nan]})[0]["best_epoch"] == 1
 
 
+MECAB = [f"sacrebleu.tokenizers.tokenizer_{code}_mecab.MeCab" for code in ("ja", "ko")]
+
+
+@pytest.mark.parametrize(
+    "reference, tokenizer",
+    [
+        ("我喜欢吃苹果，他也喜欢。", "zh"),
+        ("我用 Python 写了一个很小的程序，他也写了。", "zh"),
+        ("これは本です。あれは猫です。", "char"),  # or ja-mecab, with its packages
+        ("이것은 책입니다. 저것은 고양이입니다.", "char"),
+        ("ฉันชอบกินแอปเปิ้ล", "char"),
+        ("ខ្ញុំចូលចិត្តផ្លែប៉ោម", "char"),
+        ("I see 我, her cat and the other big dogs.", "13a"),
+        ("Я вижу её кошку и других больших собак.", "13a"),
+        ("मैं उसकी बिल्ली को देखता हूँ।", "13a"),
+        ("", "13a"),
+    ],
+)
+def test_the_tokenizer_of_bleu_is_that_of_the_script(reference, tokenizer, monkeypatch):
+    """Its scores are sacrebleu's own, and not 0 if most of a text is right."""
+    for package in MECAB:
+        monkeypatch.setattr(package, None)
+    references = [reference, reference * 2]
+    assert bleu_tokenizer(references) == tokenizer
+    wrong = [reference.replace("。", "！"), references[1][:-2]]
+    scores = translation_scores(wrong, references)
+    expected = sacrebleu.corpus_bleu(wrong, [references], tokenize=tokenizer)
+    assert scores["bleu"] == expected.score and f"tok:{tokenizer}" in scores["bleu_signature"]
+    assert scores["bleu"] > 50 or tokenizer == "13a"
+    chosen = translation_scores(wrong, references, "intl")
+    assert chosen["bleu"] == sacrebleu.corpus_bleu(wrong, [references], tokenize="intl").score
+
+
+def test_a_tokenizer_of_bleu_that_cannot_be_used(monkeypatch):
+    monkeypatch.setattr(MECAB[0], None)
+    with pytest.raises(UserError, match=r"ja-mecab: .* pip install sacrebleu\[ja\]"):
+        bleu_tokenizer([], "ja-mecab")
+    with pytest.raises(UserError, match="tokenizer words"):
+        bleu_tokenizer([], "words")
+
+
 def test_the_median_of_a_metric_is_over_the_epochs_in_which_it_was_measured():
     assert _median([5.0, np.nan, 3.0, 4.0]) == _median([5.0, 3.0]) == 4.0
     assert _median([np.nan]) is None
@@ -95,7 +139,7 @@ def test_the_picture_of_attention_is_of_a_sentence_that_the_model_takes(max_leng
     """Without one there is no picture, and the run ends all the same."""
 
     class Short(Translator):  # the translations of an untrained model may be longer than it takes
-        def __call__(self, texts):
+        def __call__(self, texts, sentences):
             return ["a b"] * len(texts)
 
     tokenizer = train_tokenizer(["a b c d e f g"], "character", 300)

@@ -95,6 +95,7 @@ def export(
     beam_size: Int = None,
     length_penalty: Float = None,
     max_new_tokens: Int = None,
+    sentences: bool = True,
     dynamic_size: bool = False,
     overwrite: bool = False,
     src_lang: Source = None,
@@ -111,6 +112,7 @@ def export(
         beam_size: of beam search (the run's; of a generator: N_BEST)
         length_penalty: of beam search (the run's; of a generator: 0)
         max_new_tokens: length limit of a generator (64, or as many as fit)
+        sentences: whether a translator takes texts apart into sentences
         dynamic_size: pixels of any height and width that the patch size divides, not resized
         overwrite: replace an export in FOLDER
     """

@@ -44,6 +44,7 @@ def translate(
     beam_size: Int = None,
     n_best: int = 1,
     too_long: Literal["error", "split"] = "split",
+    sentences: bool = True,
     attention: flag(str | None, "PNG") = None,
     engine: Text = None,
     dtype: Text = None,
@@ -58,8 +59,9 @@ def translate(
     Args:
         texts: texts; by default the lines of standard input
         beam_size: beam size; 1 is greedy search (the run's)
-        n_best: translations per text; with scores if above 1
-        too_long: how to handle a text that is too long for the model
+        n_best: translations per text, which is translated as it is; with scores if above 1
+        too_long: how to handle a text, or a sentence of it, that is too long for the model
+        sentences: translate sentences and lines one by one and keep what is between them, or not
         attention: plot the attention weights
         engine: ctranslate2 computes in place of TensorFlow, often faster on CPUs
         dtype: such as bfloat16 or int8 (the run's); with --engine float32 or int8 (float32)
@@ -73,7 +75,8 @@ def translate(
     translator = shared.load(run_folder, "translate", **options)
     translator.jit_compile = len(lines) > FEW_TEXTS
     options = {"max_length": max_length, "target_prefix": target_prefix, **search.options()}
-    found = translator.n_best(lines, n_best, beam_size, too_long=too_long, **options)
+    options |= {"too_long": too_long, "sentences": sentences and n_best == 1}
+    found = translator.n_best(lines, n_best, beam_size, **options)
     for translations in found:
         for text, score in translations:
             print(f"{score:.4f}\t{text}" if n_best > 1 else text)

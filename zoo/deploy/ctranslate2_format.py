@@ -16,8 +16,10 @@ from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import plain_copy
 from zoo.errors import needed
 from zoo.models.base import POSITIONS_IN_ATTENTION
+from zoo.text import layout
 
 _PROGRAM = pathlib.Path(__file__).parent / "programs" / "translate.py"
+_LAYOUT = pathlib.Path(layout.__file__)
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 _ACTIVATIONS |= {"quick_gelu": "GELUSigmoid", "swish": "SWISH", "tanh": "Tanh"}
 
@@ -34,7 +36,8 @@ def write(original, folder, dtype="float32", **options):
     write_model(original.model, special, folder, dtype, tokens, tokens[0][unknown])
     for side, tokenizer in sides.items():
         (folder / f"{side}.spm").write_bytes(tokenizer.model)
-    shutil.copy(_PROGRAM, folder)
+    for file in (_PROGRAM, _LAYOUT):
+        shutil.copy(file, folder)
     files = {
         "model.bin": "the model",
         "config.json": "its control tokens",
@@ -42,6 +45,7 @@ def write(original, folder, dtype="float32", **options):
         "source.spm": "the SentencePiece model of the source language",
         "target.spm": "that of the target language",
         _PROGRAM.name: "translates texts with ctranslate2 and sentencepiece only",
+        _LAYOUT.name: "takes texts apart into sentences for it",
     }
     checked = _check(original, ctranslate2, folder, tokens, dtype)
     (source, target), decodes, options = tokens, original.target_tokenizer, original.options()

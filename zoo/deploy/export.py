@@ -39,6 +39,7 @@ def export(
     beam_size=None,
     length_penalty=None,
     max_new_tokens=None,
+    sentences=True,
     dynamic_size=False,
     overwrite=False,
 ):
@@ -60,6 +61,8 @@ def export(
             `n_best` and 0 for a generator.
         max_new_tokens: the largest number of new tokens of a generator; by default 64, or as many
             as fit.
+        sentences: whether a translator takes texts apart into sentences and keeps what is between
+            them, see `zoo.tasks.translator.Translator`, or translates texts as they are.
         dynamic_size: whether the pixels that a Vision Transformer takes may have any height and
             width that its patch size divides. By default, ONNX and LiteRT take pixels of the size
             of the model, and a SavedModel resizes others to it.
@@ -80,7 +83,7 @@ def export(
     options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
     try:
         _check_format(model, format, dtype)
-        options = _checked(model, options)
+        options = _checked(model, options, sentences)
         if dynamic_size:
             _check_dynamic_size(model, format)
             options["dynamic_size"] = True
@@ -160,7 +163,7 @@ def _check_format(model, format, dtype):
         )
 
 
-def _checked(model, options):
+def _checked(model, options, sentences):
     """The options of this kind of model, with its defaults in place of None."""
     options = {name: value for name, value in options.items() if value is not None}
     n_best = checked("n_best", options.get("n_best", 1), int, 1)
@@ -181,9 +184,12 @@ def _checked(model, options):
         }
     if isinstance(model, TextGenerator):
         known["max_new_tokens"] = (None, int, 1, model.model.max_length)
+    if not isinstance(model, Translator) and not sentences:
+        options["sentences"] = False
     for name in options.keys() - known.keys():
         raise ExportError(f"A {type(model).__name__} has no option {name}.")
-    return {
+    own = {"sentences": bool(sentences)} if isinstance(model, Translator) else {}
+    return own | {
         name: checked(name, options[name], *limits) if name in options else default
         for name, (default, *limits) in known.items()
     }

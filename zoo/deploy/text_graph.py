@@ -60,7 +60,7 @@ class TextGraph(tf.Module):
             RaggedTensor int32 [B, None].
         """
         with tf.device("CPU"):
-            return tf.cast(self._graph(_utf8(texts)), tf.int32)
+            return tf.cast(self._graph(utf8(texts)), tf.int32)
 
     def decode(self, ids):
         """Decodes sequences of ids like the tokenizer's `decode`.
@@ -77,7 +77,7 @@ class TextGraph(tf.Module):
             texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
             if self._kind == "WordPiece":  # whose words begin with a space
                 texts = tf.strings.regex_replace(texts, "^ ", "")
-            return _utf8(texts)
+            return utf8(texts)
 
     def pieces(self, ids):
         """Returns a label for each id like the tokenizer: int32 [...] to string [...]."""
@@ -177,7 +177,7 @@ class BertPieces(tf.Module):
     def __call__(self, texts):
         texts = tf.strings.regex_replace(texts, r"[^\P{C}\t\n\r]+|\x{fffd}", "")
         if self._strips:
-            texts = self._text.normalize_utf8(texts, "NFD")
+            texts = self._text.normalizeutf8(texts, "NFD")
             texts = tf.strings.regex_replace(texts, r"\p{Mn}+", "")
         if self._lowers:  # without the rule for a sigma that ends a word
             texts = tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), "utf-8")
@@ -192,5 +192,5 @@ def _table(ids, default):
     return tf.lookup.StaticHashTable(initializer, default)
 
 
-def _utf8(texts):
+def utf8(texts):
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")

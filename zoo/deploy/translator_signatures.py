@@ -5,11 +5,14 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 
 import tensorflow as tf
 
+from zoo.deploy.layout_graph import Layout, put_together, take_apart
 from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts, search_signatures
-from zoo.deploy.text_graph import TextGraph
+from zoo.deploy.text_graph import TextGraph, utf8
+from zoo.text.sentencepiece import LANGUAGE
 
 # The characters that Python's `str.strip` removes.
 _BLANK = r"[\t-\r\x1c-\x1f\x{85}\pZ]*"
+_MOST_PARTS = 256  # of a text, as others should not wait for hours
 
 
 class TranslatorSignatures(TextSignatures):
@@ -20,10 +23,12 @@ class TranslatorSignatures(TextSignatures):
         n_best: N.
         beam_size: beam size of the search, at least N; 1 is greedy search.
         length_penalty: see `zoo.decoding.length_penalty`.
+        sentences: see `zoo.tasks.translator.Translator.__call__`.
     """
 
-    def __init__(self, translator, n_best, beam_size, length_penalty):
+    def __init__(self, translator, n_best, beam_size, length_penalty, sentences=True):
         self._n_best, self._beam_size, self._alpha = n_best, beam_size, length_penalty
+        self._sentences = sentences
         source, target = translator.source_tokenizer, translator.target_tokenizer
         self._source_text = self._target_text = TextGraph(source)
         if source.with_prefix() != target.with_prefix():
@@ -44,20 +49,40 @@ class TranslatorSignatures(TextSignatures):
 
     def examples(self):
         texts = example_texts(self._task.source_tokenizer, self._limit - 1)
-        return texts, self._task.n_best(texts, self._n_best, self._beam_size, self._alpha)
+        texts += ["\n ".join(texts[:2])] * self._sentences
+        search = self._n_best, self._beam_size, self._alpha
+        return texts, self._task.n_best(texts, *search, sentences=self._sentences)
 
     def translate(self, texts, search):
         """Translates texts, string [B], with a search of int32 [any, S]."""
-        tokens, error = self._source(texts)
-        is_translated = (error == "") & ~tf.strings.regex_full_match(texts, _BLANK)
+        (texts, codes), size = self._codes(utf8(texts)), tf.size(texts)
+        if self._sentences:
+            layout = take_apart(texts)
+        else:
+            is_blank = tf.strings.regex_full_match(texts, _BLANK)
+            places = tf.where(~is_blank)[:, 0]
+            layout = Layout(tf.where(is_blank, "", texts), tf.range(size), places)
+        counts = tf.math.bincount(layout.of_parts(tf.range(size)), minlength=size)
+        parts = layout.of_parts(codes) + tf.gather(layout.fields, layout.places)
+        tokens, error = self._source(parts)
+        too_many = f"The text has more than {_MOST_PARTS} sentences."
+        error = tf.where(layout.of_parts(counts) > _MOST_PARTS, too_many, error)
         translations, scores = self._searched(
-            tf.where(is_translated, tokens.row_lengths(), 0),
+            tf.where(error == "", tokens.row_lengths(), 0),
             self._n_best,
             lambda indices, width: search(self._dense(tf.gather(tokens, indices), width)),
             self._target_text.decode,
             self._task.max_length or 0,
         )
+        translations, scores, error = put_together(layout, counts, translations, scores, error)
         return {"translations": translations, "scores": scores, "error": error}
+
+    def _codes(self, texts):
+        """(texts without it, language code of each), see `zoo.text.translation_text`."""
+        if not self._task.source_tokenizer.language_prefixes:
+            return texts, tf.fill(tf.shape(texts), "")
+        codes = tf.strings.regex_replace(texts, f"(?s)^({LANGUAGE.pattern} *)?.*", r"\1")
+        return tf.strings.substr(texts, tf.strings.length(codes), tf.strings.length(texts)), codes
 
     def encode(self, texts):
         """Returns the encoder's output and the source tokens, end token included."""

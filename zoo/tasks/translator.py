@@ -12,7 +12,7 @@ from zoo.errors import TaskError, checked
 from zoo.tasks.padded_batches import padded
 from zoo.tasks.writer import TextWriter
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.translation_text import Alignment, ScoredText, encode, encode_parts
+from zoo.text.translation_text import Alignment, ScoredText, encode, encode_parts, put_together
 
 
 class Translator(TextWriter):
@@ -74,6 +74,16 @@ class Translator(TextWriter):
         self.max_length = max_length
         super().__init__(model, special_tokens, search_options)
 
+    def __call__(self, texts, sentences=True, too_long="error", **options):
+        """The best translation of each text, a list of str.
+
+        Args:
+            texts, too_long, **options: see `n_best`.
+            sentences: whether each sentence and line is translated by itself, and what is between
+                them is kept; see `zoo.text.layout.take_apart`. If False, a text as it is.
+        """
+        return super().__call__(texts, sentences=sentences, too_long=too_long, **options)
+
     def n_best(
         self,
         texts,
@@ -82,6 +92,7 @@ class Translator(TextWriter):
         length_penalty=None,
         max_length=None,
         too_long="error",
+        sentences=False,
         target_prefix=None,
         **options,
     ):
@@ -89,12 +100,14 @@ class Translator(TextWriter):
 
         Args:
             texts: list of str; an empty text gives an empty translation.
-            n: number of translations; a text that is empty or split gets one.
+            n: number of translations. A text that is translated in several parts has one: the best
+                of each part, with the sum of their scores.
             beam_size: at least `n`; by default that of the translator, or `n` if that is larger.
             length_penalty: that of the translator by default.
             max_length: the largest number of target tokens; that of the translator by default.
-            too_long: "error"; or "split", which translates a text that is too long for the model
-                in parts.
+            too_long: "error"; or "split", which translates a text, or a sentence of it, that is
+                too long for the model in parts, and keeps the space between them.
+            sentences: see `__call__`.
             target_prefix: beginning of the translation, as the tokenizer writes it: a str for all
                 texts, or a list of one for each. It counts for `max_length`, but neither for the
                 score nor for the length penalty. An empty text stays empty.
@@ -107,12 +120,10 @@ class Translator(TextWriter):
             TaskError: if a text is too long, an option is wrong or the model computes NaN.
         """
         alpha = self.length_penalty if length_penalty is None else length_penalty
-        parts, most = self._parts(texts, too_long), self._max_length(max_length)
-        options = self.options(options, most, most)
-        counts = np.bincount(np.array([i for i, _ in parts], int), minlength=len(texts))
-        rows = self._rows([tokens for _, tokens in parts], counts, target_prefix, most)
+        settings = (max_length, too_long, sentences, target_prefix)
+        layouts, rows, most, options = self._parts(texts, options, *settings)
         found = self._searched(rows, most, n, beam_size, alpha, options, self.beam_size)
-        return self._joined(texts, parts, found)
+        return self._joined(layouts, found)
 
     def sample(
         self,
@@ -124,13 +135,14 @@ class Translator(TextWriter):
         seed=0,
         max_length=None,
         too_long="error",
+        sentences=False,
         target_prefix=None,
         **options,
     ):
         """Draws translations of each text by their probability.
 
         Args:
-            texts, max_length, too_long, target_prefix, **options: see `n_best`.
+            texts, max_length, too_long, sentences, target_prefix, **options: see `n_best`.
             n: number of draws.
             temperature: at least 0.001; below 1 likely tokens become more likely, above 1 less.
             top_k: if given, draws from the k most likely tokens only.
@@ -144,12 +156,10 @@ class Translator(TextWriter):
         Raises:
             TaskError: see `n_best`.
         """
-        parts, most = self._parts(texts, too_long), self._max_length(max_length)
-        options = self.options(options, most, most)
-        counts = np.bincount(np.array([i for i, _ in parts], int), minlength=len(texts))
-        rows = self._rows([tokens for _, tokens in parts], counts, target_prefix, most)
+        settings = (max_length, too_long, sentences, target_prefix)
+        layouts, rows, most, options = self._parts(texts, options, *settings)
         found = self._drawn(rows, most, n, seed, temperature, top_k, top_p, options)
-        return self._joined(texts, parts, found)
+        return self._joined(layouts, found)
 
     def score(self, texts, translations):
         """The log-probability of a translation of each text, the end token included.
@@ -177,7 +187,7 @@ class Translator(TextWriter):
         Raises:
             TaskError: if one of them is too long.
         """
-        translation = self([text])[0] if translation is None else translation
+        translation = self([text], sentences=False)[0] if translation is None else translation
         [(source, target)] = self._pairs([text], [translation])
         before = self._shifted(np.asarray([target], np.int32))
         maps = self.model.cross_attention_maps({"source": np.asarray([source]), "target": before})
@@ -252,12 +262,6 @@ class Translator(TextWriter):
         start = tf.fill([tf.shape(target)[0], 1], self.special_tokens.start)
         return tf.concat([start, target[:, :-1]], 1)
 
-    def _max_length(self, max_length):
-        """The largest number of target tokens that a caller asks for; None by default."""
-        if max_length is None:
-            return self.max_length
-        return checked("max_length", max_length, int, 1, self.max_source_length)
-
     def _inputs(self, batch, most, options):
         width, limit = batch.tokens[0].shape[1], self.max_source_length
         least = max(2 * width, options.min_length, options.min_new_tokens + 1)
@@ -291,16 +295,19 @@ class Translator(TextWriter):
         rows = [[row[:-1] or none, *[none] * count][:count] for row, count in zip(rows, counts)]
         return [[source, begin] for source, begin in zip(sources, sum(rows, []))]
 
-    def _parts(self, texts, too_long):
-        limit, end = self.max_source_length, self.special_tokens.end
-        return encode_parts(self.source_tokenizer, texts, limit, end, too_long)
+    def _parts(self, texts, options, max_length, too_long, sentences, prefix):
+        """The fields of each text, the sequences of all parts, and the limits of the search."""
+        limit, most = self.max_source_length, self.max_length
+        if max_length is not None:
+            most = checked("max_length", max_length, int, 1, limit)
+        tokenizer, end = self.source_tokenizer, self.special_tokens.end
+        layouts, rows = encode_parts(tokenizer, texts, limit, end, too_long, sentences)
+        rows = self._rows(rows, [len(fields) // 2 for fields in layouts], prefix, most)
+        return layouts, rows, most, self.options(options, most, most)
 
-    def _joined(self, texts, parts, hypotheses):
-        """For each text a list of `ScoredText`, of several parts the best of each together."""
-        translated = [[] for _ in texts]
-        for (index, _), arrays in zip(parts, hypotheses):
-            translated[index].append(self._decoded(*arrays))
-        return [found[0] if len(found) == 1 else [_together(found)] for found in translated]
+    def _joined(self, layouts, hypotheses):
+        decoded = (self._decoded(*arrays) for arrays in hypotheses)
+        return [put_together(fields, [next(decoded) for _ in fields[1::2]]) for fields in layouts]
 
     def _decoded(self, tokens, log_probs, scores):
         special, found = self.special_tokens, np.isfinite(log_probs)
@@ -321,10 +328,3 @@ class Translator(TextWriter):
                 f"{len(targets)} translations."
             )
         return list(zip(sources, targets))
-
-
-def _together(parts):
-    """The best `ScoredText` of each part of a text as one."""
-    best = [translations[0] for translations in parts]
-    text = " ".join(translation.text for translation in best)
-    return ScoredText(text, sum((translation.score for translation in best), 0.0))

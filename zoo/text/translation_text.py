@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.errors import TaskError
-
-_SENTENCES, _WORDS = r"(?<=[.!?…;:])\s+|(?<=[。！？])|\n+", r"\s+"
+from zoo.text.checks import checked_texts
+from zoo.text.layout import cut, take_apart
+from zoo.text.sentencepiece import LANGUAGE
 
 
 class ScoredText(NamedTuple):
@@ -33,7 +34,7 @@ class Alignment(NamedTuple):
     target: list[str]
 
 
-def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorten it."):
+def encode(tokenizer, texts, limit, end, first=None, name="Text"):
     """Tokens of each text: `first`, if given, the text's own and `end`.
 
     Args:
@@ -41,7 +42,7 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
         texts: list of str.
         limit: the largest number of tokens of a text.
         end, first: token ids.
-        name, advice: of a text in the message of an error, and what to do about it.
+        name: of a text in the message of an error.
 
     Raises:
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
@@ -49,56 +50,82 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
     prefix = [] if first is None else [first]
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
-        if len(row) > limit:
-            raise TaskError(
-                f"{name} {index} is too long: {len(row)} tokens, and the model takes {limit}. "
-                f"{advice} It begins: {texts[index][:60]!r}."
-            )
+        _check_length(f"{name} {index}", texts[index], row, limit)
     return rows
 
 
-def encode_parts(tokenizer, texts, limit, end, too_long):
-    """A list of (index of a text, tokens of it or of a part of it) of all texts that are not blank.
+def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
+    """Takes texts apart, and tokenizes the parts that are translated.
 
     Args:
         tokenizer, texts, limit, end: see `encode`.
-        too_long: "error", or "split" to split texts that are too long.
+        too_long: "error", or "split" to split parts that are too long.
+        sentences: whether the parts are sentences; else each text is one, unless it is blank.
+
+    Returns:
+        (the fields of each text, see `zoo.text.layout.take_apart`; the tokens of all parts in turn)
 
     Raises:
-        TaskError: see `encode`, or if `too_long` is neither of these.
+        TaskError: see `encode`, or if an option has another value.
     """
     if too_long not in ("error", "split"):
         raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
-    most = limit if too_long == "error" else float("inf")
-    advice = 'Shorten it, or translate it with too_long="split".'
-    rows = encode(tokenizer, texts, most, end, advice=advice)
-    found = []
-    for index, (text, row) in enumerate(zip(texts, rows)):
-        parts = [row] if text.strip() else []
-        if len(row) > limit:
-            parts = split(text, lambda part: len(tokenizer.encode([part])[0]) < limit)
-            parts = encode(tokenizer, parts, limit, end, name="Part")
-        found += [(index, part) for part in parts]
-    return found
+    if not isinstance(sentences, bool):
+        raise TaskError(f"sentences must be True or False. Received: sentences={sentences!r}.")
+    codes = [_language_code(tokenizer, text) for text in checked_texts(texts)]
+    bodies = [text[len(code) :] for text, code in zip(texts, codes)]
+    layouts = [take_apart(body) if sentences else _whole(body) for body in bodies]
+    parts, rows = _tokens(tokenizer, codes, layouts, end)
+    if too_long == "split" and any(len(row) > limit for row in rows):
+        for code, fields in zip(codes, layouts):
+            fields[:] = cut(fields, lambda p, c=code: len(tokenizer.encode([c + p])[0]) < limit)
+        parts, rows = _tokens(tokenizer, codes, layouts, end)
+    counted = "tokens in a sentence" if sentences else "tokens"
+    for (index, part), row in zip(parts, rows):
+        advice = 'Shorten it, or translate it with too_long="split".'
+        _check_length(f"Text {index}", part, row, limit, counted, advice)
+    return layouts, rows
 
 
-def split(text, fits):
-    """Splits a text in halves until each part `fits`: between sentences, else words, else anywhere.
+def _language_code(tokenizer, text):
+    """The code at the beginning of a text, which all its parts get."""
+    match = tokenizer.language_prefixes and re.match(f"(?s){LANGUAGE.pattern} *", text)
+    return match.group() if match else ""
+
+
+def _whole(text):
+    return ["", text, ""] if text.strip() else [""]
+
+
+def _tokens(tokenizer, codes, layouts, end):
+    """(index of the text, part) of all parts, and the tokens of each."""
+    numbered = enumerate(zip(codes, layouts))
+    parts = [(index, code + part) for index, (code, fields) in numbered for part in fields[1::2]]
+    return parts, [[*ids, end] for ids in tokenizer.encode([part for _, part in parts])]
+
+
+def _check_length(name, text, tokens, limit, counted="tokens", advice="Shorten it."):
+    if len(tokens) > limit:
+        raise TaskError(
+            f"{name} is too long: {len(tokens)} {counted}, and the model takes {limit}. "
+            f"{advice} It begins: {text[:60]!r}."
+        )
+
+
+def put_together(fields, translations):
+    """The translations of a text in the place of its parts.
 
     Args:
-        text: str.
-        fits: function of a str. A single character is not split, whether it fits or not.
+        fields: see `zoo.text.layout.take_apart`.
+        translations: of each part a list of `ScoredText`, the best first.
 
     Returns:
-        list of str without surrounding space; empty if the text is blank.
+        list of `ScoredText`; unless the text has one part, of the best of each, with the sum of
+        their scores.
     """
-    text = text.strip()
-    if len(text) < 2 or fits(text):
-        return [text] if text else []
-    middle = len(text) // 2
-    for pattern in (_SENTENCES, _WORDS):
-        places = [match.end() for match in re.finditer(pattern, text) if match.end() < len(text)]
-        if places:
-            middle = min(places, key=lambda place: abs(place - len(text) // 2))
-            break
-    return split(text[:middle], fits) + split(text[middle:], fits)
+    if len(translations) == 1:
+        before, _, after = fields
+        return [ScoredText(before + text + after, score) for text, score in translations[0]]
+    best, fields = [first for first, *_ in translations], [*fields]
+    fields[1::2] = [text for text, _ in best]
+    return [ScoredText("".join(fields), sum(score for _, score in best))]

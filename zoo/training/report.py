@@ -17,6 +17,7 @@ from zoo.errors import TaskError
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
 from zoo.training.scores import accuracy_lines, class_scores, epoch_scores, label_scores
+from zoo.training.translation_scores import translation_scores
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8
@@ -204,11 +205,11 @@ def _write_table(path, names, rows):
 # --- translations --------------------------------------------------------------------------------
 
 
-def finish_translator(folder, translator, data):
-    """Tests a `Translator` on the test pairs of a `TokenizedCorpus`."""
+def finish_translator(folder, translator, data, bleu_tokenize=None):
+    """Tests a `Translator` on the test pairs of a `TokenizedCorpus`; see `translation_scores`."""
     history = _begin(folder, translator, accuracy="token accuracy")
     sources, references = map(list, zip(*data.test))
-    translations = translator(sources, too_long="split")
+    translations = translator(sources, sentences=False, too_long="split")
     rows = list(zip(sources, references, translations))
     _write_table(folder / "translations.tsv", ("source", "reference", "translation"), rows)
     _draw_alignment(translator, sources, folder / "attention.png")
@@ -217,7 +218,7 @@ def finish_translator(folder, translator, data):
         + ("(same as the reference)" if translation == reference else f"(reference: {reference})")
         for source, reference, translation in rows[:_NUM_SAMPLES]
     ]
-    scores = translation_scores(translations, references)
+    scores = translation_scores(translations, references, bleu_tokenize)
     _end(
         folder,
         translator,
@@ -241,29 +242,6 @@ def finish_translator(folder, translator, data):
         },
         samples=samples,
     )
-
-
-def translation_scores(translations, references):
-    """Computes BLEU and chrF with sacrebleu on the raw text, and the share of exact matches.
-
-    Sources: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018, "A Call for Clarity in
-    Reporting BLEU Scores" (signatures).
-
-    Args:
-        translations, references: lists of str of the same length.
-
-    Returns:
-        dict with "bleu" and "chrf", 0 to 100, "bleu_signature", "chrf_signature", and
-        "exact_match", the share of translations equal to their reference, 0 to 1.
-    """
-    from sacrebleu.metrics import BLEU, CHRF
-
-    scores = {}
-    for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
-        scores[name] = metric.corpus_score(translations, [references]).score
-        scores[f"{name}_signature"] = str(metric.get_signature())
-    same = sum(map(str.__eq__, translations, references))
-    return {**scores, "exact_match": same / len(references)}
 
 
 def _draw_alignment(translator, sources, path):

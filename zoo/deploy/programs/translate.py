@@ -16,6 +16,7 @@ import sys
 
 import ctranslate2
 import sentencepiece
+from layout import take_apart  # the file beside this one
 
 
 class Translator:
@@ -35,9 +36,19 @@ class Translator:
         )
         self.model = ctranslate2.Translator(str(folder), **options)
 
-    def __call__(self, texts, **options):
-        """The best translation of each text, a list of str; see `n_best`."""
-        return [best for [(best, _), *_] in self.n_best(texts, **options)]
+    def __call__(self, texts, sentences=None, **options):
+        """The best translation of each text, a list of str; see `n_best`.
+
+        `sentences`, by default that of export.json: whether sentences and lines are translated one
+        by one, and what is between them is kept.
+        """
+        sentences = self.settings["sentences"] if sentences is None else sentences
+        layouts = [take_apart(text) if sentences else ["", text, ""] for text in texts]
+        parts = [part for fields in layouts for part in fields[1::2]]
+        found = iter([best for [(best, _), *_] in self.n_best(parts, **options)])
+        for fields in layouts:
+            fields[1::2] = [next(found) for _ in fields[1::2]]
+        return ["".join(fields) for fields in layouts]
 
     def n_best(
         self,
@@ -52,7 +63,7 @@ class Translator:
         """Several translations of each text: a list of (translation, score), the best first.
 
         Args:
-            texts: list of str; a blank one has one translation.
+            texts: list of str, which are translated as they are; a blank one has one translation.
             n: number of translations; as the other arguments, by default that of export.json.
             target_prefix: beginning of each translation.
             **options: other arguments of `ctranslate2.Translator.translate_batch`.
@@ -113,10 +124,21 @@ def main(arguments=None):
     parser.add_argument(
         "--n-best", dest="n", type=int, help="translations per text, with scores if above 1"
     )
+    parser.add_argument(
+        "--no-sentences",
+        dest="sentences",
+        action="store_false",
+        default=None,
+        help="translate texts as they are",
+    )
     options = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
     texts = options.pop("texts") or [line.rstrip("\n") for line in sys.stdin]
+    translator, sentences = Translator(), options.pop("sentences", None)
     try:
-        found = Translator().n_best(texts, **options)
+        if options.get("n", translator.settings["n_best"]) > 1:  # of texts as they are
+            found = translator.n_best(texts, **options)
+        else:
+            found = [[(text, 0.0)] for text in translator(texts, sentences, **options)]
     except ValueError as error:
         parser.exit(2, f"error: {error}\n")
     for translations in found:

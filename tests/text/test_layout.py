@@ -1,0 +1,101 @@
+"""Texts are taken apart, in Python and in graphs, and are the same text again when joined."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.data.phrasebook import phrasebook_pairs
+from zoo.deploy import layout_graph
+from zoo.text.layout import cut, take_apart
+
+CASES = [  # texts, with a bar between sentences and what is between them
+    "Mr. Smith met Dr. Jones.| |They left at 3.5 km/h.| |No. 5 is alive.| |No.| |I am not.",
+    "J.-K. Rowling, e.g., wrote it, i.e. all.| |The U.S. Army left at 5 p.m.| |It rained.",
+    "Wait... what?| |Wait...| |What?!| |Yahoo! is at https://a.b/c?d=1.2!e.| |See www.f.g.",
+    '"Stop!" he said.| |"Why?"| |(Because.)| |\'So.\'| |He went (far.) and fell.| |End.',
+    "Das ist z. B. gut.| |Am 3. Oktober kam Hr. Nr. 5.| |Ludwig XIV. war da.",
+    "¿Qué tal, Sr. López?| |¡Bien!| |¡Hola! —dijo él.| |—Sí.",
+    "« Ça va ? » dit-il.| |Bonjour !| |« Oui. »| |Mme. Curie arrive.",
+    "他说。||我是小明！||真的吗？||“好。”他走了……然后呢？||3.5米。||你好!||好",
+    "「はい。」と言った。||これは３．５です。||次。",
+    "हाँ।| |नहीं।||ठीक।",
+    "كيف حالك؟| |أنا بخير.| |شكرا۔| |نعم",
+    "Բարև։| |Ինչպես ես։",
+    "ខ្ញុំ។| |អ្នក៕",
+    "გამარჯობა.| |როგორ ხარ?",
+    "Привет.| |Как дела, г. Иванов?| |Ok.",
+    "1. First.| |2. Second.|\r\n\r\n\t|a) Third|\n- - -\n* * *\n|cell|\t|cell|\u2028|Last",
+    "\ufeff  |Hi.|\u00a0|There.|\u3000\u200b\u200f|You.|\n😀 …\n",
+    "don't.| |I won't.| |So say the dogs'.| |He took vitamin C daily.",
+]
+
+
+def fields_of(case):
+    fields = case.split("|")
+    return fields if case[0].isspace() or case[0] == "\ufeff" else ["", *fields]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_where_sentences_end(case):
+    expected = fields_of(case)
+    assert take_apart(case.replace("|", "")) == expected + [""] * (len(expected) % 2 == 0)
+
+
+def random_texts(count):
+    """Sentences, spaces, abbreviations and single characters in any order."""
+    random = np.random.default_rng(0)
+    words = [field for case in CASES for field in case.split("|")]
+    words += [
+        *"aAbZ.!?…。！？\"'”’»«“() \n\t\r\u00a0\u200b\u3000,，「」你は5।؟-—:;e\u0301É#\u202e\0．"
+    ]
+    words += ["Mr.", "No. ", "p.m. ", "1. ", ". ", ". a", "? B", "3. Oktober", "😀", "\uffff"]
+    texts = ["".join(random.choice(words, size)) for size in random.integers(0, 12, count)]
+    codes = random.integers(0, 0xD800, (count // 4, 20))
+    return ["", " \n", *texts, *("".join(map(chr, row)) for row in codes)]
+
+
+def test_nothing_is_lost_and_graphs_do_the_same():
+    texts = random_texts(4000)
+    expected, found = [take_apart(text) for text in texts], [[""] for _ in texts]
+    graph = tf.function(lambda texts: tuple(layout_graph.take_apart(texts)), autograph=False)
+    fields, owners, places = (tensor.numpy() for tensor in graph(tf.constant(texts)))
+    for index, (field, owner) in enumerate(zip(fields, owners)):
+        if index in places:
+            found[owner] += [field.decode(), ""]
+        else:
+            found[owner][-1] += field.decode()
+    assert found == expected
+    for text, fields in zip(texts, expected):
+        assert "".join(fields) == text and len(fields) % 2 == 1
+        for sentence in fields[1::2]:
+            assert sentence.strip() == sentence and not {*"\n\r\t"} & {*sentence}
+            assert take_apart(sentence) == ["", sentence, ""]
+
+
+def test_sentences_of_a_corpus_are_found():
+    sides = (side for pair in phrasebook_pairs(500) for side in pair)
+    sentences = [side for side in sides if side[-1] in ".?!" and not side[0].islower()]
+    assert len(sentences) > 500 and take_apart(" ".join(sentences))[1::2] == sentences
+
+
+@pytest.mark.parametrize(
+    "text, longest, expected",
+    [
+        ("One. Two! Three?", 9, ["One.", " ", "Two!", " ", "Three?"]),
+        ("one two three  four", 9, ["one two", " ", "three", "  ", "four"]),
+        ("onetwothreefour", 8, ["onetwot", "", "hreefour"]),
+        ("one; two,\nthree", 8, ["one;", " ", "two,", "\n", "three"]),
+        ("一二三。四五六。七八，九十", 4, ["一二三。", "", "四五六。", "", "七八，", "", "九十"]),
+        ("short", 5, ["short"]),
+        ("😀", 0, ["😀"]),
+    ],
+)
+def test_what_is_too_long_is_cut(text, longest, expected):
+    assert cut(["", text, " "], lambda part: len(part) <= longest) == ["", *expected, " "]
+
+
+@pytest.mark.parametrize("unit", [" ", ". ", '."', "« .", "a\n", "Mr. ", "a. " + " " * 500, "'a"])
+def test_long_texts_take_time_in_proportion(unit):
+    """100,000 characters of anything: a square of it would take hours."""
+    text = unit * (100_000 // len(unit))
+    assert "".join(take_apart(text)) == text

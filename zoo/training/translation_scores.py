@@ -1,0 +1,72 @@
+"""BLEU, chrF and exact matches of translations, by sacrebleu.
+
+Sources: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018, "A Call for Clarity in
+Reporting BLEU Scores" (tokenizers and signatures).
+"""
+
+import re
+
+from zoo.errors import UserError
+
+_SCRIPTS = (  # characters, the least share of them in a text, sacrebleu's tokenizers
+    ("\u3041-\u30ff", 0.05, ("ja-mecab", "char")),  # kana
+    ("\uac00-\ud7a3", 0.2, ("ko-mecab", "char")),  # Hangul
+    ("\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af", 0.2, ("zh",)),  # Chinese
+    # Thai, Lao, Tibetan, Burmese and Khmer: no spaces between words
+    ("\u0e01-\u0fff\u1000-\u109f\u1780-\u17ff", 0.2, ("char",)),
+)
+
+
+def bleu_tokenizer(references, name=None):
+    """sacrebleu's tokenizer of BLEU for these references, a list of str: `name` if it is given.
+
+    Else that of their script: "zh" for Chinese; "ja-mecab" and "ko-mecab", or "char" if the
+    packages that they need are not installed; "char" for other scripts without spaces; or "13a".
+
+    Raises:
+        UserError: if `name` is given and not one of sacrebleu's, or cannot be used.
+    """
+    if name is not None:
+        return _bleu(name)[0]
+    text = "".join("".join(references).split())
+    for characters, share, names in _SCRIPTS:
+        if len(re.findall(f"[{characters}]", text)) > share * len(text):
+            return _bleu(*names)[0]
+    return "13a"
+
+
+def _bleu(*names):
+    """(name, metric) with the first of these tokenizers that can be used."""
+    from sacrebleu.metrics import BLEU
+
+    for name in names:
+        try:
+            return name, BLEU(tokenize=name)
+        except (AssertionError, KeyError, ImportError, OSError, RuntimeError) as error:
+            reason = " ".join(str(error).split())  # a package, the network or the name
+    raise UserError(f"BLEU cannot use the tokenizer {name}: {reason}")
+
+
+def translation_scores(translations, references, bleu_tokenize=None):
+    """Computes BLEU and chrF with sacrebleu on the raw text, and the share of exact matches.
+
+    Args:
+        translations, references: lists of str of the same length.
+        bleu_tokenize: name of sacrebleu's tokenizer of BLEU, see `bleu_tokenizer`.
+
+    Returns:
+        dict with "bleu" and "chrf", 0 to 100, "bleu_signature", "chrf_signature", and
+        "exact_match", the share of translations equal to their reference, 0 to 1.
+
+    Raises:
+        UserError: see `bleu_tokenizer`.
+    """
+    from sacrebleu.metrics import CHRF
+
+    _, bleu = _bleu(bleu_tokenizer(references, bleu_tokenize))
+    scores = {}
+    for name, metric in (("bleu", bleu), ("chrf", CHRF())):
+        scores[name] = metric.corpus_score(translations, [references]).score
+        scores[f"{name}_signature"] = str(metric.get_signature())
+    same = sum(map(str.__eq__, translations, references))
+    return {**scores, "exact_match": same / len(references)}
