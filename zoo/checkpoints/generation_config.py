@@ -45,7 +45,8 @@ def search_settings(folder, config, special, obeyed=(*_SEARCH, "max_new_tokens")
     if "min_new_tokens" in options:
         options.pop("min_length", None)
     words, forced = (settings.get(name) for name in _RESOLVED)
-    single = {word[0] for word in words or () if len(word) == 1} - {special.end, special.pad}
+    never = (special.end, special.pad)
+    single = {word[0] for word in words or () if len(word) == 1 and word[0] not in never}
     if single:
         options["suppress_tokens"] = sorted(single.union(options.get("suppress_tokens", ())))
     ignored = {name for name in changed if changed[name] and not re.fullmatch(_KEPT, name)}
