@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy import layout_graph
-from zoo.text.layout import cut, take_apart
+from zoo.text.layout import cut, put_in, take_apart
 
 CASES = [  # texts, with a bar between sentences and what is between them
     "Mr. Smith met Dr. Jones.| |They left at 3.5 km/h.| |No. 5 is alive.| |No.| |I am not.",
@@ -92,6 +92,27 @@ def test_sentences_of_a_corpus_are_found():
 )
 def test_what_is_too_long_is_cut(text, longest, expected):
     assert cut(["", text, " "], lambda part: len(part) <= longest) == ["", *expected, " "]
+
+
+def test_translations_in_the_place_of_sentences():
+    """A space follows a full stop of Latin script alone; the graph does the same."""
+    texts = ["你好。我是小明！\n---\n再见。好。", "One. Two!", "", "---", "\t好。好。 "]
+    cases = {
+        ("Hello.", "I am!", "Bye.", "OK."): "Hello. I am!\n---\nBye. OK.",
+        ("你好。", "我！", "见。", "好"): "你好。我！\n---\n见。好",
+        ("“Hello.”", "", "a…", "b"): "“Hello.” \n---\na… b",
+    }
+    for words, expected in cases.items():
+        assert put_in(take_apart(texts[0]), words) == expected
+        translations = [[*words], ["Un.", "Dos!"], [], [], ["Yes.", "No."]]
+        whole = [put_in(take_apart(text), found) for text, found in zip(texts, translations)]
+        layout = layout_graph.take_apart(tf.constant(texts))
+        flat = tf.constant([[text] for found in translations for text in found])
+        counts = tf.constant([*map(len, translations)])
+        nothing = tf.zeros(flat.shape), tf.fill(flat.shape[:1], "")
+        found, *_ = layout_graph.put_together(layout, counts, flat, *nothing)
+        assert [text.decode() for text in found[:, 0].numpy()] == whole
+    assert whole[1:] == ["Un. Dos!", "", "---", "\tYes. No. "]
 
 
 @pytest.mark.parametrize("unit", [" ", ". ", '."', "« .", "a\n", "Mr. ", "a. " + " " * 500, "'a"])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from zoo.text.layout import NO_TEXT, SENTENCE
+from zoo.text.layout import NO_TEXT, SENTENCE, SPACE_FOLLOWS
 
 _END = b"\xff"  # after each field; this byte does not occur in UTF-8
 
@@ -48,7 +48,9 @@ def put_together(layout, counts, translations, scores, errors):
     first = tf.math.unsorted_segment_min(tf.where(errors != "", tf.range(last), last), owners, size)
     error = tf.gather(tf.concat([errors, [""]], axis=0), tf.minimum(first, last))
     fields = tf.tensor_scatter_nd_update(
-        tf.repeat(layout.fields[:, None], count, axis=1), layout.places[:, None], translations
+        tf.repeat(layout.fields[:, None], count, axis=1),
+        layout.places[:, None],
+        _with_spaces(layout, translations),
     )
     texts = tf.strings.unsorted_segment_join(fields, layout.texts, size)
     scores = tf.math.unsorted_segment_sum(scores, owners, size)
@@ -56,3 +58,16 @@ def put_together(layout, counts, translations, scores, errors):
     exists = (tf.range(count) == 0) | ((counts == 1)[:, None] & (scores != 0.0))
     exists &= (error == "")[:, None]
     return tf.where(exists, texts, ""), tf.where(exists, scores, 0.0), error
+
+
+def _with_spaces(layout, translations):
+    """The translations [M, N], some with a space before them; see `zoo.text.layout.put_in`."""
+    places = layout.places[1:]
+    nothing_between = (places - layout.places[:-1] == 2) & (
+        tf.gather(layout.fields, places - 1) == ""
+    )
+    follows = tf.strings.regex_full_match(translations[:-1], SPACE_FOLLOWS)
+    needs = tf.pad(follows & nothing_between[:, None], [[1, 0], [0, 0]])[
+        : tf.shape(translations)[0]
+    ]
+    return tf.where(needs, tf.strings.join([" ", translations]), translations)

@@ -83,6 +83,8 @@ NO_TEXT = (
     "\u2900-\u2bff\u3000-\u3004\u3008-\u3020\u3030\ufe00-\ufe19\ufe30-\ufe6f\ufeff\uff01-\uff0f"
     "\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\U0001f000-\U0001faff]*"
 )
+# The end of a translation that a space follows.
+SPACE_FOLLOWS = f"(?s).*[.,;:!?…][{_CLOSE}]*"
 _SENTENCE, _NO_TEXT = re.compile(SENTENCE), re.compile(NO_TEXT)
 _CLAUSES, _WORDS = r"(?<=[;:…])\s+|(?<=[，、；：])", r"\s+"
 
@@ -105,6 +107,20 @@ def take_apart(text):
             fields += [sentence, ""]
     fields[-1] += text[at:]
     return fields
+
+
+def put_in(fields, translations):
+    """The text of fields with translations in the place of their sentences.
+
+    Where nothing is between two sentences, as in Chinese, a space follows a translation that ends
+    with a full stop of a script with spaces.
+    """
+    found = [*fields]
+    found[1::2] = translations
+    for index in range(2, len(found) - 1, 2):
+        if not found[index] and re.fullmatch(SPACE_FOLLOWS, found[index - 1]):
+            found[index] = " "
+    return "".join(found)
 
 
 def cut(fields, fits):

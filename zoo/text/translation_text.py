@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.errors import TaskError
 from zoo.text.checks import checked_texts
-from zoo.text.layout import cut, take_apart
+from zoo.text.layout import cut, put_in, take_apart
 from zoo.text.sentencepiece import LANGUAGE
 
 
@@ -126,6 +126,6 @@ def put_together(fields, translations):
     if len(translations) == 1:
         before, _, after = fields
         return [ScoredText(before + text + after, score) for text, score in translations[0]]
-    best, fields = [first for first, *_ in translations], [*fields]
-    fields[1::2] = [text for text, _ in best]
-    return [ScoredText("".join(fields), sum(score for _, score in best))]
+    best = [first for first, *_ in translations]
+    text = put_in(fields, [translation.text for translation in best])
+    return [ScoredText(text, sum(score for _, score in best))]

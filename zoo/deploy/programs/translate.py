@@ -16,7 +16,7 @@ import sys
 
 import ctranslate2
 import sentencepiece
-from layout import take_apart  # the file beside this one
+from layout import put_in, take_apart  # the file beside this one
 
 
 class Translator:
@@ -46,9 +46,7 @@ class Translator:
         layouts = [take_apart(text) if sentences else ["", text, ""] for text in texts]
         parts = [part for fields in layouts for part in fields[1::2]]
         found = iter([best for [(best, _), *_] in self.n_best(parts, **options)])
-        for fields in layouts:
-            fields[1::2] = [next(found) for _ in fields[1::2]]
-        return ["".join(fields) for fields in layouts]
+        return [put_in(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
 
     def n_best(
         self,
