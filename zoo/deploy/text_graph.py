@@ -177,7 +177,7 @@ class BertPieces(tf.Module):
     def __call__(self, texts):
         texts = tf.strings.regex_replace(texts, r"[^\P{C}\t\n\r]+|\x{fffd}", "")
         if self._strips:
-            texts = self._text.normalizeutf8(texts, "NFD")
+            texts = self._text.normalize_utf8(texts, "NFD")
             texts = tf.strings.regex_replace(texts, r"\p{Mn}+", "")
         if self._lowers:  # without the rule for a sigma that ends a word
             texts = tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), "utf-8")

@@ -34,7 +34,7 @@ class Alignment(NamedTuple):
     target: list[str]
 
 
-def encode(tokenizer, texts, limit, end, first=None, name="Text"):
+def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorten it."):
     """Tokens of each text: `first`, if given, the text's own and `end`.
 
     Args:
@@ -42,7 +42,7 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text"):
         texts: list of str.
         limit: the largest number of tokens of a text.
         end, first: token ids.
-        name: of a text in the message of an error.
+        name, advice: of a text in the message of an error, and what to do about it.
 
     Raises:
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
@@ -50,7 +50,7 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text"):
     prefix = [] if first is None else [first]
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
-        _check_length(f"{name} {index}", texts[index], row, limit)
+        _check_length(f"{name} {index}", texts[index], row, limit, advice=advice)
     return rows
 
 
