@@ -1,4 +1,4 @@
-"""The command line: ``python -m zoo classify|translate|generate|export|serve|info|launch``."""
+"""The command line: ``python -m zoo classify|translate|generate|export|serve|info|models|...``."""
 
 import sys
 

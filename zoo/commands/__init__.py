@@ -11,7 +11,7 @@ from typing import Literal
 
 from tyro.conf import Positional, UseAppendAction
 
-from zoo.commands import shared, write  # noqa: F401 (its commands)
+from zoo.commands import models, shared, write  # noqa: F401 (their commands)
 from zoo.commands.shared import Float, Int, RunFolder, Source, Target, Text, app, flag
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly

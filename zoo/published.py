@@ -1,0 +1,44 @@
+"""The index of published models that `zoo.load` reads, see docs/models.md."""
+
+import csv
+import pathlib
+
+from zoo.errors import UserError
+
+TABLE = pathlib.Path(__file__).with_name("published_models.csv")
+MARKS = {"measured here": "*", "parity with random weights": "+", "same format, not tried": "-"}
+
+
+def published_models(search="", task=None, language=None, max_parameters=None):
+    """The rows of the index, {column: text}, that meet all conditions; "" is not known.
+
+    Args:
+        search: words that a row contains, in any column and case.
+        task: such as "translation".
+        language: code of a language, such as "pt"; models of many languages have any.
+        max_parameters: in millions; models whose number is not known are left out.
+    """
+    rows = list(csv.DictReader(TABLE.read_text("utf-8").splitlines()))
+    if task is not None and task not in (tasks := sorted({row["task"] for row in rows})):
+        raise UserError(f"task must be one of {', '.join(tasks)}. Received: {task!r}.")
+    return [
+        row
+        for row in rows
+        if all(word in " ".join(row.values()).lower() for word in search.lower().split())
+        and task in (None, row["task"])
+        and (
+            language is None or {language, "many"} & set(row["languages"].replace("-", " ").split())
+        )
+        and (max_parameters is None or float(row["parameters"] or "inf") <= max_parameters)
+    ]
+
+
+def table_lines(rows, width):
+    """Yields text of at most `width` characters a line, but for long names, which are not cut."""
+    width -= 49
+    for row in rows:
+        name = f"{row['name']:<{width}}"
+        name += ("\n" + " " * width) * (len(name) > width)
+        size = f"{row['parameters'] or '?':>6} M {row['image_size'] or row['languages']:<10.10}"
+        score = f"{row['measured'] or row['published'] or '?':>6} {row['metric']}"
+        yield f"{name} {MARKS[row['status']]} {size} {score:.27}".rstrip()
