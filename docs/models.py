@@ -37,7 +37,8 @@ python -m zoo models --task "image classification" --max-parameters 30
   these weights were not tried; "same format, not tried": their format is read.
 
 What is empty was not found. Licenses are those of the source or of the model's own page: read them
-there before you use a model. Families that are refused are not listed, see
+there before you use a model. Those of OPUS-MT are of its releases; some of the converted folders
+say apache-2.0. Families that are refused are not listed, see
 [published weights](checkpoints.md).
 """
 

@@ -36,7 +36,7 @@ def test_rows_are_complete_and_names_unique():
             assert 32 <= int(row["image_size"]) <= 518
         else:
             assert re.fullmatch(
-                r"many \(\d+\)|\w+-\w+(-Han[st])?|\w\w( \w\w)*", row["languages"]
+                r"many \(\d+\)|\w+(-Hans)?-\w+(-Hans)?|\w\w( \w\w)*", row["languages"]
             ), row
         scores = [row[kind] for kind in ("published", "measured") if row[kind]]
         assert all(0 < float(score) <= 100 for score in scores)

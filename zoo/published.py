@@ -26,16 +26,14 @@ def published_models(search="", task=None, language=None, max_parameters=None):
         for row in rows
         if all(word in " ".join(row.values()).lower() for word in search.lower().split())
         and task in (None, row["task"])
-        and (
-            language is None or {language, "many"} & set(row["languages"].replace("-", " ").split())
-        )
+        and (language is None or {language, "many"} & {*row["languages"].replace("-", " ").split()})
         and (max_parameters is None or float(row["parameters"] or "inf") <= max_parameters)
     ]
 
 
 def table_lines(rows, width):
     """Yields text of at most `width` characters a line, but for long names, which are not cut."""
-    width -= 49
+    width -= 50
     for row in rows:
         name = f"{row['name']:<{width}}"
         name += ("\n" + " " * width) * (len(name) > width)
