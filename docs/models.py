@@ -9,8 +9,8 @@ COLUMNS = "name family parameters input license published measured status source
 INTRODUCTION = """\
 # Published models
 
-`zoo.load` reads the formats of these {count} models. `python docs/models.py` makes this page of the table
-[zoo/published_models.csv](../zoo/published_models.csv), which `python -m zoo models` searches:
+`zoo.load` reads the formats of these {count} models. `python docs/models.py` makes this page of the
+table [zoo/published_models.csv](../zoo/published_models.csv), which `python -m zoo models` searches:
 
 ```bash
 python -m zoo models dinov2 registers  # words of any column
