@@ -10,7 +10,8 @@ INTRODUCTION = """\
 # Published models
 
 `zoo.load` reads the formats of these {count} models. `python docs/models.py` makes this page of the
-table [zoo/published_models.csv](../zoo/published_models.csv), which `python -m zoo models` searches:
+table [zoo/published_models.csv](../zoo/published_models.csv), which
+`python -m zoo models` searches:
 
 ```bash
 python -m zoo models dinov2 registers  # words of any column
