@@ -18,11 +18,10 @@ causal_lm = recipe("causal_lm")
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory):
+def text(made_once):
     """Counting: a model that has learned it predicts the next number."""
-    path = tmp_path_factory.mktemp("text") / "numbers.txt"
-    path.write_text("".join(f"{n}\n" for n in range(3000)))
-    return path
+    numbers = "".join(f"{n}\n" for n in range(3000))
+    return made_once("numbers.txt", lambda path: path.write_text(numbers))[1]
 
 
 @pytest.fixture(scope="module")
