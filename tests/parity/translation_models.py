@@ -125,7 +125,6 @@ def generated(model, rows, special, length):
         max_length=length + 1,
         bad_words_ids=[[special.pad]],
         forced_bos_token_id=special.first,
-        forced_eos_token_id=None,
         length_penalty=1.0,
     )
     return [strip(row[1:].tolist(), special) for row in tokens]
