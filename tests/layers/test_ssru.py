@@ -70,7 +70,7 @@ def test_gradients_by_finite_differences():
     weights = normal(1, 6, 4, seed=2).astype("float64")
 
     def value(x):
-        return ops.sum(layer(x) * weights)
+        return ops.sum(layer(x) * ops.convert_to_tensor(weights))
 
     [gradient] = gradients(value, [x])
     step = 1e-6
