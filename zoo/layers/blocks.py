@@ -94,7 +94,7 @@ class TransformerBlock(SameShapeLayer):
     def residual(self, x, y, norm, scale):
         """x + dropout(scale · y), with `y` the output of a sub-layer; normalized if post-norm."""
         y = y if scale is None else scale(y)
-        x = x + self._stochastic_depth(self._dropout(y))
+        x = ops.add(x, self._stochastic_depth(self._dropout(y)))  # x may be an array
         return norm(x) if self.norm == "post" else x
 
     def add_feed_forward(self, x):
