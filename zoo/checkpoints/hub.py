@@ -1,8 +1,8 @@
 """Published models by name: "hf://owner/name" of the Hugging Face Hub, "kaggle://..." of Kaggle.
 
-Only the files that are read are downloaded, into the cache of the package huggingface_hub or
-kagglehub, which also read tokens and environment variables (HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE)
-and show progress.
+Files are downloaded into the cache of the package huggingface_hub or kagglehub, from the former
+only those that are read. These packages also read access tokens and environment variables
+(HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE) and show progress.
 """
 
 import pathlib
@@ -26,7 +26,8 @@ _METADATA = (
     "merges.txt",
     "modules.json",
     "sentence_bert_config.json",
-    "1_Pooling/config.json",
+    "config_sentence_transformers.json",
+    "*_Pooling/config.json",
     "source.spm",
     "target.spm",
     "sentencepiece.bpe.model",
