@@ -71,7 +71,6 @@ def openvino_engine(classifier, dtype):
 def ctranslate2_engine(translator, dtype):
     """CTranslate2 as a function of tokens and settings: `zoo.decoding.Hypotheses`."""
     special, engine = translator.special_tokens, _ctranslate2_model(translator, dtype)
-    suppressed = [[str(id)] for id in {special.pad, special.start} - {special.end}]
     prefix = [] if special.first is None else [str(special.first)]
 
     def search(source, alpha, max_length, first=None, *, beam_size, options, best_only):
@@ -89,7 +88,7 @@ def ctranslate2_engine(translator, dtype):
             length_penalty=float(alpha),
             max_input_length=0,  # no limit; otherwise longer texts are cut
             max_decoding_length=limit,
-            suppress_sequences=[*suppressed, *([str(id)] for id in options.suppress_tokens)],
+            suppress_sequences=[[str(id)] for id in decoding.excluded(special, options)],
             **ctranslate2_format.search_options(options),
             return_scores=True,
         )

@@ -162,9 +162,9 @@ class ImagePreprocessing:
             values = values if channels > 1 else (sum(values) / len(values),)
             return tuple(values[index % len(values)] for index in range(channels))
 
-        mean, std = adapted(self.mean), adapted(self.std)
-        own = (self.interpolation, self.antialias)
-        return ImagePreprocessing(tuple(image_size), channels, mean, std, resize, *own)
+        of_channels = {"channels": channels, "mean": adapted(self.mean), "std": adapted(self.std)}
+        size = {"image_size": tuple(image_size), "resize": resize}
+        return dataclasses.replace(self, **size, **of_channels)
 
     def normalize(self, pixels):
         """Normalizes [..., C] of values in 0..255 to float32 model inputs."""

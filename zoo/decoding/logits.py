@@ -62,6 +62,15 @@ class SearchOptions(NamedTuple):
     forced_eos: bool = False
 
 
+def excluded(special, options):
+    """The ids of the tokens that never come next, in order: a list.
+
+    They are the start token and padding, unless they are the end token as well, and
+    `suppress_tokens`.
+    """
+    return sorted({special.start, special.pad} - {special.end} | {*options.suppress_tokens})
+
+
 class LogitsProcessor:
     """A function of logits that follows `SearchOptions`.
 
@@ -92,8 +101,8 @@ class LogitsProcessor:
         """
         special, options = self.special, self.options
         token = ops.arange(logits.shape[-1], dtype="int32")
-        never = [*{special.start, special.pad} - {special.end}, *options.suppress_tokens]
-        forbidden = ops.any(token[:, None] == ops.convert_to_tensor(never, "int32"), axis=-1)
+        never = ops.convert_to_tensor(excluded(special, options), "int32")
+        forbidden = ops.any(token[:, None] == never, axis=-1)
         history, size = self._history(tokens), logits.shape[-1]
         length = position + ops.shape(history)[2] - ops.shape(tokens)[2]
         if options.repetition_penalty != 1:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import ops
 from keras.ops import convert_to_numpy
 
+from zoo import decoding
 from zoo.deploy import checks
 from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import plain_copy
@@ -49,12 +50,11 @@ def write(original, folder, dtype="float32", **options):
     }
     checked = _check(original, ctranslate2, folder, tokens, dtype)
     (source, target), decodes, options = tokens, original.target_tokenizer, original.options()
-    suppressed = {special.pad, special.start} - {special.end} | {*options.suppress_tokens}
     search = {
         "source_prefix": [source[id] for id in original.source_tokenizer.prefix],
         "target_prefix": [] if special.first is None else [target[special.first]],
         "end": source[special.end],
-        "suppressed": [target[id] for id in sorted(suppressed)],
+        "suppressed": [target[id] for id in decoding.excluded(special, options)],
         "forced_eos": options.forced_eos,
         "options": search_options(options),
         "left_out": [*decodes.control],

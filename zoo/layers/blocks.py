@@ -208,7 +208,7 @@ class TransformerDecoder(TransformerBlock):
         cross_attention: whether the block attends to a memory; not in a language model.
         embed_dim, num_heads, ff_dim, **kwargs: see `zoo.layers.TransformerEncoder`; `attention` is
             that of the self-attention, or "ssru": then a `zoo.layers.SSRU` is in its place, in a
-            block with cross-attention. It takes no `mask`, `bias` and `angles`.
+            block with cross-attention. It takes a mask of positions, no `bias` and no `angles`.
 
     Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output, with
     cross-attention only; `mask` (in addition to the causal mask) and `memory_mask`, bool, True =

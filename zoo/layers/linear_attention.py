@@ -10,7 +10,7 @@ from keras import ops
 
 from zoo.dtypes import at_least_float32
 from zoo.layers.attention import check_causal, chunks, joined
-from zoo.layers.masks import attention_mask
+from zoo.layers.masks import attention_mask, position_mask
 
 CHUNK_SIZE = 128
 
@@ -81,14 +81,9 @@ def feature_map(x):
 def _visible(keys, mask):
     if mask is None:
         return keys
-    mask = attention_mask(mask)
-    if mask.shape[2] != 1:
-        raise ValueError(
-            "The mask of linear attention may not depend on the query: it has shape [B, S], True "
-            f"where a key is real, or [B, 1, 1, S]. Received: shape {tuple(mask.shape)}. For "
-            "causal attention, use `causal=True`."
-        )
-    return ops.where(_transposed(mask), keys, 0.0)
+    advice = " For causal attention, use `causal=True`."
+    mask = position_mask(attention_mask(mask), "linear attention", advice)
+    return ops.where(mask, keys, 0.0)
 
 
 def _causal_sums(query, key, value, size):

@@ -61,6 +61,19 @@ def attention_mask(*masks, keys=None):
     return functools.reduce(ops.logical_and, given) if given else None
 
 
+def position_mask(mask, layer, advice=""):
+    """A mask [B, H, 1, S] that is the same for all queries, as [B, H, S, 1].
+
+    Raises ValueError, which names the `layer` and ends with `advice`, if it depends on the query.
+    """
+    if mask.shape[2] != 1:
+        raise ValueError(
+            f"The mask of {layer} may not depend on the query: it has shape [B, S], True where a "
+            f"position is real, or [B, 1, 1, S]. Received: shape {tuple(mask.shape)}.{advice}"
+        )
+    return ops.swapaxes(mask, -1, -2)
+
+
 def _rank_4(mask):
     mask = ops.convert_to_tensor(mask)
     dtype = keras.backend.standardize_dtype(mask.dtype)

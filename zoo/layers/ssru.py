@@ -16,7 +16,7 @@ from zoo.layers.attention import chunks, joined
 from zoo.layers.cache import take_rows
 from zoo.layers.config import SameShapeLayer, own_initializer
 from zoo.layers.dense import Dense
-from zoo.layers.masks import attention_mask
+from zoo.layers.masks import attention_mask, position_mask
 
 CHUNK_SIZE = 32
 
@@ -74,7 +74,7 @@ class SSRU(SameShapeLayer):
         forget, new = self._gates(x)
         mask = attention_mask(mask, keys=x)
         if mask is not None:
-            real = _real(mask)
+            real = position_mask(mask, "a recurrent layer")[:, 0]
             forget, new = ops.where(real, forget, 1.0), ops.where(real, new, 0.0)
         cells = linear_recurrence(forget[:, None], new[:, None])[:, 0]
         return ops.cast(ops.relu(cells), self.compute_dtype)
@@ -145,16 +145,6 @@ def _doubled(factor, added):
         factor = factor * ops.pad(factor, padding, constant_values=1.0)[:, :, :length]
         back *= 2
     return factor, added
-
-
-def _real(mask):
-    """A mask [B, 1, 1, T] as [B, T, 1]."""
-    if mask.shape[2] != 1:
-        raise ValueError(
-            "The mask of a recurrent layer may not depend on the query: it has shape [B, T], True "
-            f"where a token is real, or [B, 1, 1, T]. Received: shape {tuple(mask.shape)}."
-        )
-    return ops.swapaxes(mask[:, 0], 1, 2)
 
 
 def _check_none(**arguments):

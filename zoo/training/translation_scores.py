@@ -26,25 +26,28 @@ def bleu_tokenizer(references, name=None):
     Raises:
         UserError: if `name` is given and not one of sacrebleu's, or cannot be used.
     """
-    if name is not None:
-        return _bleu(name)[0]
-    text = "".join("".join(references).split())
-    for characters, share, names in _SCRIPTS:
-        if len(re.findall(f"[{characters}]", text)) > share * len(text):
-            return _bleu(*names)[0]
-    return "13a"
+    return _bleu(references, name)[0]
 
 
-def _bleu(*names):
-    """(name, metric) with the first of these tokenizers that can be used."""
+def _bleu(references, given):
+    """(name of the tokenizer, metric), see `bleu_tokenizer`; `given` is a name or None."""
     from sacrebleu.metrics import BLEU
 
-    for name in names:
+    for name in _names(references) if given is None else (given,):
         try:
             return name, BLEU(tokenize=name)
         except (AssertionError, KeyError, ImportError, OSError, RuntimeError) as error:
             reason = " ".join(str(error).split())  # a package, the network or the name
     raise UserError(f"BLEU cannot use the tokenizer {name}: {reason}")
+
+
+def _names(references):
+    """The tokenizers for the script of texts, of which the first that can be used is taken."""
+    text = "".join("".join(references).split())
+    for characters, share, names in _SCRIPTS:
+        if len(re.findall(f"[{characters}]", text)) > share * len(text):
+            return names
+    return ("13a",)
 
 
 def translation_scores(translations, references, bleu_tokenize=None):
@@ -63,7 +66,7 @@ def translation_scores(translations, references, bleu_tokenize=None):
     """
     from sacrebleu.metrics import CHRF
 
-    _, bleu = _bleu(bleu_tokenizer(references, bleu_tokenize))
+    _, bleu = _bleu(references, bleu_tokenize)
     scores = {}
     for name, metric in (("bleu", bleu), ("chrf", CHRF())):
         scores[name] = metric.corpus_score(translations, [references]).score

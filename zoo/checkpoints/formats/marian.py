@@ -13,7 +13,7 @@ from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_translators import language, no_more, tokenizer
-from zoo.checkpoints.mapping import Source, assign, same
+from zoo.checkpoints.mapping import Source, assign, changed, joined, same
 from zoo.checkpoints.tensors import Tensors
 from zoo.decoding import SpecialTokens
 from zoo.layers import SinusoidalPositions
@@ -116,7 +116,7 @@ def _matrix(*names):
 
 def _vector(*names):
     """Matrices of one row, as one vector."""
-    return Source(names, lambda *arrays: np.concatenate([x.reshape(-1) for x in arrays]))
+    return changed(joined(*names), np.ravel)
 
 
 def _attention(path, name, inputs, layer):
@@ -231,7 +231,8 @@ def _arguments(path, settings):
     activation = settings.get("transformer-ffn-activation", "swish")
     if activation not in _ACTIVATIONS:
         raise CheckpointError(f"{path}: the activation {activation!r} is not supported.")
-    width, is_trained = int(settings["dim-emb"]), _is_true(settings, "train-position-embeddings")
+    width = int(settings["dim-emb"])
+    is_trained = settings.get("transformer-train-position-embeddings") == "true"
     half = width // 2
     wavelength = 10000.0 ** (half / (half - 1))
     arguments = {
@@ -252,10 +253,6 @@ def _arguments(path, settings):
     return arguments, kind == "self-attention"
 
 
-def _is_true(settings, name):
-    return settings.get(f"transformer-{name}", "false") == "true"
-
-
 def _numbered(tensors, settings):
     """The tensors with layers from 0 on, and those of layers that share theirs with others."""
     tied, depth = settings.get("transformer-tied-layers") or [], int(settings["dec-depth"])
@@ -267,8 +264,8 @@ def _numbered(tensors, settings):
             entries[name] = entry
             continue
         side, layer = match[1], int(match[2])
-        same = [i for i, each in enumerate(tied) if each == layer]
-        for index in same if side == "decoder" else [layer - 1]:
+        places = [i for i, each in enumerate(tied) if each == layer]
+        for index in places if side == "decoder" else [layer - 1]:
             entries[f"{side}_l{index}_{name[match.end() :]}"] = entry
     return Tensors(tensors.path, entries)
 
