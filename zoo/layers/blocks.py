@@ -93,8 +93,8 @@ class TransformerBlock(SameShapeLayer):
 
     def residual(self, x, y, norm, scale):
         """x + dropout(scale · y), with `y` the output of a sub-layer; normalized if post-norm."""
-        y = y if scale is None else scale(y)
-        x = ops.add(x, self._stochastic_depth(self._dropout(y)))  # x may be an array
+        y = self._stochastic_depth(self._dropout(y if scale is None else scale(y)))
+        x = ops.convert_to_tensor(x) + y  # `ops.add` takes an empty batch for a bias, on TensorFlow
         return norm(x) if self.norm == "post" else x
 
     def add_feed_forward(self, x):
