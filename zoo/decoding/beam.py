@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from zoo.decoding.logits import NEG_INF, LogitsProcessor
-from zoo.decoding.search import Hypotheses, check, greedy_search, largest, length_penalty
+from zoo.decoding.search import Hypotheses, check, largest, length_penalty
+from zoo.errors import TaskError
 from zoo.layers.cache import take_rows
 
 
@@ -72,10 +73,7 @@ def beam_search(
     """
     rows, length = (batch_size, beam_size), max_length if buffer_length is None else buffer_length
     check(length, max_length=max_length, beam_size=beam_size)
-    if not is_early_stopping(early_stopping):
-        raise ValueError(
-            f'early_stopping must be True, False or "never". Received: {early_stopping!r}.'
-        )
+    check_early_stopping(early_stopping)
     process = LogitsProcessor(special, max_length, **options)
     none = ops.full(rows, NEG_INF, "float32")
     empty = Hypotheses(ops.full((*rows, length), special.pad, "int32"), none, none)
@@ -100,17 +98,12 @@ def beam_search(
     return _ranked(state, penalty, process.max_length, early_stopping)
 
 
-def greedy_or_beam_search(*inputs, beam_size, early_stopping="never", best_only=False, **options):
-    """`beam_search`, or `greedy_search` if `beam_size` is 1."""
-    if beam_size == 1:
-        return greedy_search(*inputs, **options)
-    stopping = {"early_stopping": early_stopping, "best_only": best_only}
-    return beam_search(*inputs, beam_size=beam_size, **stopping, **options)
-
-
-def is_early_stopping(value):
-    """Whether a value is one that `beam_search` takes as `early_stopping`."""
-    return isinstance(value, bool) or (isinstance(value, str) and value == "never")
+def check_early_stopping(value):
+    """Raises `TaskError` if `beam_search` does not take a value as `early_stopping`."""
+    if not isinstance(value, bool) and not (isinstance(value, str) and value == "never"):
+        raise TaskError(
+            f'early_stopping must be True, False or "never". Received: early_stopping={value!r}.'
+        )
 
 
 def _with_done(state, penalty, max_length, early_stopping, best_only):
@@ -173,14 +166,10 @@ def _advance(step, state, process, penalty):
 
 
 def _continuations(allowed, log_probs, count):
-    """The `count` most likely continuations of hypotheses.
+    """The most likely continuations: (index of the hypothesis, token, log-probability) of each.
 
-    Args:
-        allowed: float32 [B, K, V], log-probabilities of the next token.
-        log_probs: float32 [B, K], those of the hypotheses.
-
-    Returns:
-        (index of the continued hypothesis, token, log-probability), each [B, count].
+    These are [B, count]. `allowed` [B, K, V] are the log-probabilities of the next token,
+    `log_probs` [B, K] those of the hypotheses.
     """
     each = min(count, allowed.shape[-1])
     best, token = largest(allowed, each)

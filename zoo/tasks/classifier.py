@@ -54,16 +54,12 @@ class ImageReader(Task):
         return np.concatenate([self.run(graph, part, specs=(spec,)) for part in parts])
 
     def description(self):
-        """Returns preprocessing and settings as a dict that can be stored as JSON."""
-        settings = {name: getattr(self, name) for name in self.settings}
-        return {"preprocessing": self.preprocessing.to_dict(), **settings}
+        return {"preprocessing": self.preprocessing.to_dict(), **super().description()}
 
     @classmethod
     def from_description(cls, description, model):
         preprocessing = ImagePreprocessing.from_dict(description["preprocessing"])
-        # earlier versions saved fewer settings: what they do without is the default
-        known = {name: description[name] for name in cls.settings if name in description}
-        return cls(model, preprocessing, **known)
+        return super().from_description(description, model, preprocessing)
 
 
 class _Classifier:

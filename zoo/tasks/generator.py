@@ -3,13 +3,10 @@
 Axes: B prompts, P tokens of a prompt, T new tokens, K hypotheses of a prompt.
 """
 
-import math
-
 import keras
 import numpy as np
 
-from zoo import decoding
-from zoo.errors import TaskError, checked
+from zoo.errors import checked
 from zoo.tasks.padded_batches import LENGTHS, padded
 from zoo.tasks.writer import TextWriter
 from zoo.text.special_tokens import SPECIAL_TOKENS
@@ -116,38 +113,10 @@ class TextGenerator(TextWriter):
         """The number of new tokens of a prompt of `length` tokens: `most`, or as many as fit."""
         return min(most, self.max_prompt_length() + 1 - length)
 
-    def search(self, read, alpha, max_length, forced, *, options, **settings):
-        """Beam search as a graph, greedy search if `beam_size` is 1.
-
-        Args:
-            read: int32 [B, P], the first tokens of prompts, which the model reads at once.
-            alpha: of the length penalty, a scalar tensor.
-            max_length: int32 [B], the largest number of forced and new tokens.
-            forced: int32 [B, F], the other tokens of prompts, then padding.
-            options: `zoo.decoding.SearchOptions`.
-            **settings: `beam_size`, `buffer_length`, `best_only`: see `zoo.decoding.beam_search`.
-
-        Returns:
-            `zoo.decoding.Hypotheses` of forced and new tokens.
-        """
-        cache = self._read(read, settings["buffer_length"], settings["beam_size"])
-        special = self.special_tokens._replace(first=forced)
-        inputs = (self.model.step, cache, keras.ops.shape(read)[0], special)
-        settings |= {**options._asdict(), "alpha": alpha, "before": read}
-        return decoding.greedy_or_beam_search(*inputs, max_length, **settings)
-
-    def draw(self, read, uniforms, max_length, temperature, top_p, forced, *, options, top_k=None):
-        """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
-        _, draws, buffer = keras.ops.shape(uniforms)
-        inputs = (self.model.step, self._read(read, buffer, draws), uniforms)
-        special = self.special_tokens._replace(first=forced)
-        settings = (special, max_length, temperature, top_k, top_p)
-        return decoding.sample(*inputs, *settings, before=read, **options._asdict())
-
-    def _read(self, read, length, num_hypotheses):
+    def _start(self, read, length, num_hypotheses):
         """The cache after all tokens of `read` but the last, for `length` more."""
         count = keras.ops.shape(read)[1] - 1
-        return self.model.start(read[:, :-1], count + length, num_hypotheses)
+        return self.model.start(read[:, :-1], count + length, num_hypotheses), read
 
     def _inputs(self, batch, most, options):
         [tokens] = batch.tokens
@@ -175,18 +144,11 @@ class TextGenerator(TextWriter):
         """The start token and the tokens of each prompt; the largest number of new tokens."""
         if max_new_tokens is not None:
             max_new_tokens = checked("max_new_tokens", max_new_tokens, int, 1)
-        special, limit = self.special_tokens, self.max_prompt_length(max_new_tokens)
-        start = special.start if self.add_start_token else None
-        rows = encode(self.tokenizer, prompts, math.inf, special.end, start)
-        rows = [row[:-1] or [special.start] for row in rows]
-        for index, tokens in enumerate(rows):
-            if len(tokens) > limit:
-                raise TaskError(
-                    f"Prompt {index} is too long: {len(tokens)} tokens with the start token, and "
-                    f"the model reads {self.model.max_length}, new ones included. Shorten it, or "
-                    f"decrease max_new_tokens. Received: max_new_tokens={max_new_tokens}."
-                )
-        return rows, max_new_tokens or NEW_TOKENS
+        special, limit = self.special_tokens, self.max_prompt_length(max_new_tokens) + 1
+        control = (special.end, special.start if self.add_start_token else None)
+        advice = f"Shorten it, or decrease max_new_tokens. Received: {max_new_tokens=}."
+        rows = encode(self.tokenizer, prompts, limit, *control, "Prompt", advice)
+        return [row[:-1] or [special.start] for row in rows], max_new_tokens or NEW_TOKENS
 
 
 def num_read(length):

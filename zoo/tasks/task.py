@@ -26,8 +26,6 @@ _lock = threading.Lock()
 class Task:
     """A model with all that it takes to use it, in memory and in a folder.
 
-    A subclass has `description`, the content of its JSON file, and `from_description`, the inverse.
-
     Class attributes:
         description_file: name of its JSON file.
         verb: the command of ``python -m zoo`` that uses it.
@@ -61,6 +59,17 @@ class Task:
 
     def check(self, model):
         """Raises `TaskError` if a model does not fit."""
+
+    def description(self):
+        """The content of the JSON file, a dict: the settings, and what a subclass adds."""
+        return {name: getattr(self, name) for name in self.settings}
+
+    @classmethod
+    def from_description(cls, description, model, *parts, **others):
+        """The task of a description, a model and the other arguments of the constructor."""
+        # earlier versions saved fewer settings: what they do without is the default
+        settings = {name: description[name] for name in cls.settings if name in description}
+        return cls(model, *parts, **others, **settings)
 
     def save(self, folder):
         """Writes the model and all that belongs to it into `folder`."""
@@ -151,20 +160,17 @@ class TextTask(Task):
             )
 
     def description(self):
-        """The metadata of tokenizers and settings, as JSON can hold it."""
         sizes = {
             name: {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size}
             for name, tokenizer in zip(self.tokenizer_names, self._tokenizers())
         }
-        settings = {name: getattr(self, name) for name in self.settings}
-        return {"tokenizers": sizes, "special_tokens": self.special_tokens._asdict(), **settings}
+        special_tokens = self.special_tokens._asdict()
+        return {"tokenizers": sizes, "special_tokens": special_tokens, **super().description()}
 
     @classmethod
     def from_description(cls, description, model, *tokenizers):
-        # earlier versions saved fewer settings: what they do without is the default
-        settings = {name: description[name] for name in cls.settings if name in description}
-        special_tokens = SpecialTokens(**description["special_tokens"])
-        return cls(model, *tokenizers, special_tokens=special_tokens, **settings)
+        special = {"special_tokens": SpecialTokens(**description["special_tokens"])}
+        return super().from_description(description, model, *tokenizers, **special)
 
     def compute(self, rows, function, buffer_length=0):
         """For each row of tokens a tuple of what ``function(batch)`` returns, arrays [B, ...].

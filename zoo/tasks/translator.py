@@ -3,6 +3,8 @@
 Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence.
 """
 
+import operator
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -44,6 +46,9 @@ class Translator(TextWriter):
     tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
     settings = "beam_size length_penalty length_offset early_stopping max_length search_options"
     settings = tuple(settings.split())
+    # Searches are compiled with these two: other values would not be used.
+    length_offset = property(operator.attrgetter("_length_offset"))
+    early_stopping = property(operator.attrgetter("_early_stopping"))
 
     def __init__(
         self,
@@ -63,14 +68,8 @@ class Translator(TextWriter):
         self.beam_size = checked("beam_size", beam_size, int, 1)
         self.length_penalty = checked("length_penalty", length_penalty, float)
         self._length_offset = checked("length_offset", length_offset, float, 0)
-        if not decoding.is_early_stopping(early_stopping):
-            raise TaskError(
-                'early_stopping must be True, False or "never". '
-                f"Received: early_stopping={early_stopping!r}."
-            )
+        decoding.check_early_stopping(early_stopping)
         self._early_stopping = early_stopping
-        if max_length is not None:
-            max_length = checked("max_length", max_length, int, 1)
         self.max_length = max_length
         super().__init__(model, special_tokens, search_options)
 
@@ -196,14 +195,6 @@ class Translator(TextWriter):
         return Alignment(weights, *labels)
 
     @property
-    def length_offset(self):
-        return self._length_offset
-
-    @property
-    def early_stopping(self):
-        return self._early_stopping
-
-    @property
     def max_source_length(self):
         """The largest number of source tokens, the end token included."""
         return self.model.max_length
@@ -213,35 +204,8 @@ class Translator(TextWriter):
         if self.max_length is not None:
             checked("max_length", self.max_length, int, 1, model.max_length)
 
-    def search(self, source, alpha, max_length, first=None, *, beam_size, options, **settings):
-        """Beam search as a graph; greedy search if `beam_size` is 1.
-
-        Args:
-            source: int [B, S], each row ending with the end token, then padding.
-            alpha: of the length penalty, a scalar tensor.
-            max_length: the largest number of target tokens, an int or a scalar tensor.
-            first: see `zoo.decoding.SpecialTokens`; that of the translator by default.
-            beam_size: K.
-            options: `zoo.decoding.SearchOptions`.
-            **settings: `buffer_length`, `best_only`: see `zoo.decoding.beam_search`.
-
-        Returns:
-            `zoo.decoding.Hypotheses`.
-        """
-        length = settings.get("buffer_length", max_length)
-        cache, rows = self.model.start(source, length, beam_size), keras.ops.shape(source)[0]
-        penalty = decoding.LengthPenalty(alpha, self.length_offset)
-        inputs = (self.model.step, cache, rows, self._special(first), max_length)
-        settings |= {"beam_size": beam_size, "early_stopping": self.early_stopping}
-        return decoding.greedy_or_beam_search(
-            *inputs, alpha=penalty, **settings, **options._asdict()
-        )
-
-    def draw(self, source, uniforms, max_length, temperature, top_p, first=None, *, top_k, options):
-        """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
-        cache = self.model.start(source, uniforms.shape[2], uniforms.shape[1])
-        settings = (self._special(first), max_length, temperature, top_k, top_p)
-        return decoding.sample(self.model.step, cache, uniforms, *settings, **options._asdict())
+    def _start(self, source, length, num_hypotheses):
+        return self.model.start(source, length, num_hypotheses), None
 
     def log_probs(self, source, target):
         """The log-probability of each target as a graph: float32 [B].
@@ -268,17 +232,10 @@ class Translator(TextWriter):
         length = most or min(least, limit)
         return batch.tokens, np.int32(length), padded(length, limit)
 
-    def _special(self, first):
-        special = self.special_tokens
-        return special if first is None else special._replace(first=first)
-
     def _rows(self, sources, counts, prefix, most):
         """The sequences of each part of a text: its source, and what its translation begins with.
 
-        Args:
-            sources: tokens of all parts.
-            counts: the number of parts of each text, the first of which has its prefix.
-            prefix, most: str, or a list of one for each text; see `_searched`.
+        `counts` are the numbers of parts of the texts, the first of which has the prefix.
         """
         if not prefix:
             return [[source] for source in sources]

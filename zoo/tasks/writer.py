@@ -4,7 +4,9 @@ Axes: B texts, K hypotheses of a text, T tokens.
 """
 
 import numpy as np
+from keras import ops
 
+from zoo import decoding
 from zoo.decoding import SearchOptions
 from zoo.errors import TaskError, checked
 from zoo.tasks.task import TextTask, without_nan
@@ -13,8 +15,9 @@ from zoo.tasks.task import TextTask, without_nan
 class TextWriter(TextTask):
     """A task that writes texts.
 
-    A subclass has `search` and `draw`, the graphs of both, and `_inputs`, what they take of a
-    batch: (arrays [B, ...], the largest number of tokens to write, that for which there is memory).
+    A subclass has `_inputs`, what `search` and `draw` take of a batch: (arrays [B, ...], the
+    largest number of tokens to write, that for which there is memory); and `_start`, the first
+    cache, and the tokens before those that are written, in place of the start token, or None.
 
     Args:
         model, special_tokens: see `TextTask`.
@@ -24,18 +27,17 @@ class TextWriter(TextTask):
         search_options: as given; the defaults of all searches.
     """
 
+    length_offset, early_stopping = 5.0, "never"  # see `zoo.decoding`
+
     def __init__(self, model, special_tokens, search_options=None):
         self.search_options = search_options or {}
         super().__init__(model, special_tokens)
         self.options()
 
     def options(self, given=(), most=None, longest=None):
-        """The checked `zoo.decoding.SearchOptions`: those given, a dict, or else the task's own.
+        """The checked `zoo.decoding.SearchOptions`: those given, if not None, or the task's own.
 
-        Args:
-            given: dict; None stands for the task's own.
-            most: the largest number of new tokens; by default that of the model.
-            longest: the largest number of all tokens; by default that of the model.
+        `most` new tokens, and `longest` of all, are allowed, by default as many as the model takes.
         """
         given = {name: value for name, value in dict(given).items() if value is not None}
         limit, words = self.model.max_length, self._tokenizers()[-1].vocab_size
@@ -52,15 +54,66 @@ class TextWriter(TextTask):
             elif name == "suppress_tokens":
                 ids = value if hasattr(value, "__iter__") else [value]
                 values[name] = tuple(sorted({checked(name, id, int, 0, words - 1) for id in ids}))
-            elif name != "forced_eos":
-                raise TypeError(f"There is no option {name}. Received: {name}={value!r}.")
-            elif not isinstance(value, bool):
+            elif name == "forced_eos" and not isinstance(value, bool):
                 raise TaskError(f"{name} must be True or False. Received: {name}={value!r}.")
-        return SearchOptions(**values)
+        return SearchOptions(**values)  # a TypeError if there is no such option
 
     def __call__(self, texts, **options):
         """The best answer to each text, a list of str; see `n_best`."""
         return [best.text for [best, *_] in self.n_best(texts, **options)]
+
+    def search(
+        self,
+        tokens,
+        alpha,
+        max_length,
+        first=None,
+        *,
+        beam_size,
+        options,
+        buffer_length=None,
+        best_only=False,
+    ):
+        """Beam search as a graph; greedy search if `beam_size` is 1.
+
+        Args:
+            tokens: int32 [B, S]: each source with its end token, then padding; or the first tokens
+                of prompts, which the model reads at once.
+            alpha: of the length penalty, a scalar tensor.
+            max_length: the largest number of tokens to write, `first` included; an int, a scalar
+                tensor, or int32 [B].
+            first: see `zoo.decoding.SpecialTokens`; that of the task by default.
+            beam_size: K.
+            options: `zoo.decoding.SearchOptions`.
+            buffer_length, best_only: see `zoo.decoding.beam_search`.
+
+        Returns:
+            `zoo.decoding.Hypotheses`.
+        """
+        length = max_length if buffer_length is None else buffer_length
+        cache, before = self._start(tokens, length, beam_size)
+        inputs = (self.model.step, cache, ops.shape(tokens)[0], self._special(first), max_length)
+        penalty = decoding.LengthPenalty(alpha, self.length_offset)
+        settings = {"alpha": penalty, "buffer_length": length, "before": before}
+        settings |= options._asdict()
+        if beam_size == 1:
+            return decoding.greedy_search(*inputs, **settings)
+        stopping = {"early_stopping": self.early_stopping, "best_only": best_only}
+        return decoding.beam_search(*inputs, beam_size, **stopping, **settings)
+
+    def draw(
+        self, tokens, uniforms, max_length, temperature, top_p, first=None, *, top_k=None, options
+    ):
+        """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
+        _, draws, length = ops.shape(uniforms)
+        cache, before = self._start(tokens, length, draws)
+        settings = (self._special(first), max_length, temperature, top_k, top_p)
+        options = {"before": before, **options._asdict()}
+        return decoding.sample(self.model.step, cache, uniforms, *settings, **options)
+
+    def _special(self, first):
+        special = self.special_tokens
+        return special if first is None else special._replace(first=first)
 
     def _searched(self, rows, most, n, beam_size, length_penalty, options, least_beam_size=1):
         """For each row of sequences the arrays of its `zoo.decoding.Hypotheses`, by beam search.

@@ -47,8 +47,6 @@ def load_tokenizer(folder, name):
         if library.is_file():
             return LibraryTokenizer(library.read_text(encoding="utf-8"))
         settings = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
-        if settings.get("kind") == SentencePieceTokenizer.kind:  # written by earlier versions
-            del settings["kind"]
         lists = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
         return SentencePieceTokenizer(model.read_bytes(), **{**settings, **lists})
     except OSError as error:

@@ -34,7 +34,9 @@ class Alignment(NamedTuple):
     target: list[str]
 
 
-def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorten it."):
+def encode(
+    tokenizer, texts, limit, end, first=None, name="Text", advice="Shorten it.", owners=None
+):
     """Tokens of each text: `first`, if given, the text's own and `end`.
 
     Args:
@@ -43,6 +45,7 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
         limit: the largest number of tokens of a text.
         end, first: token ids.
         name, advice: of a text in the message of an error, and what to do about it.
+        owners: the number of each text in that message, if that is not its place.
 
     Raises:
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
@@ -50,7 +53,11 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
     prefix = [] if first is None else [first]
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
-        _check_length(f"{name} {index}", texts[index], row, limit, advice=advice)
+        if len(row) > limit:
+            raise TaskError(
+                f"{name} {owners[index] if owners else index} is too long: {len(row)} tokens, and "
+                f"the model takes {limit}. {advice} It begins: {texts[index][:60]!r}."
+            )
     return rows
 
 
@@ -72,44 +79,24 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
         raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
     if not isinstance(sentences, bool):
         raise TaskError(f"sentences must be True or False. Received: sentences={sentences!r}.")
-    codes = [_language_code(tokenizer, text) for text in checked_texts(texts)]
-    bodies = [text[len(code) :] for text, code in zip(texts, codes)]
-    layouts = [take_apart(body) if sentences else _whole(body) for body in bodies]
-    parts, rows = _tokens(tokenizer, codes, layouts, end)
-    if too_long == "split" and any(len(row) > limit for row in rows):
-        for code, fields in zip(codes, layouts):
-            fields[:] = cut(fields, lambda p, c=code: len(tokenizer.encode([c + p])[0]) < limit)
-        parts, rows = _tokens(tokenizer, codes, layouts, end)
-    counted = "tokens in a sentence" if sentences else "tokens"
-    for (index, part), row in zip(parts, rows):
-        advice = 'Shorten it, or translate it with too_long="split".'
-        _check_length(f"Text {index}", part, row, limit, counted, advice)
-    return layouts, rows
+    layouts, parts, owners = [], [], []
+    for index, text in enumerate(checked_texts(texts)):
+        code = _language_code(tokenizer, text)  # which all parts get
+        body = text[len(code) :]
+        fields = take_apart(body) if sentences else ["", body, ""] if body.strip() else [""]
+        if too_long == "split":
+            fields = cut(fields, lambda part, c=code: len(tokenizer.encode([c + part])[0]) < limit)
+        layouts.append(fields)
+        parts += [code + part for part in fields[1::2]]
+        owners += [index] * (len(fields) // 2)
+    name = "A sentence of text" if sentences else "Text"
+    advice = 'Shorten it, or translate it with too_long="split".'
+    return layouts, encode(tokenizer, parts, limit, end, None, name, advice, owners)
 
 
 def _language_code(tokenizer, text):
-    """The code at the beginning of a text, which all its parts get."""
     match = tokenizer.language_prefixes and re.match(f"(?s){LANGUAGE.pattern} *", text)
     return match.group() if match else ""
-
-
-def _whole(text):
-    return ["", text, ""] if text.strip() else [""]
-
-
-def _tokens(tokenizer, codes, layouts, end):
-    """(index of the text, part) of all parts, and the tokens of each."""
-    numbered = enumerate(zip(codes, layouts))
-    parts = [(index, code + part) for index, (code, fields) in numbered for part in fields[1::2]]
-    return parts, [[*ids, end] for ids in tokenizer.encode([part for _, part in parts])]
-
-
-def _check_length(name, text, tokens, limit, counted="tokens", advice="Shorten it."):
-    if len(tokens) > limit:
-        raise TaskError(
-            f"{name} is too long: {len(tokens)} {counted}, and the model takes {limit}. "
-            f"{advice} It begins: {text[:60]!r}."
-        )
 
 
 def put_together(fields, translations):
