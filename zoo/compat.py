@@ -63,6 +63,11 @@ def all_layers(layer):
     return layer._flatten_layers()
 
 
+def outermost_layers(layer):
+    """`Model.layers`, for layers as well: those of its attributes, in the order of creation."""
+    return layer._flatten_layers(include_self=False, recursive=False)
+
+
 # --- training ------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from keras import ops
 
 from zoo.errors import check_choice
 from zoo.layers.cache import DecoderCache
-from zoo.layers.config import SameShapeLayer
+from zoo.layers.config import SameShapeLayer, build_layers
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.multi_head_attention import MultiHeadAttention, MultiHeadSelfAttention
@@ -86,6 +86,9 @@ class TransformerBlock(SameShapeLayer):
     def create_sublayers(self):
         """Creates the normalizations, the layer scales and the attention of the block."""
         raise NotImplementedError
+
+    def build(self, input_shape):
+        build_layers(self, input_shape)
 
     def pre_norm(self, norm, x):
         """The input of a sub-layer: `x`, normalized in a pre-norm block."""
@@ -171,12 +174,6 @@ class TransformerEncoder(TransformerBlock):
             MultiHeadSelfAttention, "attention", attention=self._attention
         )
 
-    def build(self, input_shape):
-        norms = (self.attention_norm, self.feed_forward_norm)
-        scales = (self.attention_scale, self.feed_forward_scale)
-        for layer in (self.attention, *norms, *filter(None, scales), self.feed_forward):
-            layer.build(input_shape)
-
     def call(self, x, mask=None, bias=None, angles=None):
         y = self.pre_norm(self.attention_norm, x)
         y = self.attention(y, mask=mask, bias=bias, angles=angles)
@@ -217,8 +214,8 @@ class TransformerDecoder(TransformerBlock):
     Output: [B, T, E].
 
     Raises:
-        ValueError: as `zoo.layers.TransformerEncoder`; when built or called, if a memory is missing
-            or not expected.
+        ValueError: as `zoo.layers.TransformerEncoder`; when called, if a memory is missing or not
+            expected.
     """
 
     renamed = {**TransformerBlock.renamed, "cross_attention": "_has_memory"}
@@ -249,15 +246,10 @@ class TransformerDecoder(TransformerBlock):
         return SSRU(self.embed_dim, self.kernel_initializer, **settings)
 
     def build(self, x_shape, memory_shape=None):
-        self._check_memory(memory_shape)
         self.self_attention.build(x_shape)
-        layers = [self.self_attention_norm, self.self_attention_scale]
         if self._has_memory:
-            self.cross_attention.build(x_shape, memory_shape)
-            layers += [self.cross_attention_norm, self.cross_attention_scale]
-        layers += [self.feed_forward_norm, self.feed_forward_scale, self.feed_forward]
-        for layer in filter(None, layers):
-            layer.build(x_shape)
+            self.cross_attention.build(x_shape, memory_shape or x_shape)
+        super().build(x_shape)
 
     def call(self, x, memory=None, mask=None, memory_mask=None, bias=None, angles=None):
         self._check_memory(memory)

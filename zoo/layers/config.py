@@ -86,17 +86,28 @@ def check_not_quantized(layer):
 
 
 class SameShapeLayer(ConfigMixin, keras.layers.Layer):
-    """A layer whose output has the mask and, unless overridden, the shape of its first input."""
+    """A layer whose output has the mask and the shape of its first input.
+
+    With an argument `embed_dim`, that is the width of the output.
+    """
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
 
     def compute_output_shape(self, input_shape=None, *others, **named):
-        return input_shape or next(iter(named.values()))  # named as in `build`, in a summary
+        *shape, width = input_shape or next(iter(named.values()))  # named as in `build`
+        return (*shape, getattr(self, "embed_dim", width))
 
     def compute_mask(self, inputs, previous_mask):
         return compat.get_keras_mask(inputs)  # not the mask of the call, which may be causal
+
+
+def build_layers(layer, shape):
+    """Builds the layers within a layer that are not built yet, for inputs of this shape."""
+    for part in compat.outermost_layers(layer):
+        if not part.built:
+            part.build(shape)
 
 
 def own_initializer(initializer):

@@ -103,6 +103,3 @@ class FeedForward(SameShapeLayer):
 
     def _network(self, rows):
         return self.output_projection(self._dropout(self._activation(self.hidden(rows))))
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], self.embed_dim)

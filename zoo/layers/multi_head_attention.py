@@ -62,12 +62,14 @@ class _MultiHead(SameShapeLayer):
         check_choice("attention", attention, tuple(ATTENTION))
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=3)
+        self._attend, self._weights = ATTENTION[attention]
         # widths of all heads together
         self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
         self._value_width = self._key_width if value_dim is None else num_heads * value_dim
-        # other attention never computes all weights: it drops whole keys
-        noise_shape = None if attention == "softmax" else (None, None, None, 1)
-        self._weights_dropout = Dropout(dropout, noise_shape, dtype=self.dtype_policy)
+        self._weights_dropout = None
+        if dropout:  # other attention never computes all weights: it drops whole keys
+            noise_shape = None if attention == "softmax" else (None, None, None, 1)
+            self._weights_dropout = Dropout(dropout, noise_shape, dtype=self.dtype_policy)
         self.output_projection = Dense(
             embed_dim,
             use_bias=output_bias,
@@ -75,20 +77,6 @@ class _MultiHead(SameShapeLayer):
             dtype=self.dtype_policy,
             name="output_projection",
         )
-
-    def _attend(self, query, key, value, mask, bias=None):
-        """Heads of queries, keys and values -> [B, T, E]."""
-        attention, _ = ATTENTION[self.attention]
-        dropout = self._weights_dropout if self.dropout else None
-        return self._output(attention(query, key, value, mask, dropout, bias, self.causal))
-
-    def _weights(self, query, key, mask, bias=None, causal=False):
-        """Heads of queries and keys -> [B, H, T, S]."""
-        _, weights = ATTENTION[self.attention]
-        return weights(query, key, mask, bias, causal)
-
-    def compute_output_shape(self, query_shape, *memory_shape):
-        return (*query_shape[:-1], self.embed_dim)
 
     def _projection(self, name, *widths):
         """A dense layer whose output holds several projections side by side."""
@@ -160,14 +148,15 @@ class MultiHeadSelfAttention(_MultiHead):
         self.output_projection.build((None, self._value_width))
 
     def call(self, x, mask=None, bias=None, angles=None):
-        query, key, value = self.project(x, angles)
-        return self._attend(query, key, value, attention_mask(mask, keys=x), bias)
+        heads, mask = self.project(x, angles), attention_mask(mask, keys=x)
+        return self._output(self._attend(*heads, mask, self._weights_dropout, bias, self.causal))
 
     def first_tokens(self, x, count, mask=None, bias=None, angles=None):
         """The output at the first `count` positions, unless `causal`: [B, count, E]."""
         query, key, value = self.project(x, angles)
         mask, bias = (_of_queries(each, count) for each in (attention_mask(mask, keys=x), bias))
-        return self._attend(query[:, :, :count], key, value, mask, bias)
+        heads = query[:, :, :count], key, value
+        return self._output(self._attend(*heads, mask, self._weights_dropout, bias, self.causal))
 
     def project(self, x, angles=None):
         """The heads of the queries, keys and values."""
@@ -257,13 +246,15 @@ class MultiHeadAttention(_MultiHead):
         The mask that the memory carries has to be given as `mask`: `project` does not keep it.
         """
         [query] = self._heads(self.query(query), self._key_width)
-        return self._attend(query, *memory, attention_mask(mask))
+        heads, mask = (query, *memory), attention_mask(mask)
+        return self._output(self._attend(*heads, mask, self._weights_dropout, None, self.causal))
 
     def attention_weights(self, query, memory, mask=None):
         """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
         [query] = self._heads(self.query(query), self._key_width)
         key, _ = self.project(memory)
-        return self._weights(query, key, attention_mask(mask, keys=memory), causal=self.causal)
+        mask = attention_mask(mask, keys=memory)
+        return self._weights(query, key, mask, causal=self.causal)
 
 
 @keras.saving.register_keras_serializable("zoo")

@@ -32,15 +32,10 @@ class LayerNormalization(SameShapeLayer):
         epsilon: ε, added to the variance; 1e-3 is the default of Keras's layer.
 
     Input: [..., width]. Output: the same shape.
-
-    Raises:
-        ValueError: if `epsilon` is negative.
     """
 
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
-        if epsilon < 0:
-            raise ValueError(f"epsilon must not be negative. Received: epsilon={epsilon}.")
         self.store(locals())
         self.autocast = False  # inputs of higher precision are normalized in it
 

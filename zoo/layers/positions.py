@@ -12,9 +12,6 @@ from keras import ops
 from zoo.errors import check_choice
 from zoo.layers.config import ConfigMixin, SameShapeLayer
 
-LAYOUTS = ("interleaved", "halves")
-INTERPOLATIONS = ("bilinear", "bicubic")
-
 
 def sinusoidal_positions(length, width, layout="interleaved", max_wavelength=10000.0, start=0):
     """PE[pos, 2k] = sin(pos / 10000^(2k/E)) and PE[pos, 2k+1] = cos of the same angle.
@@ -59,7 +56,7 @@ class SinusoidalPositions(SameShapeLayer):
 
     def __init__(self, layout="interleaved", max_wavelength=10000.0, offset=0, **kwargs):
         super().__init__(**kwargs)
-        check_choice("layout", layout, LAYOUTS)
+        check_choice("layout", layout, ("interleaved", "halves"))
         self.store(locals())
 
     def build(self, input_shape):
@@ -136,7 +133,7 @@ class LearnedPositions(SameShapeLayer):
 
     def __init__(self, shape, num_prefix_tokens=0, interpolation="bicubic", **kwargs):
         super().__init__(**kwargs)
-        check_choice("interpolation", interpolation, INTERPOLATIONS)
+        check_choice("interpolation", interpolation, ("bilinear", "bicubic"))
         self.store(locals())
 
     def build(self, input_shape):

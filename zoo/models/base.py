@@ -8,46 +8,18 @@ from keras import ops
 from zoo import compat, kernels
 from zoo.errors import checked
 from zoo.layers.blocks import TransformerBlock
-from zoo.layers.config import ConfigMixin, check_not_quantized, quantization_mode
+from zoo.layers.config import ConfigMixin, build_layers, check_not_quantized, quantization_mode
 from zoo.layers.normalization import LayerNormalization
 
 POSITIONS_IN_ATTENTION = ("relative", "rotary")  # others are added to the embeddings
 
 
 class ZooModel(ConfigMixin, keras.Model):
-    """Base class of the models; it makes `export` independent of a previous call.
-
-    The constructor takes the arguments of the model's blocks that `block_defaults` names. Each is
-    an attribute of the model, and an entry of its config.
+    """Base class of the models.
 
     Keras passes `training` of a call on to all layers, so that ``call(inputs, training=None)`` has
     nothing to do with it. On JAX, `fit` looks for it in the signature of `call`.
     """
-
-    block_defaults = {}
-
-    def __init__(self, **kwargs):
-        settings = {name: kwargs.pop(name, value) for name, value in self.block_defaults.items()}
-        missing = [name for name, x in settings.items() if x is inspect.Parameter.empty]
-        if missing:
-            raise TypeError(f"{type(self).__name__} also needs {', '.join(missing)}.")
-        super().__init__(**kwargs)
-        self.store(settings)
-
-    def input_signature(self):
-        """The shape and dtype of the inputs: `keras.layers.InputSpec`, or a dict of them.
-
-        Those of images of the model's `input_shape`, unless a model says otherwise.
-        """
-        return keras.layers.InputSpec(dtype="float32", shape=(None, *self.input_shape))
-
-    def export(
-        self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
-    ):
-        """As `keras.Model.export`; `input_signature` is that of the model by default."""
-        if input_signature is None:
-            input_signature = [self.input_signature()]
-        return super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
         """As `keras.Model.save`."""
@@ -75,11 +47,6 @@ class ZooModel(ConfigMixin, keras.Model):
         """A layer with the dtype policy of the model."""
         return layer_class(*arguments, **settings, dtype=self.dtype_policy, name=name)
 
-    def block(self, block_class, name, **settings):
-        """A block with the model's arguments of blocks; `settings` override them."""
-        shared = {name: getattr(self, name) for name in self.block_defaults}
-        return self.layer(block_class, name, **{**shared, **settings})
-
     def head_layer(self, name):
         """The layer from features to logits in full precision; to the features if no classes."""
         if not checked("num_classes", self.num_classes, int, 0):
@@ -95,7 +62,8 @@ class ZooModel(ConfigMixin, keras.Model):
 class TransformerModel(ZooModel):
     """Base class of models made of Transformer blocks.
 
-    `zoo.layers.TransformerEncoder` describes the arguments that it passes on to them.
+    It takes those arguments of the blocks that `block_defaults` names, which
+    `zoo.layers.TransformerEncoder` describes. Each is an attribute, and an entry of the config.
 
     Args:
         remat: whether training keeps only the inputs of each block in memory, and computes the
@@ -110,14 +78,27 @@ class TransformerModel(ZooModel):
     }
 
     def __init__(self, remat=False, **kwargs):
+        settings = {name: kwargs.pop(name, value) for name, value in self.block_defaults.items()}
+        missing = [name for name, x in settings.items() if x is inspect.Parameter.empty]
+        if missing:
+            raise TypeError(f"{type(self).__name__} also needs {', '.join(missing)}.")
         super().__init__(**kwargs)
-        self.store(locals())
+        self.store({"remat": remat, **settings})
+
+    def build(self, input_shape=None):
+        """Builds all layers that are not built yet, for inputs [B, T, E]."""
+        build_layers(self, (None, None, self.embed_dim))
 
     def apply_block(self, block, *inputs, **settings):
         """``block(*inputs, **settings)``; with `remat`, the gradient computes the block again."""
         if self.remat and compat.call_training():
             return kernels.recomputed(block, *inputs, **settings)
         return block(*inputs, **settings)
+
+    def block(self, block_class, name, **settings):
+        """A block with the model's arguments of blocks; `settings` override them."""
+        shared = {name: getattr(self, name) for name in self.block_defaults}
+        return self.layer(block_class, name, **{**shared, **settings})
 
     def blocks(self, block_class, name, count, **settings):
         return [self.block(block_class, f"{name}_{index}", **settings) for index in range(count)]
@@ -134,26 +115,9 @@ class TransformerModel(ZooModel):
         return self.layer(LayerNormalization, name, epsilon=self.epsilon) if exists else None
 
 
-def build_layers(shape, *layers):
-    """Builds those of the layers that a model has, once; the others are None."""
-    for layer in layers:
-        if layer is not None and not layer.built:
-            layer.build(shape)
-
-
 def apply_optional(layer, x):
     """``layer(x)``, or `x` in a model without this layer."""
     return x if layer is None else layer(x)
-
-
-def check_linear_attention(attention, positions):
-    """Raises ValueError if linear attention cannot have these positions."""
-    if attention == "linear" and positions == "relative":
-        raise ValueError(
-            "Linear attention has no scores that relative positions could be added to. Use "
-            "positions='rotary', or another attention. "
-            f"Received: attention={attention!r}, positions={positions!r}."
-        )
 
 
 def arguments_of_size(

@@ -13,7 +13,7 @@ from keras import ops
 
 from zoo.errors import check_at_least_1
 from zoo.layers import Cache, Dropout, TransformerDecoder
-from zoo.models.base import arguments_of_size, check_linear_attention
+from zoo.models.base import arguments_of_size
 from zoo.models.tokens import Decoder
 
 SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
@@ -100,7 +100,6 @@ class CausalLM(Decoder):
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=2)
         self.check_positions()
-        check_linear_attention(self.attention, positions)
         check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
         self.token_embedding = self.embedding_layer("token_embedding", vocab_size)
         self.token_positions = self.positions_layer("token_positions", bidirectional=False)
@@ -113,9 +112,6 @@ class CausalLM(Decoder):
         self.output_projection = None
         if not tie_weights:
             self.output_projection = self.output_layer("output_projection", vocab_size)
-
-    def build(self, input_shape=None):
-        self.build_decoder(self.vocab_size)
 
     def call(self, tokens, training=None):
         x = self.embed("token", tokens)

@@ -11,7 +11,7 @@ from zoo import compat
 from zoo.dtypes import at_least_float32
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers import Dropout, TransformerEncoder, padding_mask
-from zoo.models.base import apply_optional, arguments_of_size, build_layers
+from zoo.models.base import apply_optional, arguments_of_size
 from zoo.models.tokens import TokenModel
 
 SIZES = {
@@ -129,12 +129,6 @@ class EncoderClassifier(TokenModel):
         self.encoder_norm = self.norm_layer("encoder_norm", self.norm == "pre")
         self.pooler_layer = self.tanh_layer("pooler_layer", self.pooler and self.embed_dim)
         self.head = self.head_layer("head")
-
-    def build(self, input_shape=None):
-        self.build_side("token")
-        build_layers((None, None), self.type_embedding)
-        build_layers((None, None, self.embed_dim), *self.encoder_blocks, self.encoder_norm)
-        build_layers((None, self.embed_dim), self.pooler_layer, self.head)
 
     def call(self, tokens, training=None):
         return self.head(self._dropout(self.pooled_features(tokens)))

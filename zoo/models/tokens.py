@@ -12,7 +12,7 @@ from zoo.errors import check_at_least_1
 from zoo.layers import LearnedPositions, RelativePositions, RotaryPositions, SinusoidalPositions
 from zoo.layers.dense import Dense, ReversibleEmbedding
 from zoo.layers.multi_head_attention import head_width
-from zoo.models.base import POSITIONS_IN_ATTENTION, TransformerModel, apply_optional, build_layers
+from zoo.models.base import POSITIONS_IN_ATTENTION, TransformerModel, apply_optional
 
 POSITIONS = ("sinusoidal", "learned", *POSITIONS_IN_ATTENTION)
 
@@ -46,19 +46,8 @@ class TokenModel(TransformerModel):
             return self.layer(RotaryPositions, name, key_dim)
         if self.positions == "sinusoidal":
             return self.layer(SinusoidalPositions, name)
-        # It is a layer of the model as well: `keras.Model.quantize` refuses one that is not built.
-        self.positions.build((None, None, self.embed_dim))
         settings = {**self.positions.get_config(), "dtype": self.dtype_policy, "name": name}
         return type(self.positions).from_config(settings)
-
-    def input_signature(self):
-        return keras.layers.InputSpec(dtype="int32", shape=(None, None))
-
-    def build_side(self, side):
-        """Builds the layers that embed the tokens of a side."""
-        embedding, positions, norm = self._side(side)
-        build_layers((None, None), embedding)  # two sides may share it
-        build_layers((None, None, self.embed_dim), positions, norm)
 
     def embed(self, side, ids, start=0, types=None):
         """The embedded tokens [B, T], the first of them at position `start`: [B, T, E].
@@ -113,16 +102,12 @@ class Decoder(TokenModel):
         """Its logits are in full precision."""
         return Dense(vocab_size, use_bias=False, dtype=self.variable_dtype, name=name)
 
-    def build_decoder(self, vocab_size, memory_shape=None):
-        sequence = (None, None, self.embed_dim)
-        self.build_side(self.decoder_side)
-        for block in self.decoder_blocks:
-            if not block.built:
-                block.build(sequence, memory_shape)
-        build_layers(sequence, self.decoder_norm, self.output_projection)
+    def build(self, input_shape=None):
+        super().build()
         if self.logits_bias and not self.built:
+            embedding, _, _ = self._side(self.decoder_side)
             settings = {"autocast": False, "name": "output_bias"}
-            self.output_bias = self.add_weight((vocab_size,), "zeros", **settings)
+            self.output_bias = self.add_weight((embedding.input_dim,), "zeros", **settings)
 
     def step(self, tokens, cache):
         """Adds a token to each hypothesis.

@@ -10,7 +10,7 @@ from keras import ops
 from zoo import compat
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers import Cache, Dropout, TransformerDecoder, TransformerEncoder, padding_mask
-from zoo.models.base import POSITIONS_IN_ATTENTION, apply_optional, arguments_of_size, build_layers
+from zoo.models.base import POSITIONS_IN_ATTENTION, apply_optional, arguments_of_size
 from zoo.models.tokens import Decoder
 
 SIZES = {  # Vaswani et al. 2017, table 3
@@ -24,8 +24,6 @@ SIZES |= {
     "student_base_memory": {**_STUDENT, "embed_dim": 384, "ff_dim": 1536, "num_decoder_layers": 4},
     "student_base": {**_STUDENT, "embed_dim": 512, "ff_dim": 2048},
 }
-SHARED = ("none", "target", "all")
-DECODERS = ("attention", "ssru")
 
 
 def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
@@ -150,12 +148,6 @@ class Transformer(Decoder):
         self.encoder_norm = self.norm_layer("encoder_norm", pre)
         self.decoder_norm = self.norm_layer("decoder_norm", pre)
 
-    def build(self, input_shape=None):
-        sequence = (None, None, self.embed_dim)
-        self.build_side("source")
-        build_layers(sequence, *self.encoder_blocks, self.encoder_norm)
-        self.build_decoder(self.target_vocab_size, memory_shape=sequence)
-
     def call(self, inputs, training=None):
         memory = self.encode(inputs["source"])
         x, settings = self._decoder_inputs(inputs)
@@ -200,10 +192,6 @@ class Transformer(Decoder):
             x = self.apply_block(block, x, memory, **settings)
         return ops.stack(maps, axis=1)
 
-    def input_signature(self):
-        ids = super().input_signature()
-        return {"source": ids, "target": ids}
-
     def compute_output_shape(self, input_shape):
         return (*input_shape["target"], self.target_vocab_size)
 
@@ -216,8 +204,8 @@ class Transformer(Decoder):
     def _check(self):
         source, target = self.source_vocab_size, self.target_vocab_size
         check_at_least_1(source_vocab_size=source, target_vocab_size=target)
-        check_choice("shared", self.shared, SHARED)
-        check_choice("decoder", self.decoder, DECODERS)
+        check_choice("shared", self.shared, ("none", "target", "all"))
+        check_choice("decoder", self.decoder, ("attention", "ssru"))
         if self.shared == "all" and source != target:
             raise ValueError(
                 'shared="all" needs equal vocabulary sizes. Received: '

@@ -246,17 +246,14 @@ class ViT(base.TransformerModel):
         return self.representation_dim or width
 
     def build(self, input_shape):
-        tokens = (None, None, self.embed_dim)
         pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
-        base.build_layers(input_shape, self.patch_embed)
-        if self.positions == "relative":
-            base.build_layers(tokens, self.row_positions, self.column_positions)
-        else:
-            base.build_layers(tokens, self.patch_positions)
-        base.build_layers(tokens, self.class_token, self.registers, self.embedding_norm)
-        base.build_layers(tokens, self._patch_dropout, *self.encoder_blocks, self.encoder_norm)
-        base.build_layers(pooled, self.head_norm, self.representation)
-        base.build_layers((None, self.num_features), self.head, self.distillation_head)
+        features = (None, self.num_features)
+        others = ((self.head_norm, pooled), (self.representation, pooled))
+        others += ((self.head, features), (self.distillation_head, features))
+        for layer, shape in ((self.patch_embed, input_shape), *others):
+            if layer is not None and not layer.built:
+                layer.build(shape)
+        super().build()
 
     def _create_embedding(self):
         prefix, registers = self.num_prefix_tokens, self.num_registers
@@ -309,8 +306,13 @@ class ViT(base.TransformerModel):
     def _check(self):
         check_choice("pool", self.pool, POOLS)
         check_choice("positions", self.positions, POSITIONS)
-        base.check_linear_attention(self.attention, self.positions)
         check_at_least_1(num_layers=self.num_layers)
+        if self.attention == "linear" and self.positions == "relative":
+            raise ValueError(
+                "Linear attention has no scores that relative positions could be added to. Use "
+                "another attention or other positions. Received: attention='linear', "
+                "positions='relative'."
+            )
         if self.patch_dropout and self.positions in base.POSITIONS_IN_ATTENTION:
             raise ValueError(
                 'patch_dropout needs positions="learned" or "sinusoidal". Received: '
