@@ -34,8 +34,13 @@ def plain_and_kernel(layer, inputs, dtype, **arguments):
     return results
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("mask_shape", [None, (3, 1, 5, 5), (3, 5)])
+@pytest.mark.parametrize(
+    "dtype, mask_shape",
+    [
+        *(("float32", shape) for shape in (None, (3, 1, 5, 5), (3, 5))),
+        *((dtype, (3, 1, 5, 5)) for dtype in ("float64", "mixed_bfloat16", "mixed_float16")),
+    ],
+)
 @pytest.mark.parametrize("settings", [{}, {"value_dim": 7}, {"causal": True}, {"memory": 5}])
 def test_equals_the_plain_function(mask_shape, settings, dtype):
     memory = settings.get("memory")

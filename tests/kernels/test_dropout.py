@@ -9,7 +9,7 @@ from zoo.kernels.dropout import random_bits
 from zoo.layers import Dropout
 
 tf = pytest.importorskip("tensorflow")
-on_tensorflow = pytest.mark.skipif(
+pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="Other backends compute Keras's dropout."
 )
 
@@ -27,7 +27,6 @@ def trained(layer, x, jit_compile=False, signature=None):
     return [ops.convert_to_numpy(tensor).astype("float64") for tensor in step(x)]
 
 
-@on_tensorflow
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
     "noise_shape, jit_compile", [(None, False), ((None, 1, 1), True), ((None, 3, None), False)]
@@ -48,7 +47,6 @@ def test_numbers_are_dropped_or_scaled(dtype, noise_shape, jit_compile):
     assert abs((y == 0).mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / independent)
 
 
-@on_tensorflow
 def test_the_seed_decides_the_masks():
     x = tf.ones((64, 100))
     first, again, other = (Dropout(0.5, seed=seed) for seed in (3, 3, 4))
@@ -58,7 +56,6 @@ def test_the_seed_decides_the_masks():
         assert abs((masks[a] == masks[b]).sum() - 3200) < 200
 
 
-@on_tensorflow
 def test_state_is_that_of_keras():
     """Checkpoints, and the seeds of replicas, contain the state of Keras's layer."""
     ours, keras_s = Dropout(0.5, seed=3), keras.layers.Dropout(0.5, seed=3)
@@ -69,7 +66,6 @@ def test_state_is_that_of_keras():
     np.testing.assert_array_equal(ops.convert_to_numpy(a), ops.convert_to_numpy(b))
 
 
-@on_tensorflow
 def test_lengths_may_be_unknown_and_batches_empty():
     layer, signature = Dropout(0.5, seed=3), [tf.TensorSpec((None, None, 5))]
     for rows in (0, 1, 7):
@@ -78,7 +74,6 @@ def test_lengths_may_be_unknown_and_batches_empty():
         np.testing.assert_array_equal(gradient, y)
 
 
-@on_tensorflow
 def test_infinity_and_nan_are_dropped():
     y, _ = trained(Dropout(0.5, seed=3), tf.constant([np.inf, np.nan] * 50))
     assert 20 < (y == 0).sum() < 80

@@ -61,7 +61,7 @@ def of_steps(function, count=3):
 @tensorflow_only
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", "int8"])
 @pytest.mark.parametrize("kind", ["dense", "tied", "untied", "capped"])
-@pytest.mark.parametrize("shape", [(1,), (5,), (1, 3), (2, 3)])
+@pytest.mark.parametrize("shape", [(1,), (2, 3)])
 def test_compiled_layers_are_those_of_graphs(kind, dtype, shape):
     _, call = make(kind, dtype)
     x = normal(*shape, WIDTH, dtype="float32" if dtype == "int8" else "bfloat16")
@@ -88,10 +88,9 @@ def test_no_matrix_is_converted(kind, dtype, rows):
 
 @tensorflow_only
 @pytest.mark.parametrize("kind", ["dense", "tied", "untied", "capped"])
-@pytest.mark.parametrize("shape", [(6,), (2, 3)])
-def test_gradients_of_bfloat16(kind, shape):
+def test_gradients_of_bfloat16(kind):
     layer, call = make(kind, "mixed_bfloat16")
-    x = normal(*shape, WIDTH)
+    x = normal(2, 3, WIDTH)
 
     def gradients(x):
         with tf.GradientTape() as tape:

@@ -151,14 +151,6 @@ def test_scores_of_float16_are_computed_in_float32():
     np.testing.assert_allclose(weights[0, 0, 0, 0], 1 / (1 + np.exp(-0.25)), rtol=2**-10)
 
 
-def test_a_query_without_keys_gives_zeros_and_no_gradient_trouble():
-    x = normal(1, 2, 2, 3)
-    mask = np.array([[[[True, True], [False, False]]]])
-    attended = numpy(scaled_dot_product_attention(x, x, x, mask))
-    assert (attended[:, :, 1] == 0).all()
-    assert np.isfinite(attended).all()
-
-
 def test_the_mask_that_keras_carries_goes_on_and_hides_weights():
     """That it hides keys from the outputs is in the contracts."""
     ids = np.array([[5, 3, 0], [2, 0, 0]])

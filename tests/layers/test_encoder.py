@@ -139,10 +139,3 @@ def test_activations_as_functions_are_saved(activation):
     block = TransformerEncoder(8, 2, activation=activation)
     twin = TransformerEncoder.from_config(block.get_config())
     assert twin.activation is activation
-
-
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="norm='middle'"):
-        TransformerEncoder(8, 2, norm="middle")
-    with pytest.raises(ValueError, match="embed_dim=8, num_heads=3"):
-        TransformerEncoder(8, 3)

@@ -61,16 +61,6 @@ def test_attention_depends_on_distances_alone(positions, dtype, tolerance):
     assert np.abs(attended(positions * 2) - expected).max() > 0.1 * scale
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_first_tokens_are_those_of_the_call(norm):
-    layer, x, angles = TransformerEncoder(16, 2, 24, norm=norm), normal(2, 5, 16), angles_of(LINE)
-    shaken_after_build(layer, x)
-    expected = numpy(layer(x, angles=angles))
-    found = numpy(layer.first_tokens(x, 2, angles=angles))
-    np.testing.assert_allclose(found, expected[:, :2], **TOLERANCE)
-    assert np.abs(numpy(layer(x)) - expected).max() > 0.01
-
-
 @pytest.mark.parametrize("with_memory", [False, True])
 def test_steps_equal_the_whole(with_memory):
     memory = normal(2, 4, 6) if with_memory else None
@@ -121,11 +111,19 @@ def test_angles_of_far_positions_in_float64():
     np.testing.assert_allclose(found, [*np.cos(angles), *np.sin(angles)], atol=1e-8)
 
 
-@pytest.mark.parametrize("settings", [{"num_axes": 0}, {"max_wavelength": 0.0}])
-def test_arguments_that_are_not_positive(settings):
-    [(name, value)] = settings.items()
-    with pytest.raises(ValueError, match=f"{name}={value}"):
-        RotaryPositions(8, **settings)
+@pytest.mark.parametrize(
+    "key_dim, settings, message",
+    [
+        (8, {"num_axes": 0}, "num_axes=0"),
+        (8, {"max_wavelength": 0.0}, "max_wavelength=0.0"),
+        (0, {}, "multiple of 2. Received: key_dim=0"),
+        (7, {}, "multiple of 2. Received: key_dim=7"),
+        (6, {"num_axes": 2}, "multiple of 4. Received: key_dim=6"),
+    ],
+)
+def test_bad_arguments(key_dim, settings, message):
+    with pytest.raises(ValueError, match=message):
+        RotaryPositions(key_dim, **settings)
 
 
 @pytest.mark.parametrize(
@@ -140,12 +138,3 @@ def test_positions_of_another_shape(num_axes, shape):
 def test_angles_for_heads_of_another_width():
     with pytest.raises(ValueError, match=r"need key_dim=8. Received: .* \(1, 1, 5, 2\)"):
         MultiHeadSelfAttention(16, 2)(normal(1, 5, 16), angles=angles_of(LINE, key_dim=2))
-
-
-def test_bad_widths():
-    with pytest.raises(ValueError, match="multiple of 2. Received: key_dim=0"):
-        RotaryPositions(0)
-    with pytest.raises(ValueError, match="multiple of 2. Received: key_dim=7"):
-        RotaryPositions(7)
-    with pytest.raises(ValueError, match="multiple of 4. Received: key_dim=6"):
-        RotaryPositions(6, num_axes=2)

@@ -105,83 +105,43 @@ _WITH_A_CLASS_TOKEN = {
     "attention": "blockwise",
     "patch_dropout": 0.0,
 }
+_FIRST_TOKEN = {
+    "vocab_size": 20,
+    "num_classes": 5,
+    "embed_dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+}
+_PAIR = {"source": _IDS, "target": _IDS[:, :4]}
+_ATTENDING = {"decoder": "attention", "positions": "rotary", "decoder_num_heads": None}
+
+
+def _case(build, inputs, settings, *others):
+    """A `Case` of a model; `others` are rates that not all models have."""
+    make = functools.partial(_made, build, settings)
+    return Case(make, [inputs], [()], rates=("dropout", "attention_dropout", *others))
+
+
+def _made(build, settings, **changed):
+    return build(**{**settings, **changed})
+
+
+_of_images = functools.partial(_case, zoo.vit, _IMAGES)
+_of_pairs = functools.partial(_case, zoo.transformer, _PAIR)
+_of_texts = functools.partial(_case, zoo.text_classifier, _IDS)
+_ROTARY = {"positions": "rotary", "patch_dropout": 0.0}
 CASES = {
-    "vit": Case(
-        lambda **k: zoo.vit(**{**VIT, **k}),
-        [_IMAGES],
-        [()],
-        rates=("dropout", "attention_dropout", "stochastic_depth", "patch_dropout"),
-    ),
-    "vit, rotary positions": Case(
-        lambda **k: zoo.vit(**{**VIT, "positions": "rotary", "patch_dropout": 0.0, **k}),
-        [_IMAGES],
-        [()],
-        rates=("dropout", "attention_dropout", "stochastic_depth"),
-    ),
-    "vit, class token": Case(
-        lambda **k: zoo.vit(**{**VIT, **_WITH_A_CLASS_TOKEN, **k}),
-        [_IMAGES],
-        [()],
-        rates=("dropout", "attention_dropout", "stochastic_depth"),
-    ),
-    "vit, learned positions": Case(
-        lambda **k: zoo.vit(**{**VIT, "positions": "learned", **k}),
-        [_IMAGES],
-        [()],
-        rates=("dropout", "attention_dropout", "stochastic_depth"),
-    ),
-    "vit, no head": Case(
-        lambda **k: zoo.vit(**{**VIT, "num_classes": 0, **k}),
-        [_IMAGES],
-        [()],
-        rates=("dropout", "attention_dropout", "stochastic_depth", "patch_dropout"),
-    ),
-    "transformer": Case(
-        lambda **k: zoo.transformer(**{**TRANSFORMER, **k}),
-        [{"source": _IDS, "target": _IDS[:, :4]}],
-        [()],
-        rates=("dropout", "attention_dropout"),
-    ),
-    "transformer, rotary positions": Case(
-        lambda **k: zoo.transformer(
-            **{
-                **TRANSFORMER,
-                "decoder": "attention",
-                "positions": "rotary",
-                "decoder_num_heads": None,
-                **k,
-            }
-        ),
-        [{"source": _IDS, "target": _IDS[:, :4]}],
-        [()],
-        rates=("dropout", "attention_dropout"),
-    ),
-    "causal_lm": Case(
-        lambda **k: zoo.causal_lm(**{**CAUSAL_LM, **k}),
-        [_IDS],
-        [()],
-        rates=("dropout", "attention_dropout"),
-    ),
-    "text_classifier": Case(
-        lambda **k: zoo.text_classifier(**{**TEXT_CLASSIFIER, **k}),
-        [_IDS],
-        [()],
-        rates=("dropout", "attention_dropout"),
-    ),
-    "text_classifier, first token": Case(
-        lambda **k: zoo.text_classifier(
-            vocab_size=20, num_classes=5, embed_dim=16, num_heads=2, num_layers=2, **k
-        ),
-        [_IDS],
-        [()],
-        rates=("dropout", "attention_dropout"),
-    ),
-    "text_classifier, no head": Case(
-        lambda **k: zoo.text_classifier(**{**TEXT_CLASSIFIER, "num_classes": 0, **k}),
-        [_IDS],
-        [()],
-        rates=("dropout", "attention_dropout"),
-    ),
+    "vit": _of_images(VIT, "stochastic_depth", "patch_dropout"),
+    "vit, rotary positions": _of_images({**VIT, **_ROTARY}, "stochastic_depth"),
+    "vit, class token": _of_images({**VIT, **_WITH_A_CLASS_TOKEN}, "stochastic_depth"),
+    "vit, learned positions": _of_images({**VIT, "positions": "learned"}, "stochastic_depth"),
+    "vit, no head": _of_images({**VIT, "num_classes": 0}, "stochastic_depth", "patch_dropout"),
+    "transformer": _of_pairs(TRANSFORMER),
+    "transformer, rotary positions": _of_pairs({**TRANSFORMER, **_ATTENDING}),
+    "causal_lm": _case(zoo.causal_lm, _IDS, CAUSAL_LM),
+    "text_classifier": _of_texts(TEXT_CLASSIFIER),
+    "text_classifier, first token": _of_texts(_FIRST_TOKEN),
+    "text_classifier, no head": _of_texts({**TEXT_CLASSIFIER, "num_classes": 0}),
 }
 each_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 _CLASSES = {name: case for name, case in CASES.items() if "," not in name}  # one case of each
@@ -362,19 +322,6 @@ def test_symbolic_shape(case):
     np.testing.assert_allclose(
         whole.predict(arrays, verbose=0), -ops.convert_to_numpy(model(arrays)), atol=1e-5
     )
-
-
-@pytest.mark.ci
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="SavedModels are TensorFlow's")
-@each_class
-def test_export_without_a_signature_or_a_call(case, tmp_path):
-    import tensorflow as tf
-
-    model, [arrays] = case.make(), case.inputs
-    model.export(tmp_path / "exported", verbose=False)
-    loaded = tf.saved_model.load(tmp_path / "exported")
-    tensors = tf.nest.map_structure(tf.constant, arrays)
-    np.testing.assert_allclose(loaded.serve(tensors), model(arrays), atol=1e-5)
 
 
 @pytest.mark.parametrize(

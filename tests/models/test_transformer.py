@@ -255,14 +255,6 @@ def test_a_copy_has_the_updates_of_lora():
     np.testing.assert_allclose(found, logits_of(model, source, target), atol=TOLERANCE, rtol=1e-5)
 
 
-def test_more_tokens_than_learned_positions():
-    model = zoo.transformer(**SIZES, positions="learned")
-    with pytest.raises(ValueError, match="positions for 20 tokens"):
-        model({"source": ids(1, 21), "target": ids(1, 3)})
-    with pytest.raises(ValueError, match="20 tokens .max_length.. Received: length=21"):
-        model.start(ops.convert_to_tensor(ids(1, 3)), np.int64(21))
-
-
 def test_relative_positions_of_a_decoder_tell_all_earlier_distances_apart():
     """Keys after the query, which it may not attend to, have no buckets of their own there."""
     model = model_of(positions="relative")

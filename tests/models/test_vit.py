@@ -25,8 +25,6 @@ SETTINGS = {
     "plain": {},
     "mean": {"pool": "mean"},
     "post": {"norm": "post"},
-    "registers": {"num_registers": 2},
-    "mean of registers": {"num_registers": 2, "pool": "mean"},
     "all": {
         "ff_dim": 24,
         "dropout": 0.1,
@@ -36,7 +34,6 @@ SETTINGS = {
         "num_registers": 3,
         "interpolation": "bilinear",
     },
-    "mean beside two class tokens": {"pool": "mean", "num_class_tokens": 2},
     "mean beside a class token": {"pool": "mean", "num_class_tokens": 1, "num_registers": 1},
     "class token and mean": {"pool": "cls+mean", "num_registers": 1},
     "distilled": {"num_class_tokens": 2},
