@@ -75,13 +75,12 @@ def generated(model, translator, beams, prefix=(), **options):
 
 def found(translator, beams, **options):
     """The same by the zoo: the tokens of the arrays that `n_best` decodes."""
-    arrays = []
-    decoded = translator._decoded
-    translator._decoded = lambda *one: arrays.append(one) or decoded(*one)
+    arrays, joined = [], translator._joined
+    translator._joined = lambda layouts, found: arrays.extend(found) or joined(layouts, found)
     try:
         translator(TEXTS, beam_size=beams, length_penalty=1.0, max_length=LENGTH, **options)
     finally:
-        del translator._decoded
+        del translator._joined
     return [strip(tokens[0].tolist(), translator.special_tokens) for tokens, *_ in arrays]
 
 

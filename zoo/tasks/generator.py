@@ -10,7 +10,7 @@ from zoo.errors import checked
 from zoo.tasks.padded_batches import LENGTHS, padded
 from zoo.tasks.writer import TextWriter
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.translation_text import ScoredText, encode
+from zoo.text.translation_text import encode
 
 NEW_TOKENS = 64  # by default
 
@@ -131,14 +131,8 @@ class TextGenerator(TextWriter):
 
     def _texts(self, rows, hypotheses):
         """For each row of tokens a list of `ScoredText`."""
-        special, found = self.special_tokens, []
-        control = (special.start, special.end, special.pad)
-        for row, (tokens, log_probs, scores) in zip(rows, hypotheses):
-            read, possible = row[: num_read(len(row)) + 1], np.isfinite(log_probs)
-            every = [[t for t in (*read, *new) if t not in control] for new in tokens[possible]]
-            pairs = zip(self.tokenizer.decode(every), map(float, scores[possible]))
-            found.append([ScoredText(*pair) for pair in pairs])
-        return found
+        read = (row[: num_read(len(row)) + 1] for row in rows)
+        return [self._scored(*arrays, before) for arrays, before in zip(hypotheses, read)]
 
     def _encode(self, prompts, max_new_tokens):
         """The start token and the tokens of each prompt; the largest number of new tokens."""

@@ -14,7 +14,7 @@ from zoo.errors import TaskError, checked
 from zoo.tasks.padded_batches import padded
 from zoo.tasks.writer import TextWriter
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.translation_text import Alignment, ScoredText, encode, encode_parts, put_together
+from zoo.text.translation_text import Alignment, encode, encode_parts, put_together
 
 
 class Translator(TextWriter):
@@ -263,15 +263,9 @@ class Translator(TextWriter):
         return layouts, rows, most, self.options(options, most, most)
 
     def _joined(self, layouts, hypotheses):
-        decoded = (self._decoded(*arrays) for arrays in hypotheses)
+        forced = self.special_tokens.first is not None
+        decoded = (self._scored(tokens[:, forced:], *others) for tokens, *others in hypotheses)
         return [put_together(fields, [next(decoded) for _ in fields[1::2]]) for fields in layouts]
-
-    def _decoded(self, tokens, log_probs, scores):
-        special, found = self.special_tokens, np.isfinite(log_probs)
-        control, forced = (special.end, special.pad), special.first is not None
-        rows = [row[~np.isin(row, control)][forced:] for row in tokens[found]]
-        texts = self.target_tokenizer.decode(rows)
-        return [ScoredText(text, float(score)) for text, score in zip(texts, scores[found])]
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""

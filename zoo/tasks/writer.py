@@ -10,6 +10,7 @@ from zoo import decoding
 from zoo.decoding import SearchOptions
 from zoo.errors import TaskError, checked
 from zoo.tasks.task import TextTask, without_nan
+from zoo.text.translation_text import ScoredText
 
 
 class TextWriter(TextTask):
@@ -137,6 +138,14 @@ class TextWriter(TextTask):
 
         best = self.compute(rows, search, most or 0)
         return [[array[:n] for array in arrays] for arrays in best]
+
+    def _scored(self, tokens, log_probs, scores, before=()):
+        """The `ScoredText` of each hypothesis of one sequence, and of tokens `before` it."""
+        special, found = self.special_tokens, np.isfinite(log_probs)
+        control = {special.start, special.end, special.pad}
+        rows = [[t for t in (*before, *row) if t not in control] for row in tokens[found].tolist()]
+        texts = self._tokenizers()[-1].decode(rows)
+        return [ScoredText(text, float(score)) for text, score in zip(texts, scores[found])]
 
     def _drawn(self, rows, most, n, seed, temperature, top_k, top_p, options):
         """The same by sampling, `n` for each row."""

@@ -146,16 +146,12 @@ def cut(fields, fits):
 def _smaller(text):
     """The sentences of a text, or the two halves of one sentence, as fields."""
     fields = take_apart(text)
-    return _halves(text) if fields[1:-1] == [text] else fields
-
-
-def _halves(text):
-    for pattern in (_CLAUSES, _WORDS):
+    if fields[1:-1] != [text]:
+        return fields
+    for pattern in (_CLAUSES, _WORDS, ""):
         cuts = [match.span() for match in re.finditer(pattern, text)]
         cuts = [(start, end) for start, end in cuts if start > 0 and end < len(text)]
         if cuts:
             break
-    else:
-        cuts = [(len(text) // 2,) * 2]
     start, end = min(cuts, key=lambda span: abs(sum(span) - len(text)))
     return ["", text[:start], text[start:end], text[end:], ""]
