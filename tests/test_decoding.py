@@ -291,17 +291,16 @@ def test_bad_arguments():
             call()
 
 
-@pytest.mark.parametrize("words, seed, beam_size", [(20, 0, 4), (6, 1, 3)])
 @pytest.mark.parametrize(
     "early_stopping",
     ["never", *(pytest.param(value, marks=pytest.mark.slow) for value in (False, True))],
 )
-def test_a_batch_gives_what_each_sentence_gives_alone(words, seed, beam_size, early_stopping):
+def test_a_batch_gives_what_each_sentence_gives_alone(early_stopping):
     """With few words, some sentences have enough hypotheses long before others."""
-    model, source = model_of(words, spread=2.0, seed=seed), sources(8)
+    model, source = model_of(6, spread=2.0, seed=1), sources(8)
     for search in (
         lambda s: greedy(model, s, 10),
-        lambda s: beam(model, s, beam_size, 10, early_stopping=early_stopping),
+        lambda s: beam(model, s, 3, 10, early_stopping=early_stopping),
     ):
         together = search(source)
         for row in (0, 3, 5):

@@ -35,7 +35,7 @@ def check_classes(classifier, run, runtime, dtype="float32", dynamic_size=False)
             lengths = random.integers(1, min(12, model.max_length) + 1, 5)
             rows = [random.integers(0, model.vocab_size, (1, n), np.int32) for n in lengths]
             parts = [run(tokens=row) for row in rows]
-            expected = [classifier.run(classifier.probabilities_of_tokens, row) for row in rows]
+            expected = [classifier.run(classifier.probabilities_of_inputs, row) for row in rows]
         else:
             images = random.integers(0, 256, (5, *model.input_shape), dtype=np.uint8)
             parts = [run(pixels=part) for part in (images[:1], images[1:])]

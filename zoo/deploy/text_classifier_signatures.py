@@ -36,7 +36,7 @@ class TextClassifierSignatures(TextSignatures):
     def classify(self, texts):
         """Classifies texts, string [B]."""
         names = self._task.class_names
-        found, error = self._run(texts, self._task.probabilities_of_tokens, len(names))
+        found, error = self._run(texts, self._task.probabilities_of_inputs, len(names))
         probabilities, order = tf.math.top_k(found, self._top_k)
         labels = tf.where((error == "")[:, None], tf.gather(names, order), "")
         return {"labels": labels, "probabilities": probabilities, "error": error}

@@ -84,6 +84,14 @@ class _Classifier:
             )
         super().check(model)
 
+    def probabilities_of_inputs(self, inputs):
+        """The probability of each class as a graph: float32 [B, classes].
+
+        Args:
+            inputs: those of the model: images [B, H, W, C], or tokens int32 [B, T].
+        """
+        return self.probabilities_of_logits(self.model(inputs, training=False))
+
     def probabilities_of_logits(self, logits):
         """The probability of each class: float32, of the shape of the logits."""
         return PROBLEMS[self.problem](keras.ops.cast(logits, "float32"))
@@ -172,10 +180,6 @@ class ImageClassifier(_Classifier, ImageReader):
         """
         return self._numbers(images, self.probabilities_of_inputs, len(self.class_names))
 
-    def probabilities_of_inputs(self, inputs):
-        """The probability of each class as a graph: [B, H, W, C] to float32 [B, classes]."""
-        return self.probabilities_of_logits(self.model(inputs, training=False))
-
 
 class TextReader(TextTask):
     """A task that computes numbers of texts."""
@@ -257,8 +261,4 @@ class TextClassifier(_Classifier, TextReader):
     def probabilities(self, texts, too_long="error"):
         """Returns the probability of each class for each text: float32 [B, classes]."""
         count = len(self.class_names)
-        return self._numbers(texts, self.probabilities_of_tokens, count, too_long)
-
-    def probabilities_of_tokens(self, tokens):
-        """The probability of each class as a graph: int32 [B, T] to float32 [B, classes]."""
-        return self.probabilities_of_logits(self.model(tokens, training=False))
+        return self._numbers(texts, self.probabilities_of_inputs, count, too_long)
