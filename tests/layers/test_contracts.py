@@ -53,100 +53,66 @@ _BLOCK = {
     "kernel_initializer": "he_uniform",
     "attention": "blockwise",
 }
-_BLOCK_RATES = ("dropout", "attention_dropout", "stochastic_depth")
 _SEQUENCE = _array(_B, _T, _E)
 _POSITIONS = np.arange(_B * 6, dtype="int32").reshape(_B, 6) % 10
 _IMAGES = _array(_B, 4, 6, 3)
 L = zoo.layers
 
+
+def _case(layer, inputs, *arguments, settings=None, free=(1,), **fields):
+    """A `Case` of a layer of that name; all inputs have the same free axes."""
+    make = functools.partial(getattr(L, layer), *arguments, **(settings or {}))
+    return Case(make, inputs, [free] * len(inputs), **fields)
+
+
+_OF_ATTENTION = {"mask": _hiding_a_row(_T, _T), "keys": {"mask": 0}, "rates": ("dropout",)}
+_RATES = ("dropout", "attention_dropout", "stochastic_depth")
+_OF_BLOCK = {**_OF_ATTENTION, "rates": _RATES}
+_OF_DECODER = {**_OF_BLOCK, "keys": {"mask": 0, "memory_mask": 1}}
+_ALONE = {**_BLOCK, "cross_attention": False}
+_CHANNELS, _PLACES = [_array(_B, 5, 4, _E)], [np.stack([_POSITIONS, _POSITIONS[::-1]], axis=-1)]
 CASES = {
-    "MultiHeadSelfAttention": Case(
-        lambda **k: L.MultiHeadSelfAttention(_E, **_ATTENTION, **k),
-        [_SEQUENCE],
-        [(1,)],
-        _hiding_a_row(_T, _T),
-        {"mask": 0},
-        ("dropout",),
+    "MultiHeadSelfAttention": _case(
+        "MultiHeadSelfAttention", [_SEQUENCE], _E, settings=_ATTENTION, **_OF_ATTENTION
     ),
-    "MultiHeadAttention": Case(
-        lambda **k: L.MultiHeadAttention(_E, **_ATTENTION, **k),
-        [_SEQUENCE, _array(_B, _T, 6)],
-        [(1,), (1,)],
-        _hiding_a_row(_T, _T),
-        {"mask": 1},
-        ("dropout",),
+    "MultiHeadAttention": _case(
+        *("MultiHeadAttention", [_SEQUENCE, _array(_B, _T, 6)], _E),
+        settings=_ATTENTION,
+        **{**_OF_ATTENTION, "keys": {"mask": 1}},
     ),
-    "FeedForward": Case(
-        lambda **k: L.FeedForward(6, 12, "silu", 0.1, "he_uniform", **k),
-        [_SEQUENCE],
-        [(1,)],
-        rates=("dropout",),
+    "FeedForward": _case(
+        "FeedForward", [_SEQUENCE], 6, 12, "silu", 0.1, "he_uniform", rates=("dropout",)
     ),
-    "TransformerEncoder": Case(
-        lambda **k: L.TransformerEncoder(**_BLOCK, **k),
-        [_SEQUENCE],
-        [(1,)],
-        _hiding_a_row(_T, _T),
-        {"mask": 0},
-        _BLOCK_RATES,
+    "TransformerEncoder": _case("TransformerEncoder", [_SEQUENCE], settings=_BLOCK, **_OF_BLOCK),
+    "TransformerDecoder": _case(
+        "TransformerDecoder", [_SEQUENCE, _array(_B, _S, 6)], settings=_BLOCK, **_OF_DECODER
     ),
-    "TransformerDecoder": Case(
-        lambda **k: L.TransformerDecoder(**_BLOCK, **k),
-        [_SEQUENCE, _array(_B, _S, 6)],
-        [(1,), (1,)],
-        _hiding_a_row(_T, _T),
-        {"mask": 0, "memory_mask": 1},
-        _BLOCK_RATES,
+    "TransformerDecoder, no memory": _case(
+        "TransformerDecoder", [_SEQUENCE], settings=_ALONE, **_OF_BLOCK
     ),
-    "TransformerDecoder, no memory": Case(
-        lambda **k: L.TransformerDecoder(**_BLOCK, **{"cross_attention": False, **k}),
-        [_SEQUENCE],
-        [(1,)],
-        _hiding_a_row(_T, _T),
-        {"mask": 0},
-        _BLOCK_RATES,
-    ),
-    "SSRU": Case(
-        lambda **k: L.SSRU(_E, "he_uniform", **k),
-        [_array(_B, _T, 6)],
-        [(1,)],
-        _PADDING,
-        {"mask": 0},
+    "SSRU": _case(
+        *("SSRU", [_array(_B, _T, 6)], _E, "he_uniform"),
+        mask=_PADDING,
+        keys={"mask": 0},
         for_each_query=False,
     ),
-    "Dropout": Case(lambda **k: L.Dropout(0.3, (None, 1, 1), 7, **k), [_SEQUENCE], [(1,)]),
-    "LayerNormalization": Case(lambda **k: L.LayerNormalization(1e-3, **k), [_SEQUENCE], [(1,)]),
-    "LayerScale": Case(lambda **k: L.LayerScale(0.3, **k), [_SEQUENCE], [(1,)]),
-    "RelativePositions": Case(
-        lambda **k: L.RelativePositions(2, 8, 20, False, **k),
-        [_POSITIONS[:, :_T], _POSITIONS[:, :_S]],
-        [(1,), ()],
-    ),
-    "RotaryPositions": Case(
-        lambda **k: L.RotaryPositions(8, 100.0, 2, **k),
-        [np.stack([_POSITIONS, _POSITIONS[::-1]], axis=-1)],
-        [(1,)],
-    ),
-    "SinusoidalGridPositions": Case(
-        lambda **k: L.SinusoidalGridPositions((2, 2), **k), [_array(_B, 4, 8)], [(1,)]
-    ),
-    "SinusoidalPositions": Case(
-        lambda **k: L.SinusoidalPositions("halves", 100.0, 3, **k), [_SEQUENCE], [(1,)]
-    ),
-    "LearnedPositions": Case(
-        lambda **k: L.LearnedPositions((2, 2), 1, "bilinear", **k), [_SEQUENCE], [(1,)]
-    ),
-    "PatchExtract": Case(lambda **k: L.PatchExtract(2, **k), [_IMAGES], [(1, 2)]),
-    "PatchEmbed": Case(lambda **k: L.PatchEmbed(_E, 2, "he_uniform", **k), [_IMAGES], [(1, 2)]),
-    "PatchDropout": Case(lambda **k: L.PatchDropout(0.5, 1, 7, **k), [_SEQUENCE], [(1,)]),
-    "SqueezeExcite": Case(
-        lambda **k: L.SqueezeExcite(2, True, **k), [_array(_B, 5, 4, _E)], [(1, 2)]
-    ),
-    "ConvBlockAttention": Case(
-        lambda **k: L.ConvBlockAttention(2, 3, True, **k), [_array(_B, 5, 4, _E)], [(1, 2)]
-    ),
-    "ClassToken": Case(lambda **k: L.ClassToken(2, "ones", **k), [_SEQUENCE], [(1,)]),
-    "RegisterTokens": Case(lambda **k: L.RegisterTokens(2, 1, "ones", **k), [_SEQUENCE], [(1,)]),
+    "Dropout": _case("Dropout", [_SEQUENCE], 0.3, (None, 1, 1), 7),
+    "LayerNormalization": _case("LayerNormalization", [_SEQUENCE], 1e-3),
+    "LayerScale": _case("LayerScale", [_SEQUENCE], 0.3),
+    "RelativePositions": _case(
+        *("RelativePositions", [_POSITIONS[:, :_T], _POSITIONS[:, :_S]]), 2, 8, 20, False
+    )._replace(free=[(1,), ()]),
+    "RotaryPositions": _case("RotaryPositions", _PLACES, 8, 100.0, 2),
+    "SinusoidalGridPositions": _case("SinusoidalGridPositions", [_array(_B, 4, 8)], (2, 2)),
+    "SinusoidalPositions": _case("SinusoidalPositions", [_SEQUENCE], "halves", 100.0, 3),
+    "LearnedPositions": _case("LearnedPositions", [_SEQUENCE], (2, 2), 1, "bilinear"),
+    "PatchExtract": _case("PatchExtract", [_IMAGES], 2, free=(1, 2)),
+    "PatchEmbed": _case("PatchEmbed", [_IMAGES], _E, 2, "he_uniform", free=(1, 2)),
+    "PatchDropout": _case("PatchDropout", [_SEQUENCE], 0.5, 1, 7),
+    "SqueezeExcite": _case("SqueezeExcite", _CHANNELS, 2, True, free=(1, 2)),
+    "ConvBlockAttention": _case("ConvBlockAttention", _CHANNELS, 2, 3, True, free=(1, 2)),
+    "ClassToken": _case("ClassToken", [_SEQUENCE], 2, "ones"),
+    "RegisterTokens": _case("RegisterTokens", [_SEQUENCE], 2, 1, "ones"),
 }
 # The others are made with blockwise attention, which is softmax attention for short inputs.
 for _class, _arguments, _kind in (
