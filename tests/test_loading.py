@@ -238,6 +238,7 @@ def test_channels(write, tmp_path, capsys):
         ("runs/here/vit", None),
         ("/nowhere/vit", None),
         ("vit.pth", None),
+        ("opus-2020-02-26.zip", None),
     ],
 )
 def test_paths_that_do_not_exist(path, advice, tmp_path, monkeypatch, capsys):

@@ -4,6 +4,11 @@ import sys
 
 from zoo.errors import UserError
 
+_ABOUT = """Use trained models: those of runs, and published ones by name. For example:
+
+python -m zoo translate hf://Helsinki-NLP/opus-mt-en-es "Good morning."
+"""
+
 
 def main(arguments=None):
     """Runs a command and returns the exit status.
@@ -16,7 +21,7 @@ def main(arguments=None):
         from zoo.commands import app
 
         options = {"prog": "python -m zoo", "config": (tyro.conf.FlagCreatePairsOff,)}
-        return app.cli(description="Use trained models.", args=arguments, **options) or 0
+        return app.cli(description=_ABOUT, args=arguments, **options) or 0
     except (UserError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:

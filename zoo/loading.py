@@ -79,7 +79,7 @@ def _missing(path):
     message = f"There is no file or folder {path}."
     name = re.fullmatch(r"(?:https?:/+[^/]+/|hf[-_]hub:)?((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
     path = pathlib.Path(path)
-    if not name or path.suffix in SUFFIXES or path.parent.name and path.parent.exists():
+    if not name or path.suffix in (*SUFFIXES, ".zip") or path.parent.name and path.parent.exists():
         return message
     return (
         f"{message} Nothing is downloaded for a name alone: for the model of the Hugging Face Hub, "

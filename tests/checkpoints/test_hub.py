@@ -10,11 +10,13 @@ import pytest
 
 import zoo
 from tests.checkpoints import hub_server
+from tests.checkpoints.test_marian import write
 from tests.checkpoints.translation_folders import write_marian
 from zoo.checkpoints import CheckpointError, hub
 from zoo.errors import UserError
 
 pytest.importorskip("huggingface_hub")
+CACHED = ["me/opus", "me/opus@main", "me/firefox", "me/old"]
 
 
 @pytest.fixture(scope="module")
@@ -23,21 +25,33 @@ def outcomes(tmp_path_factory):
     folder, cache = (tmp_path_factory.mktemp(name) for name in ("opus", "cache"))
     write_marian(folder)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    write(folder / "native", "intgemm8")
+    native = {file.name: file.read_bytes() for file in (folder / "native").iterdir()}
+    nested = {f"onnx/{name}": b"not read" for name in ("model.onnx", "a.bin", "a.npz", "a.yml")}
     pickled = {**files, "pytorch_model.bin": b"of no use", "flax_model.msgpack": b"not read"}
-    only_pickles = {"config.json": b"{}", "pytorch_model.bin": b"weights"}
+    only_pickles = {"config.json": b'{"model_type": "bert"}', "pytorch_model.bin": b"weights"}
     repositories = {
-        "me/opus": {**pickled, "onnx/model.onnx": b"not read", "README.md": b"not read"},
+        "me/opus": {**pickled, **nested, "README.md": b"not read"},
+        "me/firefox": {**native, **nested, "lex.50.50.s2t.bin": b"not read"},
         "me/old": only_pickles,
-        "me/empty": {"config.json": b"{}"},
+        "me/preset": {
+            "config.json": b'{"class_name": "ViTBackbone"}',
+            "task.json": b"{}",
+            "model.weights.h5": b"of the backbone",
+            "task.weights.h5": b"of the head",
+        },
+        "me/notes": {"srcvocab.spm": native["srcvocab.spm"], "notes.yml": b"a: 1"},
+        "me/empty": {"config.json": b'{"model_type": "bert"}'},
+        "me/other": {"config.json": b'{"model_type": "swin"}', "model.safetensors": b"not read"},
         "me/gated": only_pickles,
     }
     url, asked, stop = hub_server.serve(repositories, gated=("me/gated",))
-    names = ["me/opus", "me/opus@main", "me/old", "me/empty", "me/gated", "me/no", "me/opus@v9"]
+    names = [*repositories, "me/opus@main", "me/no", "me/opus@v9"]
     try:
         online = _run(cache, names, HF_ENDPOINT=url)
     finally:
         stop()
-    offline = _run(cache, names[:3], HF_ENDPOINT=url, HF_HUB_OFFLINE="1")
+    offline = _run(cache, CACHED, HF_ENDPOINT=url, HF_HUB_OFFLINE="1")
     stopped = _run(cache, ["me/opus"], HF_ENDPOINT=url)
     empty = _run(tmp_path_factory.mktemp("empty"), ["me/opus"], HF_ENDPOINT=url)
     return {"online": online, "offline": offline, "stopped": stopped, "empty": empty}, asked
@@ -61,16 +75,23 @@ def test_only_what_is_read_is_downloaded_and_loaded(outcomes):
     names = {file.name for file in pathlib.Path(folder).iterdir()}
     assert {"config.json", "model.safetensors", "source.spm", "vocab.json"} <= names
     assert not names & {"pytorch_model.bin", "flax_model.msgpack", "onnx", "README.md"}
-    assert not any("msgpack" in path or "onnx" in path for path in asked)
+    assert not any(
+        part in path for path in asked for part in ("msgpack", "onnx", "lex", "other/re")
+    )
     assert len(zoo.load(folder)(["the cat"])) == 1
-    assert results["online"]["me/opus@main"] == ("folder", folder)
+    kind, folder = results["online"]["me/firefox"]
+    names = {file.name for file in pathlib.Path(folder).iterdir()}
+    assert names == {"config.yml", "model.bin", "srcvocab.spm", "trgvocab.spm"}
+    assert len(zoo.load(folder)(["the cat"])) == 1
+    assert (pathlib.Path(results["online"]["me/preset"][1]) / "task.weights.h5").is_file()
+    assert results["online"]["me/opus@main"] == results["online"]["me/opus"]
     assert (pathlib.Path(results["online"]["me/old"][1]) / "pytorch_model.bin").is_file()
 
 
 @pytest.mark.ci
 def test_what_is_in_the_cache_needs_no_network(outcomes):
     results, _ = outcomes
-    for name in ("me/opus", "me/opus@main", "me/old"):
+    for name in CACHED:
         assert results["offline"][name] == results["online"][name]
     assert results["stopped"]["me/opus"] == results["online"]["me/opus"]
 
@@ -80,6 +101,8 @@ def test_what_is_in_the_cache_needs_no_network(outcomes):
     "when, name, message",
     [
         ("online", "me/empty", "has no weights that can be read: none of model.safetensors"),
+        ("online", "me/notes", "has no weights that can be read.*nor a model of Marian"),
+        ("online", "me/other", "the model 'swin' is not supported"),
         ("online", "me/gated", "asks for consent.*HF_TOKEN"),
         ("online", "me/no", "no such model, or it is private"),
         ("online", "me/opus@v9", "no revision 'v9'"),

@@ -1,5 +1,6 @@
 """Models as the program Marian writes them, beside its equations in NumPy; damaged files."""
 
+import tempfile
 import zipfile
 
 import numpy as np
@@ -89,14 +90,47 @@ def test_it_translates_as_a_folder_a_file_and_an_archive(tmp_path):
     translations = translator(LINES)
     assert all(isinstance(text, str) for text in translations) and len(set(translations)) > 1
     assert zoo.load(folder / "model.npz")(LINES) == translations
-    with zipfile.ZipFile(tmp_path / "opus.zip", "w") as archive:
-        for file in folder.iterdir():
-            archive.write(file, file.name)
-        archive.writestr("../outside.txt", "not here")
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    write_zip(
+        tmp_path / "opus.zip", {**files, "../outside.txt": b"", "a/model.npz": b"", "x.sh": b""}
+    )
     assert zoo.load(tmp_path / "opus.zip")(LINES) == translations
     assert not (tmp_path / "outside.txt").exists()
+    folder.rename(tmp_path / "folder.zip")
+    assert zoo.load(tmp_path / "folder.zip")(LINES) == translations
     translator.save(tmp_path / "run")
     assert sorted(file.name for file in (tmp_path / "run").glob("*.spm"))
+
+
+def write_zip(path, files):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def test_archives_that_cannot_be_read(tmp_path):
+    """The error names the archive, never the folder in which it was unpacked."""
+    write(tmp_path / "m", "npz")
+    files = {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()}
+    write_zip(path := tmp_path / "opus.zip", files)
+    flipped = bytearray(path.read_bytes())
+    flipped[100] ^= 255  # within a compressed file
+    one_less = {name: data for name, data in files.items() if name != "trgvocab.spm"}
+    for content, message in (
+        (bytes(flipped), "opus.zip is damaged, or not a .zip file"),
+        (b"PK", "opus.zip is damaged, or not a .zip file"),
+        (one_less, "opus.zip contains no trgvocab.spm"),
+        ({**files, "model.npz": b"PK"}, "opus.zip/model.npz is damaged"),
+        ({**files, "model.npz": bytes(10**8)}, "opus.zip would expand to 100 MB"),
+        ({f"folder/{name}": data for name, data in files.items()}, "opus.zip has no model of Mar"),
+    ):
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            write_zip(path, content)
+        with pytest.raises(CheckpointError, match=message) as error:
+            zoo.load(path)
+        assert tempfile.gettempdir() not in str(error.value).replace(str(tmp_path), "")
 
 
 def test_vocabularies_in_yaml_with_language_codes(tmp_path):

@@ -53,6 +53,9 @@ def test_logits(family, settings, tmp_path):
     expected = published(images)
     assert np.ptp(expected) > 1
     np.testing.assert_allclose(zoo.load(tmp_path).model(images), expected, atol=TOLERANCE)
+    (tmp_path / "task.weights.h5").unlink()
+    with pytest.raises(CheckpointError, match="no task.weights.h5, the weights of its head"):
+        zoo.load(tmp_path)
 
 
 @pytest.mark.parametrize("crop", [True, False])

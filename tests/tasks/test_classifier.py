@@ -191,6 +191,11 @@ def test_a_damaged_run_is_named(folder, tmp_path):
 
 
 def test_classifying_a_folder_continues_after_a_broken_image(classifier, folder, capsys):
+    """And hidden files are not read."""
+    hidden = folder / "images" / ".ipynb_checkpoints"
+    hidden.mkdir(exist_ok=True)
+    for copy in (hidden / "0.png", folder / "images" / "._0.png"):
+        shutil.copy(folder / "images" / "0.png", copy)
     assert main(["classify", str(folder), str(folder / "images"), "--top-k", "2"]) == 1
     out, err = capsys.readouterr()
     lines = out.splitlines()

@@ -8,7 +8,7 @@ from zoo.checkpoints.errors import CheckpointError
 from zoo.errors import checked
 
 # The tensors of heads, also of other tasks.
-HEADS = r"(cls|pooler|qa_outputs|(?:cls_|distillation_)?classifier|head(?:_dist)?|predictions)[./]"
+_HEADS = r"(cls|pooler|qa_outputs|(?:cls_|distillation_)?classifier|head(?:_dist)?|predictions)[./]"
 MAX_CLASSES, MAX_LAYERS = 1_000_000, 1000  # more than any model has; others take hours or gigabytes
 
 
@@ -31,7 +31,7 @@ def head_classes(tensors, class_names, options):
         return class_names, False
     new = f"the classification head is new, with {count} classes."
     if not count:
-        unused = sorted({match[1] for name in tensors if (match := re.match(HEADS, name))})
+        unused = sorted({match[1] for name in tensors if (match := re.match(_HEADS, name))})
         new = "an encoder. For a classifier with a new head, pass num_classes."
         new += f" Not used: {', '.join(unused)}." if unused else ""
     print(f"{tensors.path}: {new}")

@@ -8,39 +8,27 @@ only those that are read. These packages also read access tokens and environment
 import pathlib
 import re
 
+from zoo.checkpoints import formats, marian_folder
 from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face_config import read_json
 from zoo.errors import needed
 
 SCHEMES = ("hf://", "kaggle://")
 _METADATA = (
-    "config.json",
-    "preprocessor_config.json",
-    "generation_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "target_vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "*_Pooling/config.json",
-    "source.spm",
-    "target.spm",
-    "sentencepiece.bpe.model",
-    "task.json",
-    "metadata.json",
-)
+    "config.json preprocessor_config.json generation_config.json tokenizer.json vocab.txt "
+    "tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json merges.txt "
+    "target_vocab.json source.spm target.spm sentencepiece.bpe.model modules.json task.json "
+    "metadata.json sentence_bert_config.json config_sentence_transformers.json "
+    "?_Pooling/config.json"
+).split()
 # In the order of preference: what holds no pickles comes first.
 _WEIGHTS = (
     ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
-    ("model.weights.h5",),
+    ("model.weights.h5", "task.weights.h5"),
     ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json"),
-    ("*.npz", "*.bin", "*.yml", "*.vocab", "*.spm"),
 )
+# "*" stands for folders, too.
+_MARIAN = ("*.npz", "*.bin", "*.yml", "*.vocab", "*.spm")
 _HANDLE = re.compile(r"(?P<repo>([\w.-]+/)?[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
@@ -79,13 +67,23 @@ def download(name, revision=None):
 def _from_hugging_face(name, repo, revision):
     hub = needed("huggingface_hub")
     errors = needed("huggingface_hub.errors")
+
+    def fetch(patterns, ignored=()):
+        folder = hub.snapshot_download(
+            repo, revision=revision, allow_patterns=[*patterns], ignore_patterns=[*ignored]
+        )
+        return pathlib.Path(folder)
+
     try:
-        for weights in _WEIGHTS:
-            patterns = [*_METADATA, *weights]
-            folder = hub.snapshot_download(repo, revision=revision, allow_patterns=patterns)
-            folder = pathlib.Path(folder)
-            if any(file for pattern in weights for file in folder.glob(pattern)):
-                return folder
+        folder = fetch([*_METADATA, "*.yml"], ["*/*.yml"])
+        if (folder / "config.json").is_file():
+            formats.reader(folder, read_json(folder / "config.json"))  # before gigabytes
+            for weights in _WEIGHTS:
+                folder = fetch([*_METADATA, *weights])
+                if any(file for pattern in weights for file in folder.glob(pattern)):
+                    return folder
+        elif marian_folder.is_folder(fetch(_MARIAN, ["*/*", "lex*"])):  # a lexical shortlist
+            return folder
     except errors.GatedRepoError:
         reason = (
             "its owner asks for consent. Give it on the page of the model, then run "
@@ -105,11 +103,11 @@ def _from_hugging_face(name, repo, revision):
             f"it is not in the cache, and the Hub cannot be reached ({cause}). Connect once, or "
             "download it elsewhere and pass the folder."
         )
-    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+    except (errors.HfHubHTTPError, errors.HFValidationError, CheckpointError, OSError) as error:
         reason = str(error)
     else:
-        kinds = ", ".join(pattern for weights in _WEIGHTS[:3] for pattern in weights[:1])
-        reason = f"it has no weights that can be read: none of {kinds}."
+        kinds = ", ".join(weights[0] for weights in _WEIGHTS)
+        reason = f"it has no weights that can be read: none of {kinds}, nor a model of Marian."
     raise CheckpointError(f"{name}: {reason}") from None
 
 

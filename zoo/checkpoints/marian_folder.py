@@ -4,14 +4,18 @@ They are a file of weights (.bin or .npz), its vocabularies, and usually a confi
 that names them: decoder.yml, or Bergamot's config*.yml.
 """
 
+import contextlib
 import pathlib
 import re
+import tempfile
 import zipfile
 
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.marian_file import is_marian, read_yaml
 
 MODELS = ("*.npz", "*.bin")
+_READ = (".npz", ".bin", ".yml", ".vocab", ".spm")
+_MOST_EXPANDED = 20  # times the size of an archive; weights hardly become smaller
 
 
 def is_folder(path):
@@ -23,17 +27,42 @@ def _weights(folder):
     return [file for pattern in MODELS for file in sorted(folder.glob(pattern))]
 
 
-def unpacked(path, folder):
-    """The folder with the files of an archive that have no folder of their own."""
-    folder = pathlib.Path(folder)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if pathlib.PurePosixPath(name).name == name:
-                    archive.extract(name, folder)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise CheckpointError(f"{path} is damaged, or not a .zip file: {error}") from None
-    return folder
+@contextlib.contextmanager
+def unpacked(path):
+    """A folder with the files of an archive that are read; errors name the archive.
+
+    Any other path is yielded as it is.
+    """
+    if path.suffix != ".zip" or path.is_dir():
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                files = [file for file in archive.infolist() if _is_read(file.filename)]
+                _check_size(path, files)
+                archive.extractall(folder, files)
+        except (CheckpointError, OSError):
+            raise
+        except Exception as error:  # each compression has its own
+            raise CheckpointError(f"{path} is damaged, or not a .zip file: {error}") from None
+        try:
+            yield pathlib.Path(folder)
+        except CheckpointError as error:
+            raise CheckpointError(str(error).replace(folder, str(path))) from None
+
+
+def _is_read(name):
+    return name == pathlib.PurePosixPath(name).name and name.endswith(_READ)
+
+
+def _check_size(path, files):
+    """Raises `CheckpointError` if an archive has no weights, or expands to far more than it is."""
+    if not any(file.filename.endswith((".npz", ".bin")) for file in files):
+        raise CheckpointError(f"{path} has no model of Marian: no .npz or .bin outside of folders.")
+    size = sum(file.file_size for file in files)
+    if size > _MOST_EXPANDED * path.stat().st_size:
+        raise CheckpointError(f"{path} would expand to {size / 1e6:,.0f} MB: it is not a model.")
 
 
 def model_file(path):

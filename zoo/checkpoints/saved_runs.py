@@ -12,7 +12,7 @@ from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import (
-    HEADS,
+    HEAD_LAYERS,
     adapted,
     has_grid,
     resized_positions,
@@ -134,7 +134,7 @@ def _tensors(folder, file):
 def _assign(model, stored, weights, replaced):
     """Assigns the weights of all layers but the replaced ones."""
     paths = stored, [weight.path.split("/", 1)[1] for weight in model.weights]
-    theirs, ours = (sum(path.split("/")[0] not in HEADS for path in names) for names in paths)
+    theirs, ours = (sum(path.split("/")[0] not in HEAD_LAYERS for path in names) for names in paths)
     if theirs != ours:
         raise CheckpointError(
             f"{stored.path} has {theirs} arrays, the model with these options {ours} weights."

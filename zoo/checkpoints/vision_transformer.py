@@ -14,7 +14,7 @@ from zoo.models.vit import vit
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.encoder import ImageEncoder
 
-HEADS = ("head", "distillation_head")
+HEAD_LAYERS = ("head", "distillation_head")
 MAX_SIDE = 8192  # of images, in pixels
 
 
@@ -144,6 +144,6 @@ def _head(tensors, table):
     """The variables of the head, as patterns, and the tensors that they would be made of."""
     # A trained normalization before the head is not part of it, as in timm.
     norm = table.get("head_norm/gamma")
-    heads = HEADS if norm and norm.names[0] in tensors else (*HEADS, "head_norm")
+    heads = HEAD_LAYERS if norm and norm.names[0] in tensors else (*HEAD_LAYERS, "head_norm")
     sources = [source for path, source in table.items() if path.split("/")[0] in heads]
     return [f"{layer}/.*" for layer in heads], [name for source in sources for name in source.names]

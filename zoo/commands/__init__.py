@@ -5,6 +5,7 @@ functions: TensorFlow takes seconds to import, and ``--help`` should not.
 """
 
 import json
+import os
 import pathlib
 import sys
 from typing import Literal
@@ -51,7 +52,7 @@ def classify(
 
 def _classify_images(classifier, items, *options):
     """Prints the classes of each image; reports images that cannot be read."""
-    paths, failed = list(_image_files(items)), 0
+    paths, failed = [path for item in items for path in _image_files(item)], 0
     for start in range(0, len(paths), 64):
         images = []
         for path in paths[start : start + 64]:
@@ -74,7 +75,7 @@ def _print_classes(items, answers):
 
 @app.command
 def info(run_folder: RunFolder, src_lang: Source = None, tgt_lang: Target = None):
-    """Print the contents of a run directory as JSON."""
+    """Print what a run directory, or published weights, contain as JSON."""
     loaded = shared.load(run_folder, src_lang=src_lang, tgt_lang=tgt_lang)
     model = {"type": type(loaded.model).__name__, "parameters": loaded.model.count_params()}
     report = {"model": model, **loaded.description()}
@@ -95,13 +96,13 @@ def export(
     beam_size: Int = None,
     length_penalty: Float = None,
     max_new_tokens: Int = None,
-    sentences: bool = True,
+    sentences: shared.Whole = True,
     dynamic_size: bool = False,
     overwrite: bool = False,
     src_lang: Source = None,
     tgt_lang: Target = None,
 ):
-    """Export a trained model for serving.
+    """Export a trained model for serving, or for other engines.
 
     Args:
         folder: new folder, such as serving/vit/1: name and version
@@ -112,7 +113,6 @@ def export(
         beam_size: of beam search (the run's; of a generator: N_BEST)
         length_penalty: of beam search (the run's; of a generator: 0)
         max_new_tokens: length limit of a generator (64, or as many as fit)
-        sentences: whether a translator takes texts apart into sentences
         dynamic_size: pixels of any height and width that the patch size divides, not resized
         overwrite: replace an export in FOLDER
     """
@@ -190,12 +190,11 @@ def launch(command: flag(Positional[tuple[str, ...]], "-- COMMAND") = (), worker
     return launch(command, workers)
 
 
-def _image_files(paths):
-    """Yields the given files, and the images in the given folders."""
-    from zoo.data.image_folder import SUFFIXES
+def _image_files(path):
+    """The images in a folder, or a file alone."""
+    from zoo.data.image_folder import SUFFIXES, images_in
 
-    for path in map(pathlib.Path, paths):
-        images = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
-        if path.is_dir() and not images:
-            raise UserError(f"The folder {path} has no images ({', '.join(sorted(SUFFIXES))}).")
-        yield from images if path.is_dir() else [path]
+    images = images_in(path) if os.path.isdir(path) else [path]
+    if not images:
+        raise UserError(f"The folder {path} has no images ({', '.join(sorted(SUFFIXES))}).")
+    return images

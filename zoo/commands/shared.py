@@ -22,8 +22,13 @@ Int = flag(int | None, "INT")
 Float = flag(float | None, "FLOAT")
 Text = flag(str | None, "STR")
 File = flag(str | None, "FILE", "text file with one text per line")
-RunFolder = flag(Positional[str], "RUN", "run directory, or published weights")
+RunFolder = flag(
+    Positional[str],
+    "RUN",
+    "run directory, published weights, or their name, such as hf://google/vit-base-patch16-224",
+)
 Items = flag(Positional[tuple[str, ...]], "[ITEM ...]")
+Whole = flag(bool, None, "take each text as a whole, not sentence by sentence")
 Source = flag(str | None, "CODE", "source language, for published weights of several languages")
 Target = flag(str | None, "CODE", "target language, for published weights of several languages")
 

@@ -44,7 +44,7 @@ def translate(
     beam_size: Int = None,
     n_best: int = 1,
     too_long: Literal["error", "split"] = "split",
-    sentences: bool = True,
+    sentences: shared.Whole = True,
     attention: flag(str | None, "PNG") = None,
     engine: Text = None,
     dtype: Text = None,
@@ -61,7 +61,6 @@ def translate(
         beam_size: beam size; 1 is greedy search (the run's)
         n_best: translations per text, which is translated as it is; with scores if above 1
         too_long: how to handle a text, or a sentence of it, that is too long for the model
-        sentences: translate sentences and lines one by one and keep what is between them, or not
         attention: plot the attention weights
         engine: ctranslate2 computes in place of TensorFlow, often faster on CPUs
         dtype: such as bfloat16 or int8 (the run's); with --engine float32 or int8 (float32)

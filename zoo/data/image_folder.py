@@ -61,6 +61,11 @@ def image_folder(folder, seed=0):
     return ImageSource(str(folder), *parts, names, (None, None, 3), tuple(notes))
 
 
+def images_in(folder):
+    """The paths of the images in a folder and the folders in it, but for hidden ones, in order."""
+    return list(_Scan().images(folder, ()))
+
+
 def subfolder(folder, names):
     """The path of the first of these folders, in upper or lower case; None if there is none."""
     paths = sorted(pathlib.Path(folder).iterdir()) if os.path.isdir(folder) else ()

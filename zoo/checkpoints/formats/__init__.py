@@ -43,21 +43,20 @@ _READERS = {
 
 
 def is_checkpoint(path):
-    """Whether a path looks like published weights: a file, or a folder with a config.json.
+    """Whether a `pathlib.Path` is of published weights: a file, or a folder as a format has it.
 
     The config.json of a run does not name a type of model.
     """
-    config = pathlib.Path(path) / "config.json"
-    if config.is_file():
-        return any(key in read_json(config) for key in _KEYS)
-    return pathlib.Path(path).is_file() or marian_folder.is_folder(pathlib.Path(path))
+    if (path / "config.json").is_file():
+        return any(key in read_json(path / "config.json") for key in _KEYS)
+    return path.is_file() or marian_folder.is_folder(path)
 
 
 def load(path, **options):
     """Loads published weights.
 
     Args:
-        path: of a file of tensors or of a folder with config.json.
+        path: `pathlib.Path` of a file of tensors or of a folder.
         **options: arguments of the model that differ from the published ones, such as `dtype`,
             `num_classes` and `input_shape`; of translation models `dtype`, `src_lang` and
             `tgt_lang`. Of all, `ema`: whether averaged weights are loaded, if there are some.
@@ -68,7 +67,6 @@ def load(path, **options):
     Raises:
         CheckpointError: if the format is not supported or the weights do not fit.
     """
-    path = pathlib.Path(path)
     try:
         return _load(path, dict(options))
     except TaskError as error:  # tokens do not fit the model
@@ -89,32 +87,28 @@ def load(path, **options):
 
 
 def _load(path, options):
-    has_config = path.is_dir() and (path / "config.json").is_file()
-    if path.suffix == ".zip" or not has_config and (path.is_dir() or is_marian(path)):
+    has_config = (path / "config.json").is_file()
+    if not has_config and (path.is_dir() or path.suffix == ".zip" or is_marian(path)):
         return marian.load(path, options)
     ema = options.pop("ema", True)
     if not isinstance(ema, bool):
         raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")
-    if path.is_file():
-        config, tensors = {}, read_file(path)
-        reader = google if path.suffix == ".npz" else timm
-    else:
-        config = read_json(path / "config.json")
-        reader = _reader(path, config)
-        tensors = None if reader is kerashub else read_folder(path)
-    if tensors is not None:
-        tensors = tensors.unwrapped(reader.ANCHOR, ema)
-    loaded = reader.load(path, config, tensors, options)
+    config, tensors = read_json(path / "config.json", {}), None
+    format = reader(path, config)
+    if format is not kerashub:  # which reads them itself
+        tensors = read_folder(path) if has_config else read_file(path)
+        tensors = tensors.unwrapped(format.ANCHOR, ema)
+    loaded = format.load(path, config, tensors, options)
     if hasattr(loaded, "problem"):
         loaded.problem = PROBLEMS.get(config.get("problem_type"), loaded.problem)
     return loaded
 
 
-def _reader(path, config):
-    """The module of a folder's format."""
+def reader(path, config):
+    """The module that reads a file, or a folder with this content of config.json."""
     name = str(config.get("model_type") or config.get("class_name"))
-    if name in _READERS:
-        return _READERS[name]
-    if "architecture" in config:
-        return timm
-    raise CheckpointError(f"{path / 'config.json'}: the model {name!r} is not supported.")
+    if path.is_file():
+        return google if path.suffix == ".npz" else timm
+    if name not in _READERS and "architecture" not in config:
+        raise CheckpointError(f"{path / 'config.json'}: the model {name!r} is not supported.")
+    return _READERS.get(name, timm)

@@ -15,7 +15,7 @@ from zoo.tasks.encoder import TextEncoder
 ANCHOR = "embeddings.word_embeddings.weight"
 # The heads of pre-training and of other tasks, and the numbers of the positions.
 IGNORED = (r"cls\..*", r"embeddings\.position_ids")
-HEADS = (r"pooler\..*", r"classifier\..*", r"qa_outputs\..*")
+_HEADS = (r"pooler\..*", r"classifier\..*", r"qa_outputs\..*")
 POSITIONS, BLOCK = "token_positions/embeddings", "encoder.layer.{i}."
 QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]
 DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
@@ -63,7 +63,7 @@ def load(folder, config, tensors, options):
         settings |= found
     tokenizer, special = bert_wordpiece(folder, size, lower_case)
     settings |= {"num_classes": len(names), "pad_id": special.pad}
-    ignored, kept = ((*IGNORED, *HEADS), ["head/.*"]) if is_new else (IGNORED, ())
+    ignored, kept = ((*IGNORED, *_HEADS), ["head/.*"]) if is_new else (IGNORED, ())
     model = create_model(text_classifier, tensors, settings, options)
     positions = changed(TABLE[POSITIONS], lambda x: x[: model.max_length])
     assign(model, tensors, TABLE if names else {**TABLE, POSITIONS: positions}, ignored, kept)

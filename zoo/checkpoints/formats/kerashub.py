@@ -69,6 +69,8 @@ def read_preset(folder):
     """(config of the backbone, `Tensors`, image converter or None) of a preset."""
     keras_hub = needed("keras_hub")
     is_task = (folder / "task.json").is_file()
+    if is_task and not (folder / "task.weights.h5").is_file():  # keras-hub would draw some
+        raise CheckpointError(f"{folder} contains no task.weights.h5, the weights of its head.")
     preset_class = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
     try:
         # A relative path may be the name of a published preset, which keras-hub would download.

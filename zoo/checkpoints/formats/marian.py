@@ -3,9 +3,7 @@
 Source: marian-nmt/marian-dev, src/models/transformer.h and src/translator/beam_search.cpp.
 """
 
-import contextlib
 import re
-import tempfile
 
 import numpy as np
 
@@ -51,10 +49,8 @@ def load(path, options):
         path: `pathlib.Path`.
         options: `dtype`, and `tgt_lang` where there are several target languages.
     """
-    with contextlib.ExitStack() as stack:
-        if path.suffix == ".zip":
-            path = marian_folder.unpacked(path, stack.enter_context(tempfile.TemporaryDirectory()))
-        file, config = marian_folder.model_file(path)
+    with marian_folder.unpacked(path) as folder:
+        file, config = marian_folder.model_file(folder)
         tensors, settings = marian_file.read(file)
         vocabs = marian_folder.vocab_files(file, config)
         model = _model(tensors, settings, options.pop("dtype", None))

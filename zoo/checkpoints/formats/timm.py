@@ -12,12 +12,12 @@ from zoo.data.preprocessing import ImagePreprocessing
 
 ANCHOR, BLOCK = "patch_embed.proj.weight", "blocks.{i}."
 # Number of heads by width: not of every model, and the tensors do not show it.
-HEADS = {
+NUM_HEADS = {
     192: 3, 256: 4, 320: 5, 384: 6, 512: 8, 640: 10, 768: 12, 832: 13, 896: 14, 1024: 16, 1152: 16,
     1280: 16, 1408: 16, 1664: 16,
 }  # fmt: skip
 # The number of heads of other models, by the beginning of the architecture's name.
-HEADS_OF = {"vit_giantopt_": 16, "vit_base_patch16_gap_": 16}
+NUM_HEADS_OF = {"vit_giantopt_": 16, "vit_base_patch16_gap_": 16}
 GELU_TANH = re.compile(
     r"vit_(base_patch32|so400m_patch16|giantopt_patch16)_siglip_|vit_large_patch16_siglip_(gap_)?512"
 )
@@ -78,12 +78,12 @@ def load(path, config, tensors, options):
 
 def _num_heads(architecture, settings):
     """The number of heads of a model of timm; None if it is not known."""
-    for beginning, count in HEADS_OF.items():
+    for beginning, count in NUM_HEADS_OF.items():
         if architecture.startswith(beginning):
             return count
     width = settings["embed_dim"]
     is_giant = width == 1536 and settings["activation"] == "swiglu"  # DINOv2's
-    return 24 if is_giant else HEADS.get(width)
+    return 24 if is_giant else NUM_HEADS.get(width)
 
 
 def infer(tensors, prefix, config):
