@@ -8,10 +8,12 @@ import pytest
 
 import zoo.launch
 from zoo.__main__ import main
+from zoo.server.limits import Limits
 
 HELP = """
 import sys
 from zoo.__main__ import main
+from zoo.server.limits import Limits
 
 for arguments in (["--help"], *([command, "--help"] for command in sys.argv[1:])):
     try:
@@ -64,9 +66,10 @@ def test_what_follows_two_dashes_is_launched(monkeypatch):
 
 def test_the_server_gets_the_flags_that_are_given(monkeypatch, capsys):
     server = types.SimpleNamespace(serve=lambda **given: given)
-    monkeypatch.setitem(sys.modules, "zoo.server", server)
+    monkeypatch.setitem(sys.modules, "zoo.server.server", server)
     flags = "--port 0 --allowed-host a --allowed-host b --access-log --batch-wait-ms 1.5".split()
-    assert main(["serve", "one", "name=two", *flags]) == {
+    given = main(["serve", "one", "name=two", *flags])
+    expected = {
         "folders": ("one", "name=two"),
         "port": 0,
         "access_log": True,
@@ -74,5 +77,6 @@ def test_the_server_gets_the_flags_that_are_given(monkeypatch, capsys):
         "allowed_origins": (),
         "batch_wait_ms": 1.5,
     }
+    assert given == {**given, **expected} and len(given) == 8 + len(vars(Limits()))
     assert main(["serve"]) == 2
     assert "error: Pass the folder of an export" in capsys.readouterr().err

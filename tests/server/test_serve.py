@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from tests.server import toys
 from tests.server.toys import post
-from zoo.server import serve
 from zoo.server.errors import ServerError
+from zoo.server.server import serve
 
 
 class Slow(tf.Module):

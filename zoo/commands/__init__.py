@@ -8,14 +8,17 @@ import json
 import os
 import pathlib
 import sys
-from typing import Literal
+from typing import Annotated, Literal
 
-from tyro.conf import Positional, UseAppendAction
+from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction
 
 from zoo.commands import models, shared, write  # noqa: F401 (their commands)
 from zoo.commands.shared import Float, Int, RunFolder, Source, Target, Text, app, flag
 from zoo.errors import UserError
+from zoo.server.limits import Limits
 from zoo.startup import import_tensorflow_quietly
+
+LIMITS = Limits()
 
 
 @app.command
@@ -134,45 +137,33 @@ def export(
 @app.command
 def serve(
     folders: flag(Positional[tuple[str, ...]], "FOLDER [FOLDER ...]"),
-    host: Text = None,
-    port: Int = None,
+    host: str = "127.0.0.1",
+    port: int = 8501,
     grpc_port: Int = None,
-    poll_seconds: Float = None,
+    poll_seconds: float = 2.0,
     access_log: bool = False,
     allowed_hosts: flag(UseAppendAction[tuple[str, ...]], "NAME", name="allowed-host") = (),
     allowed_origins: flag(UseAppendAction[tuple[str, ...]], "SITE", name="allowed-origin") = (),
-    max_batch: Int = None,
-    max_rows: Int = None,
-    batch_wait_ms: Float = None,
-    max_queue: Int = None,
-    max_body: Int = None,
-    request_timeout: Float = None,
-    shutdown_grace: Float = None,
+    limits: Annotated[Limits, OmitArgPrefixes] = LIMITS,
 ):
     """Serve exported models: TensorFlow Serving's REST API and a web page.
 
     Args:
         folders: .../NAME/1; .../NAME, which serves its highest version; or NAME=path
-        host: 0.0.0.0 listens on all networks (127.0.0.1)
-        port: 0 selects a free port (8501)
+        host: 0.0.0.0 listens on all networks
+        port: 0 selects a free port
         grpc_port: port for gRPC requests (none)
-        poll_seconds: seconds between checks for other versions on disk; 0 for no checks (2)
+        poll_seconds: seconds between checks for other versions on disk; 0 for no checks
         access_log: log every request
         allowed_hosts: host name in requests (localhost, or any with another --host); repeatable
         allowed_origins: web site that may send requests, such as https://example.com; repeatable
-        max_batch: maximum number of rows per model call (32)
-        max_rows: maximum number of rows per request, else 400 (1024)
-        batch_wait_ms: milliseconds a request waits for others to join its batch (2)
-        max_queue: maximum number of queued requests per model, else 503 (256)
-        max_body: maximum bytes of a request, else 413 (33554432)
-        request_timeout: maximum seconds per request, else 504 (60)
-        shutdown_grace: seconds to finish running requests on shutdown (30)
     """
-    options = shared.given(**locals())  # the flags by their names
+    options = locals()  # the flags by their names
     if not folders:
         raise UserError("Pass the folder of an export, such as serving/vit.")
+    options |= vars(options.pop("limits"))
     import_tensorflow_quietly()
-    from zoo.server import serve
+    from zoo.server.server import serve
 
     return serve(**options)
 

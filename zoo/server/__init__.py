@@ -1,3 +1,1 @@
 """A server for exported models: TensorFlow Serving's REST API and a web page."""
-
-from zoo.server.server import serve
