@@ -11,7 +11,6 @@ from tests.checkpoints.test_text_checkpoints import folder_of
 from tests.checkpoints.test_vit_checkpoints import HUGGING_FACE, TIMM, write_folder
 from tests.checkpoints.translation_folders import write_marian
 from zoo.checkpoints import CheckpointError
-from zoo.errors import UserError
 
 
 def vit(folder):
@@ -82,13 +81,3 @@ def test_json_without_end(tmp_path):
         with pytest.raises(CheckpointError, match=f"{name} is not JSON"):
             zoo.load(folder)
         (folder / name).unlink()
-
-
-def test_options_of_another_kind(tmp_path):
-    """Of published weights and of a run."""
-    folder, run = vit(tmp_path), tmp_path / "run"
-    zoo.load(folder).save(run)
-    for option in ({"input_shape": 32}, {"num_classes": "x"}, {"other": 1}):
-        for path in (folder, run):
-            with pytest.raises(UserError, match=next(iter(option))):
-                zoo.load(path, **option)

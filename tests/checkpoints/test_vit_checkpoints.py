@@ -234,7 +234,7 @@ def test_preprocessing_follows_the_folder(tmp_path):
         zoo.load(folder)
     no_rescale = '{"do_rescale": false, "rescale_factor": null, "size": 32}'
     (folder / "preprocessor_config.json").write_text(no_rescale)
-    with pytest.raises(CheckpointError, match="do_rescale must be true"):
+    with pytest.raises(CheckpointError, match="do_rescale=False is not supported"):
         zoo.load(folder)
     settings |= {"crop_size": {"height": 48, "width": 32}}
     (folder / "preprocessor_config.json").write_text(json.dumps(settings))

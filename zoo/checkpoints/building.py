@@ -15,34 +15,24 @@ MAX_CLASSES, MAX_LAYERS = 1_000_000, 1000  # more than any model has; others tak
 def head_classes(tensors, class_names, options):
     """The class names of the head, and whether it is not that of the file. An encoder has none.
 
-    Args:
-        tensors: `zoo.checkpoints.tensors.Tensors`.
-        class_names: of the head in the file; empty if there is none.
-        options: of `zoo.load`; `num_classes`, 0 for an encoder, is removed.
-
-    Raises:
-        TaskError: if `num_classes` is not a number of classes.
+    `class_names` are those of the file, `options` those of `zoo.load`, which lose `num_classes`.
     """
-    asked = options.pop("num_classes", None)
-    count = len(class_names)
+    asked, count = options.pop("num_classes", None), len(class_names)
     if asked is not None:
         count = checked("num_classes", asked, int, 0, MAX_CLASSES)
     if count == len(class_names) > 0:
         return class_names, False
     new = f"the classification head is new, with {count} classes."
     if not count:
-        unused = sorted({match[1] for name in tensors if (match := re.match(_HEADS, name))})
         new = "an encoder. For a classifier with a new head, pass num_classes."
-        new += f" Not used: {', '.join(unused)}." if unused else ""
+        unused = sorted({match[1] for name in tensors if (match := re.match(_HEADS, name))})
+        new += f" Not used: {', '.join(unused)}." * bool(unused)
     print(f"{tensors.path}: {new}")
     return [str(index) for index in range(count)], True
 
 
 def create_model(create, tensors, settings, options=None):
-    """Calls `create`, such as `zoo.causal_lm`, with `settings` that the dict `options` replaces.
-
-    Raises `CheckpointError` if they are bad.
-    """
+    """Calls `create`, such as `zoo.causal_lm`, with `settings` that the dict `options` replaces."""
     options = options or {}
     try:
         if "input_shape" in options and "input_shape" not in settings:  # Keras would take it

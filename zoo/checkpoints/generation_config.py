@@ -26,16 +26,10 @@ _KEPT += r"|return_dict_in_generate|low_memory|prefill_chunk_size"
 
 
 def search_settings(folder, config, special, obeyed=(*_SEARCH, "max_new_tokens")):
-    """The search of a folder; one warning names the settings that are not obeyed.
+    """The settings of a folder's search, and the `search_options` of a task; without null.
 
-    Args:
-        folder: `pathlib.Path`.
-        config: content of config.json. As in transformers, it counts if there is no `FILE`.
-        special: `zoo.decoding.SpecialTokens`.
-        obeyed: names of settings that the caller obeys.
-
-    Returns:
-        (dict of settings, without null; the `search_options` of a task).
+    As in transformers, `config`, the content of config.json, counts if there is no `FILE`. One
+    warning names the settings that are not among the search options nor `obeyed` by the caller.
     """
     default = {name: config[name] for name in (*_NEUTRAL, *_RESOLVED) if name in config}
     settings = read_json(folder / FILE, default)

@@ -5,6 +5,7 @@ only those that are read. These packages also read access tokens and environment
 (HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE) and show progress.
 """
 
+import functools
 import pathlib
 import re
 
@@ -67,23 +68,12 @@ def download(name, revision=None):
 def _from_hugging_face(name, repo, revision):
     hub = needed("huggingface_hub")
     errors = needed("huggingface_hub.errors")
-
-    def fetch(patterns, ignored=()):
-        folder = hub.snapshot_download(
-            repo, revision=revision, allow_patterns=[*patterns], ignore_patterns=[*ignored]
-        )
-        return pathlib.Path(folder)
-
     try:
-        folder = fetch([*_METADATA, "*.yml"], ["*/*.yml"])
-        if (folder / "config.json").is_file():
-            formats.reader(folder, read_json(folder / "config.json"))  # before gigabytes
-            for weights in _WEIGHTS:
-                folder = fetch([*_METADATA, *weights])
-                if any(file for pattern in weights for file in folder.glob(pattern)):
-                    return folder
-        elif marian_folder.is_folder(fetch(_MARIAN, ["*/*", "lex*"])):  # a lexical shortlist
+        folder = _folder(functools.partial(hub.snapshot_download, repo, revision=revision))
+        if folder is not None:
             return folder
+        kinds = ", ".join(weights[0] for weights in _WEIGHTS)
+        reason = f"it has no weights that can be read: none of {kinds}, nor a model of Marian."
     except errors.GatedRepoError:
         reason = (
             "its owner asks for consent. Give it on the page of the model, then run "
@@ -105,10 +95,25 @@ def _from_hugging_face(name, repo, revision):
         )
     except (errors.HfHubHTTPError, errors.HFValidationError, CheckpointError, OSError) as error:
         reason = str(error)
-    else:
-        kinds = ", ".join(weights[0] for weights in _WEIGHTS)
-        reason = f"it has no weights that can be read: none of {kinds}, nor a model of Marian."
     raise CheckpointError(f"{name}: {reason}") from None
+
+
+def _folder(download):
+    """The folder with the files that are read; None if there are no weights among them."""
+
+    def fetch(allowed, ignored=()):
+        return pathlib.Path(download(allow_patterns=[*allowed], ignore_patterns=[*ignored]))
+
+    folder = fetch([*_METADATA, "*.yml"], ["*/*.yml"])
+    if not (folder / "config.json").is_file():
+        fetch(_MARIAN, ["*/*", "lex*"])  # without lexical shortlists
+        return folder if marian_folder.is_folder(folder) else None
+    formats.reader(folder, read_json(folder / "config.json"))  # an error before gigabytes
+    for weights in _WEIGHTS:
+        fetch([*_METADATA, *weights])
+        if any(file for pattern in weights for file in folder.glob(pattern)):
+            return folder
+    return None
 
 
 def _from_kaggle(name, revision):

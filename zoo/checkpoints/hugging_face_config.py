@@ -1,7 +1,6 @@
 """The metadata of Hugging Face's folders: config.json and preprocessor_config.json."""
 
 import json
-import pathlib
 
 import numpy as np
 
@@ -25,7 +24,6 @@ INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
 
 def read_json(path, default=None):
     """A file of metadata as a dict; `default`, if it is given and there is no such file."""
-    path = pathlib.Path(path)
     if default is not None and not path.is_file():
         return default
     try:
@@ -37,19 +35,6 @@ def read_json(path, default=None):
     return content
 
 
-def sides(value):
-    """(height, width) of a size in pixels, which may be one number for both."""
-    return tuple(value) if isinstance(value, list) else (value, value)
-
-
-def square(folder, name, value):
-    """The side of a square in pixels, which may also be given as [side, side]."""
-    height, *others = value if isinstance(value, list) and value else [value]
-    if not isinstance(height, int) or any(other != height for other in others):
-        raise CheckpointError(f"{folder}: {name}={value!r} is not supported.")
-    return height
-
-
 def activation(folder, config):
     """The activation of the feed-forward network, by its name in the zoo."""
     name = config.get("hidden_act") or config.get("activation_function")
@@ -58,62 +43,46 @@ def activation(folder, config):
     return ACTIVATIONS[name]
 
 
-def class_names(folder, config, classes, options):
-    """The names of the classes of the head; [] if it is a regression, or not used.
+def class_names(folder, config, classes, options, problem=None):
+    """The names of the classes of the head; [] if there is none, or `options` ask for another.
 
-    Args:
-        folder: `pathlib.Path`.
-        config: of the model. If it names no classes, there are two, as in transformers.
-        classes: number of outputs of the head; 0 if there is none.
-        options: of `zoo.load`.
-
-    Raises:
-        CheckpointError: if there is another head, and no `num_classes` for a new one.
+    If config.json names none, there are two, as in transformers. The head has `classes` outputs;
+    a `problem` says why it cannot be used.
     """
     problem_type = config.get("problem_type") or "single_label_classification"
     fewest = 1 if problem_type == "multi_label_classification" else 2
-    if problem_type in PROBLEMS and classes >= fewest:
-        names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-        try:
-            return [str(names[str(index)]) for index in range(len(names))]
-        except (KeyError, TypeError):
-            raise CheckpointError(f"{folder}: id2label does not name classes 0, 1, ..") from None
-    if classes and "num_classes" not in options:
-        raise CheckpointError(
-            f"{folder}: its head has {classes} outputs and problem_type {problem_type!r}: it does "
-            "not choose classes, as in a regression. Pass num_classes=..., for a new head, or 0 "
-            "for an encoder."
+    if problem_type not in PROBLEMS or classes < fewest:
+        problem = problem or (
+            f"its head has {classes} outputs and problem_type {problem_type!r}: it does not choose "
+            "classes, as in a regression"
         )
-    return []
+    if problem and classes and "num_classes" not in options:
+        advice = "Pass num_classes=..., for a new head, or 0 for an encoder."
+        raise CheckpointError(f"{folder}: {problem}. {advice}")
+    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    try:
+        return [] if problem else [str(names[str(index)]) for index in range(len(names))]
+    except (KeyError, TypeError):
+        raise CheckpointError(f"{folder}: id2label does not name classes 0, 1, ..") from None
 
 
-def check_settings(folder, config, supported):
-    """Raises `CheckpointError` where config.json has another value than `supported`, a dict."""
+def check_settings(path, settings, supported):
+    """Raises `CheckpointError` where a file of settings has another value than `supported`."""
     for name, value in supported.items():
-        if config.get(name, value) != value:
-            raise CheckpointError(
-                f"{folder / 'config.json'}: {name}={config[name]!r} is not supported."
-            )
+        if settings.get(name) not in (None, value):
+            raise CheckpointError(f"{path}: {name}={settings[name]!r} is not supported.")
 
 
 def preprocessing(folder, config, size):
-    """What the folder's image processor does: `zoo.data.preprocessing.ImagePreprocessing`.
-
-    Args:
-        folder: path of the folder.
-        config: of the model.
-        size: (H, W) of the model.
-    """
-    path = pathlib.Path(folder) / "preprocessor_config.json"
+    """What the folder's image processor does, for a model of images of `size` (H, W)."""
+    path = folder / "preprocessor_config.json"
     channels = config.get("num_channels", 3)
     half = (0.5,) * channels
     if not path.is_file():
         return ImagePreprocessing(size, channels, half, half)
     settings = read_json(path)
     processor = str(settings.get("image_processor_type") or settings.get("feature_extractor_type"))
-    for step in ("do_resize", "do_rescale"):
-        if not settings.get(step, True):
-            raise CheckpointError(f"{path}: {step} must be true.")
+    check_settings(path, settings, {"do_resize": True, "do_rescale": True})
     scale = settings.get("rescale_factor") or 1 / 255
     if abs(scale * 255 - 1) > 1e-6:
         raise CheckpointError(f"{path}: rescale_factor {scale} is not supported.")

@@ -7,7 +7,7 @@ whose settings go before those of tokenizer.json, as in transformers.
 import json
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.hugging_face_config import check_settings, read_json
 from zoo.decoding import SpecialTokens
 from zoo.errors import TokenizerError
 from zoo.text.published import CONTINUATION, LibraryTokenizer
@@ -42,12 +42,7 @@ _LIKE_BERT = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 def byte_level_bpe(folder, vocab_size):
     """GPT-2's tokenizer, and whether it begins each text with the start token.
 
-    Args:
-        folder: `pathlib.Path`.
-        vocab_size: number of tokens of the model; those that the files do not have are not used.
-
-    Raises:
-        CheckpointError: if there is no tokenizer, or its settings are not supported.
+    Of the `vocab_size` tokens of the model, those that the files do not have are not used.
     """
     settings, content = _settings(folder), _tokenizer_json(folder, _GPT2, "vocab.json")
     if content is None:
@@ -82,15 +77,10 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
     With `lower_case`, texts are also lowered before the tokenizer, and keep their accents.
     """
     settings, content = _settings(folder), _tokenizer_json(folder, _BERT, "vocab.txt")
-    name, words = settings.get("tokenizer_class"), settings.get("word_tokenizer_type") or "basic"
-    is_known = content or name is None or str(name).removesuffix("Fast") in _LIKE_BERT
-    basic = settings.get("do_basic_tokenize", True)
-    if not is_known or words != "basic" or not basic:
-        raise CheckpointError(
-            f"{folder / 'tokenizer_config.json'}: tokenizer_class={name!r}, "
-            f"word_tokenizer_type={words!r}, do_basic_tokenize={basic!r} is not supported: the "
-            "tokenizer must be BERT's own."
-        )
+    own = {"word_tokenizer_type": "basic", "do_basic_tokenize": True}
+    if not content and str(settings.get("tokenizer_class")).removesuffix("Fast") not in _LIKE_BERT:
+        own["tokenizer_class"] = "BertTokenizer"
+    check_settings(folder / "tokenizer_config.json", settings, own)
     if content is None:
         vocab = {token: id for id, token in enumerate(_lines(folder / "vocab.txt"))}
         content = {"model": {"vocab": vocab}}

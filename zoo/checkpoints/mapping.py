@@ -114,18 +114,13 @@ def row(name):
 
 
 def assign(model, tensors, table, ignored=(), kept=()):
-    """Assigns every variable of a model.
+    """Assigns every variable of a built model; an error names all that do not fit.
 
     Args:
-        model: a built `keras.Model`.
         tensors: `zoo.checkpoints.tensors.Tensors`.
         table: {path of a variable: `Source`}.
         ignored: regular expressions of tensors that are not used.
         kept: regular expressions of paths of variables that keep their value, such as a new head.
-
-    Raises:
-        CheckpointError: if a variable has no source, a tensor is missing or not used, or a shape is
-            wrong. Then no variable has been assigned, except after a wrong shape.
     """
     plan, unknown, missing, used = [], [], [], set()
     rules = [(pattern(path), source) for path, source in table.items()]

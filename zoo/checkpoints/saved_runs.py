@@ -32,16 +32,7 @@ _POSITIONS = "positions/vars/0"  # end of the path of a table of positions
 
 
 def load(folder, options):
-    """The model of a run, whose files a stranger may have written.
-
-    Args:
-        folder: `pathlib.Path`.
-        options: see `zoo.load`; also `dtype`.
-
-    Raises:
-        FileNotFoundError: if the folder contains no finished run.
-        UserError: see `zoo.load`.
-    """
+    """The model of a run, whose files a stranger may have written; see `zoo.load`."""
     task = _task(folder)
     try:
         config = read_config(folder / MODEL_FILE)

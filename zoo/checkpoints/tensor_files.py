@@ -24,7 +24,7 @@ WEIGHTS = (
 def read_folder(folder):
     """The tensors of a folder in Hugging Face's layout, also in several files."""
     for name in WEIGHTS:
-        path = pathlib.Path(folder) / name
+        path = folder / name
         if path.is_file():
             return _sharded(path) if path.suffix == ".json" else read_file(path)
     raise CheckpointError(f"{folder} contains no weights: none of {', '.join(WEIGHTS)}.")
@@ -32,20 +32,18 @@ def read_folder(folder):
 
 def read_file(path):
     """The tensors of one file, by its suffix: .safetensors, .npz or PyTorch's."""
-    path = pathlib.Path(path)
     if path.suffix not in SUFFIXES:
         suffixes = ", ".join(SUFFIXES)
         raise CheckpointError(f"{path} is not a file of weights: these end in {suffixes}.")
     try:
-        if path.suffix == ".safetensors":
-            return _safetensors(path)
-        if path.suffix == ".npz":
-            return _npz(path)
+        return {".safetensors": _safetensors, ".npz": _npz}.get(path.suffix, torch_file.read)(path)
     except UserError:
         raise
-    except Exception as error:  # each library has its own
-        raise CheckpointError(f"{path} is damaged or not a {path.suffix} file: {error}") from None
-    return torch_file.read(path)
+    except Exception as error:  # each library, and a damaged pickle, has its own
+        reason = str(error) or type(error).__name__
+        raise CheckpointError(
+            f"{path} cannot be read: it is damaged, or not what its name says ({reason})."
+        ) from None
 
 
 def _sharded(index):

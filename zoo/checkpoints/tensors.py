@@ -18,12 +18,7 @@ _PREFERRED = ("state_dict_ema/", "model_ema/", "state_dict/", "model/")  # as by
 
 
 class Tensors(Mapping):
-    """The tensors of a file, read when they are asked for.
-
-    Args:
-        path: of the file, for messages.
-        entries: {name: (shape, function () -> array)}.
-    """
+    """The tensors of a file, for messages at a path: {name: (shape, function () -> array)}."""
 
     def __init__(self, path, entries):
         self.path, self.entries = path, entries
@@ -54,11 +49,7 @@ class Tensors(Mapping):
         return shape
 
     def renamed(self, rename):
-        """The same tensors by other names: `rename` is a function of a name.
-
-        Raises:
-            CheckpointError: if two get the same name.
-        """
+        """The same tensors by other names: `rename` is a function of a name."""
         entries, before = {}, {}
         for name, entry in self.entries.items():
             new = rename(name)
@@ -78,9 +69,6 @@ class Tensors(Mapping):
         Args:
             anchor: name of a tensor that every model of the format has.
             averaged: whether the averaged weights are taken, where there are some, or the others.
-
-        Raises:
-            CheckpointError: if it is not clear which model is meant.
         """
         found = re.compile(rf"((?:.*[./])?){re.escape(anchor)}")
         prefixes = [match[1] for match in map(found.fullmatch, self) if match]

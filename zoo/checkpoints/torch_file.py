@@ -5,6 +5,7 @@ give objects that do nothing. Files since PyTorch 1.6 are zip archives; before, 
 follow one another.
 """
 
+import functools
 import pickle
 import re
 import zipfile
@@ -13,7 +14,6 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.tensors import AVERAGED, Tensors
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # of files before 1.6
@@ -43,15 +43,15 @@ class _Tensor(NamedTuple):
     strides: tuple
 
     def read(self, data):
-        """The array, given the bytes of its storage."""
-        _, dtype = self.storage
+        """The array, given a function from the key of a storage to its bytes."""
+        key, dtype = self.storage
         size = np.dtype(dtype).itemsize
         last = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides))
         if 0 in self.shape:
             return np.zeros(self.shape, dtype)
         if self.offset < 0 or min(self.strides, default=0) < 0:
             raise ValueError("a tensor before the beginning of its storage")
-        flat = np.frombuffer(data, dtype, last + 1, self.offset * size)
+        flat = np.frombuffer(data(key), dtype, last + 1, self.offset * size)
         strides = [stride * size for stride in self.strides]
         return np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False)
 
@@ -60,65 +60,8 @@ def read(path):
     """The tensors of a PyTorch file: `zoo.checkpoints.tensors.Tensors`.
 
     Those of a dict in a dict, or of an attribute of an object, are named "model/head.weight".
-
-    Raises:
-        CheckpointError: if it is damaged, not such a file, or has tensors of another kind.
     """
-    try:
-        return _from_zip(path) if zipfile.is_zipfile(path) else _from_pickles(path)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path} {error}") from None
-    except Exception as error:  # a damaged pickle raises anything
-        reason = str(error) or type(error).__name__
-        raise CheckpointError(f"{path} is damaged or not a file of PyTorch: {reason}.") from None
-
-
-def _from_zip(path):
-    archive = zipfile.ZipFile(path)
-    [main] = [name for name in archive.namelist() if name.endswith("data.pkl")]
-    folder = main.removesuffix("data.pkl")
-    if archive.getinfo(main).compress_type != zipfile.ZIP_STORED:
-        raise ValueError("its pickle is compressed, and might expand to any size")
-    with archive.open(main) as file:
-        content = _Unpickler(file).load()
-
-    def reader(tensor):
-        return lambda: tensor.read(archive.read(f"{folder}data/{tensor.storage[0]}"))
-
-    return _tensors(path, content, reader)
-
-
-def _from_pickles(path):
-    with open(path, "rb") as file:
-        if _Unpickler(file).load() != _MAGIC:
-            raise ValueError("it does not begin as they do")
-        for _ in range(2):  # version, machine
-            _Unpickler(file).load()
-        unpickler = _Unpickler(file)
-        content, keys = unpickler.load(), _Unpickler(file).load()
-        sizes = {key: np.dtype(dtype).itemsize for key, dtype in unpickler.dtypes.items()}
-        places, position = {}, file.tell()
-        for key in keys:
-            file.seek(position)
-            count = int.from_bytes(file.read(8), "little")
-            places[key] = (position + 8, count * sizes[key])
-            position += 8 + count * sizes[key]
-        if position > file.seek(0, 2):
-            raise ValueError("it ends before its last tensor")
-
-    def reader(tensor):
-        def read():
-            start, size = places[tensor.storage[0]]
-            with open(path, "rb") as file:
-                file.seek(start)
-                return tensor.read(file.read(size))
-
-        return read
-
-    return _tensors(path, content, reader)
-
-
-def _tensors(path, content, reader):
+    content, data = (_from_zip if zipfile.is_zipfile(path) else _from_pickles)(path)
     tensors = _flat(content) if isinstance(content, dict) else {}
     if not tensors:
         raise ValueError("it holds no tensors by name")
@@ -127,7 +70,38 @@ def _tensors(path, content, reader):
         is_empty = isinstance(value, (dict, list)) and key not in with_tensors
         if is_empty and AVERAGED.search(key):
             print(f"{path}: {key} holds no tensors by name, and is not used.")
-    return Tensors(path, {name: (tensor.shape, reader(tensor)) for name, tensor in tensors.items()})
+    entries = {name: (x.shape, functools.partial(x.read, data)) for name, x in tensors.items()}
+    return Tensors(path, entries)
+
+
+def _from_zip(path):
+    """What is pickled, and a function from the key of a storage to its bytes."""
+    archive = zipfile.ZipFile(path)
+    [main] = [name for name in archive.namelist() if name.endswith("data.pkl")]
+    folder = main.removesuffix("data.pkl")
+    if archive.getinfo(main).compress_type != zipfile.ZIP_STORED:
+        raise ValueError("its pickle is compressed, and might expand to any size")
+    with archive.open(main) as file:
+        return _Unpickler(file).load(), lambda key: archive.read(f"{folder}data/{key}")
+
+
+def _from_pickles(path):
+    """Like `_from_zip`, of a file from before 1.6."""
+    with open(path, "rb") as file:
+        if _Unpickler(file).load() != _MAGIC:
+            raise ValueError("it does not begin as they do")
+        for _ in range(2):  # version, machine
+            _Unpickler(file).load()
+        unpickler = _Unpickler(file)
+        content, keys, position = unpickler.load(), _Unpickler(file).load(), file.tell()
+    data, storages = np.memmap(path, np.uint8, "r"), {}
+    for key in keys:
+        count, position = int.from_bytes(data[position : position + 8], "little"), position + 8
+        size = count * np.dtype(unpickler.dtypes[key]).itemsize
+        storages[key], position = data[position : position + size], position + size
+    if position > len(data):
+        raise ValueError("it ends before its last tensor")
+    return content, storages.__getitem__
 
 
 def _flat(content):
@@ -197,7 +171,7 @@ class _Unpickler(pickle._Unpickler):  # that in C reserves as much memory as a p
         if module in ("torch", "torch.storage") and name in _DTYPES:
             return name
         if module == "torch._utils" and name.startswith("_rebuild"):
-            raise CheckpointError(f"holds tensors of a kind that is not read: {module}.{name}.")
+            raise ValueError(f"it has tensors of a kind that is not read, {module}.{name}")
         return _StandIn()
 
     def persistent_load(self, saved):
@@ -205,6 +179,6 @@ class _Unpickler(pickle._Unpickler):  # that in C reserves as much memory as a p
         if object_type == "module":  # of a whole model, before 1.6
             return name
         if name not in _DTYPES:
-            raise CheckpointError("holds numbers of a kind that is not read.")
+            raise ValueError("it has numbers of a kind that is not read")
         dtype = self.dtypes[key] = _DTYPES[name]
         return key, dtype

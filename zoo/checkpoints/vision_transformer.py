@@ -19,31 +19,20 @@ MAX_SIDE = 8192  # of images, in pixels
 
 
 def vit_classifier(tensors, table, settings, preprocessing, options, names=None, ignored=()):
-    """Builds a Vision Transformer and assigns its weights.
+    """Builds a Vision Transformer and assigns its weights; without a head it is an encoder.
 
     Args:
-        tensors: `zoo.checkpoints.tensors.Tensors`.
-        table: see `zoo.checkpoints.mapping`.
+        tensors, table, ignored: see `zoo.checkpoints.mapping.assign`.
         settings: arguments of `zoo.vit`, without `num_classes`.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing` of the published model.
-        options: of `zoo.load`: arguments of `zoo.vit` that replace `settings`; an `input_shape`
-            (H, W) keeps the number of channels, for another number the patches are adapted.
+        options: of `zoo.load`, which replace `settings`.
         names: of the classes; by default their indices.
-        ignored: see `zoo.checkpoints.mapping.assign`.
-
-    Returns:
-        `zoo.tasks.classifier.ImageClassifier`; without a head `zoo.tasks.encoder.ImageEncoder`.
-
-    Raises:
-        CheckpointError: if the tensors do not fit.
     """
-    head = table["head/bias"].names[0]
-    if head not in tensors:
-        names = []
-    elif names is None:
-        names = [str(index) for index in range(math.prod(tensors.shapes[head]))]
+    shape, kept = tensors.shapes.get(table["head/bias"].names[0]), ()
+    if names is None or shape is None:
+        names = [str(index) for index in range(math.prod(shape))] if shape else []
     names, is_new = head_classes(tensors, names, options)
-    native, kept = settings["input_shape"], ()
+    native = settings["input_shape"]
     if is_new:
         kept, unused = _head(tensors, table)
         ignored = (*ignored, *unused)

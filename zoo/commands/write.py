@@ -1,5 +1,6 @@
 """``python -m zoo translate`` and ``generate``."""
 
+import itertools
 from typing import Annotated, Literal, NamedTuple
 
 from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction
@@ -75,14 +76,13 @@ def translate(
     translator.jit_compile = len(lines) > FEW_TEXTS
     options = {"max_length": max_length, "target_prefix": target_prefix, **search.options()}
     options |= {"too_long": too_long, "sentences": sentences and n_best == 1}
-    found = translator.n_best(lines, n_best, beam_size, **options)
-    for translations in found:
-        for text, score in translations:
-            print(f"{score:.4f}\t{text}" if n_best > 1 else text)
+    translations = translator.n_best(lines, n_best, beam_size, **options)
+    for text, score in itertools.chain(*translations):
+        print(f"{score:.4f}\t{text}" if n_best > 1 else text)
     if attention:
         from zoo.training.pictures import cross_attention
 
-        alignment = translator.alignment(lines[0], found[0][0].text)
+        alignment = translator.alignment(lines[0], translations[0][0].text)
         cross_attention(alignment.weights, alignment.source, alignment.target, attention)
 
 

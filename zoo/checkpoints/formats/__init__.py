@@ -53,20 +53,7 @@ def is_checkpoint(path):
 
 
 def load(path, **options):
-    """Loads published weights.
-
-    Args:
-        path: `pathlib.Path` of a file of tensors or of a folder.
-        **options: arguments of the model that differ from the published ones, such as `dtype`,
-            `num_classes` and `input_shape`; of translation models `dtype`, `src_lang` and
-            `tgt_lang`. Of all, `ema`: whether averaged weights are loaded, if there are some.
-
-    Returns:
-        See `zoo.load`.
-
-    Raises:
-        CheckpointError: if the format is not supported or the weights do not fit.
-    """
+    """What `zoo.load` returns for published weights, with its options; see there."""
     try:
         return _load(path, dict(options))
     except TaskError as error:  # tokens do not fit the model

@@ -49,7 +49,7 @@ FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_
 
 def load(folder, config, tensors, options):
     """The text classifier or encoder of a folder; options are those of `zoo.text_classifier`."""
-    check_settings(folder, config, FIXED)
+    check_settings(folder / "config.json", config, FIXED)
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     tensors = tensors.renamed(_renamed)
@@ -86,10 +86,7 @@ def _class_names(folder, config, tensors, options):
         problem = f"the head of {architectures[0]} does not choose one of several classes of a text"
     elif "pooler.dense.weight" not in tensors:
         problem = "there is no pooler.dense.weight, which the head needs"
-    if problem and classes and "num_classes" not in options:
-        problem += ". Pass num_classes=..., for a new head, or 0 for an encoder."
-        raise CheckpointError(f"{folder}: {problem}")
-    return [] if problem else class_names(folder, config, classes, options)
+    return class_names(folder, config, classes, options, problem)
 
 
 def _sentence_encoder(folder, max_length):

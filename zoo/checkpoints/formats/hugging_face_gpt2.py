@@ -50,7 +50,7 @@ FIXED = {
 
 def load(folder, config, tensors, options):
     """The text generator of a folder, see `zoo.load`; options are those of `zoo.causal_lm`."""
-    check_settings(folder, config, FIXED)
+    check_settings(folder / "config.json", config, FIXED)
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"activation_function": "gelu_new", **config})
     # Tensors that are equal may be stored once, under any of their names.

@@ -2,13 +2,8 @@
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face_config import (
-    activation,
-    class_names,
-    preprocessing,
-    sides,
-    square,
-)
+from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face_config import activation, class_names, preprocessing
 from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
 from zoo.checkpoints.vision_transformer import first_head_alone, image_size, vit_classifier
 
@@ -71,9 +66,12 @@ def load(folder, config, tensors, options):
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
-    size, prefix = sides(config.get("image_size", 224)), 2 if model_type == "deit" else 1
-    patch_size = settings["patch_size"] = square(folder, "patch_size", settings["patch_size"])
-    image_size(tensors, POSITIONS, prefix, patch_size, size)
+    size, given = _sides(config.get("image_size", 224)), settings["patch_size"]
+    patch_size, width = _sides(given)
+    if patch_size != width or not isinstance(width, int):
+        raise CheckpointError(f"{folder}: patch_size={given!r} is not supported.")
+    settings["patch_size"] = patch_size
+    image_size(tensors, POSITIONS, 2 if model_type == "deit" else 1, patch_size, size)
     settings["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     if model_type == "deit":
@@ -99,3 +97,8 @@ def load(folder, config, tensors, options):
     if is_dino:  # evaluated at the size of its image processor: trained at 518, mostly used at 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)
+
+
+def _sides(value):
+    """(height, width) of a size in pixels, which may be one number for both."""
+    return tuple(value) if isinstance(value, list) else (value, value)
