@@ -21,7 +21,8 @@ def main(arguments=None):
         from zoo.commands import app
 
         options = {"prog": "python -m zoo", "config": (tyro.conf.FlagCreatePairsOff,)}
-        return app.cli(description=_ABOUT, args=arguments, **options) or 0
+        options |= {"description": _ABOUT, "sort_subcommands": True}
+        return app.cli(args=arguments, **options) or 0
     except (UserError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:

@@ -7,12 +7,14 @@ functions: TensorFlow takes seconds to import, and ``--help`` should not.
 import json
 import os
 import pathlib
+import shutil
 import sys
 from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction
 
-from zoo.commands import models, shared, write  # noqa: F401 (their commands)
+from zoo import published
+from zoo.commands import shared, write  # noqa: F401 (its commands)
 from zoo.commands.shared import Float, Int, RunFolder, Source, Target, Text, app, flag
 from zoo.errors import UserError
 from zoo.server.limits import Limits
@@ -86,6 +88,26 @@ def info(run_folder: RunFolder, src_lang: Source = None, tgt_lang: Target = None
         if path.is_file():
             report[path.stem] = json.loads(path.read_text())
     print(json.dumps(report, indent=2))
+
+
+@app.command
+def models(
+    search: flag(Positional[tuple[str, ...]], "[WORD ...]") = (),
+    task: Text = None,
+    language: Text = None,
+    max_parameters: Float = None,
+):
+    """List published models that can be loaded; docs/models.md has licenses and sources.
+
+    Args:
+        search: words of the name or another column
+        task: such as translation
+        language: code of a language, such as pt
+        max_parameters: in millions
+    """
+    rows = published.published_models(" ".join(search), task, language, max_parameters)
+    print(*published.table_lines(rows, max(80, shutil.get_terminal_size().columns)), sep="\n")
+    print(f"{len(rows)} models;", ", ".join(f"{mark} {x}" for x, mark in published.MARKS.items()))
 
 
 @app.command

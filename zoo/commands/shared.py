@@ -23,9 +23,7 @@ Float = flag(float | None, "FLOAT")
 Text = flag(str | None, "STR")
 File = flag(str | None, "FILE", "text file with one text per line")
 RunFolder = flag(
-    Positional[str],
-    "RUN",
-    "run directory, published weights, or their name, such as hf://google/vit-base-patch16-224",
+    Positional[str], "RUN", "run directory, published weights, or their name hf://OWNER/MODEL"
 )
 Items = flag(Positional[tuple[str, ...]], "[ITEM ...]")
 Whole = flag(bool, None, "take each text as a whole, not sentence by sentence")

@@ -74,12 +74,12 @@ def load(path, **options):
 
 
 def _load(path, options):
-    has_config = (path / "config.json").is_file()
-    if not has_config and (path.is_dir() or path.suffix == ".zip" or is_marian(path)):
-        return marian.load(path, options)
     ema = options.pop("ema", True)
     if not isinstance(ema, bool):
         raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")
+    has_config = (path / "config.json").is_file()
+    if not has_config and (path.is_dir() or path.suffix == ".zip" or is_marian(path)):
+        return marian.load(path, options)
     config, tensors = read_json(path / "config.json", {}), None
     format = reader(path, config)
     if format is not kerashub:  # which reads them itself
