@@ -22,7 +22,8 @@ from zoo.server.server import Server, bound_socket, run
 from zoo.server.service import Service
 
 START = (
-    "import sys; from zoo.server import serve; sys.exit(serve(sys.argv[2:], **eval(sys.argv[1])))"
+    "import sys; from zoo.server.server import serve; "
+    "sys.exit(serve(sys.argv[2:], **eval(sys.argv[1])))"
 )
 COLORS = ("red", "green", "blue")
 X, Y = ({name: tf.TensorSpec([None], tf.float32)} for name in "xy")
