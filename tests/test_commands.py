@@ -26,7 +26,7 @@ for name in [name for name in sys.modules if name.startswith("zoo.commands")]:
     del sys.modules[name]
 sys.exit(main(["info", "run"]))
 """
-COMMANDS = ["classify", "translate", "generate", "export", "serve", "info", "models", "launch"]
+COMMANDS = "classify translate generate evaluate export serve info models launch".split()
 
 
 def test_help_names_all_commands_and_imports_neither_tensorflow_nor_keras():

@@ -14,7 +14,7 @@ import re
 ROOT = pathlib.Path(__file__).parents[1]
 ROOMS = (
     "errors files startup published compat dtypes kernels layers models decoding text data tasks "
-    "checkpoints deploy engines loading training server launch commands __main__"
+    "checkpoints deploy engines loading training evaluation server launch commands __main__"
 ).split()
 LAZY = {"zoo", "zoo.registration"}  # they name modules in strings, and import them on demand
 SERVER = {"errors", "server"}  # it serves any SavedModel

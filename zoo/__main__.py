@@ -1,4 +1,4 @@
-"""The command line: ``python -m zoo classify|translate|generate|export|serve|info|models|...``."""
+"""The command line: ``python -m zoo classify|translate|generate|evaluate|export|serve|...``."""
 
 import sys
 

@@ -66,6 +66,22 @@ def images_in(folder):
     return list(_Scan().images(folder, ()))
 
 
+def class_folders(folder):
+    """Finds images in ``<class>/*.jpg``, without training images.
+
+    Returns:
+        `StreamedImages`, the names of the classes, and lines that name what is not used.
+
+    Raises:
+        DataError: if there are no images, or a folder cannot be read.
+    """
+    scan = _Scan()
+    files = {name: paths for name, paths in scan.classes(pathlib.Path(folder)).items() if paths}
+    if not files:
+        raise DataError(f"{folder} has no images in folders, one per class.")
+    return _stream(files, list(files)), list(files), tuple(scan.notes(folder))
+
+
 def subfolder(folder, names):
     """The path of the first of these folders, in upper or lower case; None if there is none."""
     paths = sorted(pathlib.Path(folder).iterdir()) if os.path.isdir(folder) else ()

@@ -73,3 +73,34 @@ def translation_scores(translations, references, bleu_tokenize=None):
         scores[f"{name}_signature"] = str(metric.get_signature())
     same = sum(map(str.__eq__, translations, references))
     return {**scores, "exact_match": same / len(references)}
+
+
+def compared_translations(translations, references, bleu_tokenize=None):
+    """Computes BLEU, chrF and TER with confidence intervals, and compares with the first.
+
+    Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation" (paired
+    bootstrap resampling, here of 1,000 samples).
+
+    Args:
+        translations: list of translations of each model, lists of str.
+        references: list of str for each of one or several references of all texts.
+        bleu_tokenize: see `translation_scores`.
+
+    Returns:
+        For each model a dict: for each of "bleu", "chrf" and "ter" the score, "_interval", the
+        half width of its 95 % interval, "_signature", and but for the first model "_p_value".
+    """
+    from sacrebleu.metrics import CHRF, TER
+    from sacrebleu.significance import PairedTest
+
+    metrics = {"bleu": _bleu(references[0], bleu_tokenize)[1], "chrf": CHRF(), "ter": TER()}
+    named = [(str(number), [*texts]) for number, texts in enumerate(translations)]
+    test = PairedTest(named, metrics, references, test_type="bs", n_samples=1000)
+    signatures, found = test()
+    reports = [{} for _ in named]
+    for name, key in zip(metrics, signatures):
+        for report, result in zip(reports, found[key]):
+            values = {"": result.score, "_interval": result.ci, "_p_value": result.p_value}
+            report |= {f"{name}{part}": float(x) for part, x in values.items() if x is not None}
+            report[f"{name}_signature"] = str(signatures[key])
+    return reports

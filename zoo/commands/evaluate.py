@@ -1,0 +1,98 @@
+"""``python -m zoo evaluate``."""
+
+import json
+import pathlib
+
+from tyro.conf import Positional
+
+from zoo.commands.shared import Source, Target, Text, app, flag
+from zoo.errors import UserError
+from zoo.startup import import_tensorflow_quietly
+
+_MOST_CLASSES = 20  # that are printed, those with the lowest accuracy
+_PARTS = ("accuracy", "top_5_accuracy", "balanced_accuracy", "loss", "perplexity", "bits_per_byte")
+_PARTS += ("token_accuracy", "bleu", "bleu_p_value", "chrf", "chrf_p_value", "ter", "ter_p_value")
+_PARTS += ("items", "items_per_second", "peak_memory_mib")
+
+
+@app.command
+def evaluate(
+    items: flag(Positional[tuple[str, ...]], "MODEL [MODEL ...] DATA"),
+    target: Text = None,
+    labels: Text = None,
+    data_dir: Text = None,
+    bleu_tokenize: Text = None,
+    out: Text = None,
+    engine: Text = None,
+    dtype: Text = None,
+    src_lang: Source = None,
+    tgt_lang: Target = None,
+):
+    """Print scores of models on labeled data: accuracy, BLEU or perplexity.
+
+    Args:
+        items: runs, published weights or exported SavedModels, which are compared with the first;
+            then a folder of images, a TFDS data set, a TSV file, a text, or sacrebleu:wmt20/en-de
+        target: file of reference translations of the sentences in the file DATA
+        labels: file with the numbers of the right classes of each image
+        data_dir: folder of prepared TFDS data
+        bleu_tokenize: sacrebleu's tokenizer of BLEU (by the script of the references)
+        out: JSON file to write the results to
+        engine: onnxruntime, openvino or ctranslate2 computes in place of TensorFlow
+        dtype: such as bfloat16 or int8 (the run's)
+    """
+    from zoo.commands.shared import given
+
+    *models, data = items
+    if not models:
+        raise UserError("Pass at least one model and then the data.")
+    settings = {"target": target, "labels": labels, "data_dir": data_dir}
+    settings |= {"bleu_tokenize": bleu_tokenize, "engine": engine, "dtype": dtype}
+    settings |= {"src_lang": src_lang, "tgt_lang": tgt_lang}
+    import_tensorflow_quietly()
+    from zoo.evaluation import evaluate
+
+    reports = evaluate(models, data, **given(**settings))
+    results = [{"model": model, "data": data, **report} for model, report in zip(models, reports)]
+    if out is not None:
+        text = json.dumps(results if len(results) > 1 else results[0], indent=2)
+        pathlib.Path(out).write_text(text + "\n", encoding="utf-8")
+    _print(results)
+
+
+def _print(results):
+    """Prints a line for each score, with a column for each model."""
+    for note in results[0].get("notes", ()):
+        print(note)
+    rows = [["", *(result["model"] for result in results)]]
+    for name in (name for name in _PARTS if any(name in result for result in results)):
+        cells = [_cell(name, result) for result in results]
+        rows.append([name.replace("_", " "), *cells])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for first, *cells in rows if len(results) > 1 else rows[1:]:
+        columns = zip(cells, widths[1:])
+        print(first.ljust(widths[0]), *(cell.rjust(width) for cell, width in columns), sep="  ")
+    for name in (name for name in results[0] if name.endswith("_signature")):
+        print(f"{name.removesuffix('_signature')}: {results[0][name]}")
+    if len(results) == 1 and "class_accuracy" in results[0]:
+        _print_classes(**results[0])
+
+
+def _cell(name, result):
+    value = result.get(name)
+    if value is None:
+        return "-"
+    if name.endswith("accuracy"):
+        return f"{value:.2%}"
+    if f"{name}_interval" in result:
+        return f"{value:.2f} ± {result[f'{name}_interval']:.2f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _print_classes(class_accuracy, class_items, **others):
+    known = {name: share for name, share in class_accuracy.items() if share is not None}
+    lowest = sorted(known, key=known.get)[:_MOST_CLASSES]
+    width = max(map(len, lowest))
+    print("\naccuracy of each class" + ", the lowest" * (len(known) > len(lowest)))
+    for name in lowest:
+        print(f"{name:<{width}}  {known[name]:8.2%}  of {class_items[name]:,}")

@@ -1,0 +1,201 @@
+"""`zoo.evaluate`: scores of models, and of their exports, on labeled data.
+
+Axes: n items, K classes, B windows, T tokens.
+"""
+
+import math
+import resource
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from zoo.data.pipeline import test_batches
+from zoo.data.plain_text import encode_texts
+from zoo.errors import DataError, UserError
+from zoo.evaluation import data as evaluation_data
+from zoo.evaluation.exported import Exported, is_exported
+from zoo.loading import load
+from zoo.tasks.task import Task
+from zoo.training.scores import class_scores
+from zoo.training.translation_scores import compared_translations
+
+_TEXTS, _IMAGES, _WINDOWS = 512, 256, 4  # that are computed at once
+_SMALLEST = 1e-30  # probability that counts in a loss
+
+
+def evaluate(
+    model, data, *, target=None, labels=None, data_dir=None, bleu_tokenize=None, **options
+):
+    """Evaluates a model, or several on the same data.
+
+    Args:
+        model: what `zoo.load` returns, a path or name that it takes, or the folder of a SavedModel
+            that `zoo.export` wrote; or a list of these, each compared with the first.
+        data: path or name of the data, see `zoo.evaluation.data`. For classifiers of images, a
+            folder with a folder for each class, a data set of TFDS or "digits"; for classifiers of
+            texts, a TSV file: label, tab, text; for translators, a TSV file: source, tab,
+            reference, a file of sources with `target`, or "sacrebleu:wmt14/full/en-de", a test set
+            in the cache of sacrebleu; for text generators, a text file.
+        target: path of the reference translations, one per line.
+        labels: path of the numbers of the right classes of each image, see `read_labels`.
+        data_dir: folder of prepared TFDS data.
+        bleu_tokenize: sacrebleu's tokenizer of BLEU; by default that of the references' script.
+        **options: of `zoo.load` for paths and names, such as `dtype`, `engine` and `src_lang`.
+
+    Returns:
+        dict of the scores, "items", "seconds" (first-time compilation included),
+        "items_per_second" and "peak_memory_mib", that of this process so far; for a list of models
+        a list of them. Translations are as they are without `sentences`, and are compared by
+        sacrebleu's paired bootstrap test.
+
+    Raises:
+        DataError: if data cannot be read, are empty, or have classes that the model does not have.
+        UserError: if this kind of model has no evaluation, or the models are of several kinds.
+    """
+    several = isinstance(model, (list, tuple))
+    tasks = [_loaded(each, options) for each in (model if several else [model])]
+    [kind, *others] = {_kind(task) for task in tasks}
+    if others:
+        raise UserError("Only models of the same kind can be compared on the same data.")
+    read, score = _KINDS[kind]
+    reports, translations = [], []
+    for task in tasks:
+        items = read(task, data, target=target, labels=labels, data_dir=data_dir)
+        start = time.perf_counter()
+        scores = score(task, items)
+        seconds = time.perf_counter() - start
+        translations.append(scores.pop("translations", None))
+        speed = {"seconds": seconds, "items_per_second": scores["items"] / seconds}
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB, on macOS bytes
+        memory /= 2 ** (20 if sys.platform == "darwin" else 10)
+        reports.append({**scores, **speed, "peak_memory_mib": memory})
+    if kind == "translator":
+        compared = compared_translations(translations, items.references, bleu_tokenize)
+        reports = [{**scores, **report} for scores, report in zip(compared, reports)]
+    return reports if several else reports[0]
+
+
+def _loaded(model, options):
+    if isinstance(model, Task):
+        return model
+    return Exported(model) if is_exported(model) else load(model, **options)
+
+
+def _kind(task):
+    kind = task.description_file.removesuffix(".json")
+    if kind not in _KINDS:
+        raise UserError(f"A {type(task).__name__} has no scores. Pass a classifier, for example.")
+    if getattr(task, "problem", "single_label") != "single_label":
+        raise UserError(
+            "Models of several labels are evaluated by zoo.training.scores.label_scores of "
+            "classifier.probabilities(...)."
+        )
+    return kind
+
+
+def _batches(items, size, unit):
+    """Yields lists of up to `size` items, with a progress bar of items."""
+    with tqdm(total=len(items), unit=unit, desc="evaluating", leave=False, disable=None) as bar:
+        for start in range(0, len(items), size):
+            batch = items[start : start + size]
+            yield batch
+            bar.update(len(batch))
+
+
+# --- functions of a model and of what `zoo.evaluation.data` read for it ---------------------------
+
+
+def _image_scores(classifier, items):
+    images, parts, readable = items.images, [], []
+    batches = test_batches(images, 1, _IMAGES)
+    progress = tqdm(batches.whole(), "evaluating", batches.num_batches, leave=False, disable=None)
+    for pixels, _, weights in progress:
+        readable.append(weights.numpy() > 0)
+        parts.append(classifier.probabilities([*pixels.numpy()[readable[-1]]]))
+    right = [classes for classes, read in zip(items.right, np.concatenate(readable)) if read]
+    scores = _class_scores(np.concatenate(parts), right, classifier.class_names)
+    return {**scores, "skipped": [*images.skipped.values()], "notes": [*items.notes]}
+
+
+def _text_scores(classifier, items):
+    batches = _batches(items.texts, _TEXTS, "text")
+    parts = [classifier.probabilities(texts, "truncate") for texts in batches]
+    right = [[label] for label in items.labels]
+    return _class_scores(np.concatenate(parts), right, classifier.class_names)
+
+
+def _class_scores(probabilities, right, names):
+    """Scores of probabilities [n, K] with the right classes of each item: lists, perhaps empty."""
+    known = np.array([len(classes) > 0 for classes in right])
+    if not known.any():
+        raise DataError("None of the items has a class.")
+    probabilities, right = probabilities[known], [classes for classes in right if len(classes)]
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    scores = {"items": len(right), "items_without_class": int((~known).sum())}
+    for name, count in {"accuracy": 1, "top_5_accuracy": 5}.items():
+        if count < len(names):
+            hits = [
+                not {*best}.isdisjoint(classes) for best, classes in zip(order[:, :count], right)
+            ]
+            scores[name] = float(np.mean(hits))
+    if max(map(len, right)) > 1:
+        return scores
+    labels = np.array(right, np.int64)[:, 0]
+    shares = np.take_along_axis(probabilities, labels[:, None], axis=1)
+    by_class = class_scores(labels, order[:, 0], names, labels[:0])
+    scores["loss"] = float(-np.log(np.maximum(shares, _SMALLEST)).mean())
+    kept = {"balanced_accuracy", "class_accuracy"}
+    counts = {"class_items": by_class["test_counts"]}
+    return scores | {name: by_class[name] for name in sorted(kept)} | counts
+
+
+def _translations(translator, items):
+    batches = _batches(items.sources, _TEXTS, "sentence")
+    options = {} if isinstance(translator, Exported) else _AS_THEY_ARE
+    texts = [text for batch in batches for text in translator(batch, **options)]
+    return {"items": len(texts), "empty_pairs": items.empty, "translations": texts}
+
+
+_AS_THEY_ARE = {"sentences": False, "too_long": "split"}
+
+
+def _text_likelihood(generator, text):
+    """Perplexity of a text in windows of the model's length, which begin with the start token."""
+    special, length = generator.special_tokens, generator.model.max_length
+    tokens = encode_texts(generator.tokenizer, [text], special.end)
+    length = min(length, len(tokens))
+    windows = np.pad(tokens, (0, -len(tokens) % length), constant_values=special.pad)
+    windows = windows.reshape(-1, length)
+    counted = (np.arange(windows.size) < len(tokens)).reshape(windows.shape)
+    before = np.pad(windows[:, :-1], [(0, 0), (1, 0)], constant_values=special.start)
+    rows, total, right = range(len(windows)), 0.0, 0
+
+    def graph(inputs, labels, weights):
+        logits = tf.cast(generator.model(inputs, training=False), tf.float32)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        hits = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels
+        return tf.reduce_sum(losses * weights), tf.reduce_sum(tf.cast(hits, tf.float32) * weights)
+
+    for numbers in _batches(rows, _WINDOWS, "window"):
+        batch = (before[numbers], windows[numbers], counted[numbers].astype(np.float32))
+        loss, hits = generator.run(graph, *batch)
+        total, right = total + float(loss), right + float(hits)
+    loss = total / len(tokens)
+    return {
+        "items": len(tokens),
+        "loss": loss,
+        "perplexity": math.exp(min(loss, 700.0)),
+        "bits_per_byte": total / math.log(2.0) / len(text.encode()),
+        "token_accuracy": right / len(tokens),
+    }
+
+
+_KINDS = {  # of models: functions that read the data, and score
+    "classifier": (evaluation_data.labeled_images, _image_scores),
+    "text_classifier": (evaluation_data.labeled_texts, _text_scores),
+    "translator": (evaluation_data.sentence_pairs, _translations),
+    "generator": (evaluation_data.plain_text, _text_likelihood),
+}

@@ -1,0 +1,81 @@
+"""SavedModels that `zoo.export` wrote, as models to evaluate."""
+
+import functools
+import json
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.data.preprocessing import ImagePreprocessing
+from zoo.errors import UserError, needed
+
+_DESCRIPTION = "export.json"
+_BATCH = 32  # texts of a call
+
+
+def is_exported(path):
+    """Whether a path is the folder of an export, or the folder of its versions."""
+    return isinstance(path, (str, pathlib.Path)) and (pathlib.Path(path) / _DESCRIPTION).is_file()
+
+
+class Exported:
+    """A classifier or translator in a SavedModel, called through its signatures.
+
+    Args:
+        folder: of the export, such as "serving/digits/1".
+
+    Raises:
+        UserError: if the export has another format, or does not return all classes.
+    """
+
+    def __init__(self, folder):
+        about = json.loads((pathlib.Path(folder) / _DESCRIPTION).read_text("utf-8"))
+        self.description_file = f"{about['kind']}.json"
+        self.class_names = about.get("class_names", [])
+        if about["format"] != "saved_model" or about["kind"] == "generator":
+            raise UserError(
+                f"{folder} cannot be evaluated: only SavedModels of classifiers and translators "
+                f"can. It is {about['format']} of a {about['kind']}."
+            )
+        if about.get("top_k", len(self.class_names)) < len(self.class_names):
+            raise UserError(
+                f"{folder} returns {about['top_k']} of {len(self.class_names)} classes. Export it "
+                f"with --top-k {len(self.class_names)} to evaluate it."
+            )
+        if "preprocessing" in about:
+            self.preprocessing = ImagePreprocessing.from_dict(about["preprocessing"])
+        if "tensorflow-text" in about["needs"]:
+            needed("tensorflow_text", package="tensorflow-text")
+        self._model = tf.saved_model.load(str(folder))
+        self._signature = "pixels" if about["kind"] == "classifier" else "serving_default"
+
+    def probabilities(self, items, too_long=None):
+        """The probability of each class, of pixels or texts: float32 [B, classes]."""
+        places = {name: place for place, name in enumerate(self.class_names)}
+        outputs = self._call(np.stack(items) if self._signature == "pixels" else items)
+        order = np.vectorize(lambda label: places[label.decode()])(outputs["labels"])
+        found = np.empty(order.shape, np.float32)
+        np.put_along_axis(found, order, outputs["probabilities"], axis=1)
+        return found
+
+    def __call__(self, texts):
+        """The best translation of each text."""
+        parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
+        return [row[0].decode() for part in parts for row in self._call(part)["translations"]]
+
+    def _call(self, items):
+        outputs = self._function(**{self._input: tf.constant(items)})
+        outputs = {name: value.numpy() for name, value in outputs.items()}
+        for number, error in enumerate(outputs["error"]):
+            if error:
+                raise UserError(f"Item {number} of a batch: {error.decode()}")
+        return outputs
+
+    @functools.cached_property
+    def _function(self):
+        return self._model.signatures[self._signature]
+
+    @functools.cached_property
+    def _input(self):
+        return next(iter(self._function.structured_input_signature[1]))
