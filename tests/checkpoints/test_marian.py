@@ -1,16 +1,21 @@
 """Models as the program Marian writes them, beside its equations in NumPy; damaged files."""
 
+import json
+import re
 import tempfile
 import zipfile
 
 import numpy as np
 import pytest
+import sentencepiece
+import yaml
 
 import zoo
 from tests.checkpoints import marian_models as marian
 from tests.checkpoints.marian_models import ATTENTION, PRE, SETTINGS, container
 from tests.checkpoints.translation_folders import spm
-from zoo.checkpoints import CheckpointError, marian_file
+from zoo import checkpoints
+from zoo.checkpoints import CheckpointError, marian_file, marian_folder
 
 LINES = ["the cat sees a dog", "a dog sees the cat", "two birds and a fish", "\U0001f600 caf\u00e9"]
 CONTROL = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
@@ -29,32 +34,28 @@ def vocabularies(settings):
     source = spm(LINES, size=40, byte_fallback=False, **CONTROL)
     if settings.get("tied-embeddings-all", "true") == "true":
         return [source, source]
-    return [source, spm(LINES[::-1], "bpe", size=330, byte_fallback=True, **CONTROL)]
-
-
-def size_of(model):
-    import sentencepiece
-
-    return len(sentencepiece.SentencePieceProcessor(model_proto=model))
+    both = [source, spm(LINES[::-1], "bpe", size=330, byte_fallback=True, **CONTROL)]
+    return both if "tied-embeddings" in settings else both[::-1]
 
 
 def write(folder, kind="float32", **changed):
     """A folder as Firefox's translations have it; returns its tensors and vocabulary sizes."""
     models = vocabularies(changed)
-    sizes = [size_of(model) for model in models]
+    sizes = [len(sentencepiece.SentencePieceProcessor(model_proto=model)) for model in models]
     tensors = marian.weights(sizes, **changed)
     folder.mkdir(parents=True, exist_ok=True)
     settings = SETTINGS | changed | {"dim-vocabs": sizes}
     if kind == "npz":
         marian.write_npz(folder / "model.npz", tensors, settings)
-    else:
-        (folder / "model.bin").write_bytes(container(tensors, settings, kind))
+    else:  # whose name says nothing
+        (folder / "model.npz").write_bytes(container(tensors, settings, kind))
         tensors = marian.rounded(tensors, kind)
     for name, model in zip(("srcvocab.spm", "trgvocab.spm"), models):
         (folder / name).write_bytes(model)
     (folder / "config.yml").write_text(
-        f"relative-paths: true\nmodels:\n  - model.{'npz' if kind == 'npz' else 'bin'}\n"
-        "vocabs:\n  - srcvocab.spm\n  - trgvocab.spm\nbeam-size: 3\nnormalize: 0.7\n"
+        "\ufeffmodels:\n  - ../elsewhere/model.npz\nrelative-paths: true\n"
+        "vocabs:\n  - srcvocab.spm\n  - trgvocab.spm\nbeam-size: 3\nnormalize: 0.7\n",
+        encoding="utf-8",
     )
     return tensors, sizes
 
@@ -73,13 +74,14 @@ def test_each_kind_of_model(name, tmp_path):
 
 def check_logits(translator, tensors, sizes, **changed):
     """Tolerance: float32 against float64, logits of a few units."""
-    random, model = np.random.default_rng(1), translator.model
-    source, target = ([*random.integers(2, size, 7), 0] for size in sizes)
+    random, model, pad = np.random.default_rng(1), translator.model, min(sizes)
+    source, target = (np.array([*random.integers(2, size, 7), size - 1, 0]) for size in sizes)
     expected = marian.logits(tensors, source, target, **changed)
-    inputs = {"source": np.array([source]), "target": np.array([[model.pad_id, *target]])}
+    before = np.array([pad, *(target + (target >= pad))])
+    inputs = {"source": (source + (source >= pad))[None], "target": before[None]}
     found = np.asarray(model(inputs))[0]
-    np.testing.assert_allclose(found[:, : sizes[1]], expected, atol=1e-4)
-    assert (found[:, sizes[1] :] < -1e8).all()  # padding and what a smaller vocabulary lacks
+    np.testing.assert_allclose(np.delete(found, pad, axis=-1), expected, atol=1e-4)
+    assert ((found[:, pad] > -1100) & (found[:, pad] < -900)).all()  # for losses, and float16
     assert translator.beam_size == 3 and translator.length_penalty == pytest.approx(0.7)
 
 
@@ -133,33 +135,139 @@ def test_archives_that_cannot_be_read(tmp_path):
         assert tempfile.gettempdir() not in str(error.value).replace(str(tmp_path), "")
 
 
-def test_vocabularies_in_yaml_with_language_codes(tmp_path):
+@pytest.mark.parametrize("name", ["opus.vocab.yml", "opus.json", "opus.vocab"])
+def test_vocabularies_with_other_ids_and_language_codes(name, tmp_path):
     """As OPUS-MT's older releases have them: other ids for the pieces of two models."""
     [source, _], folder = vocabularies({}), tmp_path / "m"
-    import sentencepiece
-
     loaded = sentencepiece.SentencePieceProcessor(model_proto=source)
     pieces = [loaded.id_to_piece(id) for id in range(2, len(loaded))]
-    names = ["</s>", "<unk>", *pieces[::-1], ">>es<<", '"', "'", ": #"]
+    # some libraries take three of them for ends of lines
+    odd = ["\u2028", "\x1c", '"', "'", ": #", "models"]
+    names = ["</s>", "<unk>", *odd, *pieces[::-1], ">>es<<"]
     vocab = {piece: id for id, piece in enumerate(names)}
     folder.mkdir()
-    lines = ("'" + piece.replace("'", "''") + f"': {id}" for piece, id in vocab.items())
-    (folder / "opus.vocab.yml").write_text("\n".join(lines), encoding="utf-8")
+    text = json.dumps(vocab)
+    if name.endswith(".yml"):
+        text = yaml.safe_dump(vocab)
+    elif name.endswith(".vocab"):
+        text = "\n".join([*vocab, ""])
+    (folder / name).write_text(text, encoding="utf-8", newline="\n")
     for side in ("source", "target"):
         (folder / f"{side}.spm").write_bytes(source)
     settings = SETTINGS | ATTENTION
     marian.write_npz(folder / "opus.npz", marian.weights([len(vocab)] * 2, **ATTENTION), settings)
-    (folder / "decoder.yml").write_text(
-        "models:\n  - opus.npz\nvocabs:\n  - opus.vocab.yml\n  - opus.vocab.yml\nnormalize: 1\n"
-    )
+    (folder / "decoder.yml").write_text(f"models: opus.npz\nvocabs:\n  - {name}\nallow-unk: true")
     with pytest.raises(CheckpointError, match="tgt_lang.*one of es"):
         zoo.load(folder, tgt_lang="pt")
-    in_text = zoo.load(folder).source_tokenizer.encode([">>es<<the cat"])
-    tokenizer = zoo.load(folder, tgt_lang="es").source_tokenizer
+    translator = zoo.load(folder, tgt_lang="es")
+    assert translator.search_options == {"suppress_tokens": ()}
+    tokenizer = translator.source_tokenizer
     [ids] = tokenizer.encode(["the cat"])
-    assert [ids] == in_text
+    assert [ids] == tokenizer.with_prefix().encode([">>es<<the cat"])
     assert ids == [vocab[">>es<<"], *(vocab[p] for p in loaded.encode("the cat", out_type=str))]
     assert tokenizer.decode([ids[1:]]) == ["the cat"]
+
+
+def test_language_codes_in_a_sentencepiece_model(tmp_path):
+    write(tmp_path)
+    model = spm(LINES[:3], byte_fallback=False, user_defined_symbols=[">>es<<"], size=40, **CONTROL)
+    (tmp_path / "srcvocab.spm").write_bytes(model)
+    tokenizer = zoo.load(tmp_path, tgt_lang="es").source_tokenizer
+    whole = sentencepiece.SentencePieceProcessor(model_proto=model).encode(">>es<< the cat")
+    assert tokenizer.encode(["the cat"]) == [whole]
+
+
+CONFIG = "models: [{}]\nvocabs: [a.spm, b.spm]\n"
+
+
+@pytest.mark.parametrize(
+    "files, expected",
+    [
+        ("m.npz vocab.ende.spm", "vocab.ende.spm vocab.ende.spm"),
+        ("m.npz a.spm", "a.spm a.spm"),
+        ("m.npz srcvocab.ja.spm trgvocab.en.spm", "srcvocab.ja.spm trgvocab.en.spm"),
+        ("m.npz source.spm target.spm", "source.spm target.spm"),
+        ("m.npz a.vocab.yml source.spm target.spm", "a.vocab.yml a.vocab.yml"),
+        ("m.npz a.src.vocab a.trg.vocab source.spm target.spm", "a.src.vocab a.trg.vocab"),
+        ("m.npz vocab.en.spm vocab.ja.spm", "decoder.yml.*Found: vocab.en.spm, vocab.ja.spm"),
+        ("m.npz a.vocab.yml target.spm", "no source.spm, the SentencePiece model of a.vocab.yml"),
+        ("m.npz", "one vocabulary of the source language.*Found: none"),
+        ("m.npz n.npz", "one model; .*Found: m.npz, n.npz"),
+        ("a.spm", "one model; .*Found: none"),
+        ("m.npz n.npz a.spm b.spm decoder.yml=n.npz", "a.spm b.spm"),
+        ("m.npz n.npz a.spm b.spm x.decoder.yml=n.npz decoder.yml=m.npz", "a.spm b.spm"),
+        ("m.npz n.npz a.decoder.yml=n.npz b.decoder.yml=m.npz", "Found: m.npz, n.npz"),
+        ("m.npz n.npz decoder.yml=m.npz,n.npz", "Found: m.npz, n.npz"),
+    ],
+)
+def test_which_files_of_a_folder_are_read(files, expected, tmp_path):
+    (tmp_path / "other.npz").mkdir()
+    for file in files.split():
+        name, _, models = file.partition("=")
+        if name.endswith(".npz"):
+            marian.write_npz(tmp_path / name, {}, SETTINGS)
+        else:
+            (tmp_path / name).write_text(CONFIG.format(models) if models else "models: 7")
+    try:
+        file, config = marian_folder.model_file(tmp_path)
+        found = [vocab or model for model, vocab in marian_folder.vocab_files(file, config)]
+        found = " ".join(file.name for file in found)
+    except CheckpointError as error:
+        found = str(error)
+    assert re.search(expected, found)
+    for file in tmp_path.glob("[mn].npz"):  # also of an ensemble
+        assert marian_folder.model_file(file)[0] == file
+
+
+def test_a_folder_with_a_damaged_file(tmp_path):
+    folder, archive = tmp_path / "m", tmp_path / "m.zip"
+    write(folder, "npz")
+    whole = (folder / "model.npz").read_bytes()
+    for content in (b"", whole[:4], whole[:100], whole[:-100], b"\x1f\x8b" + whole):
+        (folder / "model.npz").write_bytes(content)
+        with zipfile.ZipFile(archive, "w") as both:
+            both.writestr("model.npz", content)
+        for path in (folder, folder / "model.npz", archive):
+            with pytest.raises((CheckpointError, FileNotFoundError), match=str(path)):
+                zoo.load(path)
+    (folder / "model.npz").unlink()
+    with pytest.raises(CheckpointError, match="m contains no model.npz"):
+        zoo.load(folder)
+    (folder / "config.yml").unlink()
+    (folder / "b.npz").write_bytes(whole[:100])
+    (folder / "a.npz").write_bytes(whole)
+    assert marian_folder.model_file(folder)[0].name == "a.npz"
+    assert checkpoints.is_checkpoint(folder)
+    (folder / "model.keras").touch()  # of a run
+    assert not checkpoints.is_checkpoint(folder)
+
+
+def test_options_and_vocabularies_that_do_not_fit(tmp_path):
+    write(tmp_path, "npz")
+    with pytest.raises(CheckpointError, match="Received: src_lang"):
+        zoo.load(tmp_path, src_lang="en", ema=True)
+    large = vocabularies({"tied-embeddings-all": "false"})[0]
+    (tmp_path / "trgvocab.spm").write_bytes(large)
+    with pytest.raises(CheckpointError, match="trgvocab.spm has ids up to .*, and the model"):
+        zoo.load(tmp_path)
+    (tmp_path / "config.yml").write_text("models: model.npz\nvocabs: srcvocab.spm\nbeam-size: x")
+    with pytest.raises(CheckpointError, match="beam-size must be an integer.*'x'"):
+        zoo.load(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_other_dtypes(dtype, tmp_path):
+    """Log-probabilities of tens of tokens beside float32; tolerances: ten roundings a token."""
+    write(tmp_path, "npz")
+    exact, rounded = zoo.load(tmp_path), zoo.load(tmp_path, dtype=dtype)
+    for translator in (exact, rounded):
+        translator.jit_compile = False
+    for greedy in rounded.n_best(LINES, beam_size=1):
+        assert np.isfinite(greedy[0].score)
+    targets = exact(LINES)
+    np.testing.assert_allclose(
+        rounded.score(LINES, targets), exact.score(LINES, targets), rtol=0.05
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,11 +277,14 @@ def test_vocabularies_in_yaml_with_language_codes(tmp_path):
         ({"dec-cell": "gru"}, "dec-cell='gru'"),
         ({"type": "s2s"}, "type='s2s'"),
         ({"transformer-ffn-depth": 3}, "transformer-ffn-depth='3'"),
-        ({"transformer-ffn-activation": "leakyrelu"}, "activation 'leakyrelu'"),
+        ({"transformer-ffn-activation": "leakyrelu"}, "activation='leakyrelu'"),
         ({"transformer-postprocess": "dar"}, "transformer-postprocess='dar'"),
         ({"transformer-pool": "true"}, "transformer-pool"),
         ({"right-left": "true"}, "right-left"),
-        ({"enc-depth": 3}, "encoder_l2"),
+        ({"enc-depth": 3}, "enc-depth=3, but its tensors are those of 2 encoder layers"),
+        ({"dec-depth": 10**9}, "dec-depth=1000000000, but"),
+        ({"transformer-heads": "many"}, "transformer-heads must be an integer.*'many'"),
+        ({"ulr": "{a: " * 100_000}, "YAML has aliases, or too many levels"),
     ],
 )
 def test_what_is_not_supported_is_named(changed, message, tmp_path):
@@ -215,11 +326,11 @@ def test_damaged_containers(tmp_path):
     assert errors > 300
 
 
-@pytest.mark.parametrize("kind", [0x802, 0x1801, 0x2801, 0x999])
+@pytest.mark.parametrize("kind", [0x802, 0x1801, 0x2801, 0x999, 0x10001])
 def test_matrices_packed_for_a_processor_are_refused(kind, tmp_path):
-    data = bytearray(container({"x_W": np.ones((2, 2), "float32")}, SETTINGS))
+    data = bytearray(container({"Wemb": np.ones((2, 2), "float32")}, SETTINGS))
     place = data.index((0x404).to_bytes(8, "little"))
     data[place : place + 8] = kind.to_bytes(8, "little")
     (tmp_path / "model.bin").write_bytes(data)
-    with pytest.raises(CheckpointError, match=f"x_W is of the type {kind:#x}"):
+    with pytest.raises(CheckpointError, match=f"Wemb is of the type {kind:#x}"):
         marian_file.read(tmp_path / "model.bin")

@@ -44,6 +44,10 @@ def test_the_scan_equals_the_equations_and_the_steps(length):
         np.testing.assert_allclose(numpy(y)[:, 0], found[:, t], atol=TOLERANCE)
 
 
+def test_batches_without_rows():
+    assert layer_of()(np.zeros((0, CHUNK_SIZE + 1, 8), "float32")).shape == (0, CHUNK_SIZE + 1, 8)
+
+
 def test_a_mask_skips_tokens():
     layer, x = layer_of(), normal(2, 7, 8)
     mask = np.array([[1, 0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 1, 0, 0]], bool)

@@ -5,10 +5,12 @@ Source: marian-nmt/marian-dev and browsermt/marian-dev, src/common/binary.cpp (t
 src/tensors/cpu/expression_graph_packable.h (matrices in 8 bits).
 """
 
+import contextlib
 import functools
 import math
 import pathlib
 import struct
+import zipfile
 
 import numpy as np
 
@@ -18,37 +20,25 @@ from zoo.errors import needed
 
 SETTINGS = "special:model.yml"
 _VERSION = struct.pack("<Q", 1)
-_MOST_ITEMS = 100_000
-_PLAIN = {
-    0x101: "int8",
-    0x102: "int16",
-    0x104: "int32",
-    0x108: "int64",
-    0x201: "uint8",
-    0x202: "uint16",
-    0x204: "uint32",
-    0x208: "uint64",
-    0x402: "float16",
-    0x404: "float32",
-    0x408: "float64",
-}
-_QUANTIZED = {0x4101: "int8", 0x4102: "int16", 0x10001: "int8", 0x10002: "int16"}  # intgemm
+_MOST_LEVELS = 20  # of YAML; the library in C crashes at tens of thousands
+# The classes of types, which are class and bytes; the last two of quantized matrices (intgemm).
+_CLASSES = {0x1: "i", 0x2: "u", 0x4: "f", 0x41: "i", 0x100: "i"}
 # What quantizes the inputs of products with 8 bits. It is about speed, and not used here.
 _INPUT_SCALE = "_QuantMultA"
 
 
-def is_marian(path):
-    """Whether a file's content, whatever its name, is one of Marian's."""
-    with open(path, "rb") as file:
-        if file.read(8) == _VERSION:
-            return True
-    if not pathlib.Path(path).name.endswith(".npz"):
-        return False
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return SETTINGS in archive
-    except (OSError, ValueError):  # `numpy` refuses to read it, which another reader reports
-        return False
+def reader(path):
+    """The function that reads a file's entries, by its content; None if it is not Marian's."""
+    # What cannot be read, or is damaged, is reported by the reader of the name's ending.
+    with contextlib.suppress(Exception), open(path, "rb") as file:
+        start = file.read(len(_VERSION))
+        if start == _VERSION:
+            return _container
+        if start.startswith(b"\x1f\x8b"):
+            return _compressed
+        if start.startswith(b"PK") and f"{SETTINGS}.npy" in zipfile.ZipFile(file).namelist():
+            return _npz
+    return None
 
 
 def read(path):
@@ -58,29 +48,45 @@ def read(path):
         CheckpointError: if the file is damaged, or in a format that depends on the processor.
     """
     path = pathlib.Path(path)
+    path.stat()  # raises an error if there is none
+    read_entries = reader(path)
+    if read_entries is None:
+        raise CheckpointError(f"{path} is damaged, or not a model of Marian.")
     try:
-        entries = _npz(path) if path.suffix == ".npz" else _container(path)
+        entries = read_entries(path)
         _, settings = entries.pop(SETTINGS)
         settings = bytes(settings().astype(np.uint8)).rstrip(b"\0").decode()
     except CheckpointError:
         raise
     except KeyError:
-        raise CheckpointError(f"{path} has no {SETTINGS}: it is no model of Marian.") from None
+        raise CheckpointError(f"{path} has no {SETTINGS}: it is not a model of Marian.") from None
     except Exception as error:  # whatever NumPy and its archives raise
         raise CheckpointError(f"{path} is damaged: {error}") from None
+    entries = {name: entry for name, entry in entries.items() if not name.endswith(_INPUT_SCALE)}
     return Tensors(path, entries), read_yaml(path, settings)
 
 
-def read_yaml(path, text):
-    """A YAML mapping as a dict of str and lists, with all values as they are written."""
+def read_yaml(path, text=None):
+    """The YAML mapping of a file, or that in `text`: a dict of str and lists, values as written."""
     yaml = needed("yaml", package="pyyaml")
+    loader, depth = getattr(yaml, "CBaseLoader", yaml.BaseLoader), 0
     try:
-        content = yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-    except (yaml.YAMLError, RecursionError) as error:
+        text = path.read_text(encoding="utf-8-sig") if text is None else text
+        for event in yaml.parse(text, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MOST_LEVELS or isinstance(event, yaml.AliasEvent):
+                raise CheckpointError(f"{path}: its YAML has aliases, or too many levels.")
+        content = yaml.load(text, loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} is not YAML: {error}") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} does not hold a YAML mapping.")
     return content
+
+
+def _compressed(path):
+    raise CheckpointError(f"{path} is compressed. Unpack it and its vocabularies by gunzip.")
 
 
 def _npz(path):
@@ -92,63 +98,59 @@ def _npz(path):
 def _container(path):
     """The entries of a container; its arrays are read when they are asked for."""
     data = np.memmap(path, np.uint8, "r")
-    size, position = len(data), 8
+    position = len(_VERSION)
 
     def take(count):
         nonlocal position
-        if not 0 <= count <= size - position:
+        start, position = position, position + count
+        if position > len(data):
             raise ValueError("it ends too early")
-        position += count
-        return data[position - count : position].tobytes()
+        return data[start:position]
 
     def integers(count, letter="Q"):
         return struct.unpack(f"<{count}{letter}", take(count * struct.calcsize(letter)))
 
     [count] = integers(1)
-    if count > _MOST_ITEMS:
-        raise ValueError(f"it says that it has {count} tensors")
     headers = [integers(4) for _ in range(count)]
-    names = [take(length).rstrip(b"\0").decode() for length, *_ in headers]
+    names = [take(length).tobytes().rstrip(b"\0").decode() for length, *_ in headers]
     shapes = [integers(rank, "i") for _, _, rank, _ in headers]
-    [padding] = integers(1)
-    take(padding)
+    take(*integers(1))  # padding
     entries = {}
     for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
-        start = position
-        take(length)
         if name in entries:
             raise ValueError(f"it has two tensors {name}")
-        if not name.endswith(_INPUT_SCALE):
-            entries[name] = shape, _reader(path, data, name, kind, shape, start, length)
-    if position != size:
-        raise ValueError(f"it has {size - position} bytes too many")
+        entries[name] = shape, _array_of(path, name, kind, shape, take(length))
+    if position != len(data):
+        raise ValueError(f"it has {len(data) - position} bytes too many")
     return entries
 
 
-def _reader(path, data, name, kind, shape, start, length):
+def _array_of(path, name, kind, shape, content):
     """A function that returns a tensor of the container as an array."""
-    if kind not in (*_PLAIN, *_QUANTIZED):
+    number, size = divmod(kind, 0x100)
+    is_embedding, is_quantized = "Wemb" in name, number > 0x40
+    # The program that writes the last class leaves embeddings as they are.
+    if number not in _CLASSES or (is_embedding and number == 0x100):
         raise CheckpointError(
             f"{path}: {name} is of the type {kind:#x}, such as matrices packed for one processor. "
             "Use the file before the conversion, or one with intgemm8."
         )
-    if min(shape, default=1) < 1:
-        raise ValueError(f"{name} has the shape {shape}")
-    dtype = np.dtype(_PLAIN.get(kind) or _QUANTIZED[kind]).newbyteorder("<")
-    end = start + math.prod(shape) * dtype.itemsize
-    if end + 4 * (kind in _QUANTIZED) > start + length:
-        raise ValueError(f"{name} needs more than its {length} bytes")
+    if len(shape) > 8 or min(shape, default=1) < 1:
+        raise ValueError(f"{name} has {len(shape)} axes of the lengths {shape[:8]}")
+    dtype, end = np.dtype(f"<{_CLASSES[number]}{size}"), math.prod(shape) * size
+    if end + 4 * is_quantized > len(content):
+        raise ValueError(f"{name} needs more than its {len(content)} bytes")
 
     def read():
-        values = data[start:end].view(dtype)
-        if kind in _PLAIN:
+        values = content[:end].view(dtype)
+        if not is_quantized:
             return values.reshape(shape)
-        scale = data[end : end + 4].copy().view("<f4")[0]
+        [scale] = struct.unpack("<f", content[end : end + 4])
         if not 0 < scale < math.inf:
             raise ValueError(f"its scale is {scale}")
         # All but embeddings are stored [out, in], with the shape of before the transposition.
-        matrix = values.reshape(shape if "Wemb" in name else shape[::-1])
-        matrix = matrix.astype(np.float32) / scale
-        return matrix if "Wemb" in name else matrix.T
+        matrix = values.reshape(shape if is_embedding else shape[::-1])
+        matrix = matrix.astype(np.float32) / np.float32(scale)
+        return matrix if is_embedding else matrix.T
 
     return read

@@ -1,4 +1,4 @@
-"""Which files of a folder, or of a .zip, are a model of the program Marian.
+"""Which files of a folder are a model of the program Marian.
 
 They are a file of weights (.bin or .npz), its vocabularies, and usually a configuration in YAML
 that names them: decoder.yml, or Bergamot's config*.yml.
@@ -11,20 +11,18 @@ import tempfile
 import zipfile
 
 from zoo.checkpoints.errors import CheckpointError
-from zoo.checkpoints.marian_file import is_marian, read_yaml
+from zoo.checkpoints.marian_file import read_yaml, reader
+from zoo.tasks.task import MODEL_FILE
 
-MODELS = ("*.npz", "*.bin")
-_READ = (".npz", ".bin", ".yml", ".vocab", ".spm")
+MODELS = ("*.npz", "*.bin", "*.bin.gz")
+_CONFIG = "decoder.yml"
+_READ = (".npz", ".bin", ".yml", ".yaml", ".json", ".vocab", ".spm")
 _MOST_EXPANDED = 20  # times the size of an archive; weights hardly become smaller
 
 
 def is_folder(path):
-    """Whether a folder without config.json holds a model of Marian."""
-    return any(map(is_marian, _weights(path)))
-
-
-def _weights(folder):
-    return [file for pattern in MODELS for file in sorted(folder.glob(pattern))]
+    """Whether a folder without config.json holds a model of Marian, and is not a run."""
+    return not (path / MODEL_FILE).is_file() and bool(_models(path) or _configs(path))
 
 
 @contextlib.contextmanager
@@ -65,41 +63,64 @@ def _check_size(path, files):
         raise CheckpointError(f"{path} would expand to {size / 1e6:,.0f} MB: it is not a model.")
 
 
+def _models(folder):
+    files = [file for pattern in MODELS for file in sorted(folder.glob(pattern))]
+    return [file.name for file in files if file.is_file() and reader(file)]
+
+
 def model_file(path):
     """The file of weights of a file or folder, and the configuration that names it, or {}."""
-    folder = path if path.is_dir() else path.parent
-    configs = [read_yaml(file, file.read_text()) for file in _configs(folder)]
-    for config in configs:
-        [name, *others] = config["models"]
-        if others:
-            raise CheckpointError(f"{folder} is an ensemble of models. Load one of its files.")
-        if path.is_dir() or path.name == pathlib.Path(name).name:
-            return folder / pathlib.Path(name).name, config
     if path.is_file():
-        return path, {}
-    [file, *others] = filter(is_marian, _weights(folder))
-    if others:
-        names = ", ".join(each.name for each in (file, *others))
-        raise CheckpointError(f"{folder} has several models: {names}. Load one of these files.")
-    return file, {}
+        configs = _configs(path.parent).values()
+        return path, next((each for each in configs if path.name in each["models"]), {})
+    configs = _configs(path)
+    if _CONFIG in configs:
+        configs = {_CONFIG: configs[_CONFIG]}
+    named = {name for config in configs.values() for name in config["models"]}
+    names = sorted(named) or _models(path)
+    if len(names) != 1:
+        found = ", ".join(names) or "none"
+        raise CheckpointError(f"{path} must have one model; load one of its files. Found: {found}.")
+    return path / names[0], next(iter(configs.values()), {})
 
 
 def _configs(folder):
-    """The YAML files that name models, decoder.yml first."""
-    files = sorted(folder.glob("*.yml"), key=lambda file: file.name != "decoder.yml")
-    return [file for file in files if re.search("^models:", file.read_text(), re.MULTILINE)]
+    """{name: content} of the files that name models, with lists of names without a folder."""
+    found = {}
+    for file in filter(pathlib.Path.is_file, sorted(folder.glob("*.yml"))):
+        text = file.read_text(encoding="utf-8-sig", errors="replace")
+        if re.search("^models *:", text, re.MULTILINE):
+            config = read_yaml(file, text)
+            for name in ("models", "vocabs"):
+                named = config.get(name) or []
+                named = named if isinstance(named, list) else [named]
+                config[name] = [pathlib.PurePosixPath(str(each)).name for each in named]
+            # "models" may also be a piece of a vocabulary
+            if any(name.endswith((".npz", ".bin")) for name in config["models"]):
+                found[file.name] = config
+    return found
 
 
 def vocab_files(file, config):
     """For source and target the files (SentencePiece model, list of pieces or None)."""
     folder, found = file.parent, []
-    named = [folder / pathlib.Path(name).name for name in config.get("vocabs", ())]
-    for index, side in enumerate(("source", "target")):
-        short = ("src", "trg")[index]
-        patterns = (f"{short}vocab*.spm", "vocab*.spm", f"*{short}.vocab", "*vocab.yml", "*.spm")
-        files = named[index : index + 1] or [f for p in patterns for f in sorted(folder.glob(p))]
-        if not files:
-            raise CheckpointError(f"{folder} has no vocabulary of the {side} language.")
-        pieces = None if files[0].suffix == ".spm" else files[0]
-        found.append((files[0] if pieces is None else folder / f"{side}.spm", pieces))
+    named = [folder / name for name in config.get("vocabs", ())]
+    for index, (side, short) in enumerate((("source", "src"), ("target", "trg"))):
+        patterns = f"{short}vocab*.spm *{short}.vocab vocab*.spm *vocab*.yml {side}.spm *.spm"
+        globbed = (sorted(folder.glob(pattern)) for pattern in patterns.split())
+        files = [named[-index]] if named else next(filter(None, globbed), [])
+        if len(files) != 1:
+            names = ", ".join(each.name for each in files) or "none"
+            raise CheckpointError(
+                f"{folder} must have one vocabulary of the {side} language, or a {_CONFIG} that "
+                f"names those of both under `vocabs`. Found: {names}."
+            )
+        [vocab] = files
+        model = vocab if vocab.suffix == ".spm" else folder / f"{side}.spm"
+        if vocab.is_file() and not model.is_file():
+            raise CheckpointError(
+                f"{folder} contains no {model.name}, the SentencePiece model of {vocab.name}. "
+                "Models with another tokenizer, such as source.bpe, are not supported."
+            )
+        found.append((model, None if vocab is model else vocab))
     return found

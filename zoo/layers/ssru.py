@@ -57,13 +57,12 @@ class SSRU(SameShapeLayer):
         super().__init__(**kwargs)
         self.store(locals())
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        self.forget_gate = self._dense("forget_gate", use_bias=True)
+        self.forget_gate = self._dense("forget_gate")
         self.candidate = self._dense("candidate", use_bias=False)
 
-    def _dense(self, name, use_bias):
-        initializer = own_initializer(self.kernel_initializer)
-        settings = {"kernel_initializer": initializer, "dtype": self.dtype_policy, "name": name}
-        return Dense(self.embed_dim, use_bias=use_bias, **settings)
+    def _dense(self, name, **settings):
+        settings["kernel_initializer"] = own_initializer(self.kernel_initializer)
+        return Dense(self.embed_dim, dtype=self.dtype_policy, name=name, **settings)
 
     def build(self, input_shape):
         self.forget_gate.build(input_shape)
@@ -87,18 +86,11 @@ class SSRU(SameShapeLayer):
         return State(ops.zeros((batch_size, num_hypotheses, self.embed_dim), "float32"))
 
     def step(self, x, cache, position, mask, bias=None, angles=None):
-        """Computes the next token of each hypothesis.
+        """Computes the next token of each hypothesis, [B, K, E]: (their outputs, the next `State`).
 
-        Args:
-            x: [B, K, E], a token of each hypothesis.
-            cache: `State`, see `allocate_cache`.
-            position, mask, bias, angles: those of `zoo.layers.MultiHeadSelfAttention.step`; a state
-                has neither positions nor a mask.
-
-        Returns:
-            ([B, K, E], the next `State`).
+        The arguments are those of `zoo.layers.MultiHeadSelfAttention.step`, with a `State` for
+        `cache`. It has neither positions nor a mask.
         """
-        _check_none(bias=bias, angles=angles)
         forget, new = self._gates(x)
         cell = forget * ops.cast(cache.cell, forget.dtype) + new
         return ops.cast(ops.relu(cell), self.compute_dtype), State(ops.cast(cell, cache.cell.dtype))
@@ -124,13 +116,14 @@ def linear_recurrence(factor, added, levels=4):
     if levels == 1 or (isinstance(length, int) and length <= CHUNK_SIZE):
         return _doubled(factor, added)[1]
     batch, count, _, width = ops.shape(added)
-    parts = (chunks(x, CHUNK_SIZE) for x in (factor, added))
-    factor, added = _doubled(*(ops.reshape(x, (batch, -1, CHUNK_SIZE, width)) for x in parts))
-    ends = (ops.reshape(x[:, :, -1], (batch, count, -1, width)) for x in (factor, added))
+    parts = -(-length // CHUNK_SIZE)
+    rows = (batch, count * parts, CHUNK_SIZE, width)
+    factor, added = _doubled(*(ops.reshape(chunks(x, CHUNK_SIZE), rows) for x in (factor, added)))
+    ends = (ops.reshape(x[:, :, -1], (batch, count, parts, width)) for x in (factor, added))
     ends = linear_recurrence(*ends, levels - 1)
     before = ops.pad(ends[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0)])
-    added = added + factor * ops.reshape(before, (batch, -1, 1, width))
-    return joined(ops.reshape(added, (batch, count, -1, CHUNK_SIZE, width)), length)
+    added = added + factor * ops.reshape(before, (batch, count * parts, 1, width))
+    return joined(ops.reshape(added, (batch, count, parts, CHUNK_SIZE, width)), length)
 
 
 def _doubled(factor, added):

@@ -8,7 +8,7 @@ or folder, the content of config.json, which is empty for a file, the
 
 import pathlib
 
-from zoo.checkpoints import marian_folder
+from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.formats import (
     google,
@@ -22,7 +22,6 @@ from zoo.checkpoints.formats import (
     timm,
 )
 from zoo.checkpoints.hugging_face_config import PROBLEMS, read_json
-from zoo.checkpoints.marian_file import is_marian
 from zoo.checkpoints.tensor_files import read_file, read_folder
 from zoo.errors import TaskError, UserError
 
@@ -77,8 +76,8 @@ def _load(path, options):
     ema = options.pop("ema", True)
     if not isinstance(ema, bool):
         raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")
-    has_config = (path / "config.json").is_file()
-    if not has_config and (path.is_dir() or path.suffix == ".zip" or is_marian(path)):
+    has_config, is_file = (path / "config.json").is_file(), path.is_file()
+    if (path.suffix == ".zip" or marian_file.reader(path)) if is_file else not has_config:
         return marian.load(path, options)
     config, tensors = read_json(path / "config.json", {}), None
     format = reader(path, config)

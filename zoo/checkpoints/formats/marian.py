@@ -3,274 +3,259 @@
 Source: marian-nmt/marian-dev, src/models/transformer.h and src/translator/beam_search.cpp.
 """
 
+import contextlib
 import re
 
 import numpy as np
 
 from zoo.checkpoints import marian_file, marian_folder
-from zoo.checkpoints.building import create_model
+from zoo.checkpoints.building import MAX_LAYERS, create_model
 from zoo.checkpoints.errors import CheckpointError
+from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.hugging_face_translators import language, no_more, tokenizer
-from zoo.checkpoints.mapping import Source, assign, changed, joined, same
+from zoo.checkpoints.mapping import Source, assign, changed, joined, row, same
 from zoo.checkpoints.tensors import Tensors
 from zoo.decoding import SpecialTokens
+from zoo.errors import checked
 from zoo.layers import SinusoidalPositions
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
+from zoo.text.sentencepiece import LANGUAGE
 
-END, UNKNOWN = "</s>", "<unk>"
-_NEVER = -1e9  # logit of what is not a token
+END, UNKNOWN = CONTROL = ("</s>", "<unk>")
+# The logit of padding: its probability is exactly 0 in any dtype. As one of thousands of tokens,
+# it adds less than 0.1 to a loss with label smoothing.
+_NEVER = -1e3
+_SIDES = ("encoder", "decoder")
 _LAYER = re.compile(r"(encoder|decoder)_l(\d+)_")
-_ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "quick_gelu"}
+_ACTIVATIONS = {"swish": "silu", "relu": "relu", "gelu": "quick_gelu"}
 _NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}  # by what comes before and after a layer
-# Options that must have these values, or be missing: another is not supported.
-_FIXED = {
+# The values of options that are supported. The first is that of a file without the option.
+_SUPPORTED = {
     "type": ("transformer",),
     "input-types": ([], ["sequence"], ["sequence", "sequence"]),
     "layer-normalization": ("false",),
     "lemma-dim-emb": ("0",),
+    "output-omit-bias": ("false",),
     "right-left": ("false",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-decoder-dim-ffn": ("0",),
     "transformer-decoder-ffn-depth": ("0", "2"),
     "transformer-disable-position-embeddings": ("false",),
+    "transformer-ffn-activation": (*_ACTIVATIONS,),
     "transformer-ffn-depth": ("2",),
     "transformer-no-projection": ("false",),
     "transformer-pool": ("false",),
     "transformer-postprocess-emb": ("", "d"),
     "transformer-rnn-projection": ("false",),
+    "transformer-train-position-embeddings": ("false", "true"),
     "ulr": ("false",),
 }
 
 
-def load(path, options):
-    """The translator of a file, folder or .zip, see `zoo.load`.
-
-    Args:
-        path: `pathlib.Path`.
-        options: `dtype`, and `tgt_lang` where there are several target languages.
-    """
-    with marian_folder.unpacked(path) as folder:
-        file, config = marian_folder.model_file(folder)
-        tensors, settings = marian_file.read(file)
-        vocabs = marian_folder.vocab_files(file, config)
-        model = _model(tensors, settings, options.pop("dtype", None))
-        sides = [_tokenizer(*files, model.pad_id) for files in vocabs]
-    target = options.pop("tgt_lang", None)
-    if target is not None:
-        codes = _language_codes(sides[0])
-        sides[0] = sides[0].with_prefix(language(path, "tgt_lang", target, codes))
-    no_more(path, options)
-    if float(config.get("word-penalty", 0)):
-        print(f"{path}: word-penalty={config['word-penalty']} is not used.")
-    end, unknown = _id(sides[1], END, 0), _id(sides[1], UNKNOWN, 1)
-    special = SpecialTokens(start=model.pad_id, end=end, pad=model.pad_id)
-    return Translator(
-        model,
-        *sides,
-        beam_size=int(config.get("beam-size", 1)),
-        length_penalty=float(config.get("normalize", 0.0)),
-        special_tokens=special,
-        length_offset=0.0,
-        search_options={"suppress_tokens": (unknown,)},
-    )
+def _dense(path, name, letters):
+    """The entries of a dense layer, made of those with these letters side by side."""
+    kernels, biases = ([f"{name}_{part}{letter}" for letter in letters] for part in "Wb")
+    kernel = Source(tuple(kernels), lambda *arrays: np.concatenate(arrays, axis=-1))
+    return {f"{path}/kernel": kernel, f"{path}/bias": changed(joined(*biases), np.ravel)}
 
 
-# --- vocabularies --------------------------------------------------------------------------------
+def _norm(path, name):
+    return {f"{path}/gamma": row(f"{name}_ln_scale"), f"{path}/beta": row(f"{name}_ln_bias")}
 
 
-def _tokenizer(model, pieces, pad_id):
-    """The tokenizer of a SentencePiece model, whose pieces may have other ids in a file."""
-    if pieces is None:
-        return tokenizer(model, vocab_size=pad_id + 1)
-    text = pieces.read_text(encoding="utf-8")
-    if pieces.suffix == ".yml":
-        vocab = {piece: int(id) for piece, id in marian_file.read_yaml(pieces, text).items()}
-    else:
-        vocab = {line.split("\t")[0]: id for id, line in enumerate(text.splitlines())}
-    unknown = vocab.get(UNKNOWN, 1)
-    prefixes = any(piece.startswith(">>") for piece in vocab)
-    return tokenizer(model, vocab, unknown, (END, UNKNOWN), pad_id + 1, language_prefixes=prefixes)
+def _attention(path, name, **inputs):
+    """The entries of attention and its norm; `inputs` are the letters of each projection."""
+    table = _norm(f"{path}_norm", f"{name}_Wo")
+    for layer, letters in {**inputs, "output_projection": "o"}.items():
+        table |= _dense(f"{path}/{layer}", name, letters)
+    return table
 
 
-def _language_codes(tokenizer):
-    pieces = (tokenizer.vocab or {}).items()
-    return {piece[2:-2]: id for piece, id in pieces if re.fullmatch(">>.+<<", piece)}
+_TABLE = {  # with layers numbered from 0 on
+    **_attention("encoder_{i}/attention", "encoder_l{i}_self", qkv="qkv"),
+    **_attention("decoder_{i}/self_attention", "decoder_l{i}_self", qkv="qkv"),
+    **_attention("decoder_{i}/cross_attention", "decoder_l{i}_context", query="q", key_value="kv"),
+    "decoder_{i}/self_attention/candidate/kernel": same("decoder_l{i}_rnn_W"),
+    **_dense("decoder_{i}/self_attention/forget_gate", "decoder_l{i}_rnn", "f"),
+    **_dense("encoder_{i}/feed_forward/hidden", "encoder_l{i}_ffn", "1"),
+    **_dense("encoder_{i}/feed_forward/output_projection", "encoder_l{i}_ffn", "2"),
+    **_norm("encoder_{i}/feed_forward_norm", "encoder_l{i}_ffn_ffn"),
+    **_dense("decoder_{i}/feed_forward/hidden", "decoder_l{i}_ffn", "1"),
+    **_dense("decoder_{i}/feed_forward/output_projection", "decoder_l{i}_ffn", "2"),
+    **_norm("decoder_{i}/feed_forward_norm", "decoder_l{i}_ffn_ffn"),
+    **_norm("encoder_norm", "encoder_top"),
+    **_norm("decoder_norm", "decoder_top"),
+    "source_positions/embeddings": same("Wpos"),
+    "target_positions/embeddings": same("Wpos"),
+}
 
 
-def _id(tokenizer, piece, default):
-    ids = {piece: id for id, piece in tokenizer.tokens.items()}
-    return ids.get(piece, default)
-
-
-# --- the model -----------------------------------------------------------------------------------
-
-
-def _matrix(*names):
-    """Matrices [in, out], side by side."""
-    return Source(names, lambda *arrays: np.concatenate(arrays, axis=-1))
-
-
-def _vector(*names):
-    """Matrices of one row, as one vector."""
-    return changed(joined(*names), np.ravel)
-
-
-def _attention(path, name, inputs, layer):
-    """The entries of attention; `layer` is that of the projections side by side."""
-    return {
-        f"{path}/{layer}/kernel": _matrix(*(f"{name}_W{letter}" for letter in inputs)),
-        f"{path}/{layer}/bias": _vector(*(f"{name}_b{letter}" for letter in inputs)),
-        f"{path}/output_projection/kernel": same(f"{name}_Wo"),
-        f"{path}/output_projection/bias": _vector(f"{name}_bo"),
-    }
-
-
-def _norm(path, name, suffix=""):
-    names = {"gamma": f"{name}_ln_scale{suffix}", "beta": f"{name}_ln_bias{suffix}"}
-    return {f"{path}/{part}": _vector(each) for part, each in names.items()}
-
-
-def _table(norm, has_attention):
-    """The entries of all blocks and of the layers after them."""
-    suffix, table = ("_pre" if norm == "pre" else ""), {}
-    for side, own in (("encoder", "attention"), ("decoder", "self_attention")):
-        path, name = f"{side}_{{i}}", f"{side}_l{{i}}"
-        if side == "encoder" or has_attention:
-            table |= _attention(f"{path}/{own}", f"{name}_self", "qkv", "qkv")
-            table |= _norm(f"{path}/{own}_norm", f"{name}_self_Wo", suffix)
-        for number, layer in (("1", "hidden"), ("2", "output_projection")):
-            table[f"{path}/feed_forward/{layer}/kernel"] = same(f"{name}_ffn_W{number}")
-            table[f"{path}/feed_forward/{layer}/bias"] = _vector(f"{name}_ffn_b{number}")
-        table |= _norm(f"{path}/feed_forward_norm", f"{name}_ffn_ffn", suffix)
-        table |= _norm(f"{side}_norm", f"{side}_top")
-    if not has_attention:
-        table |= {
-            "decoder_{i}/self_attention/candidate/kernel": same("decoder_l{i}_rnn_W"),
-            "decoder_{i}/self_attention/forget_gate/kernel": same("decoder_l{i}_rnn_Wf"),
-            "decoder_{i}/self_attention/forget_gate/bias": _vector("decoder_l{i}_rnn_bf"),
-            **_norm("decoder_{i}/self_attention_norm", "decoder_l{i}_rnn_ffn", suffix),
-        }
-    cross = "decoder_{i}/cross_attention"
-    table |= _attention(cross, "decoder_l{i}_context", "kv", "key_value")
-    table |= {f"{cross}/query/kernel": same("decoder_l{i}_context_Wq")}
-    table |= {f"{cross}/query/bias": _vector("decoder_l{i}_context_bq")}
-    return table | _norm(f"{cross}_norm", "decoder_l{i}_context_Wo", suffix)
-
-
-def _model(tensors, settings, dtype):
-    """The model with its weights. Padding, which is the start too, is one more token than Marian's.
-
-    Marian starts with an embedding of zeros, that of padding here.
-    """
-    path = tensors.path
-    arguments, has_attention = _arguments(path, settings)
-    tensors = _numbered(tensors, settings)
-    source, target, output = _embedding_names(tensors)
-    sizes = [tensors.shape(name, 2)[0] for name in (source, target)]
-    pad = max(sizes)
-    is_tied = output == target
-    arguments |= {
-        "source_vocab_size": pad + 1,
-        "target_vocab_size": pad + 1,
-        "pad_id": pad,
-        "shared": ("all" if source == target else "target") if is_tied else "none",
-        "logits_bias": True,
-        "dtype": dtype,
-    }
-    if arguments["positions"] == "learned":
-        arguments["max_length"] = tensors.shape("Wpos", 2)[0]
-    model = create_model(transformer, tensors, arguments)
-    table = _table(arguments["norm"], has_attention)
-    table |= {f"{side}_positions/embeddings": same("Wpos") for side in ("source", "target")}
-    for side, name in (("source", source), ("target", target)):
-        table[f"{side}_embedding/embeddings"] = Source((name,), lambda x: _padded(x, pad + 1))
-    is_transposed = output.endswith("t")
-    table["output_projection/kernel"] = Source(
-        (output,), lambda x: _padded(x if is_transposed else x.T, pad + 1).T
-    )
-    bias = [name for name in ("decoder_ff_logit_out_b",) if name in tensors]
-    table["output_bias"] = Source(
-        tuple(bias), lambda *x: _bias(x[0] if x else np.zeros(sizes[1]), sizes[1], pad + 1)
-    )
-    assign(model, tensors, table)
-    return model
-
-
-def _padded(matrix, size):
-    """A matrix [n, E] with rows of zeros: [size, E]."""
-    return np.concatenate([matrix, np.zeros((size - len(matrix), matrix.shape[1]), matrix.dtype)])
-
-
-def _bias(bias, count, size):
-    """The bias of `count` tokens as a vector [size], in which nothing else is ever a token."""
-    rest = np.full(size - count, _NEVER, np.float32)
-    return np.concatenate([bias.reshape(-1)[:count].astype(np.float32), rest])
-
-
-def _arguments(path, settings):
-    """Arguments of `zoo.transformer`, and whether the decoder has self-attention."""
-    for name, supported in _FIXED.items():
-        if settings.get(name, supported[0]) not in supported:
-            raise CheckpointError(f"{path}: {name}={settings[name]!r} is not supported.")
-    kind = settings.get("transformer-decoder-autoreg", "self-attention")
-    if (kind, settings.get("dec-cell")) != ("rnn", "ssru") and kind != "self-attention":
-        cell = f", dec-cell={settings.get('dec-cell')!r}" if kind == "rnn" else ""
-        raise CheckpointError(
-            f"{path}: transformer-decoder-autoreg={kind!r}{cell} is not supported."
-        )
-    names = ("preprocess", "postprocess", "postprocess-top")
-    order = [settings.get(f"transformer-{name}", "") for name in names]
-    norm = _NORMS.get(tuple(each.replace("d", "") for each in order))  # d: dropout
-    if norm is None:
-        given = ", ".join(f"transformer-{n}={x!r}" for n, x in zip(names, order))
-        raise CheckpointError(f"{path}: {given} are not supported.")
-    activation = settings.get("transformer-ffn-activation", "swish")
-    if activation not in _ACTIVATIONS:
-        raise CheckpointError(f"{path}: the activation {activation!r} is not supported.")
-    width = int(settings["dim-emb"])
-    is_trained = settings.get("transformer-train-position-embeddings") == "true"
-    half = width // 2
-    wavelength = 10000.0 ** (half / (half - 1))
-    arguments = {
-        "embed_dim": width,
-        "num_heads": int(settings["transformer-heads"]),
-        "ff_dim": int(settings["transformer-dim-ffn"]),
-        "num_layers": int(settings["enc-depth"]),
-        "num_decoder_layers": int(settings["dec-depth"]),
-        "activation": _ACTIVATIONS[activation],
-        "norm": norm,
-        "positions": "learned"
-        if is_trained
-        else SinusoidalPositions("halves", max_wavelength=wavelength),
-        "scale_embeddings": not is_trained,
-        "decoder": "attention" if kind == "self-attention" else "ssru",
-        "epsilon": 1e-6,
-    }
-    return arguments, kind == "self-attention"
-
-
-def _numbered(tensors, settings):
-    """The tensors with layers from 0 on, and those of layers that share theirs with others."""
-    tied, depth = settings.get("transformer-tied-layers") or [], int(settings["dec-depth"])
-    tied = [int(layer) for layer in tied] or range(1, depth + 1)
+def _renamed(tensors, settings):
+    """The tensors by the names above, those of a shared layer for each layer that shares it."""
+    matches = {name: _LAYER.match(name) for name in tensors}
+    found = sorted({(match[1], int(match[2])) for match in matches.values() if match})
+    layers = {side: [layer for each, layer in found if each == side] for side in _SIDES}
+    tied = settings.get("transformer-tied-layers")  # for each of the decoder, which one it is
+    layers["decoder"] = [int(layer) for layer in tied or layers["decoder"]]
+    for side, numbers in layers.items():
+        depth, count = settings.get(f"{side[:3]}-depth"), len(numbers)
+        if depth != str(count) or count > MAX_LAYERS:
+            raise CheckpointError(
+                f"{tensors.path}: {side[:3]}-depth={depth}, but its tensors are those of {count} "
+                f"{side} layers."
+            )
     entries = {}
-    for name, entry in tensors.entries.items():
-        match = _LAYER.match(name)
+    for name, match in matches.items():
         if match is None:
-            entries[name] = entry
+            entries[name] = tensors.entries[name]
             continue
-        side, layer = match[1], int(match[2])
-        places = [i for i, each in enumerate(tied) if each == layer]
-        for index in places if side == "decoder" else [layer - 1]:
-            entries[f"{side}_l{index}_{name[match.end() :]}"] = entry
+        # of pre-norm, and of recurrent layers
+        rest = name[match.end() :].removesuffix("_pre").replace("rnn_ffn_ln_", "self_Wo_ln_")
+        for index, layer in enumerate(layers[match[1]]):
+            if layer == int(match[2]):
+                entries[f"{match[1]}_l{index}_{rest}"] = tensors.entries[name]
     return Tensors(tensors.path, entries)
 
 
-def _embedding_names(tensors):
-    """The names of the embeddings of source and target and of the output's matrix."""
-    sides = [
-        next((n for n in (f"{side}_Wemb", "Wemb") if n in tensors), f"{side}_Wemb")
-        for side in ("encoder", "decoder")
-    ]
+def load(path, options):
+    """The translator of a path, see `zoo.load`; `tgt_lang` is for several target languages."""
+    dtype, target = (options.pop(name, None) for name in ("dtype", "tgt_lang"))
+    no_more(path, options)
+    with marian_folder.unpacked(path) as unpacked:
+        return _load(unpacked, dtype, target)
+
+
+def _load(path, dtype, target):
+    file, config = marian_folder.model_file(path)
+    tensors, settings = marian_file.read(file)
+    arguments = _arguments(file, settings)
+    tensors = _renamed(tensors, settings)
+    names = _matrices(tensors)
+    sizes = [tensors.shape(name, 2)[0] for name in names[:2]]
+    pad = min(sizes)
+    vocabs = zip(marian_folder.vocab_files(file, config), sizes)
+    sides = [_tokenizer(*files, size, pad) for files, size in vocabs]
+    ends = {side.vocab[END] for side in sides}
+    if len(ends) > 1:
+        raise CheckpointError(f"{path}: {END} has different ids on both sides: {ends}.")
+    if target is not None:
+        codes = {piece[2:-2]: piece for piece in sides[0].vocab if LANGUAGE.fullmatch(piece)}
+        [prefix] = sides[0].encode([language(path, "tgt_lang", target, codes)])
+        sides[0] = sides[0].with_prefix(*prefix)
+    model = _model(tensors, names, arguments | {"dtype": dtype})
+    if _number(config, "word-penalty", float, 0):
+        print(f"{file.name}: its word-penalty is not used, since scores have no such term.")
+    unknown = () if config.get("allow-unk") == "true" else (sides[1].unknown,)
+    return Translator(
+        model,
+        *sides,
+        beam_size=_number(config, "beam-size", int, 1),
+        length_penalty=_number(config, "normalize", float, 0),
+        special_tokens=SpecialTokens(start=pad, end=ends.pop(), pad=pad),
+        length_offset=0.0,
+        search_options={"suppress_tokens": unknown},
+    )
+
+
+def _number(settings, name, kind, default=None):
+    """A setting as a number, int or float."""
+    value = settings.get(name, default)
+    with contextlib.suppress(TypeError, ValueError):
+        value = kind(value)
+    return checked(name, value, kind)
+
+
+def _tokenizer(model, pieces, size, pad):
+    """The tokenizer of a side with `size` ids in Marian; from `pad` on, they are one more here."""
+    if pieces is None:
+        vocab = {piece: id for id, piece in tokenizer(model).tokens.items()}
+    elif pieces.suffix in (".yml", ".yaml", ".json"):
+        vocab = (read_json if pieces.suffix == ".json" else marian_file.read_yaml)(pieces)
+        vocab = {piece: _number(vocab, piece, int) for piece in vocab}
+    else:
+        lines = pieces.read_bytes().decode(errors="replace").split("\n")
+        vocab = {line.rstrip("\r").split("\t")[0]: id for id, line in enumerate(lines) if line}
+    vocab = {END: 0, UNKNOWN: 1} | vocab
+    if max(vocab.values()) >= size:
+        raise CheckpointError(
+            f"{pieces or model} has ids up to {max(vocab.values())}, and the model {size} tokens."
+        )
+    vocab = {piece: id + (id >= pad) for piece, id in vocab.items()}
+    prefixes = pieces is not None and any(piece.startswith(">>") for piece in vocab)
+    return tokenizer(model, vocab, vocab[UNKNOWN], CONTROL, size + 1, language_prefixes=prefixes)
+
+
+def _arguments(path, settings):
+    """The arguments of `zoo.transformer` that are not shapes of tensors."""
+    settings = {name: values[0] for name, values in _SUPPORTED.items()} | settings
+    wrong = [name for name, values in _SUPPORTED.items() if settings[name] not in values]
+    is_recurrent = settings["transformer-decoder-autoreg"] == "rnn"
+    if is_recurrent and settings.get("dec-cell") != "ssru":
+        wrong.append("dec-cell")
+    order = [f"transformer-{name}" for name in ("preprocess", "postprocess", "postprocess-top")]
+    norm = _NORMS.get(tuple(settings.get(name, "").replace("d", "") for name in order))  # dropout
+    wrong += [] if norm else order
+    if wrong:
+        given = ", ".join(f"{name}={settings.get(name)!r}" for name in wrong)
+        raise CheckpointError(f"{path}: not supported: {given}.")
+    is_trained = settings["transformer-train-position-embeddings"] == "true"
+    return {
+        "num_layers": _number(settings, "enc-depth", int),
+        "num_decoder_layers": _number(settings, "dec-depth", int),
+        "num_heads": _number(settings, "transformer-heads", int),
+        "activation": _ACTIVATIONS[settings["transformer-ffn-activation"]],
+        "norm": norm,
+        "positions": "learned" if is_trained else "sinusoidal",
+        "scale_embeddings": not is_trained,
+        "decoder": "ssru" if is_recurrent else "attention",
+    }
+
+
+def _matrices(tensors):
+    """The names of the embeddings of source and target, and of the output's matrix."""
+    source, target = (f"{side}_Wemb" if f"{side}_Wemb" in tensors else "Wemb" for side in _SIDES)
     outputs = ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W")
-    return (*sides, next((name for name in outputs if name in tensors), sides[1]))
+    return source, target, next((name for name in outputs if name in tensors), target)
+
+
+def _model(tensors, names, arguments):
+    """The model with its weights.
+
+    Marian starts with an embedding of zeros, and has no padding. Both are one more token here.
+    """
+    source, target, output = names
+    (source_size, embed_dim), (target_size, _) = (tensors.shape(n, 2) for n in (source, target))
+    pad = min(source_size, target_size)
+    arguments = {
+        **arguments,
+        "source_vocab_size": source_size + 1,
+        "target_vocab_size": target_size + 1,
+        "pad_id": pad,
+        "embed_dim": embed_dim,
+        "ff_dim": tensors.shape("encoder_l0_ffn_W1", 2)[1],
+        "shared": ("all" if source == target else "target") if output == target else "none",
+        "logits_bias": True,
+        "epsilon": 1e-6,
+    }
+    if arguments["positions"] == "learned":
+        arguments["max_length"] = tensors.shape("Wpos", 2)[0]
+    else:
+        half = embed_dim // 2
+        wavelength = 10000.0 ** (half / (half - 1))
+        arguments["positions"] = SinusoidalPositions("halves", max_wavelength=wavelength)
+    model = create_model(transformer, tensors, arguments)
+
+    def padded(source, value=0.0):
+        return changed(source, lambda x: np.insert(x, pad, value, axis=0))
+
+    # [V, E], but for that of old files
+    matrix = changed(same(output), np.transpose) if output.endswith("_W") else same(output)
+    table = {
+        "source_embedding/embeddings": padded(same(source)),
+        "target_embedding/embeddings": padded(same(target)),
+        "output_projection/kernel": changed(padded(matrix), np.transpose),
+        "output_bias": padded(row("decoder_ff_logit_out_b"), _NEVER),
+    }
+    assign(model, tensors, _TABLE | table)
+    return model
