@@ -16,7 +16,6 @@ import zoo
 from tests.checkpoints.translation_folders import write_marian
 from tests.test_recipes import recipe
 from zoo.data import parallel_text, text_rows, tokenized_corpus
-from zoo.data.selection import text_source
 from zoo.errors import UserError
 from zoo.training.run import Run
 from zoo.training.sentence_pairs import load_pairs
@@ -89,20 +88,6 @@ def test_other_data_or_settings_are_tokenized_anew(corpus, loaded, tmp_path):
     os.utime(copy)
     assert len(loaded(tsv=str(copy))[1]) == len(others) + 1
     assert len(loaded(cache_dir=str(tmp_path / "elsewhere"))[1]) == 1
-
-
-def test_the_seed_counts_only_where_it_divides_the_pairs(corpus):
-    files = {"source": "a", "target": "b", "valid_source": "c", "valid_target": "d"}
-    files = {name: str(corpus.parent / path) for name, path in files.items()}
-
-    def identities(**settings):
-        configs = [dataclasses.replace(CONFIG, **settings, seed=seed) for seed in (0, 1)]
-        return [text_source(config)[0] for config in configs]
-
-    first, second = identities(**files)
-    assert first != second
-    first, second = identities(**files, test_source="e", test_target="f")
-    assert first == second
 
 
 def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monkeypatch):

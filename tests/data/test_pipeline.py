@@ -152,9 +152,9 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
 
 
 def test_a_worker_computes_few_other_rows():
-    for workers, group in ((1, 16), (4, 16), (4, 1)):
+    for workers in (1, 4):
         contexts = [tf.distribute.InputContext(workers, n, workers) for n in range(workers)]
-        rows = [pipeline._worker_rows(128, context, group=group)[0] for context in contexts]
+        rows = [pipeline._worker_rows(128, context)[0] for context in contexts]
         assert [len(own) for own in rows] == [128 // workers] * workers
 
 

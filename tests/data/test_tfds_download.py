@@ -16,7 +16,7 @@ from zoo.errors import DataError
 @pytest.mark.parametrize(
     "read, name, own_data",
     [
-        (tfds_images, "cifar10", "--data-dir FOLDER +your own images: train/<class>"),
+        (tfds_images, "cifar10", "--data-dir FOLDER, with train/<class>"),
         (tfds_pairs, "ted_hrlr_translate/pt_to_en", "--source FILE --target FILE"),
         (tfds_texts, "ag_news_subset", "--tsv FILE"),
     ],
@@ -61,7 +61,5 @@ def test_several_workers_download_a_data_set_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tfds, "builder", lambda name, data_dir=None: Builder())
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        builders = list(
-            pool.map(lambda _: prepared_builder("slow", None, ("", ""), ("", "")), range(3))
-        )
+        builders = list(pool.map(lambda _: prepared_builder("slow", None, "", ""), range(3)))
     assert all(builder.is_prepared() for builder in builders) and downloads == ["slow"]

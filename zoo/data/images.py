@@ -93,11 +93,7 @@ class StreamedImages:
         return self.preprocessing.fit(decoded(image))
 
     def in_memory(self):
-        """Decodes all images.
-
-        Returns:
-            `Images` of those that can be read, and why each of the others cannot, list of str.
-        """
+        """Decodes all images: `Images` of those that can be read, and why each other cannot."""
 
         def decode(number):
             image, label = self.read(number)
@@ -132,11 +128,7 @@ class StreamedImages:
         self.check()
 
     def check(self):
-        """Checks that most images can be read.
-
-        Raises:
-            DataError: if more than ten images and more than a tenth of all cannot be read.
-        """
+        """Raises `DataError` if more than ten images, and a tenth of all, cannot be read."""
         if len(self.skipped) > max(_MOST_SKIPPED, len(self) // 10):
             raise DataError(
                 f"{len(self.skipped):,} of {len(self):,} images cannot be read, the last: "
@@ -166,12 +158,7 @@ class ImageDataset(NamedTuple):
         return tuple(self.train.image_shape)
 
     def held_out(self, share, seed=0):
-        """Returns this share of the training images as the test images, the rest to train on.
-
-        Args:
-            share: in [0, 1); with 0 nothing changes.
-            seed: seed for the choice.
-        """
+        """Returns this share, in [0, 1), of the training images as the test images."""
         if not share:
             return self
         order = np.random.default_rng(seed).permutation(len(self.train))

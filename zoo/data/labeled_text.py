@@ -12,7 +12,6 @@ from zoo.errors import DataError
 from zoo.text.special_tokens import encode_texts, truncated
 
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
-_BLOCK = 2000  # texts to encode per call
 _NOT_EMPTY = "\0"  # begins labels with a separator: there may be none
 _HEADERS = ("label", "labels", "class", "category")
 
@@ -98,12 +97,7 @@ def tfds_texts(name, data_dir=None, seed=0):
     """
     import tensorflow_datasets as tfds
 
-    builder = prepared_builder(
-        name,
-        data_dir,
-        built_in=("phrasebook", "English sentences and their kinds that need no network"),
-        own_data=("--tsv FILE", "your own texts: label, tab, text"),
-    )
+    builder = prepared_builder(name, data_dir, "phrasebook", "--tsv FILE")
     features, splits = dict(builder.info.features.items()), builder.info.splits
     text, label = (*(builder.info.supervised_keys or ()), None, None)[:2]
     if (
@@ -171,10 +165,7 @@ class EncodedTexts:
     """
 
     def __init__(self, texts, tokenizer, max_length):
-        blocks = (texts.texts[i : i + _BLOCK] for i in range(0, len(texts), _BLOCK))
-        rows = [
-            np.array(row, np.int32) for block in blocks for row in encode_texts(tokenizer, block)
-        ]
+        rows = encode_texts(tokenizer, texts.texts)
         self.truncated = sum(len(row) > max_length for row in rows)
         self._tokens = Sequences.concatenated([truncated(row, max_length) for row in rows])
         self._labels = texts.labels
@@ -190,14 +181,10 @@ class EncodedTexts:
         return len(self._labels)
 
     def batch(self, texts, shape):
-        """Makes one batch.
+        """Makes a batch of the `shape` (B, T) of up to B texts, by their indices, and empty rows.
 
-        Args:
-            texts: int [up to B], indices of the texts for the first rows; other rows are padding.
-            shape: (B, T).
-
-        Returns:
-            (tokens int32 [B, T], labels [B] or [B, classes], weights float32 [B], 1 for each text).
+        Returns (tokens int32 [B, T], labels [B] or [B, classes], weights float32 [B], 1 for each
+        text).
         """
         labels = np.zeros((shape[0], *self._labels.shape[1:]), self._labels.dtype)
         weights = np.zeros(shape[0], np.float32)

@@ -97,19 +97,13 @@ def tfds_pairs(name, data_dir=None, seed=0):
     return _split(train, builder.info.splits["train"].num_examples, seed, name, valid, test)
 
 
-def tfds_key(name, data_dir=None, seed=0):
-    """Part of a cache key: the full name of the data set and, if pairs are held out, the seed."""
-    info = _tfds_builder(name, data_dir).info
-    return [info.full_name, None if {"validation", "test"} <= info.splits.keys() else seed]
+def tfds_version(name, data_dir=None):
+    """The full name of a data set, with its version."""
+    return _tfds_builder(name, data_dir).info.full_name
 
 
 def _tfds_builder(name, data_dir):
-    return prepared_builder(
-        name,
-        data_dir,
-        built_in=("phrasebook", "English-Spanish sentences that need no network"),
-        own_data=("--source FILE --target FILE", "your own text: one sentence per line, UTF-8"),
-    )
+    return prepared_builder(name, data_dir, "phrasebook", "--source FILE --target FILE")
 
 
 def _file_pair(source, target):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from zoo.data.images import Images
 from zoo.data.preprocessing import random_resized_crop
 from zoo.data.token_batches import shuffled
-from zoo.data.worker_batches import Rows, WorkerBatches, each_replica, split, split_rows
+from zoo.data.worker_batches import GROUP, Rows, WorkerBatches, each_replica, split, split_rows
 from zoo.errors import UserError
 
 
@@ -71,9 +71,7 @@ def training_batches(
     order = np.concatenate(apart)  # the places of an epoch, where repeats are together, by row
 
     def parts(context):
-        rows, split_parts = _worker_rows(
-            batch_size, context, accumulation, getattr(augment, "group", 1)
-        )
+        rows, split_parts = _worker_rows(batch_size, context, accumulation)
 
         def numbers(step):
             places = (step % steps * batch_size + order[rows]) // repeats
@@ -126,18 +124,16 @@ def test_batches(images, num_classes, batch_size):
     return WorkerBatches(parts, steps)
 
 
-def _worker_rows(batch_size, context, accumulation=1, group=1):
-    """Which rows of a batch a worker computes, `group` of them always together.
+def _worker_rows(batch_size, context, accumulation=1):
+    """Which rows of a batch a worker computes: the groups that contain those of its replicas.
 
     Returns (int32 [b], ascending; function that splits (inputs, labels, weights) of these rows into
     the parts of each replica).
     """
-    size = batch_size // accumulation
+    size, every = batch_size // accumulation, np.arange(batch_size, dtype=np.int32)
     own, real = (tensor.numpy() for tensor in split_rows(size, context))
     wanted = [part * size + own for part in range(accumulation)]
-    groups = np.unique(np.stack(wanted) // group)
-    rows = (groups[:, None] * group + np.arange(group, dtype=np.int32)).reshape(-1)
-    rows = rows[rows < batch_size]
+    rows = every[np.isin(every // GROUP, np.stack(wanted) // GROUP)]
 
     def split_parts(*batch):
         parts = [split(batch, np.searchsorted(rows, part), real) for part in wanted]

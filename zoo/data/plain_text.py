@@ -19,13 +19,7 @@ _SIGNATURE = tuple(tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf
 
 
 def read_texts(paths):
-    """Reads text files.
-
-    Args:
-        paths: list of paths.
-
-    Returns:
-        list of str, one for each file.
+    """Reads UTF-8 files: a str for each path.
 
     Raises:
         UserError: if a file cannot be read, is empty or is not UTF-8.

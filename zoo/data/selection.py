@@ -1,7 +1,5 @@
 """The data that the settings of a run select: images and sentence pairs."""
 
-import functools
-
 from zoo.data import parallel_text
 from zoo.data.image_folder import image_folder
 from zoo.data.images import digits
@@ -37,24 +35,37 @@ def load_images(settings, source=None, **options):
     return data.held_out(settings.validation_split, settings.seed)
 
 
-def text_source(settings):
-    """Returns (identity of the sentence pairs, for the key of the cache; function that reads them:
-    `zoo.data.parallel_text.ParallelText`)."""
-    seed = settings.seed
+def pairs_key(settings):
+    """What the sentence pairs that settings select depend on, for the key of a cache."""
+    key = [settings.dataset, settings.seed]
+    if settings.dataset not in (None, "phrasebook"):
+        key += [parallel_text.tfds_version(settings.dataset, settings.data_dir)]
+    return key + [path and file_key(path) for path in (settings.tsv, *sum(_files(settings), ()))]
+
+
+def read_pairs(settings):
+    """Reads the sentence pairs that settings select: `zoo.data.parallel_text.ParallelText`.
+
+    Args:
+        settings: `zoo.training.settings.TranslationSettings`.
+    """
+    seed, dataset = settings.seed, settings.dataset
     if settings.tsv:
-        read = functools.partial(parallel_text.tsv, settings.tsv, seed)
-        return [file_key(settings.tsv), seed], read
+        return parallel_text.tsv(settings.tsv, seed)
     if settings.source:
-        files = [
-            (settings.source, settings.target),
-            (settings.valid_source, settings.valid_target),
-            (settings.test_source, settings.test_target),
-        ]
-        identity = [path and file_key(path) for pair in files for path in pair]
-        held_out = [pair if any(pair) else None for pair in files[1:]]
-        read = functools.partial(parallel_text.parallel_files, *files[0], *held_out, seed)
-        return [identity, None if all(held_out) else seed], read
-    if settings.dataset == "phrasebook":
-        return ["phrasebook", seed], functools.partial(parallel_text.phrasebook, seed)
-    data = (settings.dataset, settings.data_dir, seed)
-    return parallel_text.tfds_key(*data), functools.partial(parallel_text.tfds_pairs, *data)
+        train, *others = _files(settings)
+        return parallel_text.parallel_files(
+            *train, *(pair if any(pair) else None for pair in others), seed
+        )
+    if dataset == "phrasebook":
+        return parallel_text.phrasebook(seed)
+    return parallel_text.tfds_pairs(dataset, settings.data_dir, seed)
+
+
+def _files(settings):
+    """(source, target) for training, validation and test."""
+    return [
+        (settings.source, settings.target),
+        (settings.valid_source, settings.valid_target),
+        (settings.test_source, settings.test_target),
+    ]

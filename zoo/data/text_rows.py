@@ -32,12 +32,7 @@ def read_lines(path):
 def read_tsv(path, columns):
     """Yields the first column and the rest of each line of a UTF-8 file; blank lines are skipped.
 
-    Args:
-        path: path of the file.
-        columns: what a line must be, for the message: "label, tab, text".
-
-    Raises:
-        DataError: if the file cannot be read or is not UTF-8, or if a line has no tab.
+    `columns` is what a line must be, for the message: "label, tab, text".
     """
     for number, line in enumerate(read_lines(path), start=1):
         first, tab, rest = line.partition("\t")
@@ -57,10 +52,9 @@ class Rows:
     skipped; duplicates are kept.
 
     Args:
-        read: function without arguments that returns a new iterator of raw rows.
-        keep: function of a normalized first text that returns whether to keep its rows.
-        held_out: function without arguments that returns the set of hashes of the second texts of
-            held-out rows; rows with such a text are left out.
+        read: function that returns a new iterator of raw rows.
+        keep: function of a normalized first text: whether to keep its rows.
+        held_out: function that returns the hashes of second texts whose rows are left out.
 
     Fields:
         left_out: number of rows that were left out for their second text in the last iteration.
@@ -94,7 +88,7 @@ def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
     in every run, and all rows with the same first text are in the same part.
 
     Args:
-        read: function without arguments that returns a new iterator of rows.
+        read: function that returns a new iterator of rows.
         count: about the number of rows.
         share: share to hold out for validation and test each, of many rows about 2,000 at most.
         seed: seed of the choice.
@@ -109,22 +103,19 @@ def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
     missing = {index for index, part in enumerate((valid, test)) if part is None}
 
     def part_of(first):
-        """0 for validation, 1 for test, else more."""
-        return int(_hash(first, str(seed)) / 2**64 / share)
+        """0 for validation, 1 for test, 2 for training."""
+        part = int(_hash(first, str(seed)) / 2**64 / share)
+        return part if part in missing else 2
+
+    def rows_of(part, given=None, **options):
+        return Rows(given) if given else Rows(read, lambda x: part_of(x) == part, **options)
 
     @functools.cache
     def held_out():
-        return {_hash(second) for _, second in Rows(read, lambda first: part_of(first) in missing)}
+        return {_hash(second) for _, second in Rows(read, lambda x: part_of(x) < 2)}
 
-    parts = [
-        Rows(read, lambda first: part_of(first) not in missing, held_out if apart else frozenset),
-        *(
-            Rows(read, lambda first, index=index: part_of(first) == index)
-            if given is None
-            else Rows(given)
-            for index, given in enumerate((valid, test))
-        ),
-    ]
+    train = rows_of(2, held_out=held_out if apart else frozenset)
+    parts = [train, rows_of(0, valid), rows_of(1, test)]
     for purpose, rows in zip(("training", "validation", "test"), parts):
         if next(iter(rows), None) is None:
             raise DataError(

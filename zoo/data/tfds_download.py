@@ -15,11 +15,11 @@ def prepared_builder(name, data_dir, built_in, own_data):
         name: TFDS name, such as "cifar10" or "wmt14_translate/de-en".
         data_dir: folder of prepared TFDS data; nothing is written there. If None, TFDS's own
             folder, to which missing data are downloaded.
-        built_in: (name of a data set that needs no network, description), for messages.
-        own_data: (flags for the user's own data, description), for messages.
+        built_in: name of a data set that needs no network, for messages.
+        own_data: flags for the user's own data, for messages.
 
     Raises:
-        DataError: if the data set is unknown or unavailable; the message lists alternatives.
+        DataError: if the data set is unknown or unavailable; the message names alternatives.
     """
     import tensorflow_datasets as tfds
 
@@ -30,7 +30,7 @@ def prepared_builder(name, data_dir, built_in, own_data):
     except tfds.core.DatasetNotFoundError:
         raise DataError(
             f"TensorFlow Datasets has no data set {name!r}. `tfds.list_builders()` lists its data "
-            f"sets; `{built_in[0]}` is built in."
+            f"sets; `{built_in}` is built in."
         ) from None
     except (ValueError, AssertionError) as error:  # malformed name, unknown config or version
         raise DataError(f"TensorFlow Datasets cannot find {name!r}. {error}") from None
@@ -71,16 +71,11 @@ def _download(builder, data_dir, built_in, own_data):
             builder.download_and_prepare()
     except Exception as error:  # network, disk and server errors of any type
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        prepared = f"prepared TFDS data, the folder that contains {builder.info.full_name}"
-        ways = [
-            (f"--dataset {built_in[0]}", built_in[1]),
-            ("--data-dir FOLDER", prepared),
-            own_data,
-        ]
-        width = max(len(flags) for flags, _ in ways)
         raise DataError(
             f"The data set {builder.name} is not on this machine (looked in {builder.data_path}) "
-            f"and could not be downloaded: {reason[:200]}\nAlternatives:\n"
-            + "".join(f"  {flags:{width}}   {meaning}\n" for flags, meaning in ways)
-            + "  or run the same command with a network connection."
+            f"and could not be downloaded: {reason[:200]}\n"
+            "Run the same command with a network connection, or with one of:\n"
+            f"  --dataset {built_in}, which is built in\n"
+            f"  --data-dir FOLDER, the folder that contains {builder.info.full_name}, prepared\n"
+            f"  {own_data}, your own data"
         ) from None

@@ -35,12 +35,8 @@ def tfds_images(name, data_dir=None):
     """
     import tensorflow_datasets as tfds
 
-    builder = prepared_builder(
-        name,
-        data_dir,
-        built_in=("digits", "1,797 handwritten digits that need no network"),
-        own_data=("--data-dir FOLDER", "your own images: train/<class>/*.jpg"),
-    )
+    own_images = "--data-dir FOLDER, with train/<class>/*.jpg"
+    builder = prepared_builder(name, data_dir, "digits", own_images)
     features, splits = builder.info.features, builder.info.splits
     if "label" not in features or not isinstance(features["label"], tfds.features.ClassLabel):
         raise DataError(

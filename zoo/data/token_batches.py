@@ -43,7 +43,7 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
         UserError: if a pair is longer than `tokens_per_batch`.
     """
     ends, shapes, batches = _plan(pairs, tokens_per_batch, accumulation)
-    steps = len(batches) // accumulation
+    steps, shortest_first = len(batches) // accumulation, pairs.longest_first[::-1]
 
     def places(step):
         seeds = seed, step // steps
@@ -56,7 +56,7 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
         return spans, starts + shuffled(places - starts, sizes, *seeds)
 
     def update(spans, places):
-        numbers = pairs.longest_first[len(pairs) - 1 - places]
+        numbers = shortest_first[places]
         numbers = np.split(numbers, np.cumsum(spans[:-1, 1] - spans[:-1, 0]))
         parts = [pairs.batch(own, shapes[bucket]) for own, bucket in zip(numbers, spans[:, 2])]
         total = np.float32(max(sum(weights.sum() for *_, weights in parts), 1))
@@ -69,24 +69,18 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
 
 
 def evaluation_batches(pairs, tokens_per_batch):
-    """Returns all pairs once, longest first, in batches with the same number of rows.
+    """Returns all pairs once, shortest first, in batches like those of `training_batches`.
 
     The weight of a label is number of batches / number of labels: with a summed loss, the mean
     over the batches, which Keras reports, is then the mean over all labels. For arguments and
     return value see `training_batches`.
     """
-    longest = _longest(pairs, tokens_per_batch)
-    count = -(-len(pairs) // (tokens_per_batch // longest))
-    rows = -(-len(pairs) // count)
-    count = -(-len(pairs) // rows)
-    lengths = padded_lengths(pairs.length_counts, MOST_SHAPES)
-    at_least = np.cumsum(pairs.length_counts[::-1])  # pairs of the i longest lengths
+    _, shapes, batches = _plan(pairs, tokens_per_batch)
+    count, shortest_first = len(batches), pairs.longest_first[::-1]
 
     def batch(step):
-        length = longest - np.searchsorted(at_least, step * rows, side="right")
-        length = lengths[np.searchsorted(lengths, length)]
-        numbers = pairs.longest_first[step * rows : (step + 1) * rows]
-        inputs, labels, weights = pairs.batch(numbers, (rows, length))
+        start, end, bucket = batches[step]
+        inputs, labels, weights = pairs.batch(shortest_first[start:end], shapes[bucket])
         return inputs, labels, weights * np.float32(count / pairs.num_tokens)
 
     return split_batches(computed(tf.data.Dataset.range(count), batch, pairs.signature), count)
@@ -102,22 +96,16 @@ def steps_per_epoch(pairs, tokens_per_batch, accumulation=1):
 
 
 def shuffled(numbers, sizes, seed, epoch):
-    """Permutes each number, int64 [n], among those below its size, differently in each epoch.
-
-    The sizes are one int, or int64 [n]; the seed is an int, and the epoch int64 [].
-    """
+    """Permutes each number, int64 [n], among those below its size; `sizes` is int or int64 [n]."""
     seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
     return tf.random.experimental.index_shuffle(numbers, seeds, tf.cast(sizes, tf.int64) - 1)
 
 
 def computed(steps, batch_of, signature):
-    """A data set of batches that NumPy computes.
+    """A data set of batches that NumPy computes from those of `steps`.
 
-    Args:
-        steps: data set of tensors.
-        batch_of: function of the arrays of a step that returns a structure of arrays. It must not
-            call TensorFlow: a thread that does cannot be ended with the process.
-        signature: the same structure of `tf.TensorSpec`.
+    The function `batch_of` of their arrays returns a structure of arrays like `signature`. It must
+    not call TensorFlow: a thread that does cannot be ended with the process.
     """
     specs = tf.nest.flatten(signature)
 
@@ -136,7 +124,7 @@ def computed(steps, batch_of, signature):
     return without_autotuning(steps.map(batch)).prefetch(2)
 
 
-def _plan(pairs, tokens_per_batch, accumulation):
+def _plan(pairs, tokens_per_batch, accumulation=1):
     """The parts of the schedule that are the same in every epoch.
 
     A bucket holds the pairs that are padded to the same length. A place is a number below n:
@@ -147,7 +135,13 @@ def _plan(pairs, tokens_per_batch, accumulation):
         each bucket; int64 [batches, 3], (start, end, bucket) of each batch: the places of its
         pairs, and the bucket that gives its shape).
     """
-    _longest(pairs, tokens_per_batch)
+    longest = len(pairs.length_counts) - 1
+    if longest > tokens_per_batch:
+        raise UserError(
+            f"The longest pair has {longest:,} tokens on a side, more than the "
+            f"{tokens_per_batch:,} tokens of a batch. Increase --tokens-per-batch, or decrease "
+            "--max-length to skip long pairs."
+        )
     lengths = padded_lengths(pairs.length_counts, MOST_SHAPES)
     ends = np.cumsum(pairs.length_counts)[lengths]
     rows = tokens_per_batch // lengths
@@ -168,27 +162,11 @@ def _plan(pairs, tokens_per_batch, accumulation):
     return ends, shapes, np.array(spans)
 
 
-def _longest(pairs, tokens_per_batch):
-    """The length of the longer side of the longest pair; checks that it fits in a batch."""
-    longest = len(pairs.length_counts) - 1
-    if longest > tokens_per_batch:
-        raise UserError(
-            f"The longest pair has {longest:,} tokens on a side, more than the "
-            f"{tokens_per_batch:,} tokens of a batch. Increase --tokens-per-batch, or decrease "
-            "--max-length to skip long pairs."
-        )
-    return longest
-
-
 def padded_lengths(counts, number):
     """Chooses up to `number` padded lengths that minimize padding, in ascending order.
 
-    Dynamic programming over all lengths that occur; if the longest exceeds 1,000, lengths are
-    rounded up first. The last padded length is the longest length.
-
-    Args:
-        counts: int64 [longest + 1], number of pairs of each length.
-        number: maximum number of padded lengths.
+    Dynamic programming over all lengths that occur, of which `counts` has the number of pairs; if
+    the longest exceeds 1,000, they are rounded up first. The last padded length is the longest.
     """
     longest = len(counts) - 1
     step = 1 + longest // 1000

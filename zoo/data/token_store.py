@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -26,9 +27,9 @@ class Sequences:
 
     @classmethod
     def concatenated(cls, sequences):
-        """From a list of int32 arrays or lists of ids."""
-        ids = np.concatenate([np.asarray(sequence, np.int32) for sequence in sequences])
-        return cls(ids, offsets(np.fromiter(map(len, sequences), np.int32)))
+        """From a list of lists of ids."""
+        ids = np.fromiter(itertools.chain.from_iterable(sequences), np.int32)
+        return cls(ids, offsets([*map(len, sequences)]))
 
     @classmethod
     def memory_mapped(cls, folder, name):
@@ -65,21 +66,11 @@ def by_length(lengths):
 
 
 def cached_folder(root, key, write):
-    """Opens the folder that was written for a key; writes it if it is missing.
+    """Opens the folder in `root` of a key; if it is missing, `write` writes its files.
 
-    The folder is written under another name and then renamed, so one that is incomplete is never
-    used. A process waits for another one that writes the same folder.
-
-    Args:
-        root: `pathlib.Path` of the parent folder; created if needed.
-        key: all that the content depends on, as JSON can hold it.
-        write: function that writes the files into a new folder.
-
-    Returns:
-        (`pathlib.Path` of the folder, whether it was there).
-
-    Raises:
-        zoo.files.WriteError: if the folder cannot be written.
+    The key is all that the content depends on, as JSON can hold it. The folder is written under
+    another name and then renamed, so one that is incomplete is never used. A process waits for
+    another one that writes the same folder. Returns (`pathlib.Path`, whether it was there).
     """
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     path = pathlib.Path(root) / digest[:10]
@@ -95,10 +86,7 @@ def cached_folder(root, key, write):
 
 
 def file_key(path):
-    """Part of a key: path, size and modification time of a file.
-
-    Without the file, it is [path]; reading it says what is wrong.
-    """
+    """Part of a key: path, size and modification time of a file; [path] if it is missing."""
     path = os.path.realpath(path)
     try:
         status = os.stat(path)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from zoo.data.token_store import Sequences, by_length, offsets
 from zoo.errors import DataError
-from zoo.text.saved_tokenizers import checksum, load_tokenizer, save_tokenizer
+from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
@@ -55,16 +55,11 @@ class EncodedPairs:
         return len(self.longest_first)
 
     def batch(self, pairs, shape):
-        """Makes one batch.
+        """Makes a batch of the `shape` (B, S) of up to B pairs, by their indices, and empty rows.
 
-        Args:
-            pairs: int [up to B], indices of the pairs for the first rows; other rows are padding.
-            shape: (B, S); T equals S.
-
-        Returns:
-            ({"source": int32 [B, S], "target": int32 [B, T]}, labels int32 [B, T], weights float32
-            [B, T], 1 for each label). Targets begin with the start token, labels end with the end
-            token.
+        Returns ({"source": int32 [B, S], "target": int32 [B, T]}, labels int32 [B, T], weights
+        float32 [B, T], 1 for each label); T equals S. Targets begin with the start token, labels
+        end with the end token.
         """
         pad = self._special.pad
         source = self._source.padded(pairs, shape, pad)
@@ -91,18 +86,14 @@ def encode_pairs(
     Args:
         pairs: iterable of (source, target), two str.
         source_tokenizer, target_tokenizer: see `zoo.tasks.translator.Translator`.
-        folder: parent folder, such as the run directory.
+        folder: parent folder.
         max_length: maximum number of tokens of a source or target, control ids included; pairs
             with a longer side are skipped and counted.
         name: name of the split, such as "train".
         special: `zoo.decoding.SpecialTokens` of the model; its `first`, if any, is the first label
             of each pair.
 
-    Returns:
-        `EncodedPairs`.
-
-    Raises:
-        DataError: if there are no pairs, or all are too long.
+    Returns `EncodedPairs`; raises `DataError` if there are no pairs, or all are too long.
     """
     pairs, path = iter(pairs), pathlib.Path(folder) / name
     start = [special.start] + ([] if special.first is None else [special.first])
@@ -137,11 +128,7 @@ def encode_pairs(
 
 
 class TokenizedCorpus:
-    """The content of a folder that `write_corpus` has written.
-
-    Args:
-        folder: `pathlib.Path`.
-        special: as passed to `write_corpus`.
+    """The content of a folder that `write_corpus` has written, with the same `special`.
 
     Attributes:
         train, valid: `EncodedPairs`.
@@ -159,13 +146,9 @@ class TokenizedCorpus:
 
 
 def write_corpus(folder, text, tokenizers, max_length, special):
-    """Tokenizes a corpus and writes it to a folder.
+    """Tokenizes `zoo.data.parallel_text.ParallelText` and writes it to a folder.
 
-    Args:
-        folder: `pathlib.Path`.
-        text: `zoo.data.parallel_text.ParallelText`.
-        tokenizers: (source, target), or a dict of the arguments of `train_tokenizers`.
-        max_length, special: see `encode_pairs`.
+    The tokenizers are (source, target), or a dict of the arguments of `train_tokenizers`.
     """
     if isinstance(tokenizers, dict):
         tokenizers = train_tokenizers(text, **tokenizers)
@@ -188,15 +171,9 @@ def write_corpus(folder, text, tokenizers, max_length, special):
 
 
 def train_tokenizers(text, tokenizer, vocab_size, normalization, vocabulary):
-    """Trains tokenizers on up to 2 million training pairs, evenly drawn.
+    """Trains tokenizers, (source, target), on up to 2 million training pairs, evenly drawn.
 
-    Args:
-        text: `zoo.data.parallel_text.ParallelText`.
-        tokenizer, vocab_size, normalization: see `zoo.text.sentencepiece.train_tokenizer`.
-        vocabulary: "joint" for one tokenizer of both languages, "separate" for one of each.
-
-    Returns:
-        (source, target).
+    The vocabulary is "joint" for one tokenizer of both languages, or "separate" for one of each.
     """
     every = max(1, -(-text.count // _TRAINED_ON))
 
@@ -208,10 +185,3 @@ def train_tokenizers(text, tokenizer, vocab_size, normalization, vocabulary):
     if vocabulary == "joint":
         return (train_tokenizer(texts(0, 1), *settings),) * 2
     return tuple(train_tokenizer(texts(side), *settings) for side in (0, 1))
-
-
-def tokenizers_key(tokenizers):
-    """Part of a cache key: tokenizers as `write_corpus` takes them, as JSON can hold it."""
-    if isinstance(tokenizers, dict):
-        return {**tokenizers, "pairs": _TRAINED_ON}
-    return checksum(*tokenizers)

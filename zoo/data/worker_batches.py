@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+GROUP = 16  # consecutive rows of a batch that one worker augments together
+
 
 class WorkerBatches(NamedTuple):
     """Batches whose rows do not depend on the number of workers that compute them.
@@ -42,18 +44,11 @@ def parts_of(batch):
 
 
 def split_rows(size, context):
-    """Which rows of a batch each replica of a worker gets.
+    """Which rows of a batch of this size each replica gets, for the worker of an `InputContext`.
 
     The rows are split in order into an equal part for each replica; if they do not divide evenly,
-    the last row is repeated.
-
-    Args:
-        size: number of rows of the batch, int or int32 tensor.
-        context: `tf.distribute.InputContext` of the worker.
-
-    Returns:
-        (int32, float32), both [replicas of the worker, rows of a replica]: the numbers of the rows;
-        and 1 for each of them, or 0 if it is repeated.
+    the last row is repeated. Returns (int32, float32), both [replicas of the worker, rows of a
+    replica]: the numbers of the rows; and 1 for each of them, or 0 if it is repeated.
     """
     replicas = context.num_replicas_in_sync
     own, share = replicas // context.num_input_pipelines, -(-size // replicas)
@@ -62,12 +57,10 @@ def split_rows(size, context):
 
 
 def split(batch, rows, real):
-    """Splits a batch: tensors [replicas of the worker, rows of a replica, ...].
+    """Splits a batch by `split_rows`: tensors [replicas of the worker, rows of a replica, ...].
 
-    Args:
-        batch: (inputs, labels, weights), structures of tensors [B, ...]; weights are a tensor, or
-            a NamedTuple with a field `real`.
-        rows, real: from `split_rows`; rows that are not real get weight 0.
+    A batch is (inputs, labels, weights), structures of tensors [B, ...]; weights are a tensor, or a
+    NamedTuple with a field `real`. Rows that are not real get weight 0.
     """
     inputs, labels, weights = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), batch)
     if isinstance(weights, tuple):
@@ -79,10 +72,7 @@ def split(batch, rows, real):
 def split_batches(batches, num_batches=None):
     """`WorkerBatches` of a data set of whole batches, which every worker computes.
 
-    Args:
-        batches: `tf.data.Dataset` of (inputs, labels, weights), or of tuples of these whose
-            gradients are accumulated.
-        num_batches: see `WorkerBatches`.
+    Its elements are (inputs, labels, weights), or tuples of these whose gradients are accumulated.
     """
 
     def parts(context):

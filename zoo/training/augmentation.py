@@ -16,10 +16,9 @@ import dataclasses
 
 import tensorflow as tf
 
-from zoo.data.worker_batches import Rows
+from zoo.data.worker_batches import GROUP, Rows
 from zoo.training.rand_augment import rand_augment, size, uniform, warp
 
-GROUP = 16  # consecutive rows of a batch within which images are mixed
 _PIXELS = 2**20  # of the images that are augmented together: as float32 they take more memory
 
 
@@ -64,7 +63,7 @@ class Augmentation:
     """Augments a batch or some of its rows: call it with (images, labels, seed, rows).
 
     Images are uint8 [batch, height, width, channels]; each row of labels must sum to one. `rows`,
-    by default all, says which rows of the batch they are: whole groups of `group` consecutive rows.
+    by default all, says which rows of the batch they are: whole groups of `GROUP` consecutive rows.
     Returns uint8 images and float32 labels.
 
     Args:
@@ -97,11 +96,6 @@ class Augmentation:
             most = 1 if name.endswith(("_probability", "_magnitude")) else 1000
             if not 0 <= value <= most:
                 raise ValueError(f"{name} must be from 0 to {most}. Received: {name}={value!r}.")
-
-    @property
-    def group(self):
-        """Number of consecutive rows that must be augmented together."""
-        return GROUP if self._mixes else 1
 
     @property
     def _mixes(self):

@@ -3,8 +3,9 @@
 import pathlib
 
 from zoo.data import tokenized_corpus as corpus
-from zoo.data.selection import text_source
+from zoo.data.selection import pairs_key, read_pairs
 from zoo.data.token_store import cached_folder
+from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 
@@ -23,17 +24,16 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
         `zoo.data.tokenized_corpus.TokenizedCorpus`.
     """
     root = pathlib.Path(run.settings.cache_dir or run.path.parent / ".cache" / "translate")
-    identity, read = text_source(run.settings)
     key = {
         "version": corpus.VERSION,
-        "data": identity,
-        "tokenizers": corpus.tokenizers_key(tokenizers),
+        "data": pairs_key(run.settings),
+        "tokenizers": tokenizers if isinstance(tokenizers, dict) else checksum(*tokenizers),
         "special tokens": special_tokens,
         "max length": max_length,
     }
 
     def write(path):
-        corpus.write_corpus(path, read(), tokenizers, max_length, special_tokens)
+        corpus.write_corpus(path, read_pairs(run.settings), tokenizers, max_length, special_tokens)
 
     if not run.is_chief:
         distribution.from_chief(run.strategy, 0)  # waits for it, as it tokenizes
