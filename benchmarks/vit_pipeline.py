@@ -40,7 +40,7 @@ def training(changed, data, config):
     from zoo.training.optimizers import adamw
 
     model = load(changed)[0].build(config, data)
-    optimizer = adamw(model, 1e-3, 0.05, total_steps=10_000, clip_norm=1.0, ema_momentum=0.999)
+    optimizer = adamw(1e-3, 0.05, total_steps=10_000, clip_norm=1.0, ema_momentum=0.999)
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, metrics=["accuracy"])
     return model, {"steps_per_epoch": STEPS, "shuffle": False, "verbose": 0}

@@ -15,7 +15,6 @@ import dataclasses
 import pathlib
 from typing import Literal
 
-from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
 from zoo.training.settings import Normalization, RunSettings, TokenizerKind
 
@@ -59,6 +58,7 @@ class Config(RunSettings):
 
 
 def main(config):
+    import zoo
     from zoo.data import plain_text
     from zoo.tasks.generator import TextGenerator
     from zoo.text import EOS_ID
@@ -79,10 +79,11 @@ def main(config):
     sizes = (config.batch_size, config.max_length)
     steps = plain_text.steps_per_epoch(train, *sizes)
     with run.scope():
-        model = build(config, tokenizer.vocab_size)
+        names = "embed_dim num_heads num_layers ff_dim dropout positions max_length"
+        model = config.build(zoo.causal_lm, names, vocab_size=tokenizer.vocab_size)
         settings = config.select("learning_rate weight_decay warmup_steps clip_norm")
         compiled_with = {
-            "optimizer": adamw(model, total_steps=config.epochs * steps, **settings),
+            "optimizer": adamw(total_steps=config.epochs * steps, **settings),
             "loss": SmoothedCrossEntropy(),
             "weighted_metrics": [TokenAccuracy()],
         }
@@ -99,17 +100,6 @@ def main(config):
         ),
         per_epoch={"tokens": steps * config.batch_size * config.max_length},
     )
-
-
-def build(config, vocab_size):
-    """Builds the model."""
-    import zoo
-
-    names = "embed_dim num_heads num_layers ff_dim dropout positions max_length"
-    try:
-        return zoo.causal_lm(vocab_size=vocab_size, **config.select(names))
-    except ValueError as error:
-        raise UserError(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -194,15 +194,13 @@ def untrained(config, run):
         "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
         "activation positions max_length decoder"
     )
-    try:
-        model = zoo.transformer(
-            source_vocab_size=source.vocab_size,
-            target_vocab_size=target.vocab_size,
-            shared="all" if config.vocabulary == "joint" else "target",
-            **config.select(names),
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    model = config.build(
+        zoo.transformer,
+        names,
+        source_vocab_size=source.vocab_size,
+        target_vocab_size=target.vocab_size,
+        shared="all" if config.vocabulary == "joint" else "target",
+    )
     return Translator(model, source, target, config.beam_size, config.length_penalty), data
 
 

@@ -113,9 +113,9 @@ def main(config):
     from zoo.data.pipeline import steps_per_epoch
     from zoo.data.selection import load_images
     from zoo.tasks.classifier import ImageClassifier
-    from zoo.training import optimizers
     from zoo.training.callbacks import PatchDropoutRates
     from zoo.training.image_run import augmentation, train_classifier
+    from zoo.training.optimizers import adamw, muon
     from zoo.training.run import Run
 
     run = Run(config, name=f"vit_{config.data_name}")
@@ -125,12 +125,12 @@ def main(config):
     total = config.epochs * steps
     with run.scope():
         model = build(config, data)
-        optimizer = getattr(optimizers, config.optimizer)(
-            model,
-            total_steps=total,
-            warmup_steps=round(config.warmup_fraction * total),
+        settings = {
+            "total_steps": total,
+            "warmup_steps": round(config.warmup_fraction * total),
             **config.select("learning_rate weight_decay clip_norm ema_momentum"),
-        )
+        }
+        optimizer = muon(model, **settings) if config.optimizer == "muon" else adamw(**settings)
     train_classifier(
         run,
         ImageClassifier(model, data.preprocessing(), data.class_names),
@@ -150,15 +150,12 @@ def build(config, data):
     from zoo.training.mimetic import initialize_mimetic
 
     sizes = {"input_shape": data.input_shape, "num_classes": len(data.class_names)}
+    sizes["patch_dropout"] = max(config.patch_dropout)
     names = (
         "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth "
         "pool num_registers positions attention"
     )
-    patch_dropout = max(config.patch_dropout)
-    try:
-        model = zoo.vit(**sizes, **config.select(names), patch_dropout=patch_dropout)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    model = config.build(zoo.vit, names, **sizes)
     if config.initialization == "mimetic":
         initialize_mimetic(model, config.seed)
     return model

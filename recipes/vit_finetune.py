@@ -179,7 +179,7 @@ def build_optimizer(config, model):
     }
     if config.optimizer == "sgd":
         return sgd(**schedule)
-    return adamw(model, weight_decay=config.weight_decay, **schedule)
+    return adamw(weight_decay=config.weight_decay, **schedule)
 
 
 if __name__ == "__main__":

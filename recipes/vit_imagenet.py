@@ -14,7 +14,6 @@ On GPUs, add `--precision mixed_bfloat16`.
 import dataclasses
 from typing import Literal
 
-from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
 from zoo.training.settings import Count, ImageSettings
 
@@ -68,6 +67,7 @@ class Config(ImageSettings):
 
 
 def main(config):
+    import zoo
     from zoo.data.pipeline import steps_per_epoch
     from zoo.data.preprocessing import ImagePreprocessing
     from zoo.data.selection import load_images
@@ -83,9 +83,11 @@ def main(config):
     steps = steps_per_epoch(data.train, config.batch_size)
     total = config.epochs * steps
     with run.scope():
-        model = build(config, len(data.class_names))
+        names = "size pool positions dropout stochastic_depth patch_dropout"
+        model = config.build(
+            zoo.vit, names, input_shape=(*side, 3), num_classes=len(data.class_names)
+        )
         optimizer = adamw(
-            model,
             total_steps=total,
             warmup_steps=min(config.warmup_steps, total // 10),
             **config.select("learning_rate weight_decay clip_norm"),
@@ -100,20 +102,6 @@ def main(config):
         augment=augmentation(config),
         **config.select("label_smoothing accumulation min_crop_area"),
     )
-
-
-def build(config, num_classes):
-    """Builds the model."""
-    import zoo
-
-    shape = (config.image_size, config.image_size, 3)
-    names = "pool positions dropout stochastic_depth patch_dropout"
-    try:
-        return zoo.vit(
-            config.size, input_shape=shape, num_classes=num_classes, **config.select(names)
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
 
 
 if __name__ == "__main__":

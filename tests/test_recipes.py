@@ -277,7 +277,10 @@ def test_unbalanced_classes_and_the_best_epoch(tmp_path, capsys):
 
 
 def test_the_imagenet_recipe_on_a_few_images(tmp_path, monkeypatch, capsys):
-    """Of different sizes; a damaged one is met in training, and one in the test."""
+    """Of different sizes; a damaged one is met in training, and one in the test.
+
+    It validates on held-out training images, and tests on all test images at the end.
+    """
     vit = importlib.import_module("zoo.models.vit")
     size = {"embed_dim": 16, "num_layers": 1, "num_heads": 2, "ff_dim": 32}
     monkeypatch.setitem(vit.SIZES, "Ti", size)
@@ -290,8 +293,9 @@ def test_the_imagenet_recipe_on_a_few_images(tmp_path, monkeypatch, capsys):
         image_size=16,
         eval_resize=18,
         size="Ti/8",
-        epochs=6,
+        epochs=12,
         batch_size=20,
+        validation_split=0.25,
         accumulation=2,
         learning_rate=0.01,
         randaugment_num_ops=0,
@@ -300,7 +304,8 @@ def test_the_imagenet_recipe_on_a_few_images(tmp_path, monkeypatch, capsys):
     )
     vit_imagenet.main(config)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["test_images"] == 7 and metrics["test_accuracy"] == 1.0
+    assert metrics["test_images"] == 7 and metrics["train_images"] == 30
+    assert metrics["test_accuracy"] == metrics["val_accuracy"] == 1.0
     skipped = " ".join(metrics["skipped_images"])
     assert "4.jpg" in skipped and "1.jpg" in skipped and "4.jpg" in capsys.readouterr().out
     classifier = zoo.load(tmp_path / "run")

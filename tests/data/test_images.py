@@ -174,11 +174,12 @@ def test_images_to_choose_settings_by_are_training_images(folder):
     ):
         everything = rows(data.train)
         part = data.held_out(share, seed=1)
-        assert len(part.test) == round(share * len(everything))
-        assert sorted(rows(part.train) + rows(part.test)) == sorted(everything)
+        assert len(part.valid) == round(share * len(everything))
+        assert sorted(rows(part.train) + rows(part.valid)) == sorted(everything)
+        assert part.test is data.test
         assert data.held_out(0.0) is data
-    assert rows(whole.held_out(0.1, 2).test) != rows(whole.held_out(0.1, 1).test)
-    assert rows(whole.held_out(0.1, 1).test) == rows(whole.held_out(0.1, 1).test)
+    first, again, other = (rows(whole.held_out(0.1, seed).valid) for seed in (1, 1, 2))
+    assert first == again != other
     assert all(part.train.name(number).endswith(".png") for number in part.train.numbers)
     with pytest.raises(DataError, match="share of 0.01 of 18 training images leaves none"):
         data.held_out(0.01)

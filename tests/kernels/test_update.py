@@ -6,7 +6,7 @@ import pytest
 
 from zoo import kernels
 from zoo.kernels import update
-from zoo.training.optimizers import FactorAdamW
+from zoo.training.optimizers import AdamW
 from zoo.training.step import apply_gradients
 
 tf = pytest.importorskip("tensorflow")
@@ -25,7 +25,7 @@ class Own(keras.optimizers.SGD):
 
 OPTIMIZERS = {
     "adamw": (lambda: keras.optimizers.AdamW(0.1, global_clipnorm=0.5, use_ema=True), True),
-    "factors": (lambda: FactorAdamW(0.1, weight_decay=0.1, rate_factors=[0.5, 1.0]), True),
+    "factors": (lambda: AdamW(0.1, weight_decay=0.1, rate_factors=[0.5, 1.0]), True),
     "float16": (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1)), True),
     "muon": (lambda: keras.optimizers.Muon(0.1), False),
     "own": (lambda: Own(0.1), False),

@@ -138,7 +138,7 @@ def text(strategy):
         classes = len(data.class_names)
         model = EncoderClassifier(tokenizer.vocab_size, classes, 1, **settings, name="text")
         model.build()
-        optimizer = adamw(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9)
+        optimizer = adamw(1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9)
         trainer = token_trainer(model, optimizer)
     train_batches = token_batches.training_batches(train, 700, seed=1)
     return trainer, train_batches, token_batches.evaluation_batches(valid, 5000)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import zoo
 from zoo import compat
 from zoo.training import fine_tuning
-from zoo.training.optimizers import FactorAdamW, FactorSGD, adamw, sgd
+from zoo.training.optimizers import SGD, AdamW, adamw, sgd
 from zoo.training.trainer import Trainer
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32")
@@ -53,10 +53,10 @@ def test_rates_fall_from_the_head_to_the_patches():
     assert sorted(set(found.values())) == [0.125, 0.25, 0.5, 1.0]
 
 
-def adamw_or_sgd(name, model, weight_decay=0.0, ema_momentum=None, **settings):
+def adamw_or_sgd(name, weight_decay=0.0, ema_momentum=None, **settings):
     if name == "sgd":
         return sgd(0.1, total_steps=100, **settings)
-    return adamw(model, 0.1, weight_decay, 100, ema_momentum=ema_momentum, **settings)
+    return adamw(0.1, weight_decay, 100, ema_momentum=ema_momentum, **settings)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
@@ -64,7 +64,7 @@ def test_a_step_changes_each_variable_by_its_rate(name):
     """Gradients of one: SGD's first step is the rate, and so is Adam's, whatever their scale."""
     model = vit()
     factors = fine_tuning.layer_rates(model, 0.5)
-    optimizer = adamw_or_sgd(name, model, rate_factors=factors)
+    optimizer = adamw_or_sgd(name, rate_factors=factors)
     for change, factor in zip(changes(model, optimizer), factors, strict=True):
         # float32 weights of up to 1; Adam adds 1e-7 to a root of 0.03, which is 3e-6 of a rate
         np.testing.assert_allclose(change, 0.1 * factor, atol=1e-6)
@@ -73,7 +73,7 @@ def test_a_step_changes_each_variable_by_its_rate(name):
 def test_weight_decay_has_the_rate_of_its_variable():
     model = vit()
     factors = factors_by_path(model, 0.5)
-    optimizer = adamw(model, 0.1, 0.3, total_steps=100, rate_factors=list(factors.values()))
+    optimizer = adamw(0.1, 0.3, total_steps=100, rate_factors=list(factors.values()))
     before = {v.path: v.numpy() for v in model.trainable_variables}
     for change, variable in zip(changes(model, optimizer, 0.0), model.trainable_variables):
         decays = variable.name == "kernel"
@@ -87,7 +87,7 @@ def test_factors_of_one_are_keras_itself(name):
     results = []
     for factors in (None, [1.0] * len(vit().trainable_variables)):
         model = vit()
-        optimizer = adamw_or_sgd(name, model, 0.3, 0.9, clip_norm=0.5, rate_factors=factors)
+        optimizer = adamw_or_sgd(name, 0.3, 0.9, clip_norm=0.5, rate_factors=factors)
         results.append([changes(model, optimizer, gradient) for gradient in (1.0, -2.0, 0.5)])
         results[-1].append([v.numpy() for v in optimizer.variables])
     tf.nest.map_structure(np.testing.assert_array_equal, *results)
@@ -95,8 +95,8 @@ def test_factors_of_one_are_keras_itself(name):
 
 def test_an_optimizer_with_factors_is_restored_from_its_config():
     for optimizer in (
-        FactorSGD(0.1, momentum=0.9, rate_factors=[0.5, 1.0]),
-        FactorAdamW(0.1, weight_decay=0.3, rate_factors=[0.5, 1.0]),
+        SGD(0.1, momentum=0.9, rate_factors=[0.5, 1.0]),
+        AdamW(0.1, weight_decay=0.3, rate_factors=[0.5, 1.0]),
     ):
         restored = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
         assert type(restored) is type(optimizer)
@@ -109,7 +109,7 @@ def changed(model, prepare):
     before = {id(v): v.numpy() for v in model.weights}
     trainer = Trainer(model)
     trainer.compile(
-        adamw(model, 0.1, 0.1, total_steps=20, ema_momentum=0.9),
+        adamw(0.1, 0.1, total_steps=20, ema_momentum=0.9),
         keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
     )
     batches = tf.data.Dataset.from_tensors((IMAGES, LABELS, WEIGHTS)).repeat()

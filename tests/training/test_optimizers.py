@@ -30,9 +30,8 @@ def compiled(optimizer=adamw, **options):
     keras.utils.set_random_seed(0)
     model = zoo.vit(**SMALL)
     settings = {"learning_rate": 0.1, "weight_decay": 0.5, "total_steps": 100, **options}
-    model.compile(
-        optimizer(model, **settings), keras.losses.CategoricalCrossentropy(from_logits=True)
-    )
+    optimizer = muon(model, **settings) if optimizer is muon else adamw(**settings)
+    model.compile(optimizer, keras.losses.CategoricalCrossentropy(from_logits=True))
     return model
 
 

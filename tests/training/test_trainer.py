@@ -124,7 +124,7 @@ def test_compiled_by_xla_it_learns_the_same():
 
 def test_averaged_weights_and_decay_work():
     trainer = Trainer(language_model())
-    trainer.compile(adamw(trainer.model, 0.01, 0.1, 100, ema_momentum=0.5), SmoothedCrossEntropy())
+    trainer.compile(adamw(0.01, 0.1, 100, ema_momentum=0.5), SmoothedCrossEntropy())
     seen = []
     keep = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: seen.append(trainer.get_weights())

@@ -144,6 +144,7 @@ class ImageDataset(NamedTuple):
         class_names: the name of each label.
         skipped: one line for each file that was skipped because it cannot be read.
         notes: lines about what was found, such as files that are not used.
+        valid: `Images` or `StreamedImages` to validate on; None for the test images.
     """
 
     train: Images | StreamedImages
@@ -151,6 +152,7 @@ class ImageDataset(NamedTuple):
     class_names: list[str]
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    valid: Images | StreamedImages | None = None
 
     @property
     def input_shape(self):
@@ -158,18 +160,23 @@ class ImageDataset(NamedTuple):
         return tuple(self.train.image_shape)
 
     def held_out(self, share, seed=0):
-        """Returns this share, in [0, 1), of the training images as the test images."""
+        """Returns the data set with this share, in [0, 1), of the training images as `valid`."""
         if not share:
             return self
         order = np.random.default_rng(seed).permutation(len(self.train))
-        test, train = np.split(order, [round(share * len(order))])
-        if not len(test) or not len(train):
+        valid, train = np.split(order, [round(share * len(order))])
+        if not len(valid) or not len(train):
             raise DataError(
                 f"A share of {share} of {len(order):,} training images leaves none to train on or "
-                "none to test on."
+                "none to validate on."
             )
-        train, test = (self.train.subset(np.sort(part)) for part in (train, test))
-        return self._replace(train=train, test=test)
+        train, valid = (self.train.subset(np.sort(part)) for part in (train, valid))
+        return self._replace(train=train, valid=valid)
+
+    def unreadable(self):
+        """One line for each image that could not be read so far."""
+        parts = (getattr(part, "skipped", {}) for part in (self.train, self.test, self.valid))
+        return [*self.skipped, *(line for part in parts for line in part.values())]
 
     def preprocessing(self):
         """Returns preprocessing with the size, mean and deviation of the training images."""

@@ -44,6 +44,7 @@ def train_classifier(
             `zoo.data.pipeline.training_batches`.
     """
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
+    validated = data.test if data.valid is None else data.valid
     for line in (*data.notes, *(f"skipped: {line}" for line in data.skipped)) * run.is_chief:
         print(line)
     config = {"preprocessing": preprocessing.to_dict()}
@@ -62,7 +63,7 @@ def train_classifier(
             from_step,
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
-            validation_data=test_batches(data.test, len(names), 256),
+            validation_data=test_batches(validated, len(names), 256),
             validation_freq=validation_freq,
             callbacks=[*callbacks, *_early_stopping(settings)],
             compiled_with={
@@ -102,7 +103,7 @@ def _unreadable_images_named(data):
     try:
         yield
     except tf.errors.OpError:
-        for part in (data.train, data.test):
+        for part in (data.train, data.test, data.valid):
             if isinstance(part, StreamedImages):
                 part.check()
         raise

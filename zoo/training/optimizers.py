@@ -10,7 +10,6 @@ ALL_BUT_KERNELS = "^(?!.*kernel(:0)?$)"  # of names of variables, TensorFlow's a
 
 
 def adamw(
-    model,
     learning_rate,
     weight_decay,
     total_steps,
@@ -21,11 +20,11 @@ def adamw(
 ):
     """AdamW with linear warmup and cosine decay to zero; weight decay applies to kernels only.
 
+    Biases, norms, scales, positions and learned tokens do not decay, as in the code of DeiT.
     Sources: Loshchilov and Hutter 2017, "Decoupled Weight Decay Regularization"; the schedule as in
-    Dosovitskiy et al. 2020, appendix B.1; exemptions from decay as in the code of DeiT.
+    Dosovitskiy et al. 2020, appendix B.1.
 
     Args:
-        model: built model; its biases, norms, scales, positions and learned tokens do not decay.
         learning_rate: learning rate at the end of the warmup.
         weight_decay: share of a weight subtracted per step, times the learning rate.
         total_steps: step at which the learning rate is zero.
@@ -38,15 +37,14 @@ def adamw(
     Returns:
         `AdamW`, a `keras.optimizers.AdamW`.
     """
-    factors = {} if rate_factors is None else {"rate_factors": rate_factors}
-    return (FactorAdamW if factors else AdamW)(
+    return AdamW(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         weight_decay=weight_decay,
         without_decay=ALL_BUT_KERNELS,
+        rate_factors=rate_factors,
         global_clipnorm=clip_norm,
         use_ema=ema_momentum is not None,
         ema_momentum=ema_momentum or 0.0,
-        **factors,
     )
 
 
@@ -66,7 +64,9 @@ def muon(
     "Muon: An optimizer for hidden layers in neural networks"; Liu et al. 2025, "Muon is
     Scalable for LLM Training", section 2.2.
 
-    Args: see `adamw`.
+    Args:
+        model: built model, such as `zoo.models.ViT`.
+        learning_rate, weight_decay, ...: see `adamw`.
 
     Returns:
         `Muon`, a `keras.optimizers.Muon`.
@@ -98,9 +98,41 @@ class WithoutDecay:
         return {**super().get_config(), "without_decay": self.without_decay}
 
 
+class RateFactors(compat.DecayInUpdate):
+    """Mixin for optimizers: the learning rate of each variable is multiplied by a factor.
+
+    It must come before the class of the optimizer. The factor applies to the update and to weight
+    decay; a factor of the gradients would do nothing under Adam.
+
+    Args:
+        rate_factors: list of factors, in the order of the variables that the optimizer is built
+            with; 1 for all by default.
+        *args, **settings: of the optimizer.
+    """
+
+    def __init__(self, *args, rate_factors=None, **settings):
+        super().__init__(*args, **settings)
+        self.rate_factors = rate_factors and list(rate_factors)
+
+    def update_step(self, gradient, variable, learning_rate):
+        factor = self.rate_factors[self.index_of(variable)] if self.rate_factors else 1.0
+        rate = keras.ops.cast(learning_rate * factor, variable.dtype)
+        if self.has_decay(variable):
+            self.assign_sub(variable, variable * self.weight_decay * rate)
+        super().update_step(gradient, variable, rate)
+
+    def get_config(self):
+        return {**super().get_config(), "rate_factors": self.rate_factors}
+
+
 @keras.saving.register_keras_serializable("zoo")
-class AdamW(WithoutDecay, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW` with `WithoutDecay`."""
+class SGD(RateFactors, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` with `RateFactors`."""
+
+
+@keras.saving.register_keras_serializable("zoo")
+class AdamW(RateFactors, WithoutDecay, keras.optimizers.AdamW):
+    """`keras.optimizers.AdamW` with `RateFactors` and `WithoutDecay`."""
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -149,52 +181,14 @@ def sgd(
         momentum: share of the previous update in the next.
 
     Returns:
-        `keras.optimizers.SGD`.
+        `SGD`, a `keras.optimizers.SGD`.
     """
-    factors = {} if rate_factors is None else {"rate_factors": rate_factors}
-    return (FactorSGD if factors else keras.optimizers.SGD)(
+    return SGD(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
+        rate_factors=rate_factors,
         momentum=momentum,
         global_clipnorm=clip_norm,
-        **factors,
     )
-
-
-class RateFactors(compat.DecayInUpdate):
-    """Mixin for optimizers: the learning rate of each variable is multiplied by a factor.
-
-    It must come before the class of the optimizer. The factor applies to the update and to weight
-    decay; a factor of the gradients would do nothing under Adam.
-
-    Args:
-        rate_factors: list of factors, in the order of the variables that the optimizer is built
-            with.
-        *args, **settings: of the optimizer.
-    """
-
-    def __init__(self, *args, rate_factors, **settings):
-        super().__init__(*args, **settings)
-        self.rate_factors = list(rate_factors)
-
-    def update_step(self, gradient, variable, learning_rate):
-        rate = learning_rate * self.rate_factors[self.index_of(variable)]
-        rate = keras.ops.cast(rate, variable.dtype)
-        if self.has_decay(variable):
-            self.assign_sub(variable, variable * self.weight_decay * rate)
-        super().update_step(gradient, variable, rate)
-
-    def get_config(self):
-        return {**super().get_config(), "rate_factors": self.rate_factors}
-
-
-@keras.saving.register_keras_serializable("zoo")
-class FactorSGD(RateFactors, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` with `RateFactors`."""
-
-
-@keras.saving.register_keras_serializable("zoo")
-class FactorAdamW(RateFactors, AdamW):
-    """`AdamW` with `RateFactors`."""
 
 
 def _warmup_cosine(learning_rate, total_steps, warmup_steps):

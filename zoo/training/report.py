@@ -78,11 +78,11 @@ def finish_classifier(folder, classifier, data, restored=False):
 
     `restored` is whether its weights are those of the best epoch, not those of the last one.
     """
-    history = _begin(folder, classifier, training="training (augmented)", held_out="test")
+    held_out = "test" if data.valid is None else "validation"
+    history = _begin(folder, classifier, training="training (augmented)", held_out=held_out)
     logits, labels = _logits(classifier, data)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
     predicted, names = logits.argmax(axis=1), data.class_names
-    skipped = [getattr(images, "skipped", {}).values() for images in (data.train, data.test)]
     pictures.confusion_matrix(labels, predicted, names, folder / "confusion_matrix.png")
     if hasattr(classifier.model, "attention_maps"):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")
@@ -97,10 +97,11 @@ def finish_classifier(folder, classifier, data, restored=False):
             **scores,
             "test_loss": float(np.mean(losses)),
             "train_loss": history["loss"][-1],
+            **_validation(history),
             **epochs,
             "train_images": len(data.train),
             "test_images": len(labels),
-            "skipped_images": [*data.skipped, *skipped[0], *skipped[1]],
+            "skipped_images": data.unreadable(),
             "notes": list(data.notes),
         },
         summary=accuracy_lines(scores, f", {words}"),

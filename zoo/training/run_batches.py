@@ -10,14 +10,12 @@ from zoo.training.distribution import with_row_counts
 def steps_per_epoch(batches, steps):
     """The given number of steps, or that of a data set with an end."""
     if not callable(batches):
-        _check_data_set(batches, "batches")
+        checked(batches, "batches")
     steps = steps or (-1 if callable(batches) else int(batches.cardinality()))
-    if steps == 0:
-        raise DataError("batches is an empty data set.")
     if steps < 1:
         raise DataError(
-            "The number of batches is not known. Pass steps_per_epoch, or a tf.data.Dataset with a "
-            "known number of batches: see tf.data.experimental.assert_cardinality."
+            "batches is empty or of unknown length. Pass steps_per_epoch, or a tf.data.Dataset "
+            "with a known number of batches: see tf.data.experimental.assert_cardinality."
         )
     return steps
 
@@ -25,34 +23,31 @@ def steps_per_epoch(batches, steps):
 def training_batches(batches, first_step):
     """The batches without end after some steps; `batches` is a data set or a function of these."""
     batches = batches(first_step) if callable(batches) else batches.repeat().skip(first_step)
-    return _with_row_counts(batches, "batches")
+    return checked(batches, "batches")
 
 
 def validation_batches(batches):
     """Checked validation data; None for None."""
-    if batches is None or isinstance(batches, WorkerBatches):
-        return batches
-    _check_data_set(batches, "validation_data")
-    if batches.cardinality() < 1:
+    if batches is None:
+        return None
+    counted = checked(batches, "validation_data")
+    if isinstance(batches, tf.data.Dataset) and batches.cardinality() < 1:
         raise DataError(
             "validation_data must have a known number of batches, at least one: see take and "
             "tf.data.experimental.assert_cardinality."
         )
-    return _with_row_counts(batches, "validation_data")
+    return counted
 
 
-def _check_data_set(batches, name):
+def checked(batches, name):
+    """A data set with the numbers of its rows; `WorkerBatches` as they are."""
+    if isinstance(batches, WorkerBatches):
+        return batches
     if not isinstance(batches, tf.data.Dataset):
         raise DataError(
             f"{name} must be a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((inputs,"
             f" labels)).batch(32). Received: {type(batches).__name__}."
         )
-
-
-def _with_row_counts(batches, name):
-    if isinstance(batches, WorkerBatches):
-        return batches
-    _check_data_set(batches, name)
     element = batches.element_spec
     if not isinstance(element, tuple) or len(element) not in (2, 3):
         raise DataError(

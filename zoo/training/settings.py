@@ -169,6 +169,17 @@ class Settings:
         """The settings of these names, separated by spaces, as a dict."""
         return {name: getattr(self, name) for name in names.split()}
 
+    def build(self, constructor, names, **others):
+        """Builds a model with the settings of these names, as in `select`, and other arguments.
+
+        Raises:
+            UserError: with the text of the constructor's ValueError.
+        """
+        try:
+            return constructor(**self.select(names), **others)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
     def stored(self):
         """The settings that affect the result, as a dict: ``config.json`` in the run directory."""
         facts = _facts_of(type(self))
@@ -243,8 +254,8 @@ class ImageSettings(RunSettings):
     image_size: Count | None = None
     """Side in pixels to resize images to; required if they differ in size."""
     validation_split: Annotated[float, Limits(0, 0.9)] = 0.0
-    """Share of the training images to hold out and test on in place of the test images, to choose
-    settings."""
+    """Share of the training images to hold out and validate on in place of the test images, to
+    choose settings and the best epoch by."""
     class_weights: Literal["balanced"] | None = None
     """Balanced: the loss of an image counts n / (classes · images of its class) times."""
     patience: Annotated[Count | None, MAY_CHANGE] = None
