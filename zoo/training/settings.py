@@ -161,8 +161,7 @@ class Settings:
         """Raises `UserError` if a folder of TensorFlow Datasets is given, but no data set in it."""
         if self.data_dir and self.dataset in (None, "phrasebook"):
             raise UserError(
-                "--data-dir is a folder of TensorFlow Datasets. Name a data set in it: "
-                "--dataset NAME."
+                "--data-dir is a folder of TensorFlow Datasets. Pass --dataset NAME, too."
             )
 
     def select(self, names):
@@ -170,11 +169,7 @@ class Settings:
         return {name: getattr(self, name) for name in names.split()}
 
     def build(self, constructor, names, **others):
-        """Builds a model with the settings of these names, as in `select`, and other arguments.
-
-        Raises:
-            UserError: with the text of the constructor's ValueError.
-        """
+        """Calls `constructor` with settings as in `select`; its ValueError becomes a `UserError`."""
         try:
             return constructor(**self.select(names), **others)
         except ValueError as error:
@@ -312,11 +307,10 @@ class TranslationSettings(RunSettings):
         given = [name for name in ("src_lang", "tgt_lang") if getattr(self, name)]
         if given and not self.weights:
             raise UserError(f"{flags(*given)}: only a model of --weights has languages.")
-        given = [name for name in _FILES_BESIDE_SOURCE if getattr(self, name)]
+        files = ("target", "valid_source", "valid_target", "test_source", "test_target")
+        given = [name for name in files if getattr(self, name)]
         if given and not self.source:
-            raise UserError(
-                f"{flags(*given)}: the file of the source sentences, --source, is missing."
-            )
+            raise UserError(f"{flags(*given)}: --source, the file of the sources, is missing.")
         self.check_data_dir()
 
     @property
@@ -334,6 +328,3 @@ class TranslationSettings(RunSettings):
         if self.dataset:
             return self.dataset.replace("/", "_")
         return pathlib.Path(self.tsv or self.source).stem
-
-
-_FILES_BESIDE_SOURCE = ("target", "valid_source", "valid_target", "test_source", "test_target")
