@@ -169,7 +169,7 @@ class Settings:
         return {name: getattr(self, name) for name in names.split()}
 
     def build(self, constructor, names, **others):
-        """Calls `constructor` with settings as in `select`; its ValueError becomes a `UserError`."""
+        """Calls `constructor` with settings as in `select`; its ValueError becomes a UserError."""
         try:
             return constructor(**self.select(names), **others)
         except ValueError as error:
