@@ -58,7 +58,6 @@ class Config(RunSettings):
 
 
 def main(config):
-    import zoo
     from zoo.data import plain_text
     from zoo.tasks.generator import TextGenerator
     from zoo.text import EOS_ID
@@ -79,8 +78,7 @@ def main(config):
     sizes = (config.batch_size, config.max_length)
     steps = plain_text.steps_per_epoch(train, *sizes)
     with run.scope():
-        names = "embed_dim num_heads num_layers ff_dim dropout positions max_length"
-        model = config.build(zoo.causal_lm, names, vocab_size=tokenizer.vocab_size)
+        model = build(config, tokenizer.vocab_size)
         settings = config.select("learning_rate weight_decay warmup_steps clip_norm")
         compiled_with = {
             "optimizer": adamw(total_steps=config.epochs * steps, **settings),
@@ -100,6 +98,14 @@ def main(config):
         ),
         per_epoch={"tokens": steps * config.batch_size * config.max_length},
     )
+
+
+def build(config, vocab_size):
+    """Builds the model."""
+    import zoo
+
+    names = "embed_dim num_heads num_layers ff_dim dropout positions max_length"
+    return config.build(zoo.causal_lm, names, vocab_size=vocab_size)
 
 
 if __name__ == "__main__":

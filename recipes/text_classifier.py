@@ -113,7 +113,6 @@ def main(config):
     from zoo.tasks.classifier import TextClassifier
     from zoo.text.saved_tokenizers import checksum
     from zoo.text.sentencepiece import train_tokenizer
-    from zoo.training.optimizers import adamw
     from zoo.training.report import finish_text_classifier
     from zoo.training.run import Run
 
@@ -129,11 +128,7 @@ def main(config):
     steps = batches.steps_per_epoch(train, config.tokens_per_batch)
     with run.scope():
         model = build(config, tokenizer.vocab_size, len(data.class_names))
-        optimizer = adamw(
-            total_steps=config.epochs * steps,
-            warmup_steps=round(config.warmup_fraction * config.epochs * steps),
-            **config.select("learning_rate weight_decay clip_norm ema_momentum"),
-        )
+        optimizer = build_optimizer(config, config.epochs * steps)
     run.train(
         model,
         lambda step: batches.training_batches(train, config.tokens_per_batch, config.seed, step),
@@ -194,6 +189,17 @@ def build(config, vocab_size, num_classes):
     sizes = {"vocab_size": vocab_size, "num_classes": num_classes}
     return config.build(
         zoo.text_classifier, names, num_token_types=0, pooler=False, epsilon=1e-6, **sizes
+    )
+
+
+def build_optimizer(config, total_steps):
+    """Builds the optimizer."""
+    from zoo.training.optimizers import adamw
+
+    return adamw(
+        total_steps=total_steps,
+        warmup_steps=round(config.warmup_fraction * total_steps),
+        **config.select("learning_rate weight_decay clip_norm ema_momentum"),
     )
 
 
