@@ -156,6 +156,8 @@ def test_the_layout_is_kept_as_by_the_zoo(exported):
     for sentences in (True, False):
         expected = translator(texts, sentences=sentences, **options)
         assert driver(texts, n=1, sentences=sentences, **options) == expected
+        prefix = {"sentences": sentences, "target_prefix": "the"}  # of the first sentence
+        assert driver(texts, n=1, **prefix, **options) == translator(texts, **prefix, **options)
     arguments = ["--n-best", "1", "--beam-size", "1", "--length-penalty", "0"]
     [found, whole] = (
         alone(folder, "translate.py", "the mat. On it", *arguments, *flags).stdout
@@ -182,6 +184,7 @@ def test_files(exported):
     "settings, reason",
     [
         ({"positions": "rotary"}, "positions='rotary'"),
+        ({"decoder": "ssru"}, "decoder='ssru'"),
         ({"positions": "relative"}, "positions='relative'"),
         ({"activation": "elu"}, "activation='elu'"),
         ({"activation": np.tanh}, "activation="),

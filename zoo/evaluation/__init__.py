@@ -4,7 +4,6 @@ Axes: n items, K classes, B windows, T tokens.
 """
 
 import math
-import resource
 import sys
 import time
 
@@ -57,9 +56,10 @@ def evaluate(
     """
     several = isinstance(model, (list, tuple))
     tasks = [_loaded(each, options) for each in (model if several else [model])]
-    [kind, *others] = {_kind(task) for task in tasks}
-    if others:
-        raise UserError("Only models of the same kind can be compared on the same data.")
+    kinds = {_kind(task) for task in tasks}
+    if len(kinds) != 1:
+        raise UserError("Pass one or several models of the same kind.")
+    [kind] = kinds
     read, score = _KINDS[kind]
     reports, translations = [], []
     for task in tasks:
@@ -69,13 +69,21 @@ def evaluate(
         seconds = time.perf_counter() - start
         translations.append(scores.pop("translations", None))
         speed = {"seconds": seconds, "items_per_second": scores["items"] / seconds}
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB, on macOS bytes
-        memory /= 2 ** (20 if sys.platform == "darwin" else 10)
-        reports.append({**scores, **speed, "peak_memory_mib": memory})
+        reports.append({**scores, **speed, "peak_memory_mib": _peak_memory()})
     if kind == "translator":
         compared = compared_translations(translations, items.references, bleu_tokenize)
         reports = [{**scores, **report} for scores, report in zip(compared, reports)]
     return reports if several else reports[0]
+
+
+def _peak_memory():
+    """The largest resident memory of this process so far in MiB; None on Windows."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return None
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB, on macOS bytes
+    return size / 2 ** (20 if sys.platform == "darwin" else 10)
 
 
 def _loaded(model, options):

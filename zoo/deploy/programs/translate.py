@@ -36,16 +36,20 @@ class Translator:
         )
         self.model = ctranslate2.Translator(str(folder), **options)
 
-    def __call__(self, texts, sentences=None, **options):
+    def __call__(self, texts, sentences=None, target_prefix="", **options):
         """The best translation of each text, a list of str; see `n_best`.
 
         `sentences`, by default that of export.json: whether sentences and lines are translated one
-        by one, and what is between them is kept.
+        by one, and what is between them is kept. The first of them begins with `target_prefix`.
         """
         sentences = self.settings["sentences"] if sentences is None else sentences
         layouts = [take_apart(text) if sentences else ["", text, ""] for text in texts]
         parts = [part for fields in layouts for part in fields[1::2]]
-        found = iter([best for [(best, _), *_] in self.n_best(parts, **options)])
+        prefixes = [
+            target_prefix * (i == 1) for fields in layouts for i in range(1, len(fields), 2)
+        ]
+        found = self.n_best(parts, target_prefix=prefixes, **options)
+        found = iter([best for [(best, _), *_] in found])
         return [put_in(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
 
     def n_best(
@@ -63,13 +67,14 @@ class Translator:
         Args:
             texts: list of str, which are translated as they are; a blank one has one translation.
             n: number of translations; as the other arguments, by default that of export.json.
-            target_prefix: beginning of each translation.
+            target_prefix: beginning of all translations, or a list of one for each text.
             **options: other arguments of `ctranslate2.Translator.translate_batch`.
 
         Raises:
             ValueError: if a text has more tokens than the model reads.
         """
-        prefix = self.target.encode(target_prefix, out_type=str)
+        same = isinstance(target_prefix, str)
+        prefixes = [target_prefix] * len(texts) if same else target_prefix
         settings, given = self.settings, {"n_best": n, "beam_size": beam_size}
         given |= {"length_penalty": length_penalty, "max_length": max_length}
         given = {**settings, **{name: value for name, value in given.items() if value is not None}}
@@ -85,7 +90,10 @@ class Translator:
                 )
         found = self.model.translate_batch(
             rows,
-            target_prefix=[settings["target_prefix"] + prefix] * len(rows),
+            target_prefix=[
+                settings["target_prefix"] + prefix
+                for prefix in self.target.encode(prefixes, out_type=str)
+            ],
             max_batch_size=32,
             beam_size=max(given["beam_size"], given["n_best"]),
             num_hypotheses=given["n_best"],
