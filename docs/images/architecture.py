@@ -18,6 +18,7 @@ ROOMS = {  # (left, bottom, width) and what is in it; a package imports only fro
     "deploy": (10.5, 6.5, 2.5, "zoo.export:\nSavedModel, ONNX, ..."),
     "loading, engines": (7.9, 7.0, 2.1, "zoo.load"),
     "training": (1.6, 7.5, 2.3, "run, trainer, step,\nexact checkpoints"),
+    "evaluation": (7.9, 8.1, 2.1, "zoo.evaluate"),
     "recipes": (1.6, 9.2, 2.3, "python recipes/NAME.py"),
     "commands": (4.6, 9.2, 5.4, "python -m zoo"),
     "server": (10.5, 8.3, 2.5, "any SavedModel,\nREST and gRPC"),

@@ -310,7 +310,7 @@ class TranslationSettings(RunSettings):
         files = ("target", "valid_source", "valid_target", "test_source", "test_target")
         given = [name for name in files if getattr(self, name)]
         if given and not self.source:
-            raise UserError(f"{flags(*given)}: --source, the file of the sources, is missing.")
+            raise UserError(f"{flags(*given)}: the file of the sources, --source, is missing.")
         self.check_data_dir()
 
     @property
