@@ -14,7 +14,13 @@ from zoo.errors import DataError, UserError
 from zoo.evaluation import _class_scores
 from zoo.evaluation.data import read_labels, sentence_pairs
 from zoo.tasks.classifier import ImageClassifier
+from zoo.tasks.encoder import ImageEncoder
+from zoo.tasks.generator import TextGenerator
+from zoo.text import BOS_ID, EOS_ID
+from zoo.text.sentencepiece import train_tokenizer
 from zoo.training.translation_scores import compared_translations
+
+SIZES = {"embed_dim": 8, "num_heads": 2, "num_layers": 1}
 
 
 def measured(run):
@@ -93,9 +99,7 @@ def test_texts_have_the_scores_of_the_recipe(texts_run, tmp_path):
 
 @pytest.fixture(scope="module")
 def classifier():
-    model = zoo.vit(
-        input_shape=(8, 8, 3), num_classes=7, patch_size=4, embed_dim=8, num_heads=2, num_layers=1
-    )
+    model = zoo.vit(input_shape=(8, 8, 3), num_classes=7, patch_size=4, **SIZES)
     preprocessing = ImagePreprocessing((8, 8), 3, mean=(0.5,) * 3, std=(0.5,) * 3)
     return ImageClassifier(model, preprocessing, list("abcdefg"))
 
@@ -141,6 +145,18 @@ def test_labels_are_in_the_order_of_file_names_and_images_without_one_do_not_cou
         zoo.evaluate(classifier, folder, labels=str(tmp_path / "labels.txt"))
 
 
+def test_models_that_have_no_scores(classifier, folder, capsys):
+    with pytest.raises(UserError, match="generators can be evaluated. Received: ImageEncoder"):
+        model = zoo.vit(input_shape=(8, 8, 3), num_classes=0, patch_size=4, **SIZES)
+        zoo.evaluate(ImageEncoder(model, classifier.preprocessing), folder)
+    with pytest.raises(UserError, match="Pass one or several models"):
+        zoo.evaluate([], folder)
+    with pytest.raises(UserError, match="what zoo.load returns, a path or a name. Received: ViT"):
+        zoo.evaluate(classifier.model, folder)
+    assert main(["evaluate", "runs/vit"]) == 2
+    assert "Pass one or several models, and then the data." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["1 2\n\n9", "[1, [2, 3], []]", "1\nx\n", "[1, 2"])
 def test_labels_are_numbers_of_classes(tmp_path, text):
     path = tmp_path / "labels"
@@ -150,6 +166,27 @@ def test_labels_are_numbers_of_classes(tmp_path, text):
         return
     with pytest.raises(DataError, match="labels"):
         read_labels(path, 3, 5)
+
+
+@pytest.mark.parametrize("repeats", [1, 4])  # a text in one window, or in several
+def test_perplexity_is_that_of_the_tokens_in_windows(tmp_path, repeats):
+    """By `Model.predict` of one window after the other; float32 sums in another order."""
+    text = "the cat sat on the mat. " * repeats
+    (tmp_path / "text.txt").write_text(text)
+    tokenizer = train_tokenizer([text], "character", 300, "identity")
+    model = zoo.causal_lm(vocab_size=tokenizer.vocab_size, max_length=32, **SIZES)
+    generator = TextGenerator(model, tokenizer)
+    scores = zoo.evaluate(generator, str(tmp_path / "text.txt"))
+    tokens, losses = [*tokenizer.encode([text])[0], EOS_ID], []
+    for start in range(0, len(tokens), 32):
+        window = np.array(tokens[start : start + 32])
+        logits = model.predict(np.array([[BOS_ID, *window[:-1]]]), verbose=0)[0]
+        losses += [*(np.log(np.exp(logits).sum(axis=-1)) - logits[np.arange(len(window)), window])]
+    assert scores["items"] == len(tokens) == len(losses)
+    np.testing.assert_allclose(scores["loss"], np.mean(losses), rtol=1e-5)
+    np.testing.assert_allclose(scores["perplexity"], np.exp(np.mean(losses)), rtol=1e-5)
+    expected = np.sum(losses) / np.log(2) / len(text)
+    np.testing.assert_allclose(scores["bits_per_byte"], expected, rtol=1e-5)
 
 
 def test_scores_of_several_right_classes():

@@ -5,7 +5,7 @@ import pathlib
 
 from tyro.conf import Positional
 
-from zoo.commands.shared import Source, Target, Text, app, flag
+from zoo.commands.shared import Source, Target, Text, app, flag, given
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 
@@ -41,11 +41,9 @@ def evaluate(
         engine: onnxruntime, openvino or ctranslate2 computes in place of TensorFlow
         dtype: such as bfloat16 or int8 (the run's)
     """
-    from zoo.commands.shared import given
-
+    if len(items) < 2:
+        raise UserError("Pass one or several models, and then the data.")
     *models, data = items
-    if not models:
-        raise UserError("Pass at least one model and then the data.")
     settings = {"target": target, "labels": labels, "data_dir": data_dir}
     settings |= {"bleu_tokenize": bleu_tokenize, "engine": engine, "dtype": dtype}
     settings |= {"src_lang": src_lang, "tgt_lang": tgt_lang}

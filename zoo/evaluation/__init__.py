@@ -4,6 +4,7 @@ Axes: n items, K classes, B windows, T tokens.
 """
 
 import math
+import os
 import sys
 import time
 
@@ -89,13 +90,21 @@ def _peak_memory():
 def _loaded(model, options):
     if isinstance(model, Task):
         return model
+    if not isinstance(model, (str, os.PathLike)):
+        raise UserError(
+            "model must be what zoo.load returns, a path or a name. Received: "
+            f"{type(model).__name__}."
+        )
     return Exported(model) if is_exported(model) else load(model, **options)
 
 
 def _kind(task):
     kind = task.description_file.removesuffix(".json")
     if kind not in _KINDS:
-        raise UserError(f"A {type(task).__name__} has no scores. Pass a classifier, for example.")
+        raise UserError(
+            "Classifiers, translators and text generators can be evaluated. Received: "
+            f"{type(task).__name__}."
+        )
     if getattr(task, "problem", "single_label") != "single_label":
         raise UserError(
             "Models of several labels are evaluated by zoo.training.scores.label_scores of "

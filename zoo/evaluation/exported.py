@@ -15,8 +15,8 @@ _BATCH = 32  # texts of a call
 
 
 def is_exported(path):
-    """Whether a path is the folder of an export, or the folder of its versions."""
-    return isinstance(path, (str, pathlib.Path)) and (pathlib.Path(path) / _DESCRIPTION).is_file()
+    """Whether a path is the folder of an export."""
+    return (pathlib.Path(path) / _DESCRIPTION).is_file()
 
 
 class Exported:
