@@ -1,5 +1,6 @@
 """`zoo.evaluate`: a run has the scores that its recipe measured, and so has its export."""
 
+import copy
 import json
 import shutil
 
@@ -9,10 +10,11 @@ from PIL import Image
 
 import zoo
 from zoo.__main__ import main
+from zoo.data.images import digits
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError, UserError
 from zoo.evaluation import _class_scores
-from zoo.evaluation.data import read_labels, sentence_pairs
+from zoo.evaluation.data import labeled_images, read_labels, sentence_pairs
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.encoder import ImageEncoder
 from zoo.tasks.generator import TextGenerator
@@ -94,6 +96,19 @@ def test_texts_have_the_scores_of_the_recipe(texts_run, tmp_path):
     assert scores["accuracy"] == measured(texts_run[1])["test_accuracy"]
 
 
+def test_digits_are_divided_by_the_seed_of_the_run(classifier, tmp_path):
+    def images(seed):
+        (tmp_path / "config.json").write_text(json.dumps({"config": {"seed": seed}}))
+        return labeled_images(classifier, "digits").images.numbers
+
+    classifier = copy.copy(classifier)
+    classifier.class_names = [*"0123456789"]
+    assert (labeled_images(classifier, "digits").images.numbers == digits().test.numbers).all()
+    classifier.run_folder = tmp_path
+    for seed in (0, 1):
+        assert (images(seed) == digits(seed).test.numbers).all()
+
+
 # --- without trained models ----------------------------------------------------------------------
 
 
@@ -153,6 +168,10 @@ def test_models_that_have_no_scores(classifier, folder, capsys):
         zoo.evaluate([], folder)
     with pytest.raises(UserError, match="what zoo.load returns, a path or a name. Received: ViT"):
         zoo.evaluate(classifier.model, folder)
+    with pytest.raises(UserError, match="target is for a translator. Received: a classifier"):
+        zoo.evaluate(classifier, folder, target="test.es")
+    with pytest.raises(UserError, match="dtype: only what zoo.load reads takes options"):
+        zoo.evaluate(classifier, folder, dtype="bfloat16")
     assert main(["evaluate", "runs/vit"]) == 2
     assert "Pass one or several models, and then the data." in capsys.readouterr().err
 

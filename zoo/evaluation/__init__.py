@@ -61,6 +61,10 @@ def evaluate(
     if len(kinds) != 1:
         raise UserError("Pass one or several models of the same kind.")
     [kind] = kinds
+    for name, value, whose in (("labels", labels, "classifier"), ("target", target, "translator")):
+        if value is not None and kind != whose:
+            raise UserError(f"{name} is for a {whose}. Received: a {kind}.")
+    data = os.fspath(data)
     read, score = _KINDS[kind]
     reports, translations = [], []
     for task in tasks:
@@ -88,14 +92,18 @@ def _peak_memory():
 
 
 def _loaded(model, options):
+    has_path = isinstance(model, (str, os.PathLike))
+    is_read = not has_path or is_exported(model)
+    if options and is_read:
+        raise UserError(f"{', '.join(options)}: only what zoo.load reads takes options.")
     if isinstance(model, Task):
         return model
-    if not isinstance(model, (str, os.PathLike)):
+    if not has_path:
         raise UserError(
             "model must be what zoo.load returns, a path or a name. Received: "
             f"{type(model).__name__}."
         )
-    return Exported(model) if is_exported(model) else load(model, **options)
+    return Exported(model) if is_read else load(model, **options)
 
 
 def _kind(task):

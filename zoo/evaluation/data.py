@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data import tfds_images
 from zoo.data.image_folder import TEST, TRAIN, class_folders, subfolder
 from zoo.data.images import StreamedImages, digits
 from zoo.data.labeled_text import LabeledTexts
 from zoo.data.text_rows import Rows, read_lines, read_tsv
+from zoo.data.tfds_images import tfds_images
 from zoo.errors import DataError, needed
 
 _TEST_SET = "sacrebleu:"
@@ -44,7 +44,8 @@ def labeled_images(classifier, data, labels=None, data_dir=None, target=None):
             raise DataError(f"{path} has training images, but no folder test or val to test on.")
         images, names, notes = class_folders(folder)
     else:
-        source = digits() if data == "digits" else tfds_images.tfds_images(data, data_dir)
+        is_built_in = data == "digits"
+        source = digits(_seed(classifier)) if is_built_in else tfds_images(data, data_dir)
         images, names, notes = source.test, source.class_names, source.notes
     images = dataclasses.replace(images, preprocessing=classifier.preprocessing)
     if labels is None:
@@ -55,6 +56,12 @@ def labeled_images(classifier, data, labels=None, data_dir=None, target=None):
         images = images.subset(np.argsort(names, kind="stable"))
     right = read_labels(labels, len(images), len(classifier.class_names))
     return LabeledImages(images, right, notes)
+
+
+def _seed(classifier):
+    """The seed of a model's run, by which the built-in data are divided; 0 without a run."""
+    path = classifier.run_folder and pathlib.Path(classifier.run_folder, "config.json")
+    return json.loads(path.read_text())["config"]["seed"] if path and path.is_file() else 0
 
 
 def _class_numbers(data, names, class_names):
@@ -142,7 +149,7 @@ def _test_set(name):
             + (f"Others are {', '.join(some)}." if some else "`sacrebleu --list` names them.")
         )
     folder = pathlib.Path(SACREBLEU_DIR, name)
-    if not [*folder.glob(f"*.{languages}.*")]:
+    if len([*folder.glob(f"*.{languages}.*")]) < len(known.fieldnames(languages)):
         command = f"sacrebleu --test-set {name} --language-pair {languages} --echo src"
         raise DataError(f"{folder} does not have {languages}. Download it: {command}")
     references = map(list, zip(*known.references(languages)))

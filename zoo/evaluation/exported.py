@@ -33,6 +33,7 @@ class Exported:
         about = json.loads((pathlib.Path(folder) / _DESCRIPTION).read_text("utf-8"))
         self.description_file = f"{about['kind']}.json"
         self.class_names = about.get("class_names", [])
+        self.run_folder = (about.get("source") or {}).get("run")
         if about["format"] != "saved_model" or about["kind"] == "generator":
             raise UserError(
                 f"{folder} cannot be evaluated: only SavedModels of classifiers and translators "
