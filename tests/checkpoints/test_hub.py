@@ -81,7 +81,7 @@ def test_only_what_is_read_is_downloaded_and_loaded(outcomes):
     assert len(zoo.load(folder)(["the cat"])) == 1
     kind, folder = results["online"]["me/firefox"]
     names = {file.name for file in pathlib.Path(folder).iterdir()}
-    assert names == {"config.yml", "model.bin", "srcvocab.spm", "trgvocab.spm"}
+    assert names == {"config.yml", "model.npz", "srcvocab.spm", "trgvocab.spm"}
     assert len(zoo.load(folder)(["the cat"])) == 1
     assert (pathlib.Path(results["online"]["me/preset"][1]) / "task.weights.h5").is_file()
     assert results["online"]["me/opus@main"] == results["online"]["me/opus"]

@@ -6,6 +6,7 @@ Writes the metrics of each epoch and the final weights of each case by each stra
 ``one/vit/loss``, ``one/vit/val_accuracy``, ``one/vit/weights/PATH`` ...
 """
 
+import functools
 import sys
 import tempfile
 
@@ -57,7 +58,7 @@ def vit(
     halves=False,
     loss=keras.losses.CategoricalCrossentropy,
     jit_compile=False,
-    optimizer=adamw,
+    has_muon=False,
     **settings,
 ):
     """(trainer, training batches, validation batches) of a ViT on the digits."""
@@ -67,8 +68,9 @@ def vit(
         model = ViT(data.input_shape, 10, 2, 1, **{**SIZES, **settings}, name="vit")
         model.build((None, *data.input_shape))
         trainer = Trainer(model, preprocessing.normalize)
+        optimizer = functools.partial(muon, model) if has_muon else adamw
         trainer.compile(
-            optimizer(model, 1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
+            optimizer(1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
             loss(from_logits=True, reduction="sum"),
             [keras.metrics.CategoricalAccuracy(name="accuracy")],
             jit_compile,
@@ -153,7 +155,7 @@ CASES = {
     "vit_dropout_again": (vit, {"dropout": 0.3}),
     "vit_bfloat16": (vit, {"dtype": "mixed_bfloat16"}),
     "vit_float16": (vit, {"dtype": "mixed_float16", "loss": OverflowOnce}),
-    "vit_muon": (vit, {"optimizer": muon}),
+    "vit_muon": (vit, {"has_muon": True}),
     "vit_compiled": (vit, {"jit_compile": True}),
     "translation": (translation, {}),
     "translation_not_accumulated": (translation, {"accumulation": 1}),
