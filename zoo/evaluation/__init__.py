@@ -3,7 +3,6 @@
 Axes: n items, K classes, B windows, T tokens.
 """
 
-import math
 import os
 import sys
 import time
@@ -19,11 +18,10 @@ from zoo.evaluation import data as evaluation_data
 from zoo.evaluation.exported import Exported, is_exported
 from zoo.loading import load
 from zoo.tasks.task import Task
-from zoo.training.scores import class_scores
+from zoo.training.scores import class_scores, cross_entropy, likelihood_scores
 from zoo.training.translation_scores import compared_translations
 
 _TEXTS, _IMAGES, _WINDOWS = 512, 256, 4  # that are computed at once
-_SMALLEST = 1e-30  # probability that counts in a loss
 
 
 def evaluate(
@@ -171,20 +169,21 @@ def _class_scores(probabilities, right, names):
     labels = np.array(right, np.int64)[:, 0]
     shares = np.take_along_axis(probabilities, labels[:, None], axis=1)
     by_class = class_scores(labels, order[:, 0], names, labels[:0])
-    scores["loss"] = float(-np.log(np.maximum(shares, _SMALLEST)).mean())
-    kept = {"balanced_accuracy", "class_accuracy"}
-    counts = {"class_items": by_class["test_counts"]}
-    return scores | {name: by_class[name] for name in sorted(kept)} | counts
+    return {
+        **scores,
+        "loss": cross_entropy(shares),
+        "balanced_accuracy": by_class["balanced_accuracy"],
+        "class_accuracy": by_class["class_accuracy"],
+        "class_items": by_class["test_counts"],
+    }
 
 
 def _translations(translator, items):
     batches = _batches(items.sources, _TEXTS, "sentence")
-    options = {} if isinstance(translator, Exported) else _AS_THEY_ARE
+    is_exported = isinstance(translator, Exported)
+    options = {} if is_exported else {"sentences": False, "too_long": "split"}
     texts = [text for batch in batches for text in translator(batch, **options)]
     return {"items": len(texts), "empty_pairs": items.empty, "translations": texts}
-
-
-_AS_THEY_ARE = {"sentences": False, "too_long": "split"}
 
 
 def _text_likelihood(generator, text):
@@ -212,8 +211,7 @@ def _text_likelihood(generator, text):
     return {
         "items": len(tokens),
         "loss": loss,
-        "perplexity": math.exp(min(loss, 700.0)),
-        "bits_per_byte": total / math.log(2.0) / len(text.encode()),
+        **likelihood_scores(loss, len(tokens), len(text.encode())),
         "token_accuracy": right / len(tokens),
     }
 

@@ -1,6 +1,5 @@
 """SavedModels that `zoo.export` wrote, as models to evaluate."""
 
-import functools
 import json
 import pathlib
 
@@ -8,15 +7,15 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.preprocessing import ImagePreprocessing
+from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import UserError, needed
 
-_DESCRIPTION = "export.json"
 _BATCH = 32  # texts of a call
 
 
 def is_exported(path):
     """Whether a path is the folder of an export."""
-    return (pathlib.Path(path) / _DESCRIPTION).is_file()
+    return (pathlib.Path(path) / DESCRIPTION_FILE).is_file()
 
 
 class Exported:
@@ -30,7 +29,7 @@ class Exported:
     """
 
     def __init__(self, folder):
-        about = json.loads((pathlib.Path(folder) / _DESCRIPTION).read_text("utf-8"))
+        about = json.loads((pathlib.Path(folder) / DESCRIPTION_FILE).read_text("utf-8"))
         self.description_file = f"{about['kind']}.json"
         self.class_names = about.get("class_names", [])
         self.run_folder = (about.get("source") or {}).get("run")
@@ -49,12 +48,15 @@ class Exported:
         if "tensorflow-text" in about["needs"]:
             needed("tensorflow_text", package="tensorflow-text")
         self._model = tf.saved_model.load(str(folder))
-        self._signature = "pixels" if about["kind"] == "classifier" else "serving_default"
+        self._takes_pixels = about["kind"] == "classifier"
+        signature = "pixels" if self._takes_pixels else "serving_default"
+        self._function = self._model.signatures[signature]
+        [self._input] = self._function.structured_input_signature[1]
 
     def probabilities(self, items, too_long=None):
         """The probability of each class, of pixels or texts: float32 [B, classes]."""
         places = {name: place for place, name in enumerate(self.class_names)}
-        outputs = self._call(np.stack(items) if self._signature == "pixels" else items)
+        outputs = self._call(np.stack(items) if self._takes_pixels else items)
         order = np.vectorize(lambda label: places[label.decode()])(outputs["labels"])
         found = np.empty(order.shape, np.float32)
         np.put_along_axis(found, order, outputs["probabilities"], axis=1)
@@ -72,11 +74,3 @@ class Exported:
             if error:
                 raise UserError(f"Item {number} of a batch: {error.decode()}")
         return outputs
-
-    @functools.cached_property
-    def _function(self):
-        return self._model.signatures[self._signature]
-
-    @functools.cached_property
-    def _input(self):
-        return next(iter(self._function.structured_input_signature[1]))

@@ -16,14 +16,20 @@ from zoo.data.pipeline import test_batches
 from zoo.errors import TaskError
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
-from zoo.training.scores import accuracy_lines, class_scores, epoch_scores, label_scores
+from zoo.training.scores import (
+    accuracy_lines,
+    class_scores,
+    cross_entropy,
+    epoch_scores,
+    label_scores,
+    likelihood_scores,
+)
 from zoo.training.translation_scores import translation_scores
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8
 _ATTENTION_LENGTHS = (5, 20)  # fewest and most tokens of the sentence in attention.png
 _PROMPT_CHARACTERS = 60
-_SMALLEST = 1e-30  # probability that counts in a loss
 
 
 def _begin(folder, task, **labels):
@@ -192,8 +198,7 @@ def _tested(folder, data, probabilities, words):
         right = np.take_along_axis(probabilities, true, axis=1)
         scores = class_scores(labels, best, names, data.train.labels)
         summary = accuracy_lines(scores, words)
-    loss = float(-np.log(np.maximum(right, _SMALLEST)).mean())
-    return true, given, {**scores, "test_loss": loss}, summary
+    return true, given, {**scores, "test_loss": cross_entropy(right)}, summary
 
 
 def _write_table(path, names, rows):
@@ -265,10 +270,9 @@ def finish_generator(folder, generator, train, valid_texts):
     """Measures a `TextGenerator`; `train` are the training tokens, `valid_texts` held-out texts."""
     history = _begin(folder, generator, accuracy="token accuracy")
     loss, accuracy = _validation(history).values()
-    perplexity = math.exp(min(loss, 700.0))
     tokens = sum(len(ids) + 1 for ids in generator.tokenizer.encode(valid_texts))
     size = sum(len(text.encode()) for text in valid_texts)
-    bits_per_byte = loss / math.log(2.0) * tokens / size
+    scores = likelihood_scores(loss, tokens, size)
     samples = _continuations(generator, valid_texts)
     text = "".join(f"--- {prompt!r}\n{sample}\n\n" for prompt, sample in samples)
     (folder / "samples.txt").write_text(text, "utf-8")
@@ -279,15 +283,14 @@ def finish_generator(folder, generator, train, valid_texts):
         "tokens",
         metrics={
             **_validation(history),
-            "perplexity": perplexity,
-            "bits_per_byte": bits_per_byte,
+            **scores,
             "vocab_size": generator.tokenizer.vocab_size,
             "train_tokens": len(train),
             "valid_tokens": tokens,
         },
         summary={
-            "perplexity": f"{perplexity:,.4g} of held-out tokens",
-            "bits per byte": f"{bits_per_byte:.3f}",
+            "perplexity": f"{scores['perplexity']:,.4g} of held-out tokens",
+            "bits per byte": f"{scores['bits_per_byte']:.3f}",
             "next token": f"{accuracy:.2%} correct",
         },
         samples=[f"  {start!r} ...\n    {text.removeprefix(start)!r}" for start, text in samples],

@@ -1,9 +1,12 @@
 """Scores of classifiers. Axes: n items, K classes."""
 
+import math
+
 import numpy as np
 
 from zoo.training.callbacks import best_index
 
+_SMALLEST = 1e-30  # probability that counts in a loss
 _NOTABLE = 0.01  # difference of accuracy and balanced accuracy that is printed
 
 
@@ -63,6 +66,17 @@ def class_scores(labels, predicted, names, train_labels):
         "test_counts": dict(zip(names, counts)),
         "train_counts": dict(zip(names, train_counts)),
     }
+
+
+def cross_entropy(probabilities):
+    """The mean of -log p over the probabilities of what is right, an array: float."""
+    return float(-np.log(np.maximum(probabilities, _SMALLEST)).mean())
+
+
+def likelihood_scores(loss, tokens, size):
+    """The perplexity, and the bits per byte of `size` bytes, by the mean loss of `tokens`."""
+    bits = loss / math.log(2.0) * tokens
+    return {"perplexity": math.exp(min(loss, 700.0)), "bits_per_byte": bits / size}
 
 
 def accuracy_lines(scores, after):
