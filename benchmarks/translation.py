@@ -30,11 +30,12 @@ def cases():
         decoding(BASE, batch_size, beam_size, precision)
         for precision in ("float32", "bfloat16", "int8")
         for beam_size in (1, 4)
-        for batch_size in (1, 8, 32)
+        for batch_size in ((1, 32, 256) if turns.GPU else (1, 8, 32))
     ]
+    base, small = (256, 2048) if turns.GPU else (32, 256)
     for precision in ("float32", "bfloat16"):
-        cases.append(training("base", BASE, 32, 0.1, precision))
-        cases.append(training("small", SMALL, 256, 0.3, precision))
+        cases.append(training("base", BASE, base, 0.1, precision))
+        cases.append(training("small", SMALL, small, 0.3, precision))
     return cases
 
 
@@ -222,16 +223,18 @@ def in_transformers(folder, sizes, batch_size, precision, kind, lengths, beam_si
 
     model = marian(folder, sizes, lengths, dropout)
     arrays = sentences(sizes, batch_size, lengths)
-    source, target = (torch.tensor(tokens, dtype=torch.int64) for tokens in arrays)
+    source, target = (
+        torch.tensor(tokens, dtype=torch.int64, device=turns.TORCH_DEVICE) for tokens in arrays
+    )
     mask = torch.ones_like(source)
     if kind == "decoding":
         model.eval().to(getattr(torch, precision))
         settings = {"max_new_tokens": lengths[1], "min_new_tokens": lengths[1]}
         settings |= {"num_beams": beam_size, "do_sample": False, "length_penalty": 0.0}
         settings["bad_words_ids"] = [[PAD], [START]]
-        return lambda: model.generate(source, attention_mask=mask, **settings)[:, 1:].numpy()
+        return lambda: model.generate(source, attention_mask=mask, **settings)[:, 1:].cpu().numpy()
     optimizer = torch.optim.Adam(model.train().parameters(), 1e-4)
-    cast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+    cast = torch.autocast(turns.TORCH_DEVICE, torch.bfloat16, enabled=precision == "bfloat16")
 
     def train():
         losses = []
@@ -276,7 +279,8 @@ def marian(folder, sizes, lengths, dropout):
     missing, unknown = model.load_state_dict(tensors, strict=False)
     rest = [name for name in missing if "embed" not in name and "lm_head" not in name]
     assert (rest, unknown) in (([], []), (["final_logits_bias"], [])), (rest, unknown)
-    return model
+    torch.set_float32_matmul_precision("high")  # TensorFloat-32 on GPUs, as TensorFlow
+    return model.to(turns.TORCH_DEVICE)
 
 
 def in_ctranslate2(folder, sizes, batch_size, precision, kind, lengths, beam_size):
@@ -284,9 +288,11 @@ def in_ctranslate2(folder, sizes, batch_size, precision, kind, lengths, beam_siz
 
     path = weights_folder(folder, sizes) / "ctranslate2"
     inter, intra = 1, turns.CORES
-    if precision == "int8":  # faster with one thread per sentence, also for a single one
+    if (
+        precision == "int8" and not turns.GPU
+    ):  # faster with one thread per sentence, also for a single one
         inter, intra = turns.CORES, 1
-    threads = {"inter_threads": inter, "intra_threads": intra}
+    threads = {"inter_threads": inter, "intra_threads": intra, "device": turns.TORCH_DEVICE}
     translator = ctranslate2.Translator(str(path), compute_type=precision, **threads)
     sources, _ = sentences(sizes, batch_size, lengths)
     source = [[str(token) for token in row] for row in sources]

@@ -6,12 +6,13 @@ that the threads of one library do not disturb another's; it waits for a line on
 repeats its run for about a second and answers with the seconds: A B C A B C. Ratios are medians
 over the rounds, so that changes in the speed of the machine affect all contenders alike.
 
-A floor is printed with each time: the time for the operations of the case at the rate of a large
-matrix product, or for its bytes at the rate of a large copy, whichever is longer. Both rates are
-measured before the first case.
+With a GPU, all compute on it, in larger batches. Without one, a floor is printed with each time:
+the time for the operations of the case at the rate of a large matrix product, or for its bytes at
+the rate of a large copy, whichever is longer. Both rates are measured before the first case.
 """
 
 import argparse
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import NamedTuple
 
@@ -37,6 +39,20 @@ TURN = 1.0  # seconds that a contender repeats its run
 PAUSE = 0.4  # seconds before a turn: threads of OpenMP wait in busy loops after their work
 COLUMNS = ("case", "contender", "speed", "ms", "times the first's (range)", "times the floor's")
 COLUMNS += ("difference", "memory, MiB", "cores")
+
+
+def gpu():
+    """The name of the first GPU of NVIDIA, or ""."""
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        names = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return names.partition("\n")[0]
+
+
+GPU = gpu()
+TORCH_DEVICE = "cuda" if GPU else "cpu"
 
 
 class Case(NamedTuple):
@@ -90,7 +106,7 @@ def run(file, cases, args):
         answer = Contender(file, "prepare", folder, all_settings=[x.settings for x in cases]).first
         if answer:
             raise SystemExit(f"The benchmark could not be prepared: {answer}")
-        has_floor = any(case.operations for case in cases)
+        has_floor = any(case.operations for case in cases) and not GPU
         report["rates"] = measured_rates(folder) if has_floor else {}
         for case in cases:
             result = measure(file, case, folder, args.rounds)
@@ -116,6 +132,7 @@ def head():
     return {
         "command": " ".join(["python", *sys.argv]),
         "machine": f"{cpu[1] if cpu else platform.processor()}, {platform.platform()}",
+        "GPU": GPU or "none",
         "cores": CORES,
         "load before": load(),
         "commit": commit.stdout.strip(),
@@ -134,6 +151,10 @@ def version(name):
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "(missing)"
+
+
+SETTINGS = {"OMP_NUM_THREADS": str(CORES), "TF_CPP_MIN_LOG_LEVEL": "2"}
+SETTINGS |= {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # leaves memory to the other contenders
 
 
 class Contender:
@@ -155,7 +176,7 @@ class Contender:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={"OMP_NUM_THREADS": str(CORES), "TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
+                env={**SETTINGS, **os.environ},
             )
         self.first = self.ask(json.dumps({"folder": folder, **settings}))
 
@@ -177,7 +198,10 @@ class Contender:
 
 def measure(file, case, folder, rounds):
     """Lets the contenders of a case take turns: its name and settings, and what each answers."""
-    contenders = [Contender(file, name, folder, **case.settings) for name in case.contenders]
+    # With a GPU, what they compile first takes longest, on one core each.
+    with ThreadPoolExecutor(len(case.contenders) if GPU else 1) as pool:
+        start = functools.partial(Contender, file, folder=folder, **case.settings)
+        contenders = list(pool.map(start, case.contenders))
     answers = {contender.name: {**contender.first, "seconds": []} for contender in contenders}
     running = [contender for contender in contenders if "outputs" in contender.first]
     for _ in range(rounds):
@@ -307,8 +331,6 @@ def matrix_product(dtype, folder):
 
 
 def copy(folder):
-    from concurrent.futures import ThreadPoolExecutor
-
     parts = [np.ones(COPIED // CORES, np.uint8) for _ in range(CORES)]
     copies, threads = [part.copy() for part in parts], ThreadPoolExecutor(CORES)
     return lambda: len(list(threads.map(np.copyto, copies, parts)))

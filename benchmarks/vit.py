@@ -27,17 +27,18 @@ OPTIMIZER = {"learning_rate": 1e-4, "weight_decay": 0.05, "epsilon": 1e-8}
 def cases():
     """Training steps at one batch size of each model, and inference at two."""
     cases = []
-    for sizes, batch_size in ((SMALL, 64), (S16, 16)):
+    trained, classified = ((1024, 256), (1, 256)) if turns.GPU else ((64, 16), (1, 32))
+    for sizes, batch_size in zip((SMALL, S16), trained, strict=True):
         for precision in ("float32", "bfloat16"):
             cases.append(case("training", sizes, batch_size, precision))
-            cases += [case("inference", sizes, batch, precision) for batch in (1, 32)]
+            cases += [case("inference", sizes, batch, precision) for batch in classified]
     return sorted(cases, key=lambda x: x.name.startswith("inference"))
 
 
 def case(kind, sizes, batch_size, precision):
     is_training = kind == "training"
     contenders = ["zoo", "keras-hub", "timm", "timm, compiled"]
-    if not is_training:  # ONNX Runtime does not compute bfloat16 on CPUs
+    if not is_training and not turns.GPU:  # ONNX Runtime does not compute bfloat16 on CPUs
         engines = ["ONNX Runtime", "zoo, engine onnxruntime, int8"]
         contenders += engines * (precision == "float32") + ["OpenVINO", "zoo, engine openvino"]
     operations, parameters = cost(**sizes)
@@ -187,15 +188,18 @@ def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
     )
     weights = np.load(pathlib.Path(folder) / str(sizes["image_size"]) / "timm.npz")
     model.load_state_dict({name: torch.tensor(weights[name]) for name in weights})
+    model.to(turns.TORCH_DEVICE)
+    torch.set_float32_matmul_precision("high")  # TensorFloat-32 on GPUs, as TensorFlow
     call = torch.compile(model) if compiled else model
     _, images, labels = batch(sizes, batch_size)
     images, labels = torch.tensor(images.transpose(0, 3, 1, 2).copy()), torch.tensor(labels)
-    cast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+    images, labels = images.to(turns.TORCH_DEVICE), labels.to(turns.TORCH_DEVICE)
+    cast = torch.autocast(turns.TORCH_DEVICE, torch.bfloat16, enabled=precision == "bfloat16")
 
     @torch.inference_mode()
     def infer():
         with cast:
-            return call(images).float().softmax(-1).numpy()
+            return call(images).float().softmax(-1).cpu().numpy()
 
     settings = {new: OPTIMIZER[old] for new, old in (("lr", "learning_rate"), ("eps", "epsilon"))}
     settings["weight_decay"] = OPTIMIZER["weight_decay"]
