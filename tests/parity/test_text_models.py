@@ -120,7 +120,7 @@ def test_several_labels_of_bert(labels, tmp_path):
     model = write(tmp_path, bert(**several), bert_tokenizer())
     classifier = zoo.load(tmp_path)
     expected = expected_logits(model, classifier.encode(LINES[:8], "truncate"))
-    found = classifier.probabilities(LINES[:8], "truncate")
+    found = classifier.probabilities(LINES[:8], too_long="truncate")
     np.testing.assert_allclose(found, torch.tensor(expected).sigmoid(), atol=1e-5)
     answers = classifier(LINES[:8], too_long="truncate")
     assert [len(answer) for answer in answers] == [*(expected >= 0).sum(axis=1)]

@@ -42,56 +42,60 @@ def folder(classifier, tmp_path_factory):
     return folder
 
 
-def test_answers_are_sorted_probabilities(classifier, folder):
-    paths = [folder / "images" / "0.png", str(folder / "images" / "1.png")]
-    answers = classifier(paths, top_k=3)
-    assert len(answers) == 2
-    for answer in answers:
-        names, shares = zip(*answer)
-        assert sorted(names) == ["ant", "bee", "cat"]
-        assert list(shares) == sorted(shares, reverse=True)
-        assert abs(sum(shares) - 1) < 1e-6
-    assert [answer[:1] for answer in answers] == classifier(paths)
-    assert classifier(paths, top_k=99) == answers
-
-
 def test_preprocess_is_what_the_model_takes(classifier, folder):
     image = Image.open(folder / "images" / "0.png")
     inputs = classifier.preprocess([image, np.asarray(image), folder / "images" / "0.png"])
     assert inputs.shape == (3, 8, 8, 3) and inputs.dtype == np.float32
     np.testing.assert_array_equal(inputs[0], inputs[1])
     np.testing.assert_array_equal(inputs[0], inputs[2])
-    logits = classifier.model(inputs[:1])
-    shares = np.exp(logits) / np.exp(logits).sum()
-    np.testing.assert_allclose(classifier.probabilities([image]), shares, atol=1e-6)
-
-
-def test_no_images_no_answers(classifier):
-    assert classifier([]) == []
     assert classifier.preprocess([]).shape == (0, 8, 8, 3)
 
 
 @pytest.fixture(scope="module", params=["images", "texts"])
-def several(request):
-    """(classifier of several labels, inputs)."""
+def small(request):
+    """(classifier, inputs)."""
     if request.param == "texts":
-        found, inputs = small_text_classifier(), ["The cat sat.", "a dog", "", "The", "mat"] * 3
-    else:
-        found = small_classifier()
-        inputs = list(random_images(found, 15))
-    found.problem = "multi_label"
-    return found, inputs
+        return small_text_classifier(), ["The cat sat.", "¿Dónde?", "", "The", "The mat, " * 4] * 3
+    classifier = small_classifier()
+    return classifier, list(random_images(classifier, 15))
+
+
+@pytest.fixture
+def several(small):
+    """(classifier of several labels, inputs)."""
+    small[0].problem = "multi_label"
+    yield small
+    small[0].problem = "single_label"
+
+
+def logits_of(classifier, inputs):
+    """Those of the model, one by one."""
+    images = isinstance(classifier, ImageClassifier)
+    prepared = classifier.preprocess(inputs) if images else classifier.encode(inputs)
+    return np.concatenate([classifier.model(np.asarray([one])) for one in prepared])
+
+
+def test_answers_are_sorted_probabilities(small):
+    classifier, inputs = small
+    shares, logits = classifier.probabilities(inputs), logits_of(classifier, inputs)
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    # the same float32 sums in another order
+    np.testing.assert_allclose(shares, expected, atol=1e-5)
+    answers, names = classifier(inputs, top_k=99), np.array(classifier.class_names)
+    for row, answer in zip(shares, answers, strict=True):
+        order = np.argsort(-row, kind="stable")
+        assert answer == [*zip(names[order], row[order].tolist())]
+    assert [answer[:1] for answer in answers] == classifier(inputs)
+    assert [answer[:2] for answer in answers] == classifier(inputs, top_k=2)
+    assert len({tuple(answer) for answer in answers}) >= 5
+    assert classifier([]) == [] and classifier.probabilities([]).shape == (0, len(names))
 
 
 def test_several_labels(several, tmp_path):
     """Probabilities are sigmoids; the classes of at least a threshold are returned."""
     classifier, inputs = several
-    shares = classifier.probabilities(inputs)
-    images = isinstance(classifier, ImageClassifier)
-    tokens = classifier.preprocess(inputs) if images else classifier.encode(inputs)
-    for row, one in zip(shares, tokens):
-        logits = np.asarray(classifier.model(np.asarray([one])))
-        np.testing.assert_allclose(row, 1 / (1 + np.exp(-logits[0])), atol=1e-5)
+    shares, logits = classifier.probabilities(inputs), logits_of(classifier, inputs)
+    np.testing.assert_allclose(shares, 1 / (1 + np.exp(-logits)), atol=1e-5)
 
     names = np.array(classifier.class_names)
     each = np.linspace(0.3, 0.6, len(names))

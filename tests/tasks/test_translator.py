@@ -46,7 +46,7 @@ def translator():
     for row, ids in enumerate(tokenizer.encode(given)):
         source[row, : len(ids) + 1] = labels[row, : len(ids) + 1] = [*ids, EOS_ID]
     target = np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=BOS_ID)
-    model.compile(keras.optimizers.Adam(3e-3), SmoothedCrossEntropy(0.1))
+    model.compile(keras.optimizers.Adam(3e-3), SmoothedCrossEntropy(0.1), jit_compile=False)
     weights = (labels != PAD_ID) / (labels != PAD_ID).sum(axis=1).mean() / 32
     model.fit({"source": source, "target": target}, labels, 32, 6, 0, sample_weight=weights)
     return Translator(model, tokenizer, tokenizer, beam_size=2)
@@ -147,11 +147,11 @@ def test_xla_can_be_turned_off(translator, made):
     same = Translator(translator.model, *(translator.source_tokenizer,) * 2)
     for value in (True, False, True):
         same.jit_compile = value
-        same(["the dog"])
+        same(["the dog"], beam_size=1)
     assert made == [True, False]  # both are kept
     same.jit_compile = False
     same.model = translator.model
-    same(["the dog"])
+    same(["the dog"], beam_size=1)
     assert made == [True, False, False] and not same.jit_compile
 
 
@@ -321,7 +321,6 @@ def test_a_model_that_computes_nan(translator):
     values.flat[-1] = np.nan
     weight.assign(values)
     for answer in (
-        lambda: broken(given),
         lambda: broken.n_best(given, n=2, beam_size=2),
         lambda: broken.sample(given, n=2),
         lambda: broken.score(given, given),

@@ -52,7 +52,7 @@ def classify(
             raise UserError(f"{run_folder} classifies images. Pass image files or folders.")
         return _classify_images(classifier, items, top_k, threshold)
     texts = shared.read_texts(items, file)
-    _print_classes(texts, classifier(texts, top_k, too_long, threshold))
+    _print_classes(texts, classifier(texts, top_k, threshold, too_long=too_long))
 
 
 def _classify_images(classifier, items, *options):

@@ -174,13 +174,10 @@ def _checked(model, options, sentences):
     elif isinstance(model, Encoder):
         known = {}
     else:
-        beam_size, alpha = n_best, 0.0
-        if isinstance(model, Translator):
-            beam_size, alpha = max(n_best, model.beam_size), model.length_penalty
         known = {
             "n_best": (1, int, 1),
-            "beam_size": (beam_size, int, n_best),
-            "length_penalty": (alpha, float),
+            "beam_size": (max(n_best, model.beam_size), int, n_best),
+            "length_penalty": (model.length_penalty, float),
         }
     if isinstance(model, TextGenerator):
         known["max_new_tokens"] = (None, int, 1, model.model.max_length)

@@ -25,7 +25,7 @@ class GeneratorSignatures(TextSignatures):
     Args:
         generator: `zoo.tasks.generator.TextGenerator`.
         n_best: N.
-        beam_size, length_penalty, max_new_tokens: see `TextGenerator.n_best`.
+        beam_size, length_penalty, max_new_tokens: see `TextGenerator`.
     """
 
     def __init__(self, generator, n_best, beam_size, length_penalty, max_new_tokens):
@@ -54,7 +54,8 @@ class GeneratorSignatures(TextSignatures):
 
     def examples(self):
         texts = example_texts(self._task.tokenizer, self._limit - 1)
-        return texts, self._task.n_best(texts, *self._settings)
+        *search, most = self._settings
+        return texts, self._task.n_best(texts, *search, max_new_tokens=most)
 
     def generate(self, texts, search):
         """Continues texts, string [B], with a search of prompts; see `_each`."""

@@ -145,7 +145,7 @@ def _image_scores(classifier, items):
 
 def _text_scores(classifier, items):
     batches = _batches(items.texts, _TEXTS, "text")
-    parts = [classifier.probabilities(texts, "truncate") for texts in batches]
+    parts = [classifier.probabilities(texts, too_long="truncate") for texts in batches]
     right = [[label] for label in items.labels]
     return _class_scores(np.concatenate(parts), right, classifier.class_names)
 

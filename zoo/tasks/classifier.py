@@ -62,8 +62,40 @@ class ImageReader(Task):
         return super().from_description(description, model, preprocessing)
 
 
-class _Classifier:
+class Classifier:
     """What classifiers of images and of texts share: the problem, and the choice of classes."""
+
+    verb, settings = "classify", ("class_names", "problem")
+
+    def __call__(self, items, top_k=None, threshold=None, **options):
+        """Classifies images or texts.
+
+        Args:
+            items: list of paths, PIL images and arrays [H, W] or [H, W, C] of values in 0..255; or
+                list of str.
+            top_k: maximum number of classes to return for each item.
+            threshold: least probability of a class that is returned, from 0 to 1: a number, or one
+                for each class. Without `top_k` and `threshold`, the most likely class is returned,
+                or for the problem "multi_label" those with a probability of at least 0.5.
+            **options: `too_long` of texts: "error"; or "truncate", which classifies the beginning
+                of a text that has more tokens than the model takes.
+
+        Returns:
+            For each item a list of (class name, probability), the most likely first; with a
+            threshold it may be empty. It does not depend on the other items.
+
+        Raises:
+            FileNotFoundError, ImageError: if an image is missing or cannot be read.
+            TaskError: if `items` is not such a list, `top_k` is not positive, a threshold is not
+                from 0 to 1, there is not one for each class, a text is too long or the model
+                computes NaN.
+        """
+        limits = self._limits(top_k, threshold)
+        return self._answers(self.probabilities(items, **options), *limits)
+
+    def probabilities(self, items, **options):
+        """The probability of each class for each item: float32 [B, classes]; see `__call__`."""
+        return self._numbers(items, self.probabilities_of_inputs, len(self.class_names), **options)
 
     @property
     def problem(self):
@@ -121,7 +153,7 @@ class _Classifier:
         return answers
 
 
-class ImageClassifier(_Classifier, ImageReader):
+class ImageClassifier(Classifier, ImageReader):
     """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
@@ -143,42 +175,12 @@ class ImageClassifier(_Classifier, ImageReader):
             problem.
     """
 
-    description_file, verb = "classifier.json", "classify"
-    settings = ("class_names", "problem")
+    description_file = "classifier.json"
 
     def __init__(self, model, preprocessing, class_names, problem="single_label"):
         self.class_names = list(class_names)
         super().__init__(model, preprocessing)
         self.problem = problem
-
-    def __call__(self, images, top_k=None, threshold=None):
-        """Classifies images.
-
-        Args:
-            images: list of paths, PIL images and arrays [H, W] or [H, W, C] of values in 0..255.
-            top_k: maximum number of classes to return for each image.
-            threshold: least probability of a class that is returned, from 0 to 1: a number, or one
-                for each class. Without `top_k` and `threshold`, the most likely class is returned,
-                or for the problem "multi_label" those with a probability of at least 0.5.
-
-        Returns:
-            For each image a list of (class name, probability), the most likely first; with a
-            threshold it may be empty.
-
-        Raises:
-            FileNotFoundError, ImageError: if an image is missing or cannot be read.
-            TaskError: if `images` is not a list, `top_k` is not positive, a threshold is not from 0
-                to 1, there is not one for each class, or the model computes NaN.
-        """
-        limits = self._limits(top_k, threshold)
-        return self._answers(self.probabilities(images), *limits)
-
-    def probabilities(self, images):
-        """Returns the probability of each class for each image: float32 [B, classes].
-
-        Raises: see `__call__`.
-        """
-        return self._numbers(images, self.probabilities_of_inputs, len(self.class_names))
 
 
 class TextReader(TextTask):
@@ -212,7 +214,7 @@ class TextReader(TextTask):
         return np.asarray(found, np.float32).reshape(-1, count)
 
 
-class TextClassifier(_Classifier, TextReader):
+class TextClassifier(Classifier, TextReader):
     """Classifies texts with a Keras model, its tokenizer and its class names.
 
     Args:
@@ -228,8 +230,7 @@ class TextClassifier(_Classifier, TextReader):
             the model, or there is no such problem.
     """
 
-    description_file, verb = "text_classifier.json", "classify"
-    settings = ("class_names", "problem")
+    description_file = "text_classifier.json"
 
     def __init__(
         self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS, problem="single_label"
@@ -237,28 +238,3 @@ class TextClassifier(_Classifier, TextReader):
         self.class_names = list(class_names)
         super().__init__(model, tokenizer, special_tokens)
         self.problem = problem
-
-    def __call__(self, texts, top_k=None, too_long="error", threshold=None):
-        """Classifies texts.
-
-        Args:
-            texts: list of str.
-            top_k, threshold: see `ImageClassifier`.
-            too_long: "error"; or "truncate", which classifies the beginning of a text that has more
-                tokens than the model takes.
-
-        Returns:
-            For each text a list of (class name, probability), the most likely first; with a
-            threshold it may be empty. It does not depend on the other texts.
-
-        Raises:
-            TaskError: if `texts` is not a list of str, one is too long, an option is wrong or the
-                model computes NaN.
-        """
-        limits = self._limits(top_k, threshold)
-        return self._answers(self.probabilities(texts, too_long), *limits)
-
-    def probabilities(self, texts, too_long="error"):
-        """Returns the probability of each class for each text: float32 [B, classes]."""
-        count = len(self.class_names)
-        return self._numbers(texts, self.probabilities_of_inputs, count, too_long)

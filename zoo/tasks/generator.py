@@ -47,63 +47,21 @@ class TextGenerator(TextWriter):
         self.add_start_token = add_start_token
         super().__init__(model, special_tokens, search_options)
 
-    def n_best(
-        self, prompts, n=1, beam_size=None, length_penalty=0.0, max_new_tokens=None, **options
-    ):
-        """Several continuations of each prompt, the best first, found by beam search.
+    def __call__(self, prompts, max_new_tokens=None, **options):
+        """The best continuation of each prompt: a list of str, which begin with the prompt.
 
         Args:
             prompts: list of str; an empty prompt begins a text.
-            n: number of continuations.
-            beam_size: at least `n`, which is the default; 1 is greedy search.
-            length_penalty: see `zoo.decoding.length_penalty`, of the new tokens.
             max_new_tokens: the largest number of new tokens; by default 64, or as many as fit.
-            **options: fields of `zoo.decoding.SearchOptions`; by default those of the generator.
-
-        Returns:
-            For each prompt a list of `zoo.text.translation_text.ScoredText`, which begin with the
-            prompt. The score is that of the new tokens.
+                Scores and length penalty are those of the new tokens.
+            **options: `beam_size` and `length_penalty`, see `n_best`, and fields of
+                `zoo.decoding.SearchOptions`; by default those of the generator.
 
         Raises:
             TaskError: if prompt and new tokens are more than the model's `max_length`, an
                 option is wrong or the model computes NaN.
         """
-        rows, most = self._encode(prompts, max_new_tokens)
-        options = self.options(options, max_new_tokens)
-        found = self._searched([[row] for row in rows], most, n, beam_size, length_penalty, options)
-        return self._texts(rows, found)
-
-    def sample(
-        self,
-        prompts,
-        n=1,
-        temperature=1.0,
-        top_k=None,
-        top_p=None,
-        seed=0,
-        max_new_tokens=None,
-        **options,
-    ):
-        """Draws continuations of each prompt by their probability.
-
-        Args:
-            prompts, max_new_tokens, **options: see `n_best`.
-            n: number of draws.
-            temperature: at least 0.001; below 1 likely tokens become more likely, above 1 less.
-            top_k: if given, draws from the k most likely tokens only.
-            top_p: if given, draws from the most likely tokens with this total probability only.
-            seed: of the draws; a prompt's draws depend on it and on the prompt's place in the list.
-
-        Returns:
-            See `n_best`; scores are log-probabilities.
-
-        Raises:
-            TaskError: see `n_best`.
-        """
-        rows, most = self._encode(prompts, max_new_tokens)
-        settings = (most, n, seed, temperature, top_k, top_p)
-        options = self.options(options, max_new_tokens)
-        return self._texts(rows, self._drawn([[row] for row in rows], *settings, options))
+        return super().__call__(prompts, max_new_tokens=max_new_tokens, **options)
 
     def max_prompt_length(self, max_new_tokens=None):
         """The largest number of tokens of a prompt, the start token included."""
@@ -129,20 +87,21 @@ class TextGenerator(TextWriter):
         buffer = padded(tokens.shape[1] - count - 1 + most, self.model.max_length - count)
         return [read, forced], length, buffer
 
-    def _texts(self, rows, hypotheses):
-        """For each row of tokens a list of `ScoredText`."""
-        read = (row[: num_read(len(row)) + 1] for row in rows)
-        return [self._scored(*arrays, before) for arrays, before in zip(hypotheses, read)]
-
-    def _encode(self, prompts, max_new_tokens):
-        """The start token and the tokens of each prompt; the largest number of new tokens."""
+    def _prepared(self, prompts, max_new_tokens=None, **options):
         if max_new_tokens is not None:
             max_new_tokens = checked("max_new_tokens", max_new_tokens, int, 1)
         special, limit = self.special_tokens, self.max_prompt_length(max_new_tokens) + 1
         control = (special.end, special.start if self.add_start_token else None)
         advice = f"Shorten it, or decrease max_new_tokens. Received: {max_new_tokens=}."
-        rows = encode(self.tokenizer, prompts, limit, *control, "Prompt", advice)
-        return [row[:-1] or [special.start] for row in rows], max_new_tokens or NEW_TOKENS
+        encoded = encode(self.tokenizer, prompts, limit, *control, "Prompt", advice)
+        rows = [row[:-1] or [special.start] for row in encoded]
+
+        def texts(hypotheses):
+            read = (row[: num_read(len(row)) + 1] for row in rows)
+            return [self._scored(*arrays, before) for arrays, before in zip(hypotheses, read)]
+
+        options = self.options(options, max_new_tokens)
+        return [[row] for row in rows], max_new_tokens or NEW_TOKENS, options, texts
 
 
 def num_read(length):

@@ -73,92 +73,28 @@ class Translator(TextWriter):
         self.max_length = max_length
         super().__init__(model, special_tokens, search_options)
 
-    def __call__(self, texts, sentences=True, too_long="error", **options):
+    def __call__(self, texts, sentences=True, **options):
         """The best translation of each text, a list of str.
 
         Args:
-            texts, too_long, **options: see `n_best`.
-            sentences: whether each sentence and line is translated by itself, and what is between
-                them is kept; see `zoo.text.layout.take_apart`. If False, a text as it is.
-        """
-        return super().__call__(texts, sentences=sentences, too_long=too_long, **options)
-
-    def n_best(
-        self,
-        texts,
-        n=1,
-        beam_size=None,
-        length_penalty=None,
-        max_length=None,
-        too_long="error",
-        sentences=False,
-        target_prefix=None,
-        **options,
-    ):
-        """Several translations of each text, the best first, with scores.
-
-        Args:
             texts: list of str; an empty text gives an empty translation.
-            n: number of translations. A text that is translated in several parts has one: the best
-                of each part, with the sum of their scores.
-            beam_size: at least `n`; by default that of the translator, or `n` if that is larger.
-            length_penalty: that of the translator by default.
-            max_length: the largest number of target tokens; that of the translator by default.
-            too_long: "error"; or "split", which translates a text, or a sentence of it, that is
-                too long for the model in parts, and keeps the space between them.
-            sentences: see `__call__`.
-            target_prefix: beginning of the translation, as the tokenizer writes it: a str for all
-                texts, or a list of one for each. It counts for `max_length`, but neither for the
-                score nor for the length penalty. An empty text stays empty.
-            **options: fields of `zoo.decoding.SearchOptions`; by default those of the translator.
-
-        Returns:
-            For each text a list of `zoo.text.translation_text.ScoredText`.
+            sentences: whether each sentence and line is translated by itself, and what is between
+                them is kept; see `zoo.text.layout.take_apart`. If False, the default of `n_best`
+                and `sample`, a text as it is. A text that is translated in several parts has one
+                translation: the best of each part, with the sum of their scores.
+            **options: `beam_size` and `length_penalty`, see `n_best`, and:
+                max_length: the largest number of target tokens; by default that of the translator.
+                too_long: "error"; or "split", which translates a text, or a sentence of it, that is
+                    too long for the model in parts, and keeps the space between them.
+                target_prefix: beginning of the translation, as the tokenizer writes it: a str for
+                    all texts, or a list of one for each. It counts for `max_length`, but neither
+                    for the score nor for the length penalty. An empty text stays empty.
+                Fields of `zoo.decoding.SearchOptions`; by default those of the translator.
 
         Raises:
             TaskError: if a text is too long, an option is wrong or the model computes NaN.
         """
-        alpha = self.length_penalty if length_penalty is None else length_penalty
-        settings = (max_length, too_long, sentences, target_prefix)
-        layouts, rows, most, options = self._parts(texts, options, *settings)
-        found = self._searched(rows, most, n, beam_size, alpha, options, self.beam_size)
-        return self._joined(layouts, found)
-
-    def sample(
-        self,
-        texts,
-        n=1,
-        temperature=1.0,
-        top_k=None,
-        top_p=None,
-        seed=0,
-        max_length=None,
-        too_long="error",
-        sentences=False,
-        target_prefix=None,
-        **options,
-    ):
-        """Draws translations of each text by their probability.
-
-        Args:
-            texts, max_length, too_long, sentences, target_prefix, **options: see `n_best`.
-            n: number of draws.
-            temperature: at least 0.001; below 1 likely tokens become more likely, above 1 less.
-            top_k: if given, draws from the k most likely tokens only.
-            top_p: if given, draws from the most likely tokens with this total probability only.
-            seed: of the draws; a text's draws depend on it and on how many texts, or parts of
-                split texts, precede it. Empty texts do not count.
-
-        Returns:
-            See `n_best`; scores are log-probabilities.
-
-        Raises:
-            TaskError: see `n_best`.
-        """
-        settings = (max_length, too_long, sentences, target_prefix)
-        layouts, rows, most, options = self._parts(texts, options, *settings)
-        found = self._drawn(rows, most, n, seed, temperature, top_k, top_p, options)
-        return self._joined(layouts, found)
+        return super().__call__(texts, sentences=sentences, **options)
 
     def score(self, texts, translations):
         """The log-probability of a translation of each text, the end token included.
@@ -252,20 +188,28 @@ class Translator(TextWriter):
         rows = [[row[:-1] or none, *[none] * count][:count] for row, count in zip(rows, counts)]
         return [[source, begin] for source, begin in zip(sources, sum(rows, []))]
 
-    def _parts(self, texts, options, max_length, too_long, sentences, prefix):
-        """The fields of each text, the sequences of all parts, and the limits of the search."""
+    def _prepared(
+        self,
+        texts,
+        max_length=None,
+        too_long="error",
+        sentences=False,
+        target_prefix=None,
+        **options,
+    ):
         limit, most = self.max_source_length, self.max_length
         if max_length is not None:
             most = checked("max_length", max_length, int, 1, limit)
         tokenizer, end = self.source_tokenizer, self.special_tokens.end
         layouts, rows = encode_parts(tokenizer, texts, limit, end, too_long, sentences)
-        rows = self._rows(rows, [len(fields) // 2 for fields in layouts], prefix, most)
-        return layouts, rows, most, self.options(options, most, most)
-
-    def _joined(self, layouts, hypotheses):
+        rows = self._rows(rows, [len(fields) // 2 for fields in layouts], target_prefix, most)
         forced = self.special_tokens.first is not None
-        decoded = (self._scored(tokens[:, forced:], *others) for tokens, *others in hypotheses)
-        return [put_together(fields, [next(decoded) for _ in fields[1::2]]) for fields in layouts]
+
+        def translations(hypotheses):
+            found = (self._scored(tokens[:, forced:], *others) for tokens, *others in hypotheses)
+            return [put_together(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
+
+        return rows, most, self.options(options, most, most), translations
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""

@@ -16,18 +16,22 @@ from zoo.text.translation_text import ScoredText
 class TextWriter(TextTask):
     """A task that writes texts.
 
-    A subclass has `_inputs`, what `search` and `draw` take of a batch: (arrays [B, ...], the
-    largest number of tokens to write, that for which there is memory); and `_start`, the first
-    cache, and the tokens before those that are written, in place of the start token, or None.
+    A subclass has three methods. `_prepared` takes texts and options of a call, and returns (rows
+    of sequences of tokens, the largest number of tokens to write or None, `SearchOptions`, function
+    that makes the `ScoredText` of each text from the hypotheses of all rows). `_inputs` returns
+    what `search` and `draw` take of a batch: (arrays [B, ...], the largest number of tokens to
+    write, that for which there is memory). `_start` returns the first cache, and the tokens before
+    those that are written, in place of the start token, or None.
 
     Args:
         model, special_tokens: see `TextTask`.
         search_options: dict, fields of `zoo.decoding.SearchOptions`, or None.
 
     Attributes:
-        search_options: as given; the defaults of all searches.
+        beam_size, length_penalty, search_options: the defaults of all searches.
     """
 
+    beam_size, length_penalty = 1, 0.0
     length_offset, early_stopping = 5.0, "never"  # see `zoo.decoding`
 
     def __init__(self, model, special_tokens, search_options=None):
@@ -62,6 +66,77 @@ class TextWriter(TextTask):
     def __call__(self, texts, **options):
         """The best answer to each text, a list of str; see `n_best`."""
         return [best.text for [best, *_] in self.n_best(texts, **options)]
+
+    def n_best(self, texts, n=1, beam_size=None, length_penalty=None, **options):
+        """Several answers to each text, the best first, found by beam search.
+
+        Args:
+            texts: list of str.
+            n: number of answers to a text.
+            beam_size: at least `n`; by default that of the task, or `n` if that is larger. 1 is
+                greedy search.
+            length_penalty: see `zoo.decoding.length_penalty`; by default that of the task.
+            **options: see `__call__`.
+
+        Returns:
+            For each text a list of `zoo.text.translation_text.ScoredText`.
+
+        Raises:
+            TaskError: if a text is too long, an option is wrong or the model computes NaN.
+        """
+        rows, most, options, answers = self._prepared(texts, **options)
+        n = checked("n", n, int, 1)
+        beam_size = max(n, self.beam_size) if beam_size is None else beam_size
+        alpha = self.length_penalty if length_penalty is None else length_penalty
+        alpha = np.float32(checked("length_penalty", alpha, float))
+        settings = {"beam_size": checked("beam_size", beam_size, int, n), "best_only": n == 1}
+        settings["options"] = options
+
+        def search(batch):
+            (first, *others), length, buffer = self._inputs(batch, most, options)
+            if self.engine is not None:  # of a translator
+                first, *others = (x[: len(batch.indices)] for x in (first, *others))
+                return without_nan(self.engine(first, alpha, length, *others, **settings))
+            inputs = (first, alpha, length, *others)
+            return self.run(self.search, *inputs, buffer_length=buffer, **settings)
+
+        best = self.compute(rows, search, most or 0)
+        return answers([[array[:n] for array in arrays] for arrays in best])
+
+    def sample(self, texts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, **options):
+        """Draws answers to each text by their probability.
+
+        Args:
+            texts: list of str.
+            n: number of draws for a text.
+            temperature: at least 0.001; below 1 likely tokens become more likely, above 1 less.
+            top_k: if given, draws from the k most likely tokens only.
+            top_p: if given, draws from the most likely tokens with this total probability only.
+            seed: of the draws; a text's draws depend on it and on how many texts, or parts of
+                split texts, precede it. Texts that a translator leaves empty do not count.
+            **options: see `__call__`.
+
+        Returns:
+            See `n_best`; scores are log-probabilities.
+
+        Raises:
+            TaskError: see `n_best`.
+        """
+        rows, most, options, answers = self._prepared(texts, **options)
+        n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
+        temperature = np.float32(checked("temperature", temperature, float, 1e-3))
+        top_k = None if top_k is None else checked("top_k", top_k, int, 1)
+        top_p = np.float32(1.0 if top_p is None else checked("top_p", top_p, float, 1e-6, 1.0))
+
+        def draw(batch):
+            (first, *others), length, buffer = self._inputs(batch, most, options)
+            random = np.zeros((len(first), n, buffer), np.float32)
+            for row, index in zip(random, batch.indices):  # those of a text depend on it alone
+                row[:] = np.random.default_rng([seed, index]).random((buffer, n), np.float32).T
+            inputs = (first, random, length, temperature, top_p, *others)
+            return self.run(self.draw, *inputs, top_k=top_k, options=options)
+
+        return answers(self.compute(rows, draw, most or 0))
 
     def search(
         self,
@@ -116,29 +191,6 @@ class TextWriter(TextTask):
         special = self.special_tokens
         return special if first is None else special._replace(first=first)
 
-    def _searched(self, rows, most, n, beam_size, length_penalty, options, least_beam_size=1):
-        """For each row of sequences the arrays of its `zoo.decoding.Hypotheses`, by beam search.
-
-        At most `most` tokens are written, or by default as many as `_inputs` says. The default of
-        the beam size is `n`, but at least `least_beam_size`.
-        """
-        n = checked("n", n, int, 1)
-        beam_size = max(n, least_beam_size) if beam_size is None else beam_size
-        settings = {"beam_size": checked("beam_size", beam_size, int, n), "best_only": n == 1}
-        alpha = np.float32(checked("length_penalty", length_penalty, float))
-        settings["options"] = options
-
-        def search(batch):
-            (first, *others), length, buffer = self._inputs(batch, most, options)
-            if self.engine is not None:  # of a translator
-                first, *others = (x[: len(batch.indices)] for x in (first, *others))
-                return without_nan(self.engine(first, alpha, length, *others, **settings))
-            inputs = (first, alpha, length, *others)
-            return self.run(self.search, *inputs, buffer_length=buffer, **settings)
-
-        best = self.compute(rows, search, most or 0)
-        return [[array[:n] for array in arrays] for arrays in best]
-
     def _scored(self, tokens, log_probs, scores, before=()):
         """The `ScoredText` of each hypothesis of one sequence, and of tokens `before` it."""
         special, found = self.special_tokens, np.isfinite(log_probs)
@@ -146,20 +198,3 @@ class TextWriter(TextTask):
         rows = [[t for t in (*before, *row) if t not in control] for row in tokens[found].tolist()]
         texts = self._tokenizers()[-1].decode(rows)
         return [ScoredText(text, float(score)) for text, score in zip(texts, scores[found])]
-
-    def _drawn(self, rows, most, n, seed, temperature, top_k, top_p, options):
-        """The same by sampling, `n` for each row."""
-        n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
-        temperature = np.float32(checked("temperature", temperature, float, 1e-3))
-        top_k = None if top_k is None else checked("top_k", top_k, int, 1)
-        top_p = np.float32(1.0 if top_p is None else checked("top_p", top_p, float, 1e-6, 1.0))
-
-        def draw(batch):
-            (first, *others), length, buffer = self._inputs(batch, most, options)
-            random = np.zeros((len(first), n, buffer), np.float32)
-            for row, index in zip(random, batch.indices):  # those of a text depend on it alone
-                row[:] = np.random.default_rng([seed, index]).random((buffer, n), np.float32).T
-            inputs = (first, random, length, temperature, top_p, *others)
-            return self.run(self.draw, *inputs, top_k=top_k, options=options)
-
-        return self.compute(rows, draw, most or 0)
