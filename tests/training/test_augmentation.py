@@ -50,17 +50,10 @@ def test_off_changes_nothing():
     np.testing.assert_array_equal(new_labels, labels.numpy())
 
 
-@pytest.mark.parametrize("name", only().__dict__)
-def test_values_outside_their_limits(name):
-    for value in (-1, 2000, float("nan")):
-        with pytest.raises(ValueError, match=f"{name} must be from 0 to 1"):
-            Augmentation(**{name: value})
-
-
 def test_seed_alone_decides(monkeypatch, same_policy):
     """Not a graph, nor the precision of the model, nor the parts that are augmented together."""
     images, labels = batch(count=70)
-    settings = Augmentation(randaugment_probability=1.0)
+    settings = Augmentation(randaugment_num_ops=1, randaugment_probability=1.0)
     first = run(settings, images, labels)
     graph = [value.numpy() for value in tf.function(settings)(images, labels, SEED)]
     other = run(settings, images, labels, tf.constant([3, 6]))
@@ -143,7 +136,7 @@ def test_operations_on_known_pixels():
 
 def test_erase_is_one_box_of_noise():
     images = tf.fill([800, 32, 32, 1], 300.0)
-    new = only(erase_probability=0.25).erase(images, SEED, every_row(images))
+    new = tf.function(only(erase_probability=0.25).erase)(images, SEED, every_row(images))
     holes = (new != images).numpy()[..., 0]
     erased = holes[holes.any((1, 2))]
     assert abs(len(erased) / 800 - 0.25) < 0.06
@@ -237,7 +230,7 @@ def test_boxes_favour_no_side(kind):
     images, labels = one_class_each(3000, 12, 10)
     images, rows = tf.cast(images, tf.float32), every_row(images)
     if kind == "erase":
-        new_images = only(erase_probability=1.0).erase(images, SEED, rows)
+        new_images = tf.function(only(erase_probability=1.0).erase)(images, SEED, rows)
     else:
         cutmix = only(mix_probability=1.0, mixup_alpha=0.0)
         new_images = cutmix.mix(images, labels, SEED, rows)[0]

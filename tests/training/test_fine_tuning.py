@@ -8,7 +8,7 @@ import tensorflow as tf
 import zoo
 from zoo import compat
 from zoo.training import fine_tuning
-from zoo.training.optimizers import SGD, AdamW, adamw, sgd
+from zoo.training.optimizers import adamw, sgd
 from zoo.training.trainer import Trainer
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32")
@@ -91,16 +91,6 @@ def test_factors_of_one_are_keras_itself(name):
         results.append([changes(model, optimizer, gradient) for gradient in (1.0, -2.0, 0.5)])
         results[-1].append([v.numpy() for v in optimizer.variables])
     tf.nest.map_structure(np.testing.assert_array_equal, *results)
-
-
-def test_an_optimizer_with_factors_is_restored_from_its_config():
-    for optimizer in (
-        SGD(0.1, momentum=0.9, rate_factors=[0.5, 1.0]),
-        AdamW(0.1, weight_decay=0.3, rate_factors=[0.5, 1.0]),
-    ):
-        restored = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-        assert type(restored) is type(optimizer)
-        assert restored.get_config() == optimizer.get_config()
 
 
 def changed(model, prepare):

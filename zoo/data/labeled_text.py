@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.text_rows import divided, read_tsv
-from zoo.data.tfds_download import prepared_builder, split_examples
+from zoo.data.tfds_download import supervised_examples
 from zoo.data.token_store import Sequences, by_length
 from zoo.errors import DataError
 from zoo.text.special_tokens import encode_texts, truncated
@@ -97,25 +97,15 @@ def tfds_texts(name, data_dir=None, seed=0):
     """
     import tensorflow_datasets as tfds
 
-    builder = prepared_builder(name, data_dir, "phrasebook", "--tsv FILE")
-    features, splits = dict(builder.info.features.items()), builder.info.splits
-    text, label = (*(builder.info.supervised_keys or ()), None, None)[:2]
-    if (
-        "train" not in splits
-        or not isinstance(features.get(text), tfds.features.Text)
-        or not isinstance(features.get(label), tfds.features.ClassLabel)
-    ):
-        raise DataError(
-            f"{name} cannot be used: it needs texts with a class label and a train split."
-        )
-
-    names = list(features[label].names)
+    kinds, what = (tfds.features.Text, tfds.features.ClassLabel), "texts with a class label"
+    features, count, reads = supervised_examples(name, data_dir, "--tsv FILE", kinds, what)
+    names = list(features[1].names)
 
     def named(read):
         return read and (lambda: ((item, names[number]) for item, number in read()))
 
-    train, *others = map(named, split_examples(builder, (text, label)))
-    return _split(train, splits["train"].num_examples, seed, name, *others, names)
+    train, *others = map(named, reads)
+    return _split(train, count, seed, name, *others, names)
 
 
 def _split(read, count, seed, name, valid=None, test=None, class_names=None, separator=None):

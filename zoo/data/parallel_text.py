@@ -3,10 +3,11 @@
 from typing import NamedTuple
 
 from zoo.data.text_rows import Rows, divided, read_lines, read_tsv
-from zoo.data.tfds_download import prepared_builder, split_examples
+from zoo.data.tfds_download import prepared_builder, supervised_examples
 from zoo.errors import DataError
 
 _HELD_OUT = 0.05  # share of the pairs, for validation and test each
+_OWN_DATA = "--source FILE --target FILE"
 
 
 class ParallelText(NamedTuple):
@@ -45,12 +46,13 @@ def tsv(path, seed=0):
         DataError: if the file cannot be read, is not UTF-8, has a line without a tab or too few
             pairs.
     """
+    return _split(lambda: tsv_pairs(path), sum(1 for _ in tsv_pairs(path)), seed, path)
 
-    def read():
-        for source, rest in read_tsv(path, "source, tab, target"):
-            yield source, rest.split("\t", 1)[0]
 
-    return _split(read, sum(1 for _ in read()), seed, path)
+def tsv_pairs(path):
+    """Yields the (source, target) of each line of a file; see `tsv`."""
+    for source, rest in read_tsv(path, "source, tab, target"):
+        yield source, rest.split("\t", 1)[0]
 
 
 def parallel_files(source, target, valid=None, test=None, seed=0):
@@ -66,8 +68,8 @@ def parallel_files(source, target, valid=None, test=None, seed=0):
         DataError: if a file is missing, cannot be read or is not UTF-8, or if the files of a pair
             differ in their number of lines or have too few pairs.
     """
-    train, count = _file_pair(source, target)
-    valid, test = (files and _file_pair(*files)[0] for files in (valid, test))
+    train, count = file_pair(source, target)
+    valid, test = (files and file_pair(*files)[0] for files in (valid, test))
     return _split(train, count, seed, f"{source} and {target}", valid, test)
 
 
@@ -76,9 +78,9 @@ def tfds_pairs(name, data_dir=None, seed=0):
 
     Args:
         name: TFDS name, such as "ted_hrlr_translate/pt_to_en" or "wmt14_translate/de-en". The
-            features must be a `tfds.features.Translation`; the first supervised key is the source.
-            The data set needs a "train" split; if it has no "validation" or "test" split, that is
-            held out from the training pairs as described in `tsv`.
+            supervised keys must be two texts; the first is the source. The data set needs a "train"
+            split; if it has no "validation" or "test" split, that is held out from the training
+            pairs as described in `tsv`.
         data_dir: folder of prepared TFDS data; nothing is written there. By default TFDS's own
             folder, to which missing data are downloaded.
         seed: seed of the held-out splits.
@@ -88,25 +90,17 @@ def tfds_pairs(name, data_dir=None, seed=0):
     """
     import tensorflow_datasets as tfds
 
-    builder = _tfds_builder(name, data_dir)
-    features, languages = builder.info.features, builder.info.supervised_keys
-    translation = isinstance(features, tfds.features.Translation) and len(features) == 2
-    if not translation or not languages or "train" not in builder.info.splits:
-        raise DataError(f"{name} cannot be used: it needs sentence pairs and a train split.")
-    train, valid, test = split_examples(builder, languages)
-    return _split(train, builder.info.splits["train"].num_examples, seed, name, valid, test)
+    kinds = [tfds.features.Text] * 2
+    _, count, reads = supervised_examples(name, data_dir, _OWN_DATA, kinds, "sentence pairs")
+    return _split(reads[0], count, seed, name, *reads[1:])
 
 
 def tfds_version(name, data_dir=None):
     """The full name of a data set, with its version."""
-    return _tfds_builder(name, data_dir).info.full_name
+    return prepared_builder(name, data_dir, "phrasebook", _OWN_DATA).info.full_name
 
 
-def _tfds_builder(name, data_dir):
-    return prepared_builder(name, data_dir, "phrasebook", "--source FILE --target FILE")
-
-
-def _file_pair(source, target):
+def file_pair(source, target):
     """Returns the `read` argument of `Rows` for two files, and their number of lines."""
     if source is None or target is None:
         raise DataError(

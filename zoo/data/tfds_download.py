@@ -40,20 +40,29 @@ def prepared_builder(name, data_dir, built_in, own_data):
     return builder
 
 
-def split_examples(builder, features):
-    """For train, validation and test, None if there is no such split: a function that yields the
-    values of these features of each example, in order; bytes are decoded to str."""
+def supervised_examples(name, data_dir, own_data, kinds, what):
+    """The two supervised features of a data set of texts, the size of its train split, and for
+    train, validation and test, None if there is no such split, a function that yields the values of
+    both of each example in order. They must be of these `kinds` of `tfds.features`; `what` names
+    them in the message if they are not. For the other arguments see `prepared_builder`."""
+    builder = prepared_builder(name, data_dir, "phrasebook", own_data)
+    every, splits = dict(builder.info.features.items()), builder.info.splits
+    keys = builder.info.supervised_keys or ()
+    features = [every.get(key) for key in keys]
+    if "train" not in splits or len(keys) != 2 or not all(map(isinstance, features, kinds)):
+        raise DataError(f"{name} cannot be used: it needs {what} and a train split.")
 
     def reader(split):
         def read():
             batches = builder.as_dataset(split=split, shuffle_files=False).batch(1000).prefetch(1)
             for batch in batches.as_numpy_iterator():
-                for row in zip(*(batch[feature] for feature in features)):
+                for row in zip(*(batch[key] for key in keys)):
                     yield [x.decode() if isinstance(x, bytes) else x for x in row]
 
-        return read if split in builder.info.splits else None
+        return read if split in splits else None
 
-    return [reader(split) for split in ("train", "validation", "test")]
+    reads = [reader(split) for split in ("train", "validation", "test")]
+    return features, splits["train"].num_examples, reads
 
 
 def _download(builder, data_dir, built_in, own_data):

@@ -11,6 +11,7 @@ import numpy as np
 from zoo.data.image_folder import TEST, TRAIN, class_folders, subfolder
 from zoo.data.images import StreamedImages, digits
 from zoo.data.labeled_text import LabeledTexts
+from zoo.data.parallel_text import file_pair, tsv_pairs
 from zoo.data.text_rows import Rows, read_lines, read_tsv
 from zoo.data.tfds_images import tfds_images
 from zoo.errors import DataError, needed
@@ -116,23 +117,12 @@ def sentence_pairs(translator, data, target=None, **unused):
     """Reads a TSV file, a pair of files, or a test set that sacrebleu has downloaded before."""
     if data.startswith(_TEST_SET):
         return _test_set(data.removeprefix(_TEST_SET))
-    if target is None:
-        rows = Rows(lambda: _pairs(read_tsv(data, "source, tab, reference")))
-    else:
-        sides = [[*read_lines(path)] for path in (data, target)]
-        if len(sides[0]) != len(sides[1]):
-            counts = " and ".join(f"{len(side):,}" for side in sides)
-            raise DataError(f"{data} and {target} must have as many lines. Received: {counts}.")
-        rows = Rows(lambda: zip(*sides))
+    rows = Rows(file_pair(data, target)[0] if target else lambda: tsv_pairs(data))
     pairs = list(rows)
     if not pairs:
         raise DataError(f"{data} has no sentences.")
     sources, references = map(list, zip(*pairs))
     return SentencePairs(sources, [references], rows.empty)
-
-
-def _pairs(rows):
-    return ((source, rest.split("\t", 1)[0]) for source, rest in rows)
 
 
 def _test_set(name):

@@ -91,12 +91,6 @@ class Augmentation:
     mix_probability: float = 1.0
     cutmix_probability: float = 0.5
 
-    def __post_init__(self):
-        for name, value in dataclasses.asdict(self).items():
-            most = 1 if name.endswith(("_probability", "_magnitude")) else 1000
-            if not 0 <= value <= most:
-                raise ValueError(f"{name} must be from 0 to {most}. Received: {name}={value!r}.")
-
     @property
     def _mixes(self):
         return self.mix_probability and (self.mixup_alpha or self.cutmix_alpha)

@@ -50,6 +50,8 @@ def train_classifier(
     config = {"preprocessing": preprocessing.to_dict()}
     if hasattr(settings, "weights"):
         config["model of weights"] = fingerprint(classifier.model, classifier.description())
+    if settings.patience:
+        callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
 
     def from_step(first_step):
         size, seed = settings.batch_size, settings.seed
@@ -65,7 +67,7 @@ def train_classifier(
             steps_per_epoch=steps_per_epoch,
             validation_data=test_batches(validated, len(names), 256),
             validation_freq=validation_freq,
-            callbacks=[*callbacks, *_early_stopping(settings)],
+            callbacks=callbacks,
             compiled_with={
                 "optimizer": optimizer,
                 "loss": _loss(settings, data, batches.get("label_smoothing", 0.0)),
@@ -79,12 +81,6 @@ def train_classifier(
             restore_best=bool(settings.patience),
             per_epoch={"images": steps_per_epoch * settings.batch_size},
         )
-
-
-def _early_stopping(settings):
-    if not settings.patience:
-        return []
-    return [keras.callbacks.EarlyStopping(patience=settings.patience)]
 
 
 def _loss(settings, data, smoothing):

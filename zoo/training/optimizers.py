@@ -169,16 +169,13 @@ def _only_blocks(model):
     return {"exclude_layers": outside, "in_bfloat16": model.compute_dtype == "bfloat16"}
 
 
-def sgd(
-    learning_rate, total_steps, warmup_steps=0, momentum=0.9, clip_norm=None, rate_factors=None
-):
-    """SGD with momentum, linear warmup and cosine decay to zero.
+def sgd(learning_rate, total_steps, warmup_steps=0, clip_norm=None, rate_factors=None):
+    """SGD with momentum 0.9, linear warmup and cosine decay to zero.
 
     Source: Dosovitskiy et al. 2020, appendix B.1.1 (fine-tuning).
 
     Args:
         learning_rate, total_steps, warmup_steps, clip_norm, rate_factors: see `adamw`.
-        momentum: share of the previous update in the next.
 
     Returns:
         `SGD`, a `keras.optimizers.SGD`.
@@ -186,7 +183,7 @@ def sgd(
     return SGD(
         _warmup_cosine(learning_rate, total_steps, warmup_steps),
         rate_factors=rate_factors,
-        momentum=momentum,
+        momentum=0.9,
         global_clipnorm=clip_norm,
     )
 

@@ -53,7 +53,8 @@ def _end(folder, task, history, items, *, metrics, summary, samples=()):
     epochs, parameters = len(history["epoch"]), task.model.count_params()
     speed = _median(history[f"{items}_per_second"])
     common = {"epochs": epochs, f"{items}_per_second": speed, "parameters": parameters}
-    folder.write_json("metrics.json", {**metrics, **common})
+    validated = {name: history[name][-1] for name in ("val_loss", "val_accuracy")}
+    folder.write_json("metrics.json", {**metrics, **validated, **common})
     lines = {
         **summary,
         f"{items}/s": f"{speed or 0:,.0f} in training",
@@ -70,10 +71,6 @@ def _median(values):
     """The median of a metric over the epochs in which it was measured; None if in none."""
     values = [value for value in values if math.isfinite(value)]
     return statistics.median(values) if values else None
-
-
-def _validation(history):
-    return {name: history[name][-1] for name in ("val_loss", "val_accuracy")}
 
 
 # --- images --------------------------------------------------------------------------------------
@@ -103,7 +100,6 @@ def finish_classifier(folder, classifier, data, restored=False):
             **scores,
             "test_loss": float(np.mean(losses)),
             "train_loss": history["loss"][-1],
-            **_validation(history),
             **epochs,
             "train_images": len(data.train),
             "test_images": len(labels),
@@ -165,7 +161,6 @@ def finish_text_classifier(folder, classifier, data, train):
         metrics={
             **scores,
             **epochs,
-            **_validation(history),
             "vocab_size": classifier.tokenizer.vocab_size,
             "train_texts": len(data.train),
             "train_texts_truncated": train.truncated,
@@ -233,7 +228,6 @@ def finish_translator(folder, translator, data, bleu_tokenize=None):
         metrics={
             **scores,
             "test_sentences": len(sources),
-            **_validation(history),
             "source_vocab_size": translator.source_tokenizer.vocab_size,
             "target_vocab_size": translator.target_tokenizer.vocab_size,
             "train_pairs": len(data.train),
@@ -269,7 +263,7 @@ def _draw_alignment(translator, sources, path):
 def finish_generator(folder, generator, train, valid_texts):
     """Measures a `TextGenerator`; `train` are the training tokens, `valid_texts` held-out texts."""
     history = _begin(folder, generator, accuracy="token accuracy")
-    loss, accuracy = _validation(history).values()
+    loss, accuracy = history["val_loss"][-1], history["val_accuracy"][-1]
     tokens = sum(len(ids) + 1 for ids in generator.tokenizer.encode(valid_texts))
     size = sum(len(text.encode()) for text in valid_texts)
     scores = likelihood_scores(loss, tokens, size)
@@ -282,7 +276,6 @@ def finish_generator(folder, generator, train, valid_texts):
         history,
         "tokens",
         metrics={
-            **_validation(history),
             **scores,
             "vocab_size": generator.tokenizer.vocab_size,
             "train_tokens": len(train),

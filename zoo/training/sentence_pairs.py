@@ -2,9 +2,9 @@
 
 import pathlib
 
+from zoo.data import parallel_text
 from zoo.data import tokenized_corpus as corpus
-from zoo.data.selection import pairs_key, read_pairs
-from zoo.data.token_store import cached_folder
+from zoo.data.token_store import cached_folder, file_key
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
@@ -23,17 +23,18 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
     Returns:
         `zoo.data.tokenized_corpus.TokenizedCorpus`.
     """
-    root = pathlib.Path(run.settings.cache_dir or run.path.parent / ".cache" / "translate")
+    settings = run.settings
+    root = pathlib.Path(settings.cache_dir or run.path.parent / ".cache" / "translate")
     key = {
         "version": corpus.VERSION,
-        "data": pairs_key(run.settings),
+        "data": _key(settings),
         "tokenizers": tokenizers if isinstance(tokenizers, dict) else checksum(*tokenizers),
         "special tokens": special_tokens,
         "max length": max_length,
     }
 
     def write(path):
-        corpus.write_corpus(path, read_pairs(run.settings), tokenizers, max_length, special_tokens)
+        corpus.write_corpus(path, read_pairs(settings), tokenizers, max_length, special_tokens)
 
     if not run.is_chief:
         distribution.from_chief(run.strategy, 0)  # waits for it, as it tokenizes
@@ -45,3 +46,35 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
     for line in data.skipped if run.is_chief else ():
         print(f"skipped: {line}")
     return data
+
+
+def _key(settings):
+    """What the sentence pairs that settings select depend on, for the key of the cache."""
+    key = [settings.dataset, settings.seed]
+    if settings.dataset not in (None, "phrasebook"):
+        key += [parallel_text.tfds_version(settings.dataset, settings.data_dir)]
+    return key + [path and file_key(path) for path in (settings.tsv, *sum(_files(settings), ()))]
+
+
+def read_pairs(settings):
+    """Reads the sentence pairs that settings select: `zoo.data.parallel_text.ParallelText`."""
+    seed, dataset = settings.seed, settings.dataset
+    if settings.tsv:
+        return parallel_text.tsv(settings.tsv, seed)
+    if settings.source:
+        train, *others = _files(settings)
+        return parallel_text.parallel_files(
+            *train, *(pair if any(pair) else None for pair in others), seed
+        )
+    if dataset == "phrasebook":
+        return parallel_text.phrasebook(seed)
+    return parallel_text.tfds_pairs(dataset, settings.data_dir, seed)
+
+
+def _files(settings):
+    """(source, target) for training, validation and test."""
+    return [
+        (settings.source, settings.target),
+        (settings.valid_source, settings.valid_target),
+        (settings.test_source, settings.test_target),
+    ]
