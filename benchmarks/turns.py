@@ -13,14 +13,11 @@ the rate of a large copy, whichever is longer. Both rates are measured before th
 
 import argparse
 import functools
-import importlib.metadata
 import importlib.util
 import json
 import operator
 import os
 import pathlib
-import platform
-import re
 import resource
 import subprocess
 import sys
@@ -32,26 +29,14 @@ from statistics import median
 from typing import NamedTuple
 
 import numpy as np
+from machine import CORES, FOLDER, GPU, head, load
 
-FOLDER = pathlib.Path(__file__).parent
-CORES = len(os.sched_getaffinity(0))
 TURN = 1.0  # seconds that a contender repeats its run
 PAUSE = 0.4  # seconds before a turn: threads of OpenMP wait in busy loops after their work
 COLUMNS = ("case", "contender", "speed", "ms", "times the first's (range)", "times the floor's")
 COLUMNS += ("difference", "memory, MiB", "cores")
 
 
-def gpu():
-    """The name of the first GPU of NVIDIA, or ""."""
-    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        names = subprocess.run(query, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return names.partition("\n")[0]
-
-
-GPU = gpu()
 TORCH_DEVICE = "cuda" if GPU else "cpu"
 
 
@@ -120,37 +105,6 @@ def run(file, cases, args):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=1))
     return report
-
-
-def head():
-    """Machine, load, versions and commit."""
-    names = re.findall(r"^[\w-]+", (FOLDER / "requirements.txt").read_text(), re.MULTILINE)
-    cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=FOLDER, capture_output=True, text=True
-    )
-    return {
-        "command": " ".join(["python", *sys.argv]),
-        "machine": f"{cpu[1] if cpu else platform.processor()}, {platform.platform()}",
-        "GPU": GPU or "none",
-        "cores": CORES,
-        "load before": load(),
-        "commit": commit.stdout.strip(),
-        "time": time.strftime("%Y-%m-%d %H:%M %z"),
-        "versions": ", ".join(f"{name} {version(name)}" for name in names),
-    }
-
-
-def load():
-    """Average number of processes that ran or waited for a core in the last minute."""
-    return round(os.getloadavg()[0], 2)
-
-
-def version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "(missing)"
 
 
 SETTINGS = {"OMP_NUM_THREADS": str(CORES), "TF_CPP_MIN_LOG_LEVEL": "2"}
