@@ -174,7 +174,7 @@ def training(model, arrays, weights=None):
     return lambda: model.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
 
 
-def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
+def timm_model(folder, sizes):
     import torch
     from timm.models.vision_transformer import VisionTransformer
 
@@ -189,7 +189,13 @@ def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
     )
     weights = np.load(pathlib.Path(folder) / str(sizes["image_size"]) / "timm.npz")
     model.load_state_dict({name: torch.tensor(weights[name]) for name in weights})
-    model.to(turns.TORCH_DEVICE)
+    return model.to(turns.TORCH_DEVICE)
+
+
+def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
+    import torch
+
+    model = timm_model(folder, sizes)
     torch.set_float32_matmul_precision("high")  # TensorFloat-32 on GPUs, as TensorFlow
     call = torch.compile(model) if compiled else model
     _, images, labels = batch(sizes, batch_size)
