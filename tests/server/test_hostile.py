@@ -27,15 +27,14 @@ def test_rows_and_values_are_counted(url, rows, status):
         assert "101 rows, more than 100" in answer.json()["error"]
 
 
-def test_the_values_of_an_answer_are_counted():
-    """A few rows can ask for more than the server could write as JSON."""
-    outputs = {"y": tf.TensorSpec([None, 100], tf.float32)}
-    model = toy(lambda x: {"y": tf.ones([len(x), 100])}, outputs=outputs)
-    with toys.running([model], limits={"max_values": 1000}) as (url, _, _):
-        assert post(url, {"instances": [1.0] * 10}).status_code == 200
-        answer = post(url, {"instances": [1.0] * 11})
-        assert answer.status_code == 413
-        assert "answer has 1,100 values, more than 1,000" in answer.json()["error"]
+@pytest.mark.parametrize("words, status", [(90, 200), (110, 413)])
+def test_the_values_of_an_answer_are_counted(url, words, status):
+    """A short request can ask for more than the server could write as JSON."""
+    pair = {"texts": "a " * 100, "translations": "a " * words}
+    answer = post(url, {"signature_name": "attention", "instances": [pair]}, "en_es")
+    assert answer.status_code == status
+    if status == 413:
+        assert "answer has 11,211 values, more than 10,000" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("value", ["[],", "{},", "1,", '"",', "[[[[]]]],", "null,"])
@@ -139,7 +138,7 @@ def test_a_request_that_is_worked_on_is_not_closed_for_others():
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
 def test_clients_that_do_not_read_do_not_keep_their_answers(limits, more):
     """Also when the server has answered them and has closed its side, but still holds the rest."""
-    model = toy(lambda x: {"y": tf.zeros([500_000])})
+    model = toy(lambda x: {"y": tf.fill([300_000], tf.int64.max)})
     body, most = b'{"inputs": [1.0]}', limits.get("max_connections", 0)
     with toys.running([model], limits=limits) as (url, _, server):
         with contextlib.ExitStack() as stack:
@@ -154,14 +153,14 @@ def test_clients_that_do_not_read_do_not_keep_their_answers(limits, more):
         assert httpx.get(f"{url}/healthz").status_code == 200
 
 
-@pytest.mark.parametrize("host, status", [(b"localhost", 400), (b"evil.example", 400)])
+@pytest.mark.parametrize("host", [b"localhost", b"evil.example"])
 @pytest.mark.parametrize("pause", [0.0, 0.2])
-def test_a_body_that_is_wrong_after_the_answer(url, capfd, host, status, pause):
+def test_a_body_that_is_wrong_after_the_answer(url, capfd, host, pause):
     with connected(url) as client:
         client.sendall(HEAD.replace(b"localhost", host) + b"Transfer-Encoding: chunked\r\n\r\n")
         time.sleep(pause)
         client.sendall(b"zz\r\nzz\r\n")
-        assert toys.answer_on(client)[0] == status
+        assert toys.answer_on(client)[0] == 400
     assert httpx.get(f"{url}/healthz").status_code == 200
     assert "Traceback" not in capfd.readouterr().err
 

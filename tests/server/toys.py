@@ -99,7 +99,7 @@ class Translator(tf.Module):
         }
 
     def translate(self, texts):
-        error = tf.where(tf.strings.length(texts) > 100, "It is too long.", "")
+        error = _too_long(texts)
         translations = tf.stack([tf.strings.upper(texts), tf.strings.upper(texts) + "!"], axis=1)
         scores = -tf.cast(tf.strings.length(translations), tf.float32) / 7.0
         return {
@@ -138,10 +138,9 @@ class Generator(tf.Module):
         return self._continued(texts, tf.strings.join([texts, tf.strings.as_string(temperature)]))
 
     def _continued(self, texts, first):
-        error = tf.where(tf.strings.length(texts) > 100, "It is too long.", "")
         scores = tf.constant([[-0.25, -1.5]]) * tf.ones([tf.size(texts), 1])
         generated = tf.stack([first, texts + "!"], axis=1)
-        return {"generated_texts": generated, "scores": scores, "error": error}
+        return {"generated_texts": generated, "scores": scores, "error": _too_long(texts)}
 
 
 class TextClassifier(tf.Module):
@@ -151,13 +150,11 @@ class TextClassifier(tf.Module):
         return {"serving_default": _function(self.classify, _strings("texts"))}
 
     def classify(self, texts):
-        lengths = tf.strings.length(texts)
-        error = tf.where(lengths > 100, "It is too long.", "")
-        share = tf.cast(lengths, tf.float32)[:, None] / 100.0
+        share = tf.cast(tf.strings.length(texts), tf.float32)[:, None] / 100.0
         return {
             "labels": tf.tile([["short", "long"]], [tf.size(texts), 1]),
             "probabilities": tf.concat([1.0 - share, share], 1),
-            "error": error,
+            "error": _too_long(texts),
         }
 
 
@@ -203,6 +200,10 @@ class Classifier(tf.Module):
         spec = tf.TensorSpec((8, 8, 3), tf.uint8)
         pixels = tf.map_fn(read, (image_bytes, is_png), fn_output_signature=spec)
         return pixels, tf.where(is_png, "", "It is not an image.")
+
+
+def _too_long(texts):
+    return tf.where(tf.strings.length(texts) > 100, "It is too long.", "")
 
 
 def _words(texts):

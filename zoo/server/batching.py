@@ -51,21 +51,34 @@ class Batcher:
         # Its threads end when nothing refers to it.
         self._threads = concurrent.futures.ThreadPoolExecutor(limits.calls_at_once)
 
-    async def run(self, signature_name, inputs):
-        """Queues a request and returns the outputs of the signature: {name: NumPy array}.
+    async def run(self, signature_name, inputs, names=None):
+        """Queues a request and returns outputs of the signature: {name: NumPy array}.
 
         A request of more than `max_batch` rows takes several calls. After each it queues again
         behind the others. When the awaiting task is cancelled, calls not yet started are dropped.
 
+        Args:
+            signature_name, inputs: see `zoo.server.models.Model.call`.
+            names: of the outputs that are asked for; by default all.
+
         Raises:
-            RequestError: 400 if the request has too many rows; 503 if the queue is full; or the
-                error of the model.
+            RequestError: 400 if the request has too many rows; 413 if the outputs have too many
+                values; 503 if the queue is full; or the error of the model.
         """
         limits = self.limits
         rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
         if rows > limits.max_rows:
             raise RequestError(f"The request has {rows:,} rows, more than {limits.max_rows:,}.")
-        key, size = self._key(signature_name, inputs), limits.max_batch
+        outputs = await self._run(signature_name, inputs, rows)
+        outputs = {name: outputs[name] for name in names or outputs}
+        count = sum(array.size for array in outputs.values())
+        if count > limits.max_values:
+            reason = f"The answer has {count:,} values, more than {limits.max_values:,}."
+            raise RequestError(f"{reason} Request fewer rows at a time.", 413)
+        return outputs
+
+    async def _run(self, signature_name, inputs, rows):
+        key, size = self._key(signature_name, inputs), self.limits.max_batch
         if key is None or rows <= size:
             return await self._queued(signature_name, inputs, rows, key)
         parts = []

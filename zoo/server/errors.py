@@ -4,6 +4,11 @@ from starlette.exceptions import HTTPException
 
 from zoo.errors import UserError
 
+# The HTTP status of TensorFlow Serving for the codes of TensorFlow and gRPC; for others it is 500.
+STATUS = {"OUT_OF_RANGE": 400, "FAILED_PRECONDITION": 400, "INVALID_ARGUMENT": 400}
+STATUS |= {"NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 429, "UNIMPLEMENTED": 501}
+STATUS |= {"UNAVAILABLE": 503, "DEADLINE_EXCEEDED": 504}
+
 
 class ServerError(UserError):
     """Invalid model or option; the message says which and why."""

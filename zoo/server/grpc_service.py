@@ -14,19 +14,12 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import predict_pb2
 
-from zoo.server.errors import RequestError, ServerError, release
+from zoo.server.errors import STATUS, RequestError, ServerError, release
 from zoo.server.models import DEFAULT_SIGNATURE
 from zoo.server.service import LARGE_BODIES
 
-_CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    404: grpc.StatusCode.NOT_FOUND,
-    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    501: grpc.StatusCode.UNIMPLEMENTED,
-    503: grpc.StatusCode.UNAVAILABLE,
-    504: grpc.StatusCode.DEADLINE_EXCEEDED,
-}
+_CODES = {status: getattr(grpc.StatusCode, name) for name, status in STATUS.items()}
+_CODES[413] = grpc.StatusCode.RESOURCE_EXHAUSTED
 _NAMES = {value: name for name, value in types_pb2.DataType.items()}
 
 
@@ -103,9 +96,9 @@ async def _received(service, context, take):
 
 async def _answer(batcher, name, keys, inputs):
     """`PredictResponse` with these outputs."""
-    outputs, model = await batcher.run(name, inputs), batcher.model
+    outputs, model = await batcher.run(name, inputs, keys), batcher.model
     spec = {"name": model.name, "version": {"value": model.version}, "signature_name": name}
-    protos = {key: tf.make_tensor_proto(outputs[key]) for key in keys}
+    protos = {key: tf.make_tensor_proto(value) for key, value in outputs.items()}
     return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
 
 

@@ -59,9 +59,7 @@ def decode(request, specs):
             keys = reprlib.repr([*request])
             reason = f"The request must have either 'instances' or 'inputs'. Received: {keys}."
             raise RequestError(reason)
-        read = _rows if "instances" in request else _columns
-        values = read(request, specs)
-        return {name: _array(name, value, specs[name]) for name, value in values.items()}
+        return {name: _array(name, x, specs[name]) for name, x in _named(request, specs).items()}
     except RequestError as error:
         detail = f"{error.detail} Send, for example, {_example(specs)}."
         raise RequestError(detail, error.status_code) from None
@@ -82,26 +80,23 @@ def _example(specs):
     return f'{{"instances": [{row}]}}' if has_rows else f'{{"inputs": {row}}}'
 
 
-def _rows(request, specs):
-    """Row form: {name: list of values}."""
-    instances = request["instances"]
-    if not isinstance(instances, list) or not instances:
-        received = _shown(instances)
-        raise RequestError(f"'instances' must be a list, not empty. Received: {received}.")
-    if len(specs) == 1 and not any(map(_is_object, instances)):
-        return {next(iter(specs)): instances}
-    for index, instance in enumerate(instances):
-        _check_names(instance, specs, f"Element {index} of 'instances'")
-    return {name: [instance[name] for instance in instances] for name in specs}
-
-
-def _columns(request, specs):
-    """Column form: {name: value}."""
-    inputs = request["inputs"]
-    if len(specs) == 1 and not _is_object(inputs):
-        return {next(iter(specs)): inputs}
-    _check_names(inputs, specs, "'inputs'")
-    return inputs
+def _named(request, specs):
+    """The JSON value of each input: {name: value}."""
+    given, has_rows = request.get("inputs"), "instances" in request
+    if has_rows:
+        given = request["instances"]
+        if not isinstance(given, list) or not given:
+            received = _shown(given)
+            raise RequestError(f"'instances' must be a list, not empty. Received: {received}.")
+    rows = given if has_rows else [given]
+    if len(specs) == 1 and not any(map(_is_object, rows)):
+        return {next(iter(specs)): given}
+    for index, row in enumerate(rows):
+        if not _is_object(row) or row.keys() != specs.keys():
+            where = f"Element {index} of 'instances'" if has_rows else "'inputs'"
+            received = _shown(list(row) if _is_object(row) else row)
+            raise RequestError(f"{where} must have the keys {sorted(specs)}. Received: {received}.")
+    return {name: [row[name] for row in rows] for name in specs} if has_rows else given
 
 
 def _is_object(value):
@@ -110,12 +105,6 @@ def _is_object(value):
 
 def _is_base64(value):
     return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
-
-
-def _check_names(value, specs, where):
-    if not _is_object(value) or value.keys() != specs.keys():
-        received = _shown(list(value) if _is_object(value) else value)
-        raise RequestError(f"{where} must have the keys {sorted(specs)}. Received: {received}.")
 
 
 def _array(name, value, spec):

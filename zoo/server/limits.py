@@ -19,8 +19,8 @@ class Limits:
         max_body: maximum bytes of a request; larger requests get 413. When all requests in memory
             have 8 times as many, further ones get 503.
         max_values: maximum number of values in the JSON of a request, lists included, in an input
-            of a gRPC request, or in the outputs that a REST request asks for; requests with more
-            get 413.
+            of a gRPC request, or in the outputs that a request asks for; requests with more get
+            413.
         max_connections: maximum number of open connections, of fewer than the system allows; beyond
             it, the one that has waited longest for the rest of a request is closed.
         request_timeout: maximum seconds per request; then it gets 504. A client that takes longer

@@ -7,20 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from zoo.server.errors import RequestError
+from zoo.server.errors import STATUS, RequestError
 
 DEFAULT_SIGNATURE = "serving_default"
-# The HTTP status of TensorFlow Serving for each error of a model; for others it is 500.
-_STATUS = {
-    tf.errors.INVALID_ARGUMENT: 400,
-    tf.errors.FAILED_PRECONDITION: 400,
-    tf.errors.OUT_OF_RANGE: 400,
-    tf.errors.NOT_FOUND: 404,
-    tf.errors.RESOURCE_EXHAUSTED: 429,
-    tf.errors.UNIMPLEMENTED: 501,
-    tf.errors.UNAVAILABLE: 503,
-    tf.errors.DEADLINE_EXCEEDED: 504,
-}
+_STATUS = {getattr(tf.errors, name): status for name, status in STATUS.items()}
 
 
 class Signature(NamedTuple):

@@ -188,20 +188,16 @@ class Service:
             raise RequestError(f"{ascii(origin[:80])} is not allowed: see --allowed-origin.", 403)
 
     async def _answer(self, batcher, body):
-        loop, limits = asyncio.get_running_loop(), self.limits
+        loop = asyncio.get_running_loop()
 
         def read():
-            request = inputs.parse(body, limits.max_values)
+            request = inputs.parse(body, self.limits.max_values)
             name = request.get("signature_name") or DEFAULT_SIGNATURE
             arrays = inputs.decode(request, batcher.model.signature(name).inputs)
             return name, arrays, "instances" in request
 
         name, arrays, row_form = await loop.run_in_executor(self.converters, read)
         found = await batcher.run(name, arrays)
-        count = sum(array.size for array in found.values())
-        if count > limits.max_values:
-            reason = f"The answer has {count:,} values, more than {limits.max_values:,}."
-            raise RequestError(f"{reason} Request fewer rows at a time.", 413)
         return await loop.run_in_executor(self.converters, outputs.encode, found, row_form)
 
 
