@@ -2,13 +2,17 @@
 
 import copy
 import json
+import pathlib
 import shutil
 
 import numpy as np
 import pytest
+import sacrebleu
+import tensorflow_datasets as tfds
 from PIL import Image
 
 import zoo
+from tests.data.prepared import prepare
 from zoo.__main__ import main
 from zoo.data.images import digits
 from zoo.data.preprocessing import ImagePreprocessing
@@ -44,7 +48,8 @@ def pairs(phrasebook_run, tmp_path_factory):
 @pytest.mark.ci
 def test_images_have_the_scores_of_the_recipe(digits_run, tmp_path, capsys):
     """By the command line; the loss within rounding: here it is that of probabilities."""
-    expected, out = measured(digits_run[1]), tmp_path / "scores.json"
+    expected, out = measured(digits_run[1]), tmp_path / "new" / "scores.json"
+    assert main(["evaluate", str(digits_run[1]), "digits", "--out", str(tmp_path)]) == 2
     assert main(["evaluate", str(digits_run[1]), "digits", "--out", str(out)]) == 0
     scores = json.loads(out.read_text())
     assert scores["accuracy"] == expected["test_accuracy"]
@@ -53,6 +58,18 @@ def test_images_have_the_scores_of_the_recipe(digits_run, tmp_path, capsys):
     assert scores["balanced_accuracy"] == expected["balanced_accuracy"]
     np.testing.assert_allclose(scores["loss"], expected["test_loss"], rtol=1e-5)
     assert f"{scores['accuracy']:.2%}" in capsys.readouterr().out
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    "options", [{"engine": "onnxruntime"}, {"engine": "openvino"}, {"dtype": "bfloat16"}], ids=str
+)
+def test_engines_and_dtypes_have_the_scores_of_the_run(digits_run, options):
+    """Tolerance of the loss: bfloat16, which rounds to 8 bits."""
+    scores, expected = zoo.evaluate(digits_run[1], "digits", **options), measured(digits_run[1])
+    assert scores["items"] == 360
+    np.testing.assert_allclose(scores["accuracy"], expected["test_accuracy"], atol=2 / 360)
+    np.testing.assert_allclose(scores["loss"], expected["test_loss"], rtol=1e-2)
 
 
 @pytest.mark.ci
@@ -94,6 +111,10 @@ def test_texts_have_the_scores_of_the_recipe(texts_run, tmp_path):
     (tmp_path / "texts.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     scores = zoo.evaluate(texts_run[1], str(tmp_path / "texts.tsv"))
     assert scores["accuracy"] == measured(texts_run[1])["test_accuracy"]
+    classifier = zoo.load(texts_run[1])
+    zoo.export(classifier, tmp_path / "1", top_k=len(classifier.class_names))
+    exported = zoo.evaluate(tmp_path / "1", str(tmp_path / "texts.tsv"))
+    assert exported["class_accuracy"] == scores["class_accuracy"]
 
 
 def test_digits_are_divided_by_the_seed_of_the_run(classifier, tmp_path):
@@ -115,14 +136,14 @@ def test_digits_are_divided_by_the_seed_of_the_run(classifier, tmp_path):
 @pytest.fixture(scope="module")
 def classifier():
     model = zoo.vit(input_shape=(8, 8, 3), num_classes=7, patch_size=4, **SIZES)
-    preprocessing = ImagePreprocessing((8, 8), 3, mean=(0.5,) * 3, std=(0.5,) * 3)
+    preprocessing = ImagePreprocessing((8, 8), 3, mean=(0.5,) * 3, std=(0.5,) * 3, resize=12)
     return ImageClassifier(model, preprocessing, list("abcdefg"))
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A folder of images of two of the classes: f/3.png, f/0.png and b/1.png."""
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 20, 16, 3), np.uint8)
     for image, name in zip(pixels, ("f/3.png", "f/0.png", "b/1.png")):
         path = tmp_path / "images" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,6 +152,7 @@ def folder(tmp_path):
 
 
 def test_class_folders_are_found_by_the_names_of_the_classes(classifier, folder):
+    """Images are resized and cropped once."""
     probabilities = classifier.probabilities(
         [folder / name for name in ("b/1.png", "f/0.png", "f/3.png")]
     )
@@ -158,6 +180,55 @@ def test_labels_are_in_the_order_of_file_names_and_images_without_one_do_not_cou
     (tmp_path / "labels.txt").write_text("0\n1\n")
     with pytest.raises(DataError, match="labels of 2 images, the data 3 images"):
         zoo.evaluate(classifier, folder, labels=str(tmp_path / "labels.txt"))
+    for name in names:  # without folders of classes, as ImageNet's validation images are
+        (folder / name).rename(folder / pathlib.Path(name).name)
+    assert zoo.evaluate(classifier, folder, labels=tmp_path / "real.json")["accuracy"] == 0.5
+    with pytest.raises(DataError, match="labels of 3 images, the data 0 images"):
+        zoo.evaluate(classifier, folder / "f", labels=tmp_path / "real.json")
+
+
+def test_a_data_set_of_tfds_without_training_images(classifier, tmp_path):
+    features = {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(num_classes=7)}
+    image = np.random.default_rng(0).integers(0, 256, (20, 16, 3), np.uint8)
+    rows = [{"image": image, "label": label} for label in (3, 3, 5)]
+    prepare(tmp_path, "robust", tfds.features.FeaturesDict(features), {"test": rows})
+    scores = zoo.evaluate(classifier, "robust", data_dir=str(tmp_path))
+    assert scores["class_items"] == {**dict.fromkeys("abcdefg", 0), "d": 2, "f": 1}
+
+
+@pytest.mark.ci
+def test_an_exported_classifier_has_the_scores_of_its_model(classifier, folder, tmp_path):
+    """It takes the encoded images; tolerance: float32 probabilities in another order."""
+    (folder / "f" / "9.png").write_bytes((folder / "f" / "0.png").read_bytes()[:60])
+    zoo.export(classifier, tmp_path / "1", top_k=7)
+    model, export = zoo.evaluate([classifier, tmp_path / "1"], folder)
+    assert export["items"] == model["items"] == 3
+    assert (
+        export["skipped"]
+        == model["skipped"]
+        == [f"{folder / 'f' / '9.png'} cannot be read as an image."]
+    )
+    assert export["accuracy"] == model["accuracy"]
+    assert export["loss"] == pytest.approx(model["loss"], rel=1e-5)
+
+
+def exported(folder, **changed):
+    about = {"kind": "classifier", "format": "saved_model", "class_names": ["a", "b"]}
+    (folder / "export.json").write_text(json.dumps({**about, "needs": [], **changed}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "about, message",
+    [
+        ({"kind": "image_encoder"}, "only SavedModels of .* It is saved_model of a image_encoder"),
+        ({"format": "onnx"}, "only SavedModels of .* It is onnx of a classifier"),
+        ({"class_names": ["a", "a"]}, "classes of the same name"),
+    ],
+)
+def test_exports_that_have_no_scores(about, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        zoo.evaluate(exported(tmp_path, **about), "digits")
 
 
 def test_models_that_have_no_scores(classifier, folder, capsys):
@@ -170,6 +241,8 @@ def test_models_that_have_no_scores(classifier, folder, capsys):
         zoo.evaluate(classifier.model, folder)
     with pytest.raises(UserError, match="target is for a translator. Received: a classifier"):
         zoo.evaluate(classifier, folder, target="test.es")
+    with pytest.raises(UserError, match="bleu_tokenize is for a translator"):
+        zoo.evaluate(classifier, folder, bleu_tokenize="13a")
     with pytest.raises(UserError, match="dtype: only what zoo.load reads takes options"):
         zoo.evaluate(classifier, folder, dtype="bfloat16")
     assert main(["evaluate", "runs/vit"]) == 2
@@ -213,6 +286,8 @@ def test_scores_of_several_right_classes():
     probabilities = np.array([[0.1, 0.2, 0.7], [0.6, 0.3, 0.1], [0.2, 0.5, 0.3]])
     scores = _class_scores(probabilities, [[0, 2], [1], []], list("abc"))
     assert scores == {"items": 2, "items_without_class": 1, "accuracy": 0.5}
+    scores = _class_scores(probabilities, [[2], [0], [0]], ["crane", "b", "crane"])
+    assert scores["class_accuracy"] == {"crane (0)": 0.5, "b": None, "crane (2)": 1.0}
 
 
 def test_a_better_translation_is_significantly_better():
@@ -236,11 +311,28 @@ def test_test_sets_that_are_missing(data, message):
         sentence_pairs(None, data)
 
 
+def test_a_test_set_in_the_cache_of_sacrebleu(tmp_path, monkeypatch):
+    """With two references; one that is not complete would be downloaded."""
+    data_set = sacrebleu.dataset.DATASETS["wmt20/tworefs"]
+    monkeypatch.setattr(sacrebleu.utils, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(data_set, "_outdir", str(tmp_path / data_set.name))
+    (tmp_path / data_set.name).mkdir(parents=True)
+    for field in data_set.fieldnames("de-en"):
+        with pytest.raises(DataError, match="does not have de-en. Download it: sacrebleu"):
+            sentence_pairs(None, "sacrebleu:wmt20/tworefs/de-en")
+        path = pathlib.Path(data_set._get_txt_file_path("de-en", field))
+        path.write_text(f"one {field}\n\n")
+    sources, references, _ = sentence_pairs(None, "sacrebleu:wmt20/tworefs/de-en")
+    assert sources == ["one src", ""]
+    found = [[line.strip() for line in lines] for lines in references]
+    assert found == [["one ref:0", ""], ["one ref:1", ""]]
+
+
 def test_files_of_sentences_have_as_many_lines(tmp_path):
     (tmp_path / "en").write_text("one\n\ntwo\n")
     (tmp_path / "es").write_text("uno\nnada\ndos\n")
     files = str(tmp_path / "en"), str(tmp_path / "es")
     assert sentence_pairs(None, *files) == (["one", "two"], [["uno", "dos"]], 1)
     (tmp_path / "es").write_text("uno\n")
-    with pytest.raises(DataError, match="same number of lines. .* has 3, .* has 1"):
+    with pytest.raises(DataError, match="the same number of lines. .*en has 3, .*es has 1"):
         sentence_pairs(None, *files)

@@ -58,7 +58,7 @@ def test_filters():
     def names(**conditions):
         return {row["name"] for row in published_models(**conditions)}
 
-    portuguese = names(task="translation", language="pt")
+    portuguese = names(task="translation", language="PT")
     assert {"models/tiny/enpt", "models/tiny/pten", "hf://facebook/m2m100_418M"} <= portuguese
     assert "models/tiny/ende" not in portuguese
     assert names(search="DINOv2 registers apache") < names(search="dinov2") < names()

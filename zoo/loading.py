@@ -1,6 +1,7 @@
 """`zoo.load`: loads a trained model with its preprocessing or tokenizers."""
 
 import gc
+import os
 import pathlib
 import re
 
@@ -59,7 +60,10 @@ def load(path, dtype=None, engine=None, revision=None, **options):
     if hub.is_name(path):
         path = hub.download(path, revision)
     elif revision is not None:
-        raise UserError(f"revision is for models of the Hugging Face Hub. Received: path={path!r}.")
+        raise UserError(
+            "revision is for models of the Hugging Face Hub, hf://owner/name. Received: "
+            f"path={os.fspath(path)!r}."
+        )
     path = pathlib.Path(path)
     if checkpoints.is_checkpoint(path):
         loaded = checkpoints.load(path, **options)
@@ -77,7 +81,8 @@ def load(path, dtype=None, engine=None, revision=None, **options):
 def _missing(path):
     """The message about a path that does not exist, which may be a name on the Hugging Face Hub."""
     message = f"There is no file or folder {path}."
-    name = re.fullmatch(r"(?:https?:/+[^/]+/|hf[-_]hub:)?((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
+    host = r"(?:https?:/+[^/]+/|hf:/+|hf[-_]hub:)?"  # as in other libraries, or with one slash
+    name = re.fullmatch(host + r"((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
     path = pathlib.Path(path)
     if not name or path.suffix in (*SUFFIXES, ".zip") or path.parent.name and path.parent.exists():
         return message

@@ -21,12 +21,13 @@ def published_models(search="", task=None, language=None, max_parameters=None):
     rows = list(csv.DictReader(TABLE.read_text("utf-8").splitlines()))
     if task is not None and task not in (tasks := sorted({row["task"] for row in rows})):
         raise UserError(f"task must be one of {', '.join(tasks)}. Received: {task!r}.")
+    wanted = {str(language).lower(), "many"}
     return [
         row
         for row in rows
         if all(word in " ".join(row.values()).lower() for word in search.lower().split())
         and task in (None, row["task"])
-        and (language is None or {language, "many"} & {*row["languages"].replace("-", " ").split()})
+        and (language is None or wanted & {*row["languages"].replace("-", " ").split()})
         and (max_parameters is None or float(row["parameters"] or "inf") <= max_parameters)
     ]
 

@@ -129,6 +129,18 @@ def test_malformed_names(name, message):
         zoo.load(name)
 
 
+def test_whatever_a_connection_raises(monkeypatch):
+    """Such as a proxy, a certificate, or a page of another server in place of the Hub's."""
+
+    def download(*args, **options):
+        raise RuntimeError("the proxy refuses")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    message = "hf://a/b: it cannot be downloaded .RuntimeError: the proxy refuses"
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load("hf://a/b")
+
+
 def test_a_missing_package_is_named(monkeypatch):
     for package, name in (("huggingface_hub", "hf://a/b"), ("kagglehub", "kaggle://a/b/c/d")):
         monkeypatch.setitem(sys.modules, package, None)
@@ -137,5 +149,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_a_revision_of_something_else(tmp_path):
-    with pytest.raises(UserError, match="revision is for models of the Hugging Face Hub"):
+    with pytest.raises(UserError, match="models of the Hugging Face Hub, hf://owner/name"):
         zoo.load(tmp_path, revision="main")
+    with pytest.raises(FileNotFoundError, match="pass hf://a/b;"):
+        zoo.load(pathlib.Path("hf://a/b"))

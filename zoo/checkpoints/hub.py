@@ -93,8 +93,10 @@ def _from_hugging_face(name, repo, revision):
             f"it is not in the cache, and the Hub cannot be reached ({cause}). Connect once, or "
             "download it elsewhere and pass the folder."
         )
-    except (errors.HfHubHTTPError, errors.HFValidationError, CheckpointError, OSError) as error:
+    except CheckpointError as error:
         reason = str(error)
+    except Exception as error:  # those of connections have no base class
+        reason = f"it cannot be downloaded ({type(error).__name__}: {error})."
     raise CheckpointError(f"{name}: {reason}") from None
 
 
@@ -130,5 +132,6 @@ def _from_kaggle(name, revision):
     except Exception as error:  # those of kagglehub have no base class
         raise CheckpointError(
             f"{name}: {error} Check the name and the network; a model whose conditions have to be "
-            "accepted also needs KAGGLE_API_TOKEN."
+            "accepted also needs KAGGLE_API_TOKEN. Without a network, name the version that is in "
+            "the cache: .../framework/variation/version."
         ) from None

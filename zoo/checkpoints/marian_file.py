@@ -21,8 +21,9 @@ from zoo.errors import needed
 SETTINGS = "special:model.yml"
 _VERSION = struct.pack("<Q", 1)
 _MOST_LEVELS = 20  # of YAML; the library in C crashes at tens of thousands
-# The classes of types, which are class and bytes; the last two of quantized matrices (intgemm).
-_CLASSES = {0x1: "i", 0x2: "u", 0x4: "f", 0x41: "i", 0x100: "i"}
+# The classes of types, which are class and bytes: text, floats, and quantized matrices (intgemm).
+_CLASSES = {0x1: "i", 0x4: "f", 0x41: "i", 0x100: "i"}
+_ALIGNMENT = 256  # bytes, up to which an item is filled up
 # What quantizes the inputs of products with 8 bits. It is about speed, and not used here.
 _INPUT_SCALE = "_QuantMultA"
 
@@ -130,7 +131,8 @@ def _array_of(path, name, kind, shape, content):
     number, size = divmod(kind, 0x100)
     is_embedding, is_quantized = "Wemb" in name, number > 0x40
     # The program that writes the last class leaves embeddings as they are.
-    if number not in _CLASSES or (is_embedding and number == 0x100):
+    is_wrong = is_embedding and number == 0x100 or (number == 0x1) != (name == SETTINGS)
+    if number not in _CLASSES or is_wrong:
         raise CheckpointError(
             f"{path}: {name} is of the type {kind:#x}, such as matrices packed for one processor. "
             "Use the file before the conversion, or one with intgemm8."
@@ -138,8 +140,8 @@ def _array_of(path, name, kind, shape, content):
     if len(shape) > 8 or min(shape, default=1) < 1:
         raise ValueError(f"{name} has {len(shape)} axes of the lengths {shape[:8]}")
     dtype, end = np.dtype(f"<{_CLASSES[number]}{size}"), math.prod(shape) * size
-    if end + 4 * is_quantized > len(content):
-        raise ValueError(f"{name} needs more than its {len(content)} bytes")
+    if not 0 <= len(content) - end - 4 * is_quantized < _ALIGNMENT:
+        raise ValueError(f"{name} has {len(content)} bytes, which is not its size")
 
     def read():
         values = content[:end].view(dtype)

@@ -1,10 +1,10 @@
 """``python -m zoo evaluate``."""
 
 import json
-import pathlib
 
 from tyro.conf import Positional
 
+from zoo import files
 from zoo.commands.shared import Source, Target, Text, app, flag, given
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
@@ -52,10 +52,10 @@ def evaluate(
 
     reports = evaluate(models, data, **given(**settings))
     results = [{"model": model, "data": data, **report} for model, report in zip(models, reports)]
+    _print(results)
     if out is not None:
         text = json.dumps(results if len(results) > 1 else results[0], indent=2)
-        pathlib.Path(out).write_text(text + "\n", encoding="utf-8")
-    _print(results)
+        files.write_text(out, text + "\n")
 
 
 def _print(results):

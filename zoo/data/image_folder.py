@@ -82,6 +82,11 @@ def class_folders(folder):
     return _stream(files, list(files)), list(files), tuple(scan.notes(folder))
 
 
+def by_name(folder):
+    """`StreamedImages` of a folder and the folders in it, in the order of their file names."""
+    return _stream({"": sorted(images_in(folder), key=os.path.basename)}, [""])
+
+
 def subfolder(folder, names):
     """The path of the first of these folders, in upper or lower case; None if there is none."""
     paths = sorted(pathlib.Path(folder).iterdir()) if os.path.isdir(folder) else ()

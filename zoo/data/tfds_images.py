@@ -18,7 +18,7 @@ _HIDDEN_TEST = ("imagenet2012",)  # data sets whose test split has no labels
 _BEFORE, _AFTER = 12, 4
 
 
-def tfds_images(name, data_dir=None):
+def tfds_images(name, data_dir=None, to_train=True):
     """Finds the images of a data set of TensorFlow Datasets.
 
     Args:
@@ -26,6 +26,8 @@ def tfds_images(name, data_dir=None):
             or "validation" split.
         data_dir: folder of prepared TFDS data; nothing is written there. By default TFDS's own
             folder, to which missing data are downloaded.
+        to_train: whether the images of the split "train" are found, too; if not, there need be
+            none, and the training images are those of the test.
 
     Returns:
         `zoo.data.images.ImageSource`.
@@ -44,12 +46,13 @@ def tfds_images(name, data_dir=None):
         )
     tests = ("validation", "test") if builder.name in _HIDDEN_TEST else ("test", "validation")
     test = next((split for split in tests if split in splits), None)
-    if "image" not in features or "train" not in splits or not test:
+    train = "train" if to_train else test
+    if "image" not in features or train not in splits or not test:
         raise DataError(
             f"{name} cannot be used: it needs images, a train split, and a test or validation "
             "split."
         )
-    parts = (_stream(builder, split) for split in ("train", test))
+    parts = (_stream(builder, split) for split in (train, test))
     *size, channels = features["image"].shape
     return ImageSource(name, *parts, _class_names(builder), (*size, channels or 3))
 

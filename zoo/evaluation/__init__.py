@@ -3,6 +3,7 @@
 Axes: n items, K classes, B windows, T tokens.
 """
 
+import dataclasses
 import os
 import sys
 import time
@@ -19,9 +20,13 @@ from zoo.evaluation.exported import Exported, is_exported
 from zoo.loading import load
 from zoo.tasks.task import Task
 from zoo.training.scores import class_scores, cross_entropy, likelihood_scores
-from zoo.training.translation_scores import compared_translations
+from zoo.training.translation_scores import bleu_tokenizer, compared_translations
 
 _TEXTS, _IMAGES, _WINDOWS = 512, 256, 4  # that are computed at once
+_SETTINGS = {  # the kind of models that each is for
+    **dict.fromkeys(("labels", "data_dir"), "classifier"),
+    **dict.fromkeys(("target", "bleu_tokenize"), "translator"),
+}
 
 
 def evaluate(
@@ -59,14 +64,16 @@ def evaluate(
     if len(kinds) != 1:
         raise UserError("Pass one or several models of the same kind.")
     [kind] = kinds
-    for name, value, whose in (("labels", labels, "classifier"), ("target", target, "translator")):
-        if value is not None and kind != whose:
-            raise UserError(f"{name} is for a {whose}. Received: a {kind}.")
+    settings = {"labels": labels, "data_dir": data_dir, "target": target}
+    for name, value in {**settings, "bleu_tokenize": bleu_tokenize}.items():
+        if value is not None and kind != _SETTINGS[name]:
+            raise UserError(f"{name} is for a {_SETTINGS[name]}. Received: a {kind}.")
+    bleu_tokenizer((), bleu_tokenize)  # an error before the work
     data = os.fspath(data)
     read, score = _KINDS[kind]
     reports, translations = [], []
     for task in tasks:
-        items = read(task, data, target=target, labels=labels, data_dir=data_dir)
+        items = read(task, data, **settings)
         start = time.perf_counter()
         scores = score(task, items)
         seconds = time.perf_counter() - start
@@ -132,15 +139,31 @@ def _batches(items, size, unit):
 
 
 def _image_scores(classifier, items):
-    images, parts, readable = items.images, [], []
-    batches = test_batches(images, 1, _IMAGES)
-    progress = tqdm(batches.whole(), "evaluating", batches.num_batches, leave=False, disable=None)
-    for pixels, _, weights in progress:
-        readable.append(weights.numpy() > 0)
-        parts.append(classifier.probabilities([*pixels.numpy()[readable[-1]]]))
+    images, compute = items.images, _served if isinstance(classifier, Exported) else _computed
+    parts, readable = zip(*compute(classifier, images))
     right = [classes for classes, read in zip(items.right, np.concatenate(readable)) if read]
     scores = _class_scores(np.concatenate(parts), right, classifier.class_names)
     return {**scores, "skipped": [*images.skipped.values()], "notes": [*items.notes]}
+
+
+def _computed(classifier, images):
+    """Yields the probabilities of images in parts, and bool [any]: which of them can be read."""
+    fit, count = classifier.preprocessing, len(classifier.class_names)
+    batches = test_batches(dataclasses.replace(images, preprocessing=fit), 1, _IMAGES)
+    progress = tqdm(batches.whole(), "evaluating", batches.num_batches, leave=False, disable=None)
+    for pixels, _, weights in progress:
+        readable = weights.numpy() > 0
+        inputs = fit.normalize(pixels.numpy()[readable]).numpy()
+        yield classifier.computed(inputs, classifier.probabilities_of_inputs, count), readable
+
+
+def _served(classifier, images):
+    """Like `_computed`, by a SavedModel, which takes encoded images."""
+    for numbers in _batches(images.numbers, _IMAGES, "image"):
+        found = classifier.probabilities([images.read(number)[0].numpy() for number in numbers])
+        readable = ~np.isnan(found[:, 0])
+        images.skip(numbers[~readable])
+        yield found[readable], readable
 
 
 def _text_scores(classifier, items):
@@ -168,6 +191,7 @@ def _class_scores(probabilities, right, names):
         return scores
     labels = np.array(right, np.int64)[:, 0]
     shares = np.take_along_axis(probabilities, labels[:, None], axis=1)
+    names = [f"{x} ({k})" if names.count(x) > 1 else x for k, x in enumerate(names)]
     by_class = class_scores(labels, order[:, 0], names, labels[:0])
     return {
         **scores,

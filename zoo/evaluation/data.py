@@ -1,17 +1,16 @@
 """Labeled data for `zoo.evaluate`: each function reads them for a model."""
 
-import dataclasses
 import json
-import os
 import pathlib
 from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.image_folder import TEST, TRAIN, class_folders, subfolder
+from zoo.data.image_folder import TEST, TRAIN, by_name, class_folders, subfolder
 from zoo.data.images import StreamedImages, digits
 from zoo.data.labeled_text import LabeledTexts
 from zoo.data.parallel_text import file_pair, tsv_pairs
+from zoo.data.plain_text import read_texts
 from zoo.data.text_rows import Rows, read_lines, read_tsv
 from zoo.data.tfds_images import tfds_images
 from zoo.errors import DataError, needed
@@ -43,18 +42,17 @@ def labeled_images(classifier, data, labels=None, data_dir=None, target=None):
         folder = subfolder(path, TEST) or path
         if folder is path and subfolder(path, TRAIN):
             raise DataError(f"{path} has training images, but no folder test or val to test on.")
-        images, names, notes = class_folders(folder)
+        if labels is None:
+            images, names, notes = class_folders(folder)
+        else:
+            images, names, notes = by_name(folder), [], ()
     else:
-        is_built_in = data == "digits"
-        source = digits(_seed(classifier)) if is_built_in else tfds_images(data, data_dir)
+        is_tfds = data != "digits"
+        source = tfds_images(data, data_dir, False) if is_tfds else digits(_seed(classifier))
         images, names, notes = source.test, source.class_names, source.notes
-    images = dataclasses.replace(images, preprocessing=classifier.preprocessing)
     if labels is None:
         numbers = _class_numbers(data, names, classifier.class_names)
         return LabeledImages(images, [[numbers[label]] for label in images.labels], notes)
-    if path.is_dir():
-        names = [os.path.basename(images.name(number)) for number in images.numbers]
-        images = images.subset(np.argsort(names, kind="stable"))
     right = read_labels(labels, len(images), len(classifier.class_names))
     return LabeledImages(images, right, notes)
 
@@ -148,7 +146,4 @@ def _test_set(name):
 
 def plain_text(generator, data, **unused):
     """Reads a text file."""
-    text = "".join(read_lines(data))
-    if not text.strip():
-        raise DataError(f"{data} has no text.")
-    return text
+    return read_texts([data])[0]

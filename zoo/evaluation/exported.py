@@ -6,11 +6,12 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.preprocessing import ImagePreprocessing
 from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import UserError, needed
 
+_KINDS = ("classifier", "text_classifier", "translator")
 _BATCH = 32  # texts of a call
+_SHOWN = 60  # characters of a text with an error
 
 
 def is_exported(path):
@@ -32,34 +33,37 @@ class Exported:
         about = json.loads((pathlib.Path(folder) / DESCRIPTION_FILE).read_text("utf-8"))
         self.description_file = f"{about['kind']}.json"
         self.class_names = about.get("class_names", [])
+        self.problem = about.get("problem", "single_label")
         self.run_folder = (about.get("source") or {}).get("run")
-        if about["format"] != "saved_model" or about["kind"] == "generator":
+        if about["format"] != "saved_model" or about["kind"] not in _KINDS:
             raise UserError(
                 f"{folder} cannot be evaluated: only SavedModels of classifiers and translators "
                 f"can. It is {about['format']} of a {about['kind']}."
             )
+        if len({*self.class_names}) < len(self.class_names):
+            raise UserError(f"{folder} has classes of the same name, which cannot be told apart.")
         if about.get("top_k", len(self.class_names)) < len(self.class_names):
             raise UserError(
                 f"{folder} returns {about['top_k']} of {len(self.class_names)} classes. Export it "
                 f"with --top-k {len(self.class_names)} to evaluate it."
             )
-        if "preprocessing" in about:
-            self.preprocessing = ImagePreprocessing.from_dict(about["preprocessing"])
         if "tensorflow-text" in about["needs"]:
             needed("tensorflow_text", package="tensorflow-text")
         self._model = tf.saved_model.load(str(folder))
-        self._takes_pixels = about["kind"] == "classifier"
-        signature = "pixels" if self._takes_pixels else "serving_default"
-        self._function = self._model.signatures[signature]
+        self._function = self._model.signatures["serving_default"]
         [self._input] = self._function.structured_input_signature[1]
 
     def probabilities(self, items, too_long=None):
-        """The probability of each class, of pixels or texts: float32 [B, classes]."""
-        places = {name: place for place, name in enumerate(self.class_names)}
-        outputs = self._call(np.stack(items) if self._takes_pixels else items)
-        order = np.vectorize(lambda label: places[label.decode()])(outputs["labels"])
-        found = np.empty(order.shape, np.float32)
-        np.put_along_axis(found, order, outputs["probabilities"], axis=1)
+        """The probability of each class, of encoded images or texts: float32 [B, classes].
+
+        It is NaN for images that cannot be read.
+        """
+        places = {name.encode(): place for place, name in enumerate(self.class_names)}
+        outputs = self._call(items)
+        found = np.full((len(items), len(places)), np.nan, np.float32)
+        for row in np.flatnonzero(outputs["error"] == b""):
+            order = [places[label] for label in outputs["labels"][row]]
+            found[row, order] = outputs["probabilities"][row]
         return found
 
     def __call__(self, texts):
@@ -70,7 +74,7 @@ class Exported:
     def _call(self, items):
         outputs = self._function(**{self._input: tf.constant(items)})
         outputs = {name: value.numpy() for name, value in outputs.items()}
-        for number, error in enumerate(outputs["error"]):
-            if error:
-                raise UserError(f"Item {number} of a batch: {error.decode()}")
+        for text, error in zip(items, outputs["error"]):
+            if error and isinstance(text, str):
+                raise UserError(f"{text[:_SHOWN]!r} ...: {error.decode()}")
         return outputs

@@ -42,8 +42,10 @@ class ImageReader(Task):
         return self.preprocessing.normalize(np.stack(pixels)).numpy()
 
     def _numbers(self, images, graph, count):
+        return self.computed(self.preprocess(images), graph, count)
+
+    def computed(self, inputs, graph, count):
         """What `graph`, or the engine, computes of preprocessed images: float32 [B, count]."""
-        inputs = self.preprocess(images)
         if not len(inputs):
             return np.zeros((0, count), np.float32)
         # `Model.predict` has an overhead of tens of milliseconds per call.
