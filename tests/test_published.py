@@ -3,6 +3,8 @@
 import pathlib
 import re
 import runpy
+import subprocess
+import sys
 import urllib.parse
 
 import pytest
@@ -81,6 +83,12 @@ def test_the_command_prints_a_table_that_fits(monkeypatch, capsys):
     names = {row["name"] for row in published_models()}
     for line in "\n".join(table_lines(published_models(), 80)).splitlines():
         assert len(line) <= 80 or line in names
+
+
+def test_what_reads_the_table_may_stop():
+    command = f"{sys.executable} -m zoo models | head -n 1"
+    result = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert result.stdout.startswith(published_models()[0]["name"]) and not result.stderr
 
 
 def test_the_page_is_up_to_date():

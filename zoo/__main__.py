@@ -1,5 +1,6 @@
 """The command line: ``python -m zoo classify|translate|generate|evaluate|export|serve|...``."""
 
+import os
 import sys
 
 from zoo.errors import UserError
@@ -31,6 +32,8 @@ def main(arguments=None):
             "`pip install -r requirements.txt`.",
             file=sys.stderr,
         )
+    except BrokenPipeError:  # of `python -m zoo models | head`; nothing more can be printed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
     return 2

@@ -106,7 +106,8 @@ def models(
         max_parameters: in millions
     """
     rows = published.published_models(" ".join(search), task, language, max_parameters)
-    print(*published.table_lines(rows, max(80, shutil.get_terminal_size().columns)), sep="\n")
+    for line in published.table_lines(rows, max(80, shutil.get_terminal_size().columns)):
+        print(line)
     print(f"{len(rows)} models;", ", ".join(f"{mark} {x}" for x, mark in published.MARKS.items()))
 
 
