@@ -133,7 +133,7 @@ def test_whatever_a_connection_raises(monkeypatch):
     """Such as a proxy, a certificate, or a page of another server in place of the Hub's."""
 
     def download(*args, **options):
-        raise RuntimeError("the proxy refuses")
+        raise RuntimeError("the proxy\nrefuses")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     message = "hf://a/b: it cannot be downloaded .RuntimeError: the proxy refuses"

@@ -97,7 +97,7 @@ def _from_hugging_face(name, repo, revision):
         reason = str(error)
     except Exception as error:  # those of connections have no base class
         reason = f"it cannot be downloaded ({type(error).__name__}: {error})."
-    raise CheckpointError(f"{name}: {reason}") from None
+    raise CheckpointError(f"{name}: {' '.join(reason.split())}") from None
 
 
 def _folder(download):
@@ -106,7 +106,7 @@ def _folder(download):
     def fetch(allowed, ignored=()):
         return pathlib.Path(download(allow_patterns=[*allowed], ignore_patterns=[*ignored]))
 
-    folder = fetch([*_METADATA, "*.yml"], ["*/*.yml"])
+    folder = fetch([*_METADATA, "*.yml", "*.spm"], ["*/*.yml", "*/*.spm"])
     if not (folder / "config.json").is_file():
         fetch(_MARIAN, ["*/*", "lex*"])  # without lexical shortlists
         return folder if marian_folder.is_folder(folder) else None
