@@ -68,7 +68,8 @@ def evaluate(
     for name, value in {**settings, "bleu_tokenize": bleu_tokenize}.items():
         if value is not None and kind != _SETTINGS[name]:
             raise UserError(f"{name} is for a {_SETTINGS[name]}. Received: a {kind}.")
-    bleu_tokenizer((), bleu_tokenize)  # an error before the work
+    if bleu_tokenize is not None:
+        bleu_tokenizer((), bleu_tokenize)  # an error before the work
     data = os.fspath(data)
     read, score = _KINDS[kind]
     reports, translations = [], []
