@@ -68,12 +68,15 @@ def as_numpy(hypotheses):
     return type(hypotheses)(*map(ops.convert_to_numpy, hypotheses))
 
 
-def log_prob(model, source, tokens):
-    """Of the tokens of one sentence, by the whole model at once."""
-    target = np.asarray([[SPECIAL.start, *tokens[:-1]]], "int32")
-    logits = ops.convert_to_numpy(model({"source": source, "target": target}))[0].astype("float64")
+def log_probs_of(model, source, hypotheses):
+    """Of each hypothesis of one sentence, by the whole model at once."""
+    labels = np.array([*itertools.zip_longest(*hypotheses, fillvalue=SPECIAL.pad)], "int32").T
+    target = np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=SPECIAL.start)
+    inputs = {"source": ops.repeat(source, len(labels), axis=0), "target": target}
+    logits = ops.convert_to_numpy(model(inputs)).astype("float64")
     log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    return log_probs[np.arange(len(tokens)), tokens].sum()
+    gained = np.take_along_axis(log_probs, labels[..., None], axis=-1)[..., 0]
+    return (gained * (labels != SPECIAL.pad)).sum(axis=-1)
 
 
 def without_padding(tokens):
@@ -98,7 +101,7 @@ def log_probs():
     model, source = model_of(), sources(2)
     every = list(every_hypothesis(6, LENGTH))
     assert len(every) == 1 + 3 + 9 + 27
-    return [{t: log_prob(model, source[row : row + 1], t) for t in every} for row in range(2)]
+    return [dict(zip(every, log_probs_of(model, source[row : row + 1], every))) for row in (0, 1)]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
@@ -123,13 +126,11 @@ def test_scores_are_log_probabilities_over_the_penalty(alpha, seed):
     model, source = model_of(9, seed=seed), sources(4, seed=seed)
     for found in (greedy(model, source, 7, alpha=alpha), beam(model, source, 3, 7, alpha=alpha)):
         for row in range(4):
-            for tokens, total, score in zip(
-                found.tokens[row], found.log_probs[row], found.scores[row]
-            ):
-                tokens = without_padding(tokens)
-                expected = log_prob(model, source[row : row + 1], tokens)
-                assert abs(total - expected) < TOLERANCE
-                assert abs(score - expected / penalty(tokens, alpha)) < TOLERANCE
+            tokens = [without_padding(tokens) for tokens in found.tokens[row]]
+            expected = log_probs_of(model, source[row : row + 1], tokens)
+            np.testing.assert_allclose(found.log_probs[row], expected, rtol=0, atol=TOLERANCE)
+            expected /= [penalty(t, alpha) for t in tokens]
+            np.testing.assert_allclose(found.scores[row], expected, rtol=0, atol=TOLERANCE)
             # the best first; those that were cut off, after those that ended
             ended = (found.tokens[row] == SPECIAL.end).any(axis=-1)
             order = sorted(zip(ended, found.scores[row]), reverse=True)
@@ -251,8 +252,8 @@ def test_a_forced_first_token():
         assert (hypotheses.tokens[..., 0] == 5).all()
     tokens = without_padding(found.tokens[0, 0])
     # the forced token counts as certain
-    total = log_prob(model, source[:1], tokens) - log_prob(model, source[:1], tokens[:1])
-    assert found.log_probs[0, 0] == pytest.approx(total, abs=TOLERANCE)
+    total, first = log_probs_of(model, source[:1], [tokens, tokens[:1]])
+    assert found.log_probs[0, 0] == pytest.approx(total - first, abs=TOLERANCE)
 
 
 def test_a_model_that_starts_with_the_end_token_can_end():
