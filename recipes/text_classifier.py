@@ -115,16 +115,22 @@ def main(config):
     from zoo.text.sentencepiece import train_tokenizer
     from zoo.training.report import finish_text_classifier
     from zoo.training.run import Run
+    from zoo.training.run_folder import fingerprint
 
     run = Run(config, name=f"text_{config.data_name}")
     data = load_texts(config)
-    if run.is_chief and data.notes:
-        print(*data.notes, sep="\n")
     settings = (config.tokenizer, config.vocab_size, config.normalization)
     tokenizer = train_tokenizer(data.train.texts, *settings)
     train, valid = (
         EncodedTexts(texts, tokenizer, config.max_length) for texts in (data.train, data.valid)
     )
+    if train.truncated:
+        cut = f"Training texts that are cut to {config.max_length} tokens: {train.truncated:,}."
+        data = data._replace(notes=(*data.notes, cut))
+    for note in data.notes if run.is_chief else ():
+        print(note)
+    texts, labels = data.train.texts, data.train.labels.tolist()
+    summary = f"{len(train):,} texts, checksum {fingerprint(texts, labels, data.class_names)}"
     steps = batches.steps_per_epoch(train, config.tokens_per_batch)
     with run.scope():
         model = build(config, tokenizer.vocab_size, len(data.class_names))
@@ -137,7 +143,7 @@ def main(config):
         validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
         callbacks=[keras.callbacks.EarlyStopping(patience=config.patience)],
         compiled_with={"optimizer": optimizer, **objective(config, data)},
-        config={"checksum of the tokenizer": checksum(tokenizer)},
+        config={"data": summary, "checksum of the tokenizer": checksum(tokenizer)},
         finish=lambda folder, trained: finish_text_classifier(
             folder,
             TextClassifier(trained, tokenizer, data.class_names, problem=config.problem),

@@ -137,7 +137,9 @@ def main(config):
     bleu_tokenize = bleu_tokenizer([reference for _, reference in data.test], config.bleu_tokenize)
     if run.is_chief and bleu_tokenize != "13a":
         print(f"BLEU of the test pairs will be computed with the tokenizer {bleu_tokenize}.")
-    identity = {"checksum of the tokenizers": checksum(*data.tokenizers)}
+    tokens, pairs = data.train.num_tokens, len(data.train)
+    summary = f"{pairs:,} pairs of {tokens:,} target tokens, test pairs {fingerprint(data.test)}"
+    identity = {"data": summary, "checksum of the tokenizers": checksum(*data.tokenizers)}
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
     size, accumulation = config.tokens_per_batch, config.accumulation

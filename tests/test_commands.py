@@ -8,6 +8,8 @@ import pytest
 
 import zoo.launch
 from zoo.__main__ import main
+from zoo.commands.shared import read_texts
+from zoo.errors import UserError
 from zoo.server.limits import Limits
 
 HELP = """
@@ -56,6 +58,11 @@ def test_wrong_arguments_end_with_status_2(arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert message in capsys.readouterr().err
+
+
+def test_a_file_in_the_place_of_a_text():
+    with pytest.raises(UserError, match=r"test_commands.py is a file. For .* pass --file"):
+        read_texts(["Good morning.", __file__], None)
 
 
 def test_what_follows_two_dashes_is_launched(monkeypatch):

@@ -18,7 +18,7 @@ from zoo.data.images import digits
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError, UserError
 from zoo.evaluation import _class_scores
-from zoo.evaluation.data import labeled_images, read_labels, sentence_pairs
+from zoo.evaluation.data import labeled_images, labeled_texts, read_labels, sentence_pairs
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.encoder import ImageEncoder
 from zoo.tasks.generator import TextGenerator
@@ -26,6 +26,7 @@ from zoo.text import BOS_ID, EOS_ID
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training.translation_scores import compared_translations
 
+NOTE = ("Not used, with an empty column: 1.",)
 SIZES = {"embed_dim": 8, "num_heads": 2, "num_layers": 1}
 
 
@@ -120,11 +121,11 @@ def test_texts_have_the_scores_of_the_recipe(texts_run, tmp_path):
 def test_digits_are_divided_by_the_seed_of_the_run(classifier, tmp_path):
     def images(seed):
         (tmp_path / "config.json").write_text(json.dumps({"config": {"seed": seed}}))
-        return labeled_images(classifier, "digits").images.numbers
+        return labeled_images(classifier, "digits").items.numbers
 
     classifier = copy.copy(classifier)
     classifier.class_names = [*"0123456789"]
-    assert (labeled_images(classifier, "digits").images.numbers == digits().test.numbers).all()
+    assert (labeled_images(classifier, "digits").items.numbers == digits().test.numbers).all()
     classifier.run_folder = tmp_path
     for seed in (0, 1):
         assert (images(seed) == digits(seed).test.numbers).all()
@@ -161,7 +162,13 @@ def test_class_folders_are_found_by_the_names_of_the_classes(classifier, folder)
     assert scores["items"] == 3 and scores["class_items"]["f"] == 2
     assert scores["accuracy"] == np.mean(probabilities.argmax(axis=1) == [1, 5, 5])
     np.testing.assert_allclose(scores["loss"], -np.log(right).mean(), rtol=1e-6)  # one rounding
-    (folder / "f").rename(folder / "6")
+    (folder / "f").rename(folder / "F")
+    assert zoo.evaluate(classifier, folder)["class_items"]["f"] == 2  # in any case
+    two = copy.copy(classifier)
+    two.class_names = ["x", "y"]
+    found = labeled_images(two, folder)  # by their order, which is said
+    assert found.right == [[0], [0], [1]] and "F is x, b is y" in found.notes[-1]
+    (folder / "F").rename(folder / "6")
     (folder / "b").rename(folder / "0")
     assert zoo.evaluate(classifier, folder)["class_items"]["g"] == 2  # by their numbers
     shutil.copytree(folder / "6", folder / "z")
@@ -231,6 +238,11 @@ def test_exports_that_have_no_scores(about, message, tmp_path):
         zoo.evaluate(exported(tmp_path, **about), "digits")
 
 
+def test_rows_without_a_side_are_counted(classifier, tmp_path):
+    (tmp_path / "texts.tsv").write_bytes(b"\xef\xbb\xbfb\tone\r\n\r\nA\t\r\nA\ttwo\r\n")
+    assert labeled_texts(classifier, tmp_path / "texts.tsv") == (["one", "two"], [[1], [0]], NOTE)
+
+
 def test_models_that_have_no_scores(classifier, folder, capsys):
     with pytest.raises(UserError, match="generators can be evaluated. Received: ImageEncoder"):
         model = zoo.vit(input_shape=(8, 8, 3), num_classes=0, patch_size=4, **SIZES)
@@ -263,8 +275,8 @@ def test_labels_are_numbers_of_classes(tmp_path, text):
 @pytest.mark.parametrize("repeats", [1, 4])  # a text in one window, or in several
 def test_perplexity_is_that_of_the_tokens_in_windows(tmp_path, repeats):
     """By `Model.predict` of one window after the other; float32 sums in another order."""
-    text = "the cat sat on the mat. " * repeats
-    (tmp_path / "text.txt").write_text(text)
+    text = "the cat sat\non the mat. " * repeats
+    (tmp_path / "text.txt").write_bytes(text.replace("\n", "\r\n").encode())
     tokenizer = train_tokenizer([text], "character", 300, "identity")
     model = zoo.causal_lm(vocab_size=tokenizer.vocab_size, max_length=32, **SIZES)
     generator = TextGenerator(model, tokenizer)
@@ -296,6 +308,11 @@ def test_a_better_translation_is_significantly_better():
     first, second = compared_translations([worse, references[0]], references)
     assert second["bleu"] == pytest.approx(100) and second["ter"] == 0
     assert first["bleu"] < 60 and second["bleu_p_value"] < 0.01
+
+
+def test_the_edit_rate_of_chinese_is_of_characters():
+    [scores] = compared_translations([["我喜欢吃红苹果。"]], [["我喜欢吃青苹果。"]])
+    assert scores["ter"] == 100 / 8 and "asian:yes" in scores["ter_signature"]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +349,7 @@ def test_files_of_sentences_have_as_many_lines(tmp_path):
     (tmp_path / "en").write_text("one\n\ntwo\n")
     (tmp_path / "es").write_text("uno\nnada\ndos\n")
     files = str(tmp_path / "en"), str(tmp_path / "es")
-    assert sentence_pairs(None, *files) == (["one", "two"], [["uno", "dos"]], 1)
+    assert sentence_pairs(None, *files) == (["one", "two"], [["uno", "dos"]], NOTE)
     (tmp_path / "es").write_text("uno\n")
     with pytest.raises(DataError, match="the same number of lines. .*en has 3, .*es has 1"):
         sentence_pairs(None, *files)

@@ -242,6 +242,32 @@ def test_preprocessing_follows_the_folder(tmp_path):
         zoo.load(folder)
 
 
+@pytest.mark.parametrize(
+    "processor, settings, resize, mean",
+    [
+        ("DeiT", {"size": 40, "crop_size": 32}, (40, 40), 0.5),
+        ("Bit", {"size": 40, "crop_size": 32}, 40, 0.481),
+        ("ViT", {"size": [32, 32], "image_mean": None, "resample": None}, (32, 32), 0.5),
+    ],
+)
+def test_defaults_of_image_processors(processor, settings, resize, mean, tmp_path, recwarn):
+    """Those of transformers' classes; settings that are ignored and change pixels are named."""
+    folder = write_folder(tmp_path / "model", HUGGING_FACE["vit"])
+    path = folder / "preprocessor_config.json"
+    settings |= {"image_processor_type": f"{processor}ImageProcessor", "do_convert_rgb": True}
+    path.write_text(json.dumps({**settings, "crop_pct": None}))
+    found = zoo.load(folder).preprocessing
+    assert (found.resize, found.image_size) == (resize, (32, 32))
+    assert found.mean[0] == pytest.approx(mean, abs=1e-3)
+    assert not [warning for warning in recwarn if "are ignored" in str(warning.message)]
+    path.write_text(json.dumps({**settings, "crop_pct": 0.9, "do_pad": True}))
+    with pytest.warns(UserWarning, match="are ignored: crop_pct=0.9, do_pad=True"):
+        zoo.load(folder)
+    path.write_text(json.dumps({**settings, "size": {"shortest_edge": 32, "longest_edge": 40}}))
+    with pytest.raises(CheckpointError, match="the size {.*'longest_edge': 40} is not supported"):
+        zoo.load(folder)
+
+
 def test_dinov2_has_the_image_size_of_its_processor(tmp_path):
     """It was trained at 518 and is mostly used at 224; the positions are resized."""
     folder = write_folder(tmp_path / "model", HUGGING_FACE["dinov2"])
@@ -336,6 +362,44 @@ def test_a_new_head_keeps_the_trained_normalization_before_it(tmp_path):
         found = zoo.load(source, num_classes=7, **options).model
         assert found.num_classes == 7
         np.testing.assert_array_equal(found.pooled_features(drawn.images(32, 32)), expected)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ["head.mlp.0.weight", "head.last_layer.weight_g"],  # DINO's
+        ["dino_head.mlp.0.weight", "ibot_head.mlp.0.weight"],  # DINOv2's
+        ["decoder_embed.weight", "decoder_blocks.0.attn.qkv.weight", "decoder_pos_embed"],  # MAE's
+    ],
+)
+def test_heads_of_pre_training_are_left_out_and_named(others, tmp_path, capsys):
+    golden, path = TIMM["mean"], tmp_path / "vit.safetensors"
+    tensors = drawn.tensors({k: v for k, v in golden["shapes"].items() if "head" not in k})
+    found, images = [], drawn.images(32, 32)
+    for beside in ({}, {name: np.ones(3, "float32") for name in others}):
+        save_file({**tensors, **beside}, path)
+        found.append(zoo.load(path, num_heads=golden["num_heads"]).model(images))
+        classifier = zoo.load(path, num_heads=golden["num_heads"], num_classes=2)
+        assert len(classifier.class_names) == 2
+        parts = {name.split(".")[0] for name in beside} - {"decoder_pos_embed"}
+        told = f" Not used: {', '.join(sorted(parts))}.\n" if parts else "pass num_classes.\n"
+        assert told in capsys.readouterr().out
+    np.testing.assert_array_equal(*found)
+
+
+def test_timm_with_a_representation_layer(tmp_path):
+    """As timm had it at first: tanh of a dense layer before the head."""
+    golden, path = TIMM["distilled"], tmp_path / "vit.safetensors"
+    shapes = {k: v for k, v in golden["shapes"].items() if not k.startswith(("dist", "head_dist"))}
+    shapes["pos_embed"] = [1, shapes["pos_embed"][1] - 1, 24]
+    shapes |= {"pre_logits.fc.weight": [8, 24], "pre_logits.fc.bias": [8], "head.weight": [5, 8]}
+    tensors = drawn.tensors(shapes)
+    save_file(tensors, path)
+    model, images = zoo.load(path, num_heads=3).model, drawn.images(32, 32)
+    hidden = model.features(images)[:, 0] @ tensors["pre_logits.fc.weight"].T
+    hidden = np.tanh(hidden + tensors["pre_logits.fc.bias"])
+    expected = hidden @ tensors["head.weight"].T + tensors["head.bias"]
+    np.testing.assert_allclose(model(images), expected, atol=TOLERANCE)
 
 
 def test_three_means_for_one_channel(tmp_path):

@@ -242,7 +242,7 @@ def test_bad_folders(folder, tmp_path):
         image_folder(folder)
     for path in (folder / "test").rglob("*.png"):
         path.unlink()
-    with pytest.raises(DataError, match="test has no images. Fill it, or remove it"):
+    with pytest.raises(DataError, match="test has no images in .* Fill it, or remove it"):
         image_folder(folder)
     locked = folder / "train" / "red" / "locked"
     locked.mkdir(mode=0)
@@ -303,6 +303,27 @@ def test_what_is_not_used_is_counted_and_named(folder):
         f"Not used, not an image: 7 ({', '.join(f'train/red/{n}.tif' for n in range(5))}, ...).",
         "Not used, a link to a folder around it: 1 (train/red/loop).",
     ]
+
+
+def test_class_folders_without_a_folder_train(folder):
+    """The same images as those of train/, unless there are test images."""
+    data, alone = (image_folder(path).dataset((8, 8)) for path in (folder, folder / "train"))
+    assert rows(alone.train) == rows(data.train) and rows(alone.test) == rows(data.test)
+    assert ImageSettings(data_dir=str(folder / "train")).is_folder
+    write(folder / "train" / "test" / "red" / "one.png")
+    with pytest.raises(DataError, match="no folder .*train"):
+        image_folder(folder / "train")
+
+
+def test_images_without_a_class_and_copies_are_named(folder):
+    for number in range(3):
+        shutil.copy(folder / "train" / "red" / "0.png", write(folder / "test" / f"{number}.png"))
+    with pytest.raises(DataError, match=r"Not used, not in a class: 3 \(test/0.png, test/1.png, "):
+        image_folder(folder)
+    (folder / "test" / "red").mkdir()
+    (folder / "test" / "1.png").rename(folder / "test" / "red" / "copy.png")
+    note = "Test images that are also training images: 1 of 1."
+    assert image_folder(folder).dataset((8, 8)).notes[-1] == note
 
 
 def test_a_class_of_unreadable_images_is_named(folder):

@@ -51,7 +51,7 @@ def test_blank_lines_are_skipped_and_a_text_may_have_tabs(tmp_path):
     ]
     lines += [f"b\ty{n}" for n in range(300)]
     data = tsv(write(tmp_path / "some.tsv", lines))
-    assert data.notes == ("Not used, without a label or a text: 2.",)
+    assert data.notes == ("Not used, with an empty column: 2.",)
     found = [row for part in rows(data) for row in part]
     assert len(found) == 602
     assert {("one\ttwo", "a"), ("café", "b")} <= set(found)
@@ -82,8 +82,12 @@ def test_any_number_of_labels(separator, tmp_path):
 def test_files_that_cannot_be_used(tmp_path):
     with pytest.raises(DataError, match="line 2, has no tab. .*: label, tab, text. .* 'no tab"):
         tsv(write(tmp_path / "wrong.tsv", ["a\tone", "no tab here"]))
-    with pytest.raises(DataError, match="begins with a header, 'Label': remove its first"):
+    with pytest.raises(DataError, match="begins with a header, 'Label.ttext': remove its"):
         tsv(write(tmp_path / "header.tsv", ["Label\ttext", "a\tone"]))
+    with pytest.raises(
+        DataError, match="has 9 labels of 2 texts. Each line must be: label, tab, te"
+    ):
+        tsv(write(tmp_path / "swapped.tsv", [f"a text {n}\t{'ab'[n % 2]}" for n in range(9)]))
     with pytest.raises(DataError, match=r"at least two labels. Received: \['a'\]"):
         tsv(write(tmp_path / "one.tsv", [f"a\t{n}" for n in range(200)]))
     with pytest.raises(DataError, match="4 rows give none for .* more"):

@@ -26,6 +26,8 @@ CASES = [  # texts, with a bar between sentences and what is between them
     "Привет.| |Как дела, г. Иванов?| |Ok.",
     "1. First.| |2. Second.|\r\n\r\n\t|a) Third|\n- - -\n* * *\n|cell|\t|cell|\u2028|Last",
     "\ufeff  |Hi.|\u00a0|There.|\u3000\u200b\u200f|You.|\n😀 …\n",
+    "So it is.[1][23]| |**Bold.**| |_So._| |Here.²| |Smith et al. (2020), Fig. 5.| |EE. UU. est.",
+    "Son aprox. 5.| |Am 5. Jh. war er auf S. (3).| |Il dott. Bianchi.| |Uds. son Pres. Lima.",
     "don't.| |I won't.| |So say the dogs'.| |He took vitamin C daily.",
 ]
 

@@ -7,8 +7,9 @@ import tensorflow as tf
 from zoo.checkpoints.errors import CheckpointError
 from zoo.errors import checked
 
-# The tensors of heads, also of other tasks.
-_HEADS = r"(cls|pooler|qa_outputs|(?:cls_|distillation_)?classifier|head(?:_dist)?|predictions)[./]"
+# The tensors of heads, also of other tasks and of pre-training.
+HEADS = r"(cls|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
+HEADS += r"|decoder(_\w+)?)[./].*"
 MAX_CLASSES, MAX_LAYERS = 1_000_000, 1000  # more than any model has; others take hours or gigabytes
 
 
@@ -25,8 +26,9 @@ def head_classes(tensors, class_names, options):
     new = f"the classification head is new, with {count} classes."
     if not count:
         new = "an encoder. For a classifier with a new head, pass num_classes."
-        unused = sorted({match[1] for name in tensors if (match := re.match(_HEADS, name))})
-        new += f" Not used: {', '.join(unused)}." * bool(unused)
+    unused = {match[1] for name in tensors if (match := re.fullmatch(HEADS, name))}
+    unused -= {"pooler"} if count else set()
+    new += f" Not used: {', '.join(sorted(unused))}." * bool(unused)
     print(f"{tensors.path}: {new}")
     return [str(index) for index in range(count)], True
 

@@ -1,9 +1,8 @@
 """How Hugging Face's folders search: generation_config.json, or else config.json."""
 
 import re
-import warnings
 
-from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.hugging_face_config import read_json, warn_ignored
 
 FILE = "generation_config.json"
 # Settings of `generate` that change texts, and the values that change nothing.
@@ -51,7 +50,7 @@ def search_settings(folder, config, special, obeyed=(*_SEARCH, "max_new_tokens")
         ignored.add(_RESOLVED[1])
     if any(len(word) > 1 for word in words or ()):
         ignored.add(_RESOLVED[0])  # those of several tokens
-    if ignored:
-        named = ", ".join(f"{name}={settings[name]!r}" for name in sorted(ignored))
-        warnings.warn(f"{folder}: settings of its search that are ignored: {named}.", stacklevel=2)
+    ids = {"eos_token_id": special.end, "decoder_start_token_id": special.start}
+    ignored |= {name for name, id in ids.items() if settings.get(name, id) not in (id, [id])}
+    warn_ignored(folder, settings, ignored)
     return settings, options

@@ -1,6 +1,8 @@
 """The metadata of Hugging Face's folders: config.json and preprocessor_config.json."""
 
 import json
+import re
+import warnings
 
 import numpy as np
 
@@ -20,6 +22,22 @@ ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items(
 PROBLEMS = {f"{problem}_classification": problem for problem in ("single_label", "multi_label")}
 # Pillow's numbers of filters
 INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
+# The defaults of transformers' image processors, by the beginning of their names.
+_PROCESSOR = {
+    **{"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255},
+    **{"image_mean": 0.5, "image_std": 0.5, "do_center_crop": False, "crop_size": 224},
+    **{"size": 224, "resample": 2},
+}
+_CLIP = {"image_mean": (0.48145466, 0.4578275, 0.40821073), "do_center_crop": True, "resample": 3}
+_CLIP |= {"image_std": (0.26862954, 0.26130258, 0.27577711)}
+_PROCESSORS = {
+    "ViT": {},
+    "DeiT": {"size": 256, "do_center_crop": True, "resample": 3},
+    **dict.fromkeys(("Bit", "CLIP"), _CLIP),
+}
+# Settings that change no pixels.
+_PROCESSED = r"_.*|.*_type|.*_class|do_convert_rgb|default_to_square|(input_)?data_format|device"
+_PROCESSED += r"|return_tensors|disable_grouping|image_seq_length"
 
 
 def read_json(path, default=None):
@@ -73,6 +91,13 @@ def check_settings(path, settings, supported):
             raise CheckpointError(f"{path}: {name}={settings[name]!r} is not supported.")
 
 
+def warn_ignored(path, settings, names):
+    """Warns of the settings of these names, if there are some."""
+    if names:
+        named = ", ".join(f"{name}={settings[name]!r}" for name in sorted(names))
+        warnings.warn(f"{path}: settings that are ignored: {named}.", stacklevel=3)
+
+
 def preprocessing(folder, config, size):
     """What the folder's image processor does, for a model of images of `size` (H, W)."""
     path = folder / "preprocessor_config.json"
@@ -81,19 +106,24 @@ def preprocessing(folder, config, size):
     if not path.is_file():
         return ImagePreprocessing(size, channels, half, half)
     settings = read_json(path)
-    processor = str(settings.get("image_processor_type") or settings.get("feature_extractor_type"))
+    settings |= {name: bool(value) for name, value in settings.items() if name.startswith("do_")}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    processor = settings.get("image_processor_type") or settings.get("feature_extractor_type")
+    kind = next((kind for kind in _PROCESSORS if str(processor).startswith(kind)), "ViT")
+    settings = {**_PROCESSOR, **_PROCESSORS[kind], **settings}
     check_settings(path, settings, {"do_resize": True, "do_rescale": True})
-    scale = settings.get("rescale_factor") or 1 / 255
-    if abs(scale * 255 - 1) > 1e-6:
+    if abs((scale := settings["rescale_factor"]) * 255 - 1) > 1e-6:
         raise CheckpointError(f"{path}: rescale_factor {scale} is not supported.")
-    mean, std = (settings.get(name, half) for name in ("image_mean", "image_std"))
-    if not settings.get("do_normalize", True):
-        mean, std = (0.0,) * channels, (1.0,) * channels
-    resample = settings.get("resample", 3 if processor.startswith(("DeiT", "Bit")) else 2)
-    if resample not in INTERPOLATIONS:
-        raise CheckpointError(f"{path}: resample {resample} is not supported.")
-    crop = _size(settings.get("crop_size")) if settings.get("do_center_crop") else None
-    resize = _size(settings.get("size"))
+    ignored = {name for name in settings.keys() - _PROCESSOR.keys() if settings[name]}
+    warn_ignored(path, settings, {x for x in ignored if not re.fullmatch(_PROCESSED, x)})
+    mean, std = (np.ravel(settings[name]).tolist() for name in ("image_mean", "image_std"))
+    if not settings["do_normalize"]:
+        mean, std = [0.0], [1.0]
+    if settings["resample"] not in INTERPOLATIONS:
+        raise CheckpointError(f"{path}: resample {settings['resample']} is not supported.")
+    crop = _size(path, settings["crop_size"]) if settings["do_center_crop"] else None
+    is_square = settings.get("default_to_square", kind in ("ViT", "DeiT"))
+    resize = _size(path, settings["size"], is_square)
     if crop and np.any(np.less(resize, crop)):
         raise CheckpointError(f"{path}: crop_size {crop} is larger than size {resize}.")
     return ImagePreprocessing(
@@ -102,14 +132,19 @@ def preprocessing(folder, config, size):
         mean=tuple(mean),
         std=tuple(std),
         resize=resize,
-        interpolation=INTERPOLATIONS[resample],
+        interpolation=INTERPOLATIONS[settings["resample"]],
     )
 
 
-def _size(size):
-    """224 or {"height": 224, "width": 224} -> (224, 224); {"shortest_edge": 256} -> 256."""
+def _size(path, size, is_square=True):
+    """{"height": 224, "width": 224} or [224, 224] -> (224, 224), so is 224 if `is_square`;
+    {"shortest_edge": 256} -> 256."""
+    if isinstance(size, list) and len(size) == 2:
+        return int(size[0]), int(size[1])
     if isinstance(size, dict):
-        if "shortest_edge" in size:
+        if size.keys() == {"shortest_edge"}:
             return int(size["shortest_edge"])
-        return (int(size["height"]), int(size["width"]))
-    return None if size is None else (int(size), int(size))
+        if size.keys() != {"height", "width"}:
+            raise CheckpointError(f"{path}: the size {size} is not supported.")
+        return int(size["height"]), int(size["width"])
+    return (int(size),) * 2 if is_square else int(size)

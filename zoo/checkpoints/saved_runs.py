@@ -63,10 +63,11 @@ def _task(folder):
         if all((folder / name).is_file() for name in (task.description_file, MODEL_FILE)):
             return task
     names = " or ".join(task.description_file for task in _TASKS)
+    found = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
     raise FileNotFoundError(
         f"{folder} contains no finished run: there must be a {MODEL_FILE} and a {names} in it; of "
         "published weights, a config.json with a model_type. If training was interrupted, run the "
-        "same command with --resume."
+        f"same command with --resume. The folder contains: {found}."
     )
 
 

@@ -34,7 +34,9 @@ def read_file(path):
     """The tensors of one file, by its suffix: .safetensors, .npz or PyTorch's."""
     if path.suffix not in SUFFIXES:
         suffixes = ", ".join(SUFFIXES)
-        raise CheckpointError(f"{path} is not a file of weights: these end in {suffixes}.")
+        raise CheckpointError(
+            f"{path} is not a file of weights: these end in {suffixes}. Of a run, pass the folder."
+        )
     try:
         return {".safetensors": _safetensors, ".npz": _npz}.get(path.suffix, torch_file.read)(path)
     except UserError:

@@ -11,8 +11,10 @@ from zoo.checkpoints.errors import CheckpointError
 # Parts before the names of a model's tensors: of averaged weights, and of any whole model.
 _AVERAGE = r"(?:[^./]*_)?(?:ema|swa|averaged|teacher|(?:target|momentum)_encoder)(?:_[^./]*)?"
 AVERAGED = re.compile(rf"(?:^|[./]){_AVERAGE}(?:[./]|$)")
-_WHOLE = "_orig_mod|module|(?:online_)?model|net|network|student|(?:model_)?state(?:_dict)?"
+_WHOLE = "module|(?:online_)?model|net|network|student|(?:model_)?state(?:_dict)?"
 _WHOLE = re.compile(rf"(?:.*[./])?(?:(?:{_AVERAGE}|{_WHOLE})[./]|[^./]*/)|")
+# Parts of names within a model, of torch.compile, FSDP and checkpoints of activations.
+_WRAPPERS = re.compile(r"(?<![^./])_(orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)[./]")
 _HEAD = re.compile(r"head|head_dist|classifier|fc|lm_head")  # is often beside, and not in, a part
 _PREFERRED = ("state_dict_ema/", "model_ema/", "state_dict/", "model/")  # as by timm
 
@@ -70,10 +72,15 @@ class Tensors(Mapping):
             anchor: name of a tensor that every model of the format has.
             averaged: whether the averaged weights are taken, where there are some, or the others.
         """
+        if any(map(_WRAPPERS.search, self)):
+            return self.renamed(lambda x: _WRAPPERS.sub("", x)).unwrapped(anchor, averaged)
         found = re.compile(rf"((?:.*[./])?){re.escape(anchor)}")
         prefixes = [match[1] for match in map(found.fullmatch, self) if match]
         if not prefixes:
-            raise CheckpointError(f"{self.path} has no tensor {anchor}, which every model has.")
+            raise CheckpointError(
+                f"{self.path} has no tensor {anchor}, which every model has, but others, such as "
+                f"{next(iter(self), None)}."
+            )
         prefix = self._chosen(prefixes, averaged)
         starts, whole = _starts(prefix), _WHOLE.match(prefix)[0]
         others = [next((s for s in _starts(p) if s not in starts), prefix) for p in prefixes]

@@ -65,7 +65,7 @@ def read(path):
     tensors = _flat(content) if isinstance(content, dict) else {}
     if not tensors:
         raise ValueError("it holds no tensors by name")
-    with_tensors = {name.split("/")[0] for name in tensors}
+    with_tensors = {re.split("[./]", name)[0] for name in tensors}
     for key, value in content.items():
         is_empty = isinstance(value, (dict, list)) and key not in with_tensors
         if is_empty and AVERAGED.search(key):

@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from zoo.checkpoints.building import create_model, head_classes
+from zoo.checkpoints.building import HEADS, create_model, head_classes
 from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.mapping import assign, changed, pattern
 from zoo.layers import LearnedPositions, patch_grid
@@ -35,7 +35,7 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
     native = settings["input_shape"]
     if is_new:
         kept, unused = _head(tensors, table)
-        ignored = (*ignored, *unused)
+        ignored = (*ignored, *unused, HEADS)
 
     def create(input_shape, **others):
         return vit(input_shape=with_channels(input_shape, native), **others)

@@ -208,7 +208,9 @@ def _image_files(path):
     """The images in a folder, or a file alone."""
     from zoo.data.image_folder import SUFFIXES, images_in
 
-    images = images_in(path) if os.path.isdir(path) else [path]
+    images, notes = images_in(path) if os.path.isdir(path) else ([path], ())
+    for note in notes:
+        print(note, file=sys.stderr)
     if not images:
         raise UserError(f"The folder {path} has no images ({', '.join(sorted(SUFFIXES))}).")
     return images

@@ -1,5 +1,6 @@
 """What the commands share: the application, types of flags, the model and the texts to compute."""
 
+import os
 import pathlib
 import sys
 from typing import Annotated
@@ -51,6 +52,8 @@ def read_texts(texts, path):
     """The texts of the command line, or else the lines of a file or of standard input."""
     if texts and path:
         raise UserError("Pass texts or --file, not both.")
+    if file := next(filter(os.path.isfile, texts), None):
+        raise UserError(f"{file} is a file. For the texts in it, pass --file {file}.")
     if texts:
         return list(texts)
     try:

@@ -20,7 +20,7 @@ _MOST_NAMED = 5  # files and folders in a message
 
 
 def image_folder(folder, seed=0):
-    """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/``.
+    """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/``, or in ``<class>/*.jpg``.
 
     The first folder of `TRAIN` is read and the first of `TEST`, in upper or lower case. Without a
     test folder, a tenth of each class is held out. A class may have no test images. Hidden files
@@ -28,7 +28,7 @@ def image_folder(folder, seed=0):
     ``Thumbs.db`` and ``desktop.ini``.
 
     Args:
-        folder: the folder that contains ``train``.
+        folder: the folder that contains ``train``, or the folders of the classes.
         seed: seed for the choice of held-out images.
 
     Returns:
@@ -39,31 +39,35 @@ def image_folder(folder, seed=0):
             or if there are no test images.
     """
     folder, scan = pathlib.Path(folder), _Scan()
-    train_folder, test_folder = subfolder(folder, TRAIN), subfolder(folder, TEST)
+    train_folder, test_folder = class_parent(folder), subfolder(folder, TEST)
     if train_folder is None:
         raise DataError(f"There is no folder {folder / 'train'}, with a folder for each class.")
     used = [os.fspath(path) for path in (train_folder, test_folder) if path]
-    list(scan.entries(folder, "beside the images", lambda entry: entry.path in used))
+    if train_folder != folder:
+        list(scan.entries(folder, "beside the images", lambda entry: entry.path in used))
     train = scan.classes(train_folder)
     names, suffixes = list(train), ", ".join(sorted(SUFFIXES))
     for path in (train_folder / name for name in names if not train[name]):
         raise DataError(f"The class folder {path} has no images ({suffixes}). Fill or remove it.")
     if len(names) < 2:
-        raise DataError(f"{train_folder} must contain at least two folders, one per class.")
+        found = " ".join(scan.notes(folder))
+        raise DataError(f"{train_folder} must contain at least two folders, one per class. {found}")
     if test_folder is None:
         train, test = _hold_out(train, seed)
         notes = [f"Tested on {_HELD_OUT:.0%} of {train_folder}: there is no folder of test images."]
     else:
         test = scan.classes(test_folder)
-        notes = _check_test(test_folder, test, names)
+        notes = _check_test(test_folder, test, names, scan.notes(folder))
     parts = (_stream(files, names) for files in (train, test))
     notes += scan.notes(folder)
     return ImageSource(str(folder), *parts, names, (None, None, 3), tuple(notes))
 
 
 def images_in(folder):
-    """The paths of the images in a folder and the folders in it, but for hidden ones, in order."""
-    return list(_Scan().images(folder, ()))
+    """The paths of the images in a folder and the folders in it, in order, and lines that name what
+    is not used."""
+    scan = _Scan()
+    return list(scan.images(folder, ())), scan.notes(folder)
 
 
 def class_folders(folder):
@@ -78,13 +82,16 @@ def class_folders(folder):
     scan = _Scan()
     files = {name: paths for name, paths in scan.classes(pathlib.Path(folder)).items() if paths}
     if not files:
-        raise DataError(f"{folder} has no images in folders, one per class.")
+        found = " ".join(scan.notes(folder))
+        raise DataError(f"{folder} has no images in folders, one per class. {found}")
     return _stream(files, list(files)), list(files), tuple(scan.notes(folder))
 
 
 def by_name(folder):
-    """`StreamedImages` of a folder and the folders in it, in the order of their file names."""
-    return _stream({"": sorted(images_in(folder), key=os.path.basename)}, [""])
+    """`StreamedImages` of a folder and the folders in it, in the order of their file names, and
+    lines that name what is not used."""
+    images, notes = images_in(folder)
+    return _stream({"": sorted(images, key=os.path.basename)}, [""]), notes
 
 
 def subfolder(folder, names):
@@ -94,7 +101,17 @@ def subfolder(folder, names):
     return next((found[name] for name in names if name in found), None)
 
 
-def _check_test(folder, test, names):
+def class_parent(folder):
+    """The path in which the training images have a folder for each class: the first of `TRAIN`, or
+    `folder` if folders in it have images, and none is of `TEST`; None if there is none."""
+    found = subfolder(folder, TRAIN)
+    if found or subfolder(folder, TEST):
+        return found
+    folder = pathlib.Path(folder)
+    return folder if any(map(_is_image, folder.glob("[!.]*/*"))) else None
+
+
+def _check_test(folder, test, names, unused):
     """Checks the test images {class: files}; returns what is to be said of them."""
     unknown = [name for name in test if test[name] and name not in names]
     if unknown:
@@ -103,7 +120,10 @@ def _check_test(folder, test, names):
             "images of them, or remove these."
         )
     if not any(test.values()):
-        raise DataError(f"{folder} has no images. Fill it, or remove it: then some are held out.")
+        raise DataError(
+            f"{folder} has no images in folders, one per class. Fill it, or remove it: then some "
+            f"are held out. {' '.join(unused)}"
+        )
     missing = [name for name in names if not test.get(name)]
     notes = [f"Tested on the images in {folder}."]
     return notes + [f"It has no images of these classes: {', '.join(missing)}."] * bool(missing)
@@ -156,9 +176,13 @@ class _Scan:
         ]
 
 
+def _is_image(entry):
+    return entry.name.lower().endswith(SUFFIXES)
+
+
 def _is_image_or_folder(entry):
     is_file = entry.is_file() or entry.is_symlink()  # maybe to a missing file
-    return entry.is_dir() or (is_file and entry.name.lower().endswith(SUFFIXES))
+    return entry.is_dir() or (is_file and _is_image(entry))
 
 
 def _hold_out(files_by_class, seed):

@@ -251,7 +251,16 @@ class ImageSource(NamedTuple):
                 raise DataError(
                     f"None of the images of the class {name} can be read: {skipped[-1]}"
                 )
-        return ImageDataset(train, test, self.class_names, skipped, self.notes)
+        notes = (*self.notes, *_shared_notes(train, test))
+        return ImageDataset(train, test, self.class_names, skipped, notes)
+
+
+def _shared_notes(train, test):
+    """A line about the test images that are also trained on, if there are some; both `Images`."""
+    known = {hash(pixels.tobytes()) for pixels in train.pixels}
+    count = sum(hash(pixels.tobytes()) in known for pixels in test.pixels)
+    line = f"Test images that are also training images: {count:,} of {len(test):,}."
+    return (line,) * bool(count)
 
 
 def digits(seed=0):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.text_rows import divided, read_tsv
+from zoo.data.text_rows import divided, empty_notes, read_tsv
 from zoo.data.tfds_download import supervised_examples
 from zoo.data.token_store import Sequences, by_length
 from zoo.errors import DataError
@@ -13,7 +13,6 @@ from zoo.text.special_tokens import encode_texts, truncated
 
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
 _NOT_EMPTY = "\0"  # begins labels with a separator: there may be none
-_HEADERS = ("label", "labels", "class", "category")
 
 
 class LabeledTexts(NamedTuple):
@@ -74,8 +73,11 @@ def tsv(path, seed=0, separator=None):
             fewer than two labels (with a separator none), or if a split has no text.
     """
     rows = [(text, label) for label, text in read_tsv(path, "label, tab, text")]
-    if rows and rows[0][1].strip().lower() in _HEADERS:
-        raise DataError(f"{path} begins with a header, {rows[0][1]!r}: remove its first line.")
+    texts, labels = (len({*column}) for column in zip(*rows)) if rows else (0, 0)
+    if labels > texts:
+        raise DataError(
+            f"{path} has {labels:,} labels of {texts:,} texts. Each line must be: label, tab, text."
+        )
     if separator:
         rows = [(text, _NOT_EMPTY + label) for text, label in rows]
     return _split(lambda: iter(rows), len(rows), seed, path, separator=separator)
@@ -117,8 +119,7 @@ def _split(read, count, seed, name, valid=None, test=None, class_names=None, sep
 
     divisions = divided(read, count, _HELD_OUT, seed, name, valid, test)
     parts = [list(rows) for rows in divisions]
-    empty = sum(rows.empty for rows in divisions)
-    notes = (f"Not used, without a label or a text: {empty:,}.",) * bool(empty)
+    notes = empty_notes(*divisions)
     found = [[named(label) for _, label in part] for part in parts]
     class_names = class_names or sorted({label for part in found for one in part for label in one})
     if len(class_names) < (1 if separator else 2):

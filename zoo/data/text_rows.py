@@ -9,6 +9,11 @@ import unicodedata
 
 from zoo.errors import DataError
 
+# The columns of a header.
+_HEADERS = {
+    *"label labels class category sentiment text sentence source target src tgt reference".split()
+}
+_HEADERS |= {*"english spanish german french en de es fr".split()}
 _MOST_HELD_OUT = 2000  # approximate maximum number of rows, for validation and test each
 
 
@@ -36,6 +41,10 @@ def read_tsv(path, columns):
     """
     for number, line in enumerate(read_lines(path), start=1):
         first, tab, rest = line.partition("\t")
+        if number == 1 and {*line.strip().lower().split("\t")[:2]} <= _HEADERS:
+            raise DataError(
+                f"{path} begins with a header, {line.strip()!r}: remove its first line."
+            )
         if tab:
             yield first, rest
         elif line.strip():
@@ -79,6 +88,12 @@ class Rows:
                     self.left_out += 1
                 else:
                     yield first, second
+
+
+def empty_notes(*parts):
+    """A line about the rows of several `Rows` with an empty side, if there were some."""
+    empty = sum(rows.empty for rows in parts)
+    return (f"Not used, with an empty column: {empty:,}.",) * bool(empty)
 
 
 def divided(read, count, share, seed, name, valid=None, test=None, apart=False):

@@ -25,12 +25,14 @@ def prepared_builder(name, data_dir, built_in, own_data):
 
     if data_dir is not None and not os.path.isdir(data_dir):
         raise DataError(f"There is no folder {data_dir}.")
+    if os.path.isdir(name) and data_dir is None:
+        raise DataError(f"{name} is a folder, and no name of a data set: pass {own_data}.")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError:
         raise DataError(
-            f"TensorFlow Datasets has no data set {name!r}. `tfds.list_builders()` lists its data "
-            f"sets; `{built_in}` is built in."
+            f"TensorFlow Datasets has no data set {name!r}, and there is no such folder. "
+            f"`tfds.list_builders()` lists its data sets; `{built_in}` is built in."
         ) from None
     except (ValueError, AssertionError) as error:  # malformed name, unknown config or version
         raise DataError(f"TensorFlow Datasets cannot find {name!r}. {error}") from None

@@ -54,7 +54,9 @@ def tfds_images(name, data_dir=None, to_train=True):
         )
     parts = (_stream(builder, split) for split in (train, test))
     *size, channels = features["image"].shape
-    return ImageSource(name, *parts, _class_names(builder), (*size, channels or 3))
+    unused = ", ".join(sorted({*splits} - {"train", test}))
+    notes = (f"Tested on the split {test}. Not used: {unused}.",) * bool(unused)
+    return ImageSource(name, *parts, _class_names(builder), (*size, channels or 3), notes)
 
 
 def _class_names(builder):

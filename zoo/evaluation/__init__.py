@@ -140,7 +140,7 @@ def _batches(items, size, unit):
 
 
 def _image_scores(classifier, items):
-    images, compute = items.images, _served if isinstance(classifier, Exported) else _computed
+    images, compute = items.items, _served if isinstance(classifier, Exported) else _computed
     parts, readable = zip(*compute(classifier, images))
     right = [classes for classes, read in zip(items.right, np.concatenate(readable)) if read]
     scores = _class_scores(np.concatenate(parts), right, classifier.class_names)
@@ -168,10 +168,10 @@ def _served(classifier, images):
 
 
 def _text_scores(classifier, items):
-    batches = _batches(items.texts, _TEXTS, "text")
+    batches = _batches(items.items, _TEXTS, "text")
     parts = [classifier.probabilities(texts, too_long="truncate") for texts in batches]
-    right = [[label] for label in items.labels]
-    return _class_scores(np.concatenate(parts), right, classifier.class_names)
+    scores = _class_scores(np.concatenate(parts), items.right, classifier.class_names)
+    return {**scores, "notes": [*items.notes]}
 
 
 def _class_scores(probabilities, right, names):
@@ -208,7 +208,7 @@ def _translations(translator, items):
     is_exported = isinstance(translator, Exported)
     options = {} if is_exported else {"sentences": False, "too_long": "split"}
     texts = [text for batch in batches for text in translator(batch, **options)]
-    return {"items": len(texts), "empty_pairs": items.empty, "translations": texts}
+    return {"items": len(texts), "notes": [*items.notes], "translations": texts}
 
 
 def _text_likelihood(generator, text):

@@ -8,31 +8,31 @@ import numpy as np
 
 from zoo.data.image_folder import TEST, TRAIN, by_name, class_folders, subfolder
 from zoo.data.images import StreamedImages, digits
-from zoo.data.labeled_text import LabeledTexts
 from zoo.data.parallel_text import file_pair, tsv_pairs
 from zoo.data.plain_text import read_texts
-from zoo.data.text_rows import Rows, read_lines, read_tsv
+from zoo.data.text_rows import Rows, empty_notes, read_lines, read_tsv
 from zoo.data.tfds_images import tfds_images
 from zoo.errors import DataError, needed
 
 _TEST_SET = "sacrebleu:"
 
 
-class LabeledImages(NamedTuple):
-    """Images, and the numbers of the right classes of each: int lists, perhaps empty."""
+class Labeled(NamedTuple):
+    """Images or texts, the numbers of the right classes of each, int lists, perhaps empty, and
+    lines about what is not used."""
 
-    images: StreamedImages
+    items: StreamedImages | list[str]
     right: list
     notes: tuple[str, ...] = ()
 
 
 class SentencePairs(NamedTuple):
-    """Source sentences, lists of one or several references of them, and how many pairs were left
-    out because a side is empty."""
+    """Source sentences, lists of one or several references of them, and lines about what is not
+    used."""
 
     sources: list[str]
     references: list[list[str]]
-    empty: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def labeled_images(classifier, data, labels=None, data_dir=None, target=None):
@@ -45,16 +45,16 @@ def labeled_images(classifier, data, labels=None, data_dir=None, target=None):
         if labels is None:
             images, names, notes = class_folders(folder)
         else:
-            images, names, notes = by_name(folder), [], ()
+            (images, notes), names = by_name(folder), []
     else:
         is_tfds = data != "digits"
         source = tfds_images(data, data_dir, False) if is_tfds else digits(_seed(classifier))
         images, names, notes = source.test, source.class_names, source.notes
     if labels is None:
-        numbers = _class_numbers(data, names, classifier.class_names)
-        return LabeledImages(images, [[numbers[label]] for label in images.labels], notes)
+        numbers, about = _class_numbers(data, names, classifier.class_names)
+        return Labeled(images, [[numbers[label]] for label in images.labels], (*notes, *about))
     right = read_labels(labels, len(images), len(classifier.class_names))
-    return LabeledImages(images, right, notes)
+    return Labeled(images, right, notes)
 
 
 def _seed(classifier):
@@ -64,15 +64,18 @@ def _seed(classifier):
 
 
 def _class_numbers(data, names, class_names):
-    """The number of each class of the data in the model."""
-    places = {name: number for number, name in enumerate(class_names)}
-    if all(name in places for name in names):
-        return [places[name] for name in names]
+    """The number of each class of the data in the model, and lines about that."""
+    for same in (str, str.casefold):
+        places = {same(name): number for number, name in enumerate(class_names)}
+        is_clear = same is str or len(places) == len(class_names)
+        if is_clear and all(same(name) in places for name in names):
+            return [places[same(name)] for name in names], ()
     if all(name.isdecimal() and int(name) < len(class_names) for name in names):
-        return [int(name) for name in names]
-    if len(names) == len(class_names) and not any(name in places for name in names):
-        return range(len(names))
-    unknown = [name for name in names if name not in places]
+        return [int(name) for name in names], ()
+    if len(names) == len(class_names) and places.keys().isdisjoint(map(str.casefold, names)):
+        some = ", ".join(map("{} is {}".format, names[:3], class_names))
+        return range(len(names)), (f"The classes, by their order: {some}. Check that.",)
+    unknown = [name for name in names if name not in class_names]
     raise DataError(
         f"{data} has {len(unknown)} classes that the model does not have, such as {unknown[0]!r}. "
         f"Those of the model begin with: {', '.join(class_names[:5])}."
@@ -102,13 +105,21 @@ def read_labels(path, count, num_classes):
 
 
 def labeled_texts(classifier, data, **unused):
-    """Reads a TSV file, label, tab, text, into `zoo.data.labeled_text.LabeledTexts`."""
-    rows = list(Rows(lambda: read_tsv(data, "label, tab, text")))
-    if not rows:
-        raise DataError(f"{data} has no texts.")
-    names = sorted({label for label, _ in rows})
-    numbers = dict(zip(names, _class_numbers(data, names, classifier.class_names)))
-    return LabeledTexts([text for _, text in rows], np.array([numbers[x] for x, _ in rows]))
+    """Reads a TSV file: label, tab, text."""
+    rows = Rows(lambda: read_tsv(data, "label, tab, text"))
+    labels, texts = _columns(rows, data, "texts")
+    names = sorted({*labels})
+    numbers, about = _class_numbers(data, names, classifier.class_names)
+    numbers = dict(zip(names, numbers))
+    return Labeled(texts, [[numbers[label]] for label in labels], (*empty_notes(rows), *about))
+
+
+def _columns(rows, data, what):
+    """Both columns of rows, as lists."""
+    found = list(rows)
+    if not found:
+        raise DataError(f"{data} has no {what}.")
+    return map(list, zip(*found))
 
 
 def sentence_pairs(translator, data, target=None, **unused):
@@ -116,11 +127,8 @@ def sentence_pairs(translator, data, target=None, **unused):
     if data.startswith(_TEST_SET):
         return _test_set(data.removeprefix(_TEST_SET))
     rows = Rows(file_pair(data, target)[0] if target else lambda: tsv_pairs(data))
-    pairs = list(rows)
-    if not pairs:
-        raise DataError(f"{data} has no sentences.")
-    sources, references = map(list, zip(*pairs))
-    return SentencePairs(sources, [references], rows.empty)
+    sources, references = _columns(rows, data, "sentences")
+    return SentencePairs(sources, [references], empty_notes(rows))
 
 
 def _test_set(name):

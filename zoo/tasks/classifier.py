@@ -6,6 +6,7 @@ Axes: B images or texts, T tokens.
 
 import math
 import os
+import warnings
 
 import keras
 import numpy as np
@@ -207,6 +208,8 @@ class TextReader(TextTask):
         most = limit if too_long == "error" else math.inf
         advice = 'Shorten it, or pass too_long="truncate" for its beginning.'
         rows = encode(self.tokenizer, texts, most, special.end, special.start, advice=advice)
+        if cut := sum(len(row) > limit for row in rows):
+            warnings.warn(f"{cut} of {len(rows)} texts are cut to {limit} tokens.", stacklevel=2)
         return [truncated(row, limit) for row in rows]
 
     def _numbers(self, texts, graph, count, too_long="error"):

@@ -22,7 +22,7 @@ _FULL_STOP = (  # ends a sentence before anything
     "\ua9c8\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb"
     "\u3002\ufe12\ufe15\ufe16\ufe52\ufe56\ufe57\uff01\uff0e\uff1f\uff61\U00011141\U00011142"
 )
-_CLOSE = r"\"'”’»›)\]}」』）］｝】》〉〕〗〙"  # belongs to the sentence before it
+_CLOSE = r"\"'”’»›)\]}」』）］｝】》〉〕〗〙*_¹²³⁰⁴-⁹"  # belongs to the sentence before it
 _OPEN = r"\"'“‘„‚«‹(\[{「『（［｛【《〈〔〖〘¿¡‒-―"
 _CONTINUE = ",;:،؛、，；："  # no sentence begins with these, nor with a lower-case letter
 _LOWER = "".join(c for c in map(chr, [*range(0x61, 0x590), *range(0x1E00, 0x2000)]) if c.islower())
@@ -30,18 +30,20 @@ _CHINESE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000
 
 # Abbreviations: before anything, and before numbers only.
 _TITLES = (
-    "Mr Mrs Ms Messrs Dr Drs Prof St Rev Gen Col Capt Cmdr Lt Sgt Cpl Gov Sen Rep Hon Mt Ft vs cf "
-    "Sr Sra Sres Srta Dra Dña Lic Gral Profa Exmo Exma Eng Ing Arq Av Avda MM Mme Mmes Mlle Mgr "
-    "Sig Dott Avv Hr Frl bzw ca evtl ggf inkl exkl sog vgl bspw Mio Mrd Dipl Abs dhr mevr drs bijv "
-    "np tzn tzw prof dr ul tj wg např tzv ул см ср проф акад тов séc bl.a t.ex p.ex p.ej f.eks"
+    "Mr Mrs Ms Messrs Dr Drs Prof St Rev Gen Col Capt Cmdr Lt Sgt Cpl Gov Sen Rep Pres Hon Mt Ft "
+    "vs cf Sr Sra Sres Srta Dra Dña Ud Uds EE FF RR Lic Gral Profa Exmo Exma Eng Ing Arq Av av "
+    "Avda MM Mme Mmes Mlle Mgr Sig sig Dott dott Avv Hr Frl bzw ca evtl ggf inkl exkl sog vgl bspw "
+    "Mio Mrd Dipl Abs dhr mevr drs bijv np tzn tzw prof dr ul im tj wg např tzv ул см ср проф акад "
+    "тов séc bl.a t.ex p.ex p.ej f.eks"
 ).split()
 _NUMBERED = (
     "No no Nos nos Nr nr Núm núm Art art Fig fig Abb Abs Vol vol Bd Ch ch Sec sec Eq eq pp p pág "
-    "págs pag s S str стр Kap cap Cap Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Okt Nov Dec Dez"
+    "págs pag s S str стр Kap cap Cap Tab blz godz Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Okt "
+    "Nov Dec Dez Mon Tue Wed Thu Fri Sat Sun al approx aprox est env max min ext tel Tel Rs"
 ).split()
 _DATES = (
     "Januar Jänner Februar März April Mai Juni Juli August September Oktober November Dezember "
-    "Jahrhundert"
+    "Jahrhundert Jh"
 ).split()
 
 
@@ -50,17 +52,17 @@ def _any(words):
 
 
 _STOPS, _IN_WORD = f"{_STOP}{_FULL_STOP}", f"[^{_BREAK}{_BLANK}{_STOP}{_FULL_STOP}{_OPEN}]"
-_CLOSES = f"(?:[{_CLOSE}]|[{_BLANK}]»)*"
+_CLOSES = rf"(?:[{_CLOSE}]|[{_BLANK}]»|\[[0-9]+\])*"  # [1]: notes
 _FOLLOWS = f"[^{_BREAK}{_BLANK}{_STOPS}{_CLOSE}"
 _UNITS = "|".join(
     [
         rf"(?:{_any(_TITLES)})\.",
-        rf"(?:{_any(_NUMBERED)})\.[{_BLANK}]*[0-9]",
+        rf"(?:{_any(_NUMBERED)})\.[{_BLANK}]*\(?[0-9]",
         rf"[0-9][0-9]?\.[{_BLANK}]*(?:{_any(_DATES)})",
         rf"[ap]\.[{_BLANK}]?m",  # whose stop may be a full stop
         "-?[A-Za-z\xc0-\u052f][.]",  # initials, e. g., z. B.
         f"{_IN_WORD}+(?:'{_IN_WORD}+)*",
-        f"[{_STOP}]+{_CLOSES}{_FOLLOWS}{_CHINESE}]{_IN_WORD}*",  # 3.5, example.com
+        rf"[{_STOP}]+{_CLOSES}{_FOLLOWS}{_CHINESE}\[]{_IN_WORD}*",  # 3.5, example.com
         f"[.…]+{_CLOSES}[{_CHINESE}]{_IN_WORD}*",
         f"[{_STOPS}]+[{_CLOSE}]+{_FOLLOWS}{_OPEN}]{_IN_WORD}*",  # 「はい。」と
         f"[{_STOPS}]+{_CLOSES}[{_BLANK}]*[{_CONTINUE}]",

@@ -47,7 +47,8 @@ def train_classifier(
     validated = data.test if data.valid is None else data.valid
     for line in (*data.notes, *(f"skipped: {line}" for line in data.skipped)) * run.is_chief:
         print(line)
-    config = {"preprocessing": preprocessing.to_dict()}
+    summary = f"{len(data.train):,} images, classes {fingerprint(names)}"
+    config = {"data": summary, "preprocessing": preprocessing.to_dict()}
     if hasattr(settings, "weights"):
         config["model of weights"] = fingerprint(classifier.model, classifier.description())
     if settings.patience:

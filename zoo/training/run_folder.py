@@ -152,16 +152,19 @@ def stored_config(folder):
         return None
 
 
-def fingerprint(model, *metadata):
-    """A checksum of the architecture and metadata of a model.
+def fingerprint(*values):
+    """A checksum of what a run starts from: architectures of models, and JSON.
 
-    A setting of runs that start from other weights: their files may change before it is resumed.
-    The values of the weights do not count: those of a run that is resumed are in its checkpoints.
+    It must be the same when the run is resumed. The values of weights do not count: those of the
+    run are in its checkpoints.
     """
-    # Keras counts the names of layers up.
-    model = json.loads(model.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"})
-    values = json.dumps((model, *metadata), sort_keys=True)
-    return f"{zlib.crc32(values.encode()):08x}"
+
+    def plain(value):  # Keras counts the names of layers up
+        return json.loads(
+            value.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"}
+        )
+
+    return f"{zlib.crc32(json.dumps(values, sort_keys=True, default=plain).encode()):08x}"
 
 
 def enable_auto_resume(path):

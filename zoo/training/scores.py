@@ -1,5 +1,6 @@
 """Scores of classifiers. Axes: n items, K classes."""
 
+import collections
 import math
 
 import numpy as np
@@ -59,6 +60,8 @@ def class_scores(labels, predicted, names, train_labels):
         for items in (labels[labels == predicted], labels, train_labels)
     )
     shares = [share / count if count else None for share, count in zip(right, counts)]
+    seen = collections.Counter(names)  # ImageNet has two classes "crane"
+    names = [f"{name} ({i})" if seen[name] > 1 else name for i, name in enumerate(names)]
     return {
         "test_accuracy": sum(right) / len(labels),
         "balanced_accuracy": float(np.mean([share for share in shares if share is not None])),

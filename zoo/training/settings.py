@@ -245,7 +245,7 @@ class ImageSettings(RunSettings):
     """digits (built in), or an image classification data set by its TensorFlow Datasets name."""
     data_dir: str | None = None
     """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg or
-    val/<class>/*.jpg."""
+    val/<class>/*.jpg; or <class>/*.jpg alone."""
     image_size: Count | None = None
     """Side in pixels to resize images to; required if they differ in size."""
     validation_split: Annotated[float, Limits(0, 0.9)] = 0.0
@@ -260,9 +260,9 @@ class ImageSettings(RunSettings):
     @property
     def is_folder(self):
         """Whether the data are a folder of images."""
-        from zoo.data.image_folder import TRAIN, subfolder
+        from zoo.data.image_folder import class_parent
 
-        return self.data_dir is not None and subfolder(self.data_dir, TRAIN) is not None
+        return self.data_dir is not None and class_parent(self.data_dir) is not None
 
     @property
     def data_name(self):

@@ -9,11 +9,11 @@ import re
 from zoo.errors import UserError
 
 _SCRIPTS = (  # characters, the least share of them in a text, sacrebleu's tokenizers
-    ("\u3041-\u30ff", 0.05, ("ja-mecab", "char")),  # kana
+    ("\u3041-\u30ff\uff66-\uff9f", 0.05, ("ja-mecab", "char")),  # kana
     ("\uac00-\ud7a3", 0.2, ("ko-mecab", "char")),  # Hangul
     ("\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af", 0.2, ("zh",)),  # Chinese
-    # Thai, Lao, Tibetan, Burmese and Khmer: no spaces between words
-    ("\u0e01-\u0fff\u1000-\u109f\u1780-\u17ff", 0.2, ("char",)),
+    # Thai, Lao, Tibetan, Burmese, Khmer, Tai Lue, Balinese and Javanese: no spaces between words
+    ("\u0e01-\u109f\u1780-\u17ff\u1950-\u1aaf\u1b00-\u1b7f\ua980-\uaa7f", 0.2, ("char",)),
 )
 
 
@@ -35,9 +35,14 @@ def _bleu(references, given):
 
     for name in _names(references) if given is None else (given,):
         try:
-            return name, BLEU(tokenize=name)
+            metric = BLEU(tokenize=name)
+            # Without a sequence of four words, the geometric mean over four lengths would be 0.
+            is_short = all(len(metric.tokenizer(text).split()) < 4 for text in references)
+            return name, BLEU(tokenize=name, effective_order=is_short and bool(references))
         except (AssertionError, KeyError, ImportError, OSError, RuntimeError) as error:
             reason = " ".join(str(error).split())  # a package, the network or the name
+            if isinstance(error, KeyError):
+                reason = f"sacrebleu has {', '.join(BLEU.TOKENIZERS)}"
     raise UserError(f"BLEU cannot use the tokenizer {name}: {reason}")
 
 
@@ -93,7 +98,10 @@ def compared_translations(translations, references, bleu_tokenize=None):
     from sacrebleu.metrics import CHRF, TER
     from sacrebleu.significance import PairedTest
 
-    metrics = {"bleu": _bleu(references[0], bleu_tokenize)[1], "chrf": CHRF(), "ter": TER()}
+    # Of Chinese and Japanese, words are characters.
+    asian = _names(references[0])[0] in ("zh", "ja-mecab")
+    ter = TER(normalized=asian, asian_support=asian)
+    metrics = {"bleu": _bleu(references[0], bleu_tokenize)[1], "chrf": CHRF(), "ter": ter}
     named = [(str(number), [*texts]) for number, texts in enumerate(translations)]
     test = PairedTest(named, metrics, references, test_type="bs", n_samples=1000)
     signatures, found = test()

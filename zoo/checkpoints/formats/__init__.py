@@ -22,7 +22,7 @@ from zoo.checkpoints.formats import (
     timm,
 )
 from zoo.checkpoints.hugging_face_config import PROBLEMS, read_json
-from zoo.checkpoints.tensor_files import read_file, read_folder
+from zoo.checkpoints.tensor_files import WEIGHTS, read_file, read_folder
 from zoo.errors import TaskError, UserError
 
 _KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
@@ -76,6 +76,8 @@ def _load(path, options):
     ema = options.pop("ema", True)
     if not isinstance(ema, bool):
         raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")
+    if path.name in WEIGHTS and (path.parent / "config.json").is_file():
+        path = path.parent
     has_config, is_file = (path / "config.json").is_file(), path.is_file()
     if (path.suffix == ".zip" or marian_file.reader(path)) if is_file else not has_config:
         return marian.load(path, options)

@@ -48,6 +48,7 @@ TABLE = {
     "encoder_{i}/feed_forward_scale/gamma": same(f"{BLOCK}ls2.gamma"),
     **norm("encoder_norm", "norm"),
     **norm("head_norm", "fc_norm"),
+    **dense("representation", "pre_logits.fc"),
     **dense("head", "head"),
     **dense("distillation_head", "head_dist"),
 }
@@ -73,7 +74,8 @@ def load(path, config, tensors, options):
     is_imagenet = len(tokens) == 2 or settings["layer_scale"] is not None  # DeiT, DeiT III, DINOv2
     images = preprocessing(tensors.path, config, settings["input_shape"], is_imagenet)
     classes = config.get("label_names")
-    return vit_classifier(tensors, table, settings, images, options, classes, ["mask_token"])
+    ignored = ("mask_token", "decoder_pos_embed")
+    return vit_classifier(tensors, table, settings, images, options, classes, ignored)
 
 
 def _num_heads(architecture, settings):
@@ -119,6 +121,7 @@ def infer(tensors, prefix, config):
         "prefix_positions": prefix_positions,
         "layer_scale": 1.0 if "blocks.0.ls1.gamma" in shapes else None,
         "qkv_bias": "blocks.0.attn.qkv.bias" in shapes,
+        "representation_dim": shapes.get("pre_logits.fc.bias", (None,))[0],
         "normalize_embeddings": "norm_pre.weight" in shapes,
         "normalize_pooled": "fc_norm.weight" in shapes,
         "epsilon": 1e-5 if "norm_pre.weight" in shapes else 1e-6,
