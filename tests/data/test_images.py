@@ -41,8 +41,11 @@ def test_an_image_is_the_same_as_file_array_and_pil_image(tmp_path):
     path = write(tmp_path / "a.png")
     expected = RGB.read(path)
     assert expected.shape == (8, 8, 3) and expected.dtype == np.uint8
-    for image in (str(path), gradient(), gradient().astype("float32"), Image.open(path)):
+    files = (str(path), path.read_bytes(), Image.open(path))
+    for image in (*files, gradient(), gradient().astype("float32")):
         np.testing.assert_array_equal(RGB.read(image), expected)
+    with pytest.raises(ImageError, match="cannot be read: Is a directory"):
+        RGB.read(tmp_path)
 
 
 @pytest.mark.parametrize("height, width", [(8, 8), (16, 24), (33, 10), (5, 4), (1, 1), (9, 300)])

@@ -45,7 +45,11 @@ def read_file(path):
         advice = f" It {what}: pass a file, a PIL image or an array." if what else ""
         name = name if len(name) < 300 else reprlib.repr(name)
         raise FileNotFoundError(f"There is no image {name}.{advice}")
-    return read_image(tf.io.read_file(path), path)
+    try:
+        with open(path, "rb") as file:
+            return read_image(tf.constant(file.read()), path)
+    except OSError as error:
+        raise ImageError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def read_image(data, name):

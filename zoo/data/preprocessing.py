@@ -10,7 +10,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.image_files import ImageError, accepted, decoded, read_file
+from zoo.data.image_files import ImageError, accepted, decoded, read_file, read_image
 
 _CROP_RATIOS = (3 / 4, 4 / 3)  # width to height of random crops
 # of `tf.raw_ops.ScaleAndTranslate`
@@ -60,9 +60,9 @@ class ImagePreprocessing:
         """Reads one image, resizes and crops it.
 
         Args:
-            image: path of a JPEG, PNG, GIF (first frame), BMP or WebP file; PIL image; or array
-                [H, W] or [H, W, C] of values in 0..255. Transparency and the orientation in EXIF
-                metadata are ignored.
+            image: path of a JPEG, PNG, GIF (first frame), BMP or WebP file, or its bytes; PIL
+                image; or array [H, W] or [H, W, C] of values in 0..255. Transparency and the
+                orientation in EXIF metadata are ignored.
 
         Returns:
             uint8 [H, W, C].
@@ -73,6 +73,8 @@ class ImagePreprocessing:
         """
         if isinstance(image, (str, os.PathLike)):
             pixels = read_file(os.fspath(image))
+        elif isinstance(image, bytes):
+            pixels = read_image(tf.constant(image), "An image of bytes")
         elif hasattr(image, "convert"):
             pixels = _pil_pixels(image)
         else:

@@ -33,7 +33,7 @@ class ImageReader(Task):
     def preprocess(self, images):
         """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
         is_one = getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4)
-        if is_one or isinstance(images, (str, os.PathLike)) or hasattr(images, "convert"):
+        if is_one or isinstance(images, (str, bytes, os.PathLike)) or hasattr(images, "convert"):
             raise TaskError(
                 "images must be a list, or an array [B, H, W, C]. Pass [image] for one image."
             )
