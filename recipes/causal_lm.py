@@ -92,7 +92,7 @@ def main(config):
         steps_per_epoch=steps,
         validation_data=plain_text.evaluation_windows(valid, *sizes),
         compiled_with=compiled_with,
-        config={"training tokens": len(train), "checksum of the tokenizer": checksum(tokenizer)},
+        config={"checksum of the tokenizer": checksum(tokenizer), "training tokens": len(train)},
         finish=lambda folder, trained: finish_generator(
             folder, TextGenerator(trained, tokenizer), train, valid_texts
         ),

@@ -143,7 +143,7 @@ def main(config):
         validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
         callbacks=[keras.callbacks.EarlyStopping(patience=config.patience)],
         compiled_with={"optimizer": optimizer, **objective(config, data)},
-        config={"data": summary, "checksum of the tokenizer": checksum(tokenizer)},
+        config={"checksum of the tokenizer": checksum(tokenizer), "data": summary},
         finish=lambda folder, trained: finish_text_classifier(
             folder,
             TextClassifier(trained, tokenizer, data.class_names, problem=config.problem),

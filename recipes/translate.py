@@ -139,7 +139,7 @@ def main(config):
         print(f"BLEU of the test pairs will be computed with the tokenizer {bleu_tokenize}.")
     tokens, pairs = data.train.num_tokens, len(data.train)
     summary = f"{pairs:,} pairs of {tokens:,} target tokens, test pairs {fingerprint(data.test)}"
-    identity = {"data": summary, "checksum of the tokenizers": checksum(*data.tokenizers)}
+    identity = {"checksum of the tokenizers": checksum(*data.tokenizers), "data": summary}
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
     size, accumulation = config.tokens_per_batch, config.accumulation
