@@ -115,7 +115,6 @@ def main(config):
     from zoo.text.sentencepiece import train_tokenizer
     from zoo.training.report import finish_text_classifier
     from zoo.training.run import Run
-    from zoo.training.run_folder import fingerprint
 
     run = Run(config, name=f"text_{config.data_name}")
     data = load_texts(config)
@@ -124,13 +123,7 @@ def main(config):
     train, valid = (
         EncodedTexts(texts, tokenizer, config.max_length) for texts in (data.train, data.valid)
     )
-    if train.truncated:
-        cut = f"Training texts that are cut to {config.max_length} tokens: {train.truncated:,}."
-        data = data._replace(notes=(*data.notes, cut))
-    for note in data.notes if run.is_chief else ():
-        print(note)
-    texts, labels = data.train.texts, data.train.labels.tolist()
-    summary = f"{len(train):,} texts, checksum {fingerprint(texts, labels, data.class_names)}"
+    data, summary = described(data, train, config.max_length, run.is_chief)
     steps = batches.steps_per_epoch(train, config.tokens_per_batch)
     with run.scope():
         model = build(config, tokenizer.vocab_size, len(data.class_names))
@@ -163,6 +156,18 @@ def load_texts(config):
     if config.dataset == "phrasebook":
         return labeled_text.phrasebook(config.seed)
     return labeled_text.tfds_texts(config.dataset, config.data_dir, config.seed)
+
+
+def described(data, train, max_length, is_chief):
+    """The data with all notes, which the chief prints, and what tells them from other data."""
+    from zoo.training.run_folder import fingerprint
+
+    cut = f"Training texts that are cut to {max_length} tokens: {train.truncated:,}."
+    data = data._replace(notes=(*data.notes, *[cut] * bool(train.truncated)))
+    for note in data.notes if is_chief else ():
+        print(note)
+    texts, labels = data.train.texts, data.train.labels.tolist()
+    return data, f"{len(train):,} texts, checksum {fingerprint(texts, labels, data.class_names)}"
 
 
 def objective(config, data):
