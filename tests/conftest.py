@@ -47,9 +47,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """What has been imported stays; the garbage collector need not look at it again and again."""
+    """What has been imported stays; the garbage collector need not look at it again and again.
+
+    Graphs are many small objects, which make it run all the time; `give_back_memory` calls it.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_configure(config):

@@ -263,7 +263,7 @@ def test_paths_that_do_not_exist(path, advice, tmp_path, monkeypatch, capsys):
         *({"input_shape": x} for x in ((10**6, 10**6), (8, 8, 3, 1), (None, 8), (9, 9, 3))),
         *({"num_classes": x} for x in (-1, 2.5, "7", 10**12)),
         *({"num_layers": x} for x in (0, "x", 10**6)),
-        {"ff_dim": 10**12},
+        *({name: 10**12} for name in ("ff_dim", "embed_dim")),
         {"layer_scale": "x"},
         {"ema": "x"},
         {"dropout": "x"},

@@ -163,7 +163,6 @@ def test_no_argument_has_its_default():
 @pytest.mark.parametrize(
     "check",
     [
-        contracts.check_config_round_trip,
         contracts.check_every_weight_learns,
         contracts.check_all_is_built,
         contracts.check_empty_batch,
@@ -183,12 +182,12 @@ def test_contract_of_a_class(case, check):
     check(case)
 
 
-@each_model
-def test_save_load_save(case, tmp_path):
-    contracts.check_save_load_save(case, tmp_path)
+@pytest.mark.parametrize("name", CASES)
+def test_save_load_save(name, tmp_path):
+    contracts.check_save_load_save(CASES[name], tmp_path, times=2 if name in _CLASSES else 1)
 
 
-@each_model
+@each_class
 def test_summary(case):
     """Of a model that was not called."""
     lines = []
@@ -211,7 +210,8 @@ def _trained(case, prepare=lambda model: None, jit_compile=None, **settings):
     if jit_compile is None:
         how = {"run_eagerly": contracts.EAGERLY}
     model.compile(keras.optimizers.SGD(0.1), "mse", **how)
-    model.fit(inputs, targets, batch_size=len(targets), epochs=3, shuffle=False, verbose=0)
+    for _ in range(2):
+        model.train_on_batch(inputs, targets)
     return [ops.convert_to_numpy(v) for v in model.variables]
 
 
@@ -225,7 +225,7 @@ def _add_lora(model):
             layer.enable_lora(2)
 
 
-@pytest.mark.parametrize("name", [*_CLASSES, "vit, class token", "transformer, rotary positions"])
+@pytest.mark.parametrize("name", [*_CLASSES, "transformer, rotary positions"])
 def test_gradients_of_blocks_that_are_computed_again(name):
     """With `remat`, weights and random numbers are the same but for the order of sums."""
     case = CASES[name]
@@ -247,7 +247,7 @@ def test_frozen_weights_of_blocks_that_are_computed_again(prepare):
 )
 def test_gradients_in_graphs(name, jit_compile):
     """Those of blocks that are computed again are the same in the graph of a training step."""
-    settings = {"dtype": "mixed_bfloat16", "jit_compile": jit_compile}
+    settings = {"dtype": "mixed_bfloat16", "jit_compile": jit_compile, "num_layers": 1}
     results = (_trained(CASES[name], **settings, remat=remat) for remat in (True, False))
     for again, plain in zip(*results, strict=True):
         np.testing.assert_allclose(again, plain, atol=2e-3, rtol=2e-2)

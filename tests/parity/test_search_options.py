@@ -17,16 +17,12 @@ TEXTS = [source for source, _ in phrasebook_pairs(8)]
 LENGTH = 16
 OPTIONS = {
     "nothing": {},
-    "ngrams": {"no_repeat_ngram_size": 2},
-    "tokens": {"no_repeat_ngram_size": 1},
-    "penalty": {"repetition_penalty": 1.7},
-    "reward": {"repetition_penalty": 0.6},
-    "min length": {"min_length": 9},
-    "new tokens": {"min_new_tokens": 12},
-    "suppressed": {"suppress_tokens": [5, 7, 11, 12, 30]},
+    "ngrams": {"no_repeat_ngram_size": 2, "min_length": 9},
+    "tokens": {"no_repeat_ngram_size": 1, "suppress_tokens": [5, 7, 11, 12, 30]},
+    "reward": {"repetition_penalty": 0.6, "min_new_tokens": 12},
     "all": {
         "no_repeat_ngram_size": 3,
-        "repetition_penalty": 1.2,
+        "repetition_penalty": 1.7,
         "min_length": 5,
         "suppress_tokens": [6],
     },

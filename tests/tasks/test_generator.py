@@ -6,6 +6,7 @@ import pytest
 
 import zoo
 from zoo.__main__ import main
+from zoo.decoding import Hypotheses
 from zoo.errors import TaskError, UserError
 from zoo.tasks import padded_batches
 from zoo.tasks.generator import TextGenerator
@@ -18,19 +19,15 @@ RANDOM = np.random.default_rng(0)
 PROMPTS = ["", "the", "the dog", " ".join(RANDOM.choice(WORDS, 21)), " ".join(["a"] * 16)]
 
 
-def generator_of(positions):
+@pytest.fixture(scope="module")
+def generator():
     tokenizer = train_tokenizer([" ".join(WORDS)] * 3, "bpe", 330)
     keras.utils.set_random_seed(0)
     sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "max_length": 64}
-    model = zoo.causal_lm(vocab_size=tokenizer.vocab_size, positions=positions, **sizes)
+    model = zoo.causal_lm(vocab_size=tokenizer.vocab_size, positions="rotary", **sizes)
     for variable in model.trainable_variables:
         variable.assign(variable + RANDOM.normal(0.0, 0.3, variable.shape))
     return TextGenerator(model, tokenizer)
-
-
-@pytest.fixture(scope="module")
-def generator():
-    return generator_of("rotary")
 
 
 def test_as_many_new_tokens_as_fit(generator):
@@ -58,9 +55,7 @@ def text_of(generator, tokens):
     return generator.tokenizer.decode([kept])[0]
 
 
-@pytest.mark.parametrize("positions", ["learned", "relative"])
-def test_greedy_search_takes_the_most_likely_token(positions):
-    generator = generator_of(positions)
+def test_greedy_search_takes_the_most_likely_token(generator):
     for prompt, found in zip(PROMPTS, generator.n_best(PROMPTS, max_new_tokens=9)):
         tokens = tokens_of(generator, prompt)
         for _ in range(9):
@@ -137,11 +132,11 @@ def test_the_command_line(generator, tmp_path, capsys):
 def test_many_new_tokens_make_small_batches(generator, monkeypatch):
     """Memory is needed for new tokens as well."""
     monkeypatch.setattr(padded_batches, "TOKENS_IN_BATCH", 8 * 32)
-    rows, run = [], generator.run
+    rows = []
 
     def record(graph, read, *tensors, **settings):
         rows.append(len(read))
-        return run(graph, read, *tensors, **settings)
+        return Hypotheses(np.full((len(read), 1, 1), EOS_ID), *np.zeros((2, len(read), 1)))
 
     monkeypatch.setattr(generator, "run", record)
     for count in (20, 60):

@@ -10,7 +10,9 @@ from zoo.errors import checked
 # The tensors of heads, also of other tasks and of pre-training.
 HEADS = r"(cls|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
 HEADS += r"|decoder(_\w+)?)[./].*"
-MAX_CLASSES, MAX_LAYERS = 1_000_000, 1000  # more than any model has; others take hours or gigabytes
+# More than any model has; others take hours, or gigabytes, for which TensorFlow waits 10 s.
+MAX_CLASSES, MAX_LAYERS = 1_000_000, 1000
+_MOST = {"num_layers": MAX_LAYERS, "embed_dim": 100_000, "ff_dim": 100_000}
 
 
 def head_classes(tensors, class_names, options):
@@ -40,7 +42,10 @@ def create_model(create, tensors, settings, options=None):
         if "input_shape" in options and "input_shape" not in settings:  # Keras would take it
             raise ValueError("input_shape is an option of models of images only.")
         settings = {**settings, **options}
-        checked("num_layers", settings.get("num_layers", 1), int, 1, MAX_LAYERS)
+        for name, most in _MOST.items():
+            value = settings.get(name, 1)
+            if (name, value) != ("ff_dim", None):
+                checked(name, value, int, 1, most)
         return create(**settings)
     except (MemoryError, TypeError, ValueError, tf.errors.OpError) as error:
         reason = str(error).split("}} ")[-1].split(" [Op:")[0]  # without TensorFlow's names
