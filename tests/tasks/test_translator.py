@@ -128,6 +128,10 @@ def assert_is_direct(translator, text, length=8, beam_size=1):
     return best
 
 
+def nothing_found(count):
+    return decoding.Hypotheses(np.full((count, 1, 1), EOS_ID), *np.zeros((2, count, 1)))
+
+
 @pytest.fixture
 def made(monkeypatch):
     """Whether XLA is to compile each function that is made; none is traced, and finds nothing."""
@@ -135,7 +139,7 @@ def made(monkeypatch):
 
     def record(graph, shapes, jit_compile, **settings):
         made.append(jit_compile)
-        return lambda *_: decoding.Hypotheses(np.full((8, 1, 1), EOS_ID), *np.zeros((2, 8, 1)))
+        return lambda source, *_: nothing_found(len(source))
 
     monkeypatch.setattr(task, "_compiled", record)
     monkeypatch.setattr(task, "JIT_COMPILE", True)
