@@ -23,10 +23,6 @@ from zoo.training.scores import class_scores, cross_entropy, likelihood_scores
 from zoo.training.translation_scores import bleu_tokenizer, compared_translations
 
 _TEXTS, _IMAGES, _WINDOWS = 512, 256, 4  # that are computed at once
-_SETTINGS = {  # the kind of models that each is for
-    **dict.fromkeys(("labels", "data_dir"), "classifier"),
-    **dict.fromkeys(("target", "bleu_tokenize"), "translator"),
-}
 
 
 def evaluate(
@@ -66,8 +62,9 @@ def evaluate(
     [kind] = kinds
     settings = {"labels": labels, "data_dir": data_dir, "target": target}
     for name, value in {**settings, "bleu_tokenize": bleu_tokenize}.items():
-        if value is not None and kind != _SETTINGS[name]:
-            raise UserError(f"{name} is for a {_SETTINGS[name]}. Received: a {kind}.")
+        whose = "classifier" if name in ("labels", "data_dir") else "translator"
+        if value is not None and kind != whose:
+            raise UserError(f"{name} is for a {whose}. Received: a {kind}.")
     if bleu_tokenize is not None:
         bleu_tokenizer((), bleu_tokenize)  # an error before the work
     data = os.fspath(data)

@@ -69,7 +69,8 @@ class SSRU(SameShapeLayer):
         self.candidate.build(input_shape)
 
     def call(self, x, mask=None, bias=None, angles=None):
-        _check_none(bias=bias, angles=angles)
+        if bias is not None or angles is not None:
+            raise ValueError("A recurrent layer has no attention for a bias or angles.")
         forget, new = self._gates(x)
         mask = attention_mask(mask, keys=x)
         if mask is not None:
@@ -138,11 +139,3 @@ def _doubled(factor, added):
         factor = factor * ops.pad(factor, padding, constant_values=1.0)[:, :, :length]
         back *= 2
     return factor, added
-
-
-def _check_none(**arguments):
-    given = [name for name, value in arguments.items() if value is not None]
-    if given:
-        raise ValueError(
-            f"A recurrent layer has no attention, to which {' and '.join(given)} could apply."
-        )
