@@ -85,7 +85,7 @@ def test_numbers_of_every_kind():
         ({"instances": [1, "2"]}, spec(tf.float32, None), "float32. Received: '2'"),
         ({"instances": [1]}, spec(tf.bool, None), "bool. Received: 1"),
         ({"instances": [1]}, spec(tf.string, None), "string or"),
-        ({"instances": [{"b64": 1}]}, spec(tf.string, None), "keys"),
+        ({"instances": [{"b64": {"b64": "AAAA"}}]}, spec(tf.string, None), "string or"),
         ({"instances": [[{"b64": 1}]]}, spec(tf.string, None, 1), "string or"),
         ({"instances": [{"b64": "é!"}]}, spec(tf.string, None), "base64"),
         ({"instances": [{"b64": "AAAA"}]}, spec(tf.float32, None), "must be float32"),

@@ -95,7 +95,8 @@ def test_scalars_have_column_form_only(url):
         ({"instances": [4.0, -1.0], "signature_name": "checked"}, 400, "x is negative"),
         ({"instances": [1.0], "signature_name": "complex"}, 501, "complex64"),
         (b"{", 400, "JSON Parse error"),
-        (gzip.compress(b'{"instances": [1.0]}', mtime=0), 400, "JSON Parse error"),
+        (gzip.compress(b'{"instances": [1.0]}', mtime=0), 400, "compressed by gzip, which is not"),
+        (b"\xff\xd8\xff\xe0", 400, "The body is a JPEG file: send it as Base64. Send JSON such as"),
     ],
 )
 def test_bad_requests(url, request_, status, message):
@@ -116,9 +117,15 @@ def test_bad_requests(url, request_, status, message):
         ("GET", f"/v1/models/toy/versions/{'1' * 5000}", 404, "Servable not found"),
         ("GET", "/v1/models/toy/labels/stable", 404, "Not Found"),
         ("PUT", "/v1/models/toy:predict", 405, "Method Not Allowed"),
-        ("POST", "/v1/models/toy", 405, "Method Not Allowed"),
+        (
+            "POST",
+            "/v1/models/toy",
+            405,
+            "Not Allowed: POST /v1/models/toy. Predictions are POST /v1",
+        ),
         ("POST", "/v1/models/toy:classify", 405, "Method Not Allowed"),
-        ("GET", "/nowhere", 404, "Not Found"),
+        ("GET", "/v1/models/toy:predict", 404, "Predictions take POST."),
+        ("GET", "/nowhere", 404, "Not Found: GET /nowhere."),
     ],
 )
 def test_bad_addresses(url, method, path, status, message):

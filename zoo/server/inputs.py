@@ -16,6 +16,12 @@ from zoo.errors import what_it_is
 from zoo.server.errors import RequestError
 
 _SEND = 'Send JSON such as {"instances": [...]}'
+_BODIES = {  # by their beginning
+    b"\x1f\x8b": "The body is compressed by gzip, which is not read",
+    b"\xff\xd8\xff": "The body is a JPEG file: send it as Base64",
+    b"\x89PNG": "The body is a PNG file: send it as Base64",
+    b"--": "The body is a form: send JSON",
+}
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")  # other digits of Base64
 
 
@@ -32,7 +38,8 @@ def parse(body, max_values):
     try:
         request = json.loads(body)
     except (RecursionError, ValueError) as error:
-        begin = f"The body begins with {bytes(body[:16])!r}"
+        begin = next((what for magic, what in _BODIES.items() if body.startswith(magic)), "")
+        begin = begin or f"The body begins with {bytes(body[:16])!r}"
         raise RequestError(f"JSON Parse error: {error}. {begin}. {_SEND}.") from None
     if not isinstance(request, dict):
         received = reprlib.repr(request)
@@ -104,7 +111,7 @@ def _is_object(value):
 
 
 def _is_base64(value):
-    return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
+    return isinstance(value, dict) and value.keys() == {"b64"}
 
 
 def _array(name, value, spec):
@@ -143,7 +150,7 @@ def _numbers(name, values, kind):
 def _as_bytes(name, value):
     """Converts a JSON string or {"b64": ...} to bytes."""
     text = value if isinstance(value, str) else value["b64"] if _is_base64(value) else None
-    if text is None:
+    if not isinstance(text, str):
         received = reprlib.repr(value)
         raise RequestError(f'Input {name!r} must be a string or {{"b64": ...}}, not {received}.')
     if text is value and name.endswith("_bytes"):

@@ -82,7 +82,9 @@ class Service:
             return batcher
         asked = name[:80] if version is None else f"{name[:80]}, version {version[:20]}"
         serves = ", ".join(f"{n}, version {b.model.version}" for n, b in self.batchers.items())
-        raise RequestError(f"Servable not found for request: {asked}. Available: {serves}.", 404)
+        advice = " Predictions take POST." if ":" in name else ""
+        reason = f"Servable not found for request: {asked}. Available: {serves}.{advice}"
+        raise RequestError(reason, 404)
 
     @contextlib.asynccontextmanager
     async def accepted(self):
@@ -166,7 +168,11 @@ class Service:
 
     async def _error(self, request, error):
         release(error)
-        content = json.dumps({"error": error.detail})  # in ASCII: there may be lone surrogates
+        detail = error.detail
+        if not isinstance(error, RequestError):  # of the path or the method
+            detail += f": {request.method} {request.url.path[:80]}. Predictions are "
+            detail += "POST /v1/models/NAME:predict."
+        content = json.dumps({"error": detail})  # in ASCII: there may be lone surrogates
         status, headers = error.status_code, error.headers
         return self._counted(request, Response(content, status, headers, "application/json"))
 
