@@ -255,7 +255,7 @@ def test_bad_folders(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "hidden", [".ipynb_checkpoints", ".git/a", "__MACOSX", "@eaDir", "deep/er/.thumbs"]
+    "hidden", [".ipynb_checkpoints", ".git/a", "__MACOSX", "$RECYCLE.BIN", "deep/er/.thumbs"]
 )
 def test_copies_in_hidden_folders_are_not_read(folder, hidden):
     for name in ("red", "black"):

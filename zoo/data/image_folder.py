@@ -15,7 +15,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 TRAIN = ("train", "training")
 TEST = ("test", "testing", "val", "validation", "valid", "dev")  # the first that there is
 _HELD_OUT = 0.1  # share of the training images, if there is no test folder
-_HIDDEN = ("__macosx", "@eadir", "thumbs.db", "desktop.ini")  # besides names with a first dot
+_HIDDEN = ("__macosx", "@eadir", "@__thumb", "#recycle", "$recycle.bin", "lost+found")
+_HIDDEN += ("system volume information", "thumbs.db", "desktop.ini")  # and those with a first dot
 _MOST_NAMED = 5  # files and folders in a message
 
 
@@ -24,8 +25,8 @@ def image_folder(folder, seed=0):
 
     The first folder of `TRAIN` is read and the first of `TEST`, in upper or lower case. Without a
     test folder, a tenth of each class is held out. A class may have no test images. Hidden files
-    and folders are not read: those whose name begins with a dot, ``__MACOSX``, ``@eaDir``,
-    ``Thumbs.db`` and ``desktop.ini``.
+    and folders are not read: those whose name begins with a dot, and those of systems, such as
+    ``__MACOSX``, ``@eaDir``, ``Thumbs.db`` and ``desktop.ini``.
 
     Args:
         folder: the folder that contains ``train``, or the folders of the classes.
