@@ -69,6 +69,7 @@ def test_on_one_device_it_is_fit_of_keras(clip_norm):
         transformer_adam(4, 4, 0.2, clip_norm),
         SmoothedCrossEntropy(0.1),
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        jit_compile=False,  # XLA compiles for seconds
     )
     histories = [
         one.fit(
