@@ -79,7 +79,7 @@ def test_translations_are_those_of_the_zoo(exported, beam_size):
     """
     translator, _, driver = exported
     options = {"beam_size": beam_size, "length_penalty": 0.0, "max_length": 30}
-    found = driver.n_best(TEXTS, n=beam_size, **options)
+    found = driver.n_best(TEXTS, n_best=beam_size, **options)
     expected = translator.n_best(TEXTS, n=beam_size, **options)
     for mine, other in zip(found, expected, strict=True):
         assert [text for text, _ in mine] == [text for text, _ in other]
@@ -134,7 +134,7 @@ def test_the_end_of_a_long_text_is_translated(tmp_path):
     long = small_translator(num_layers=1, max_length=1100)
     folder = zoo.export(long, tmp_path / "1", format="ctranslate2")
     driver = program(folder, "translate").Translator(folder)
-    options = {"n": 1, "beam_size": 1, "length_penalty": 0.0, "max_length": 2}
+    options = {"n_best": 1, "beam_size": 1, "length_penalty": 0.0, "max_length": 2}
     one, other = driver.n_best(["é" * 525, "é" * 524 + "ñ"], **options)
     assert abs(one[0][1] - other[0][1]) > 1e-6
     with pytest.raises(ValueError, match="A text is too long: it has .* tokens"):
@@ -155,16 +155,18 @@ def test_the_layout_is_kept_as_by_the_zoo(exported):
     texts = ["\tThe cat sat. The dog!\r\n\n---\n mat, on.\u3000", "", "on the mat"]
     for sentences in (True, False):
         expected = translator(texts, sentences=sentences, **options)
-        assert driver(texts, n=1, sentences=sentences, **options) == expected
+        assert driver(texts, n_best=1, sentences=sentences, **options) == expected
         prefix = {"sentences": sentences, "target_prefix": "the"}  # of the first sentence
-        assert driver(texts, n=1, **prefix, **options) == translator(texts, **prefix, **options)
+        assert driver(texts, n_best=1, **prefix, **options) == translator(
+            texts, **prefix, **options
+        )
     arguments = ["--n-best", "1", "--beam-size", "1", "--length-penalty", "0"]
     [found, whole] = (
         alone(folder, "translate.py", "the mat. On it", *arguments, *flags).stdout
         for flags in ([], ["--no-sentences"])
     )
     del options["max_length"]
-    assert found != whole and found == driver(["the mat. On it"], n=1, **options)[0] + "\n"
+    assert found != whole and found == driver(["the mat. On it"], n_best=1, **options)[0] + "\n"
 
 
 def test_files(exported):

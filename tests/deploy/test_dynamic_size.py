@@ -43,21 +43,18 @@ def served(tmp_path_factory):
     return zoo.load(folder / "run"), export, tf.saved_model.load(str(export))
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_saved_model_takes_pixels_of_any_size(served, size):
+def test_a_saved_model_takes_pixels_of_any_size(served):
+    """And resizes encoded images."""
     classifier, _, loaded = served
-    pixels = pixels_of(size)
-    found, expected = loaded.signatures["pixels"](tf.constant(pixels)), []
-    for row, labels in zip(probabilities(classifier, pixels), found["labels"].numpy()):
-        order = np.argsort(-row)
-        assert [label.decode() for label in labels] == [classifier.class_names[i] for i in order]
-        expected.append(row[order])
-    np.testing.assert_allclose(found["probabilities"], expected, **TOLERANCE)
-
-
-def test_a_saved_model_resizes_encoded_images(served):
-    classifier, _, loaded = served
-    pixels = pixels_of((16, 24))
+    for size in SIZES:
+        pixels = pixels_of(size)
+        found, expected = loaded.signatures["pixels"](tf.constant(pixels)), []
+        for row, labels in zip(probabilities(classifier, pixels), found["labels"].numpy()):
+            order = np.argsort(-row)
+            names = [classifier.class_names[index] for index in order]
+            assert [label.decode() for label in labels] == names
+            expected.append(row[order])
+        np.testing.assert_allclose(found["probabilities"], expected, **TOLERANCE)
     files = tf.constant([tf.io.encode_png(image).numpy() for image in pixels])
     found = loaded.signatures["serving_default"](files)["probabilities"]
     expected = np.sort(classifier.probabilities(list(pixels)))[:, ::-1]

@@ -11,9 +11,7 @@ from tests.deploy.conftest import SEARCH, caller
 from tests.deploy.small_models import LINES, small_generator
 from tests.deploy.test_every_kind import assert_answers
 from tests.deploy.test_text_graph import gpt2
-from tests.server import toys
 from zoo.decoding import SpecialTokens
-from zoo.server.loading import load_all
 from zoo.tasks.generator import TextGenerator
 from zoo.text import BOS_ID, PAD_ID
 
@@ -136,18 +134,6 @@ def test_every_kind_of_model_is_exported(settings, tmp_path):
     one, seed = [1.0] * len(texts), range(len(texts))
     drawn = call("sample", texts=texts, temperature=one, top_p=one, seed=seed)
     assert drawn["scores"].max() < 0 and set(drawn["error"]) == {b""}
-
-
-def test_draws_are_served(generations):
-    [model] = load_all([generations.folder])
-    assert {*model.signatures} == {"serving_default", "uncompiled", "sample"}
-    assert all(signature.is_batched for signature in model.signatures.values())
-    with toys.running([model]) as (url, _, _):
-        settings = {"temperature": 1, "top_p": 0.9, "seed": 3}
-        instances = [{"texts": text, **settings} for text in ("The", "a", "The")]
-        request = {"signature_name": "sample", "instances": instances}
-        first, _, again = toys.post(url, request, name="lines").json()["predictions"]
-        assert first == again and first["generated_texts"][0].startswith("The")
 
 
 def test_the_graph_of_gpt2_needs_tensorflow_alone(tmp_path):

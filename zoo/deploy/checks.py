@@ -1,5 +1,7 @@
 """Compares the outputs of an exported model with those of the original model."""
 
+from importlib.metadata import version
+
 import numpy as np
 import tensorflow as tf
 
@@ -13,13 +15,13 @@ _EXACT = 1e-4
 _QUANTIZED = 0.2
 
 
-def check_classes(classifier, run, runtime, dtype="float32", dynamic_size=False):
+def check_classes(classifier, run, package, dtype="float32", dynamic_size=False):
     """Compares the probabilities of a few random images or texts.
 
     Args:
         classifier: `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
         run: the export as a function from "pixels" or "tokens" to a dict of "probabilities".
-        runtime: name and version of the runtime of the export.
+        package: name of the one that runs the export.
         dtype: of the weight matrices.
         dynamic_size: whether images of another size are compared, too.
 
@@ -30,24 +32,22 @@ def check_classes(classifier, run, runtime, dtype="float32", dynamic_size=False)
         ExportError: if the outputs differ by more than the tolerance.
     """
     random, model = np.random.default_rng(0), classifier.model
+    if isinstance(classifier, TextClassifier):
+        name, kind, most = "tokens", "int32", model.vocab_size
+        shapes = [(1, length) for length in random.integers(1, min(12, model.max_length) + 1, 5)]
+    else:
+        name, kind, most = "pixels", "uint8", 256
+        height, width, channels = model.input_shape
+        shapes = [(count, height, width, channels) for count in (1, 4)]
+        if dynamic_size:
+            more = model.patch_size
+            shapes.append((5, height + more, width + 2 * more, channels))
+    inputs = [random.integers(0, most, shape, kind) for shape in shapes]
+    found = np.concatenate([run(**{name: array})["probabilities"] for array in inputs])
+    if name == "pixels":
+        inputs = map(classifier.preprocessing.normalize, inputs)
     with tf.device("CPU"):  # on a GPU products may be rounded to TensorFloat-32
-        if isinstance(classifier, TextClassifier):
-            lengths = random.integers(1, min(12, model.max_length) + 1, 5)
-            rows = [random.integers(0, model.vocab_size, (1, n), np.int32) for n in lengths]
-            parts = [run(tokens=row) for row in rows]
-            expected = [classifier.run(classifier.probabilities_of_inputs, row) for row in rows]
-        else:
-            images = random.integers(0, 256, (5, *model.input_shape), dtype=np.uint8)
-            parts = [run(pixels=part) for part in (images[:1], images[1:])]
-            expected = [classifier.probabilities(list(images))]
-            if dynamic_size:
-                more = [(0, 0), (0, model.patch_size), (0, 2 * model.patch_size), (0, 0)]
-                images = np.pad(images, more, "wrap")
-                parts.append(run(pixels=images))
-                inputs = classifier.preprocessing.normalize(images)
-                expected.append(classifier.probabilities_of_inputs(inputs))
-    found = np.concatenate([part["probabilities"] for part in parts])
-    expected = np.concatenate(expected)
+        expected = np.concatenate([*map(classifier.probabilities_of_inputs, inputs)])
     difference, total = np.abs(found - expected), (found + expected).sum(axis=-1)
     measured = {
         "largest_difference": float(difference.max()),
@@ -56,16 +56,17 @@ def check_classes(classifier, run, runtime, dtype="float32", dynamic_size=False)
         "same_best": float(np.mean(found.argmax(axis=-1) == expected.argmax(axis=-1))),
     }
     if {dtype, model.compute_dtype} == {"float32"}:
-        return report(runtime, measured, _EXACT)
-    return report(runtime, measured, _QUANTIZED, "mean_shifted_probability")
+        return report(package, measured, _EXACT)
+    return report(package, measured, _QUANTIZED, "mean_shifted_probability")
 
 
-def report(runtime, measured, tolerance, compared="largest_difference"):
-    """Describes the numbers `measured` for export.json, of which one is compared.
+def report(package, measured, tolerance, compared="largest_difference"):
+    """Describes the numbers `measured` for export.json, of which one is compared; see above.
 
     Raises:
         ExportError: if the number named `compared` exceeds the tolerance.
     """
+    runtime = f"{package} {version(package)}"
     if not measured[compared] <= tolerance:  # also catches NaN
         raise ExportError(
             f"{runtime}: the outputs of the export differ from those of the original model: "

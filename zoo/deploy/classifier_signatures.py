@@ -56,9 +56,8 @@ class ClassifierSignatures(Signatures):
         size, random = np.array(self._preprocessing.image_size), np.random.default_rng(0)
         images = [np.full((*size, 3), 128, np.uint8)]
         for scale in ((1.0, 1.0), (0.4, 0.7), (3.0, 1.7), (1.2, 4.0)):
-            coarse = random.integers(0, 256, (4, 4, 3)).astype("float32")
             shape = np.maximum(1, size * scale).astype(int)
-            images.append(tf.cast(tf.image.resize(coarse, shape, "bicubic"), tf.uint8))
+            images.append(random.integers(0, 256, (*shape, 3), np.uint8))
         encodes = itertools.cycle((tf.io.encode_png, tf.io.encode_jpeg))
         files = [encode(pixels).numpy() for encode, pixels in zip(encodes, images)]
         pixels = [decode(file).numpy() for file in files]
@@ -70,8 +69,7 @@ class ClassifierSignatures(Signatures):
 
     def classify_pixels(self, pixels):
         """Classifies pixels, uint8 [B, any height, any width, C]."""
-        fit = self._fit_patches if self._dynamic_size else self._fit
-        return self._answers(fit(pixels), tf.fill(tf.shape(pixels)[:1], ""))
+        return self._answers(self._fit(pixels), tf.fill(tf.shape(pixels)[:1], ""))
 
     def features(self, image_bytes):
         """Returns the input of the head, [B, E], such as the class token or the mean of patches."""
@@ -91,39 +89,27 @@ class ClassifierSignatures(Signatures):
         logits = self._logits(pixels)
         if not self._top_k:
             return {"features": _spread(logits, error), "error": error}
-        probabilities = self._task.probabilities_of_logits(logits)
-        probabilities, order = tf.math.top_k(probabilities, self._top_k)
-        labels = tf.gather(["", *self._task.class_names], _spread(order + 1, error))
-        return {
-            "labels": labels,
-            "probabilities": _spread(probabilities, error),
-            "error": error,
-        }
+        probabilities = _spread(self._task.probabilities_of_logits(logits), error)
+        return self._best(probabilities, error, self._top_k)
 
     def _compute_logits(self, pixels):
         inputs = self._preprocessing.normalize(pixels)
         return tf.cast(self._model(inputs, training=False), tf.float32)
 
     def _fit(self, pixels):
-        """Resizes and crops a batch of pixels to the size of the model."""
+        """Resizes and crops pixels to the size of the model, or checks that it takes their own."""
+        sides, unit = tf.shape(pixels)[1:3], self._model.patch_size if self._dynamic_size else 1
+        check = tf.debugging.Assert(
+            tf.reduce_all((sides > 0) & (sides % unit == 0)),
+            [f"Height and width must be multiples of {unit}, not 0. Received:", sides],
+        )
+        with tf.control_dependencies([check]):
+            pixels = tf.identity(pixels)
+        if self._dynamic_size:
+            return pixels
         shape = (*self._preprocessing.image_size, self._preprocessing.channels)
-        check = tf.debugging.Assert(
-            tf.reduce_all(tf.shape(pixels)[1:] > 0), ["Images must have pixels:", tf.shape(pixels)]
-        )
-        with tf.control_dependencies([check]):
-            return tf.map_fn(
-                self._preprocessing.fit, pixels, fn_output_signature=tf.TensorSpec(shape, tf.uint8)
-            )
-
-    def _fit_patches(self, pixels):
-        """Checks that the size of pixels, which stays, is a multiple of the patch size."""
-        sides, patch_size = tf.shape(pixels)[1:3], self._model.patch_size
-        check = tf.debugging.Assert(
-            tf.reduce_all((sides > 0) & (sides % patch_size == 0)),
-            [f"Height and width must be multiples of {patch_size}, not 0. Received:", sides],
-        )
-        with tf.control_dependencies([check]):
-            return tf.identity(pixels)
+        spec = tf.TensorSpec(shape, tf.uint8)
+        return tf.map_fn(self._preprocessing.fit, pixels, fn_output_signature=spec)
 
     def _read(self, image_bytes):
         """Decodes and preprocesses images, string [B].

@@ -14,18 +14,13 @@ from zoo.deploy.readme import readme
 from zoo.errors import TaskError, checked
 from zoo.models.base import dtype_name
 from zoo.models.vit import ViT
-from zoo.tasks.classifier import ImageClassifier, ImageReader, TextClassifier, TextReader
-from zoo.tasks.encoder import Encoder
+from zoo.tasks.classifier import ImageReader, TextReader
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
 from zoo.tasks.task import Task
-from zoo.tasks.translator import Translator
 
 DTYPES = ("float32", "float16", "int8")  # of weight matrices; a SavedModel has those of the model
-_FORMATS = {  # beside saved_model, by the kind of a model
-    "classifier": ("onnx", "litert"),
-    "text_classifier": ("onnx", "litert"),
-    "translator": ("ctranslate2",),
-}
+_FORMATS = {"classifier": ("onnx", "litert"), "translator": ("ctranslate2",)}
+_FORMATS["text_classifier"] = _FORMATS["classifier"]
 DESCRIPTION_FILE = "export.json"
 
 
@@ -81,12 +76,10 @@ def export(
         model.engine = None  # the export is compared with the answers of the model itself
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
     options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
+    options |= {"sentences": None if sentences else False, "dynamic_size": dynamic_size or None}
     try:
         _check_format(model, format, dtype)
-        options = _checked(model, options, sentences)
-        if dynamic_size:
-            _check_dynamic_size(model, format)
-            options["dynamic_size"] = True
+        options = _checked(model, options)
     except TaskError as error:
         raise ExportError(str(error)) from None
     _check_folder(folder, overwrite)
@@ -163,46 +156,36 @@ def _check_format(model, format, dtype):
         )
 
 
-def _checked(model, options, sentences):
+def _checked(model, options):
     """The options of this kind of model, with its defaults in place of None."""
-    options = {name: value for name, value in options.items() if value is not None}
-    n_best = checked("n_best", options.get("n_best", 1), int, 1)
-    if isinstance(model, (ImageClassifier, TextClassifier)):
-        classes = len(model.class_names)
-        default = classes if model.problem == "multi_label" else min(5, classes)
-        known = {"top_k": (default, int, 1, classes)}
-    elif isinstance(model, Encoder):
-        known = {}
-    else:
-        known = {
-            "n_best": (1, int, 1),
-            "beam_size": (max(n_best, model.beam_size), int, n_best),
-            "length_penalty": (model.length_penalty, float),
-        }
+    given = {name: value for name, value in options.items() if value is not None}
+    known = _known(model, checked("n_best", given.get("n_best", 1), int, 1))
+    for name, value in given.items():
+        if name not in known:
+            kind, computes = type(model).__name__, type(model.model).__name__
+            raise ExportError(f"A {kind} has no option {name}. Its model is a {computes}.")
+        if limits := known[name][1:]:
+            given[name] = checked(name, value, *limits)
+    return {name: default for name, (default, *_) in known.items()} | given
+
+
+def _known(model, n_best):
+    """{name of an option: (default, limits of its value, if it is a number)} of a kind of model."""
+    known = {}
+    if isinstance(model, (ImageReader, TextReader)):
+        if hasattr(model, "class_names"):
+            classes = len(model.class_names)
+            default = classes if model.problem == "multi_label" else min(5, classes)
+            known["top_k"] = (default, int, 1, classes)
+        if isinstance(model.model, ViT):
+            known["dynamic_size"] = (False,)
+        return known
     if isinstance(model, TextGenerator):
         known["max_new_tokens"] = (None, int, 1, model.model.max_length)
-    if not isinstance(model, Translator) and not sentences:
-        options["sentences"] = False
-    for name in options.keys() - known.keys():
-        raise ExportError(f"A {type(model).__name__} has no option {name}.")
-    own = {"sentences": bool(sentences)} if isinstance(model, Translator) else {}
-    return own | {
-        name: checked(name, options[name], *limits) if name in options else default
-        for name, (default, *limits) in known.items()
-    }
-
-
-def _check_dynamic_size(model, format):
-    if not isinstance(model.model, ViT):
-        raise ExportError(
-            "dynamic_size is for classifiers of images by a zoo.models.ViT. "
-            f"Received: a {type(model).__name__} with a {type(model.model).__name__}."
-        )
-    if format == "litert" and model.model.positions == "relative":
-        raise ExportError(
-            "LiteRT has no operations for relative positions of images of any size. With "
-            "dynamic_size, export this model as saved_model or onnx."
-        )
+    else:
+        known["sentences"] = (True,)
+    known |= {"n_best": (1, int, 1), "beam_size": (max(n_best, model.beam_size), int, n_best)}
+    return known | {"length_penalty": (model.length_penalty, float)}
 
 
 def _check_folder(folder, overwrite):
@@ -223,7 +206,7 @@ def _described(model, options, search):
     """Preprocessing and labels, or tokenizers and `search` arguments, for export.json."""
     description = model.description()
     if isinstance(model, ImageReader):
-        divisor = {"patch_size": model.model.patch_size} if "dynamic_size" in options else {}
+        divisor = {"patch_size": model.model.patch_size} if options.get("dynamic_size") else {}
         return description | options | divisor
     settings = {**options, "max_length": model.model.max_length, **search}
     if isinstance(model, TextReader):

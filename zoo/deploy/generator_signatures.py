@@ -101,9 +101,9 @@ class GeneratorSignatures(TextSignatures):
         tokens = tf.concat([tf.ragged.boolean_mask(only, is_empty[:, None]), tokens], axis=1)
         sizes = tf.cast(tokens.row_lengths(), tf.int32)
 
-        def continued(indices, width):
-            count = _num_read(width)
-            prompts = self._dense(tf.gather(tokens, indices), width + 1)
+        def continued(indices, prompts):
+            count = _num_read(tf.shape(prompts)[1])
+            prompts = tf.pad(prompts, [[0, 0], [0, 1]], constant_values=self._special.pad)
             read, forced = prompts[:, : count + 1], prompts[:, count + 1 :]
             size = tf.gather(sizes, indices)
             new = tf.minimum(self.summands, self._task.max_prompt_length() + 1 - size)
@@ -112,9 +112,10 @@ class GeneratorSignatures(TextSignatures):
             return found._replace(tokens=tf.concat([known, found.tokens], axis=-1))
 
         generated, scores = self._searched(
-            tf.where(error == "", sizes, 0),
-            self._n_best,
             continued,
+            tokens,
+            error,
+            self._n_best,
             self._text_graph.decode,
             self._task.num_new(1, self.summands),
         )

@@ -3,7 +3,6 @@
 Axes: B images or texts, H image height, W image width, C channels, T tokens.
 """
 
-import json
 import logging
 import pathlib
 import shutil
@@ -27,31 +26,31 @@ def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
     """Writes ``model.onnx``, ``labels.txt`` and what else it takes to use them; checks the model.
 
     Of images: the model maps "pixels", uint8 [B, H, W, C] of its image size, to "probabilities",
-    float32 [B, classes]. ``classify.py`` runs it. Its metadata contain as JSON the labels, the
-    problem and how images are resized, under "labels", "problem" and "resizing", and with
-    `dynamic_size` the "patch_size".
+    float32 [B, classes]. ``classify.py`` runs it.
     Of texts: it maps "tokens", int32 [B, T].
 
     See `zoo.deploy.export`; the other options of a SavedModel are not used.
     """
     folder, graph = pathlib.Path(folder), classifier_graph(classifier, dynamic_size=dynamic_size)
-    onnx, onnxruntime = needed("onnx"), needed("onnxruntime")
     model, files = to_onnx(graph, dtype), {"model.onnx": "inputs to probabilities"}
     if isinstance(classifier, ImageClassifier):
-        onnx.helper.set_model_props(model, _metadata(classifier, dynamic_size))
+        if not classifier.preprocessing.antialias:
+            raise ExportError(
+                "classify.py resizes images by Pillow, which always antialiases, and the "
+                "preprocessing of this model does not. Export a SavedModel."
+            )
         shutil.copy(_PROGRAM, folder)
         files[_PROGRAM.name] = "runs the model with numpy and onnxruntime only"
+    onnx = needed("onnx")
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, folder / "model.onnx")
-    version = f"onnxruntime {onnxruntime.__version__}"
+    run = runner(folder / "model.onnx")
     return {
         "needs": ["onnxruntime", "numpy"],
         "made_with": ["tf2onnx", "onnx"],
         "files": {**files, **write_data(classifier, folder)},
         "signatures": {"model.onnx": graph.tensors},
-        "checked": checks.check_classes(
-            classifier, runner(folder / "model.onnx"), version, dtype, dynamic_size
-        ),
+        "checked": checks.check_classes(classifier, run, "onnxruntime", dtype, dynamic_size),
     }
 
 
@@ -84,22 +83,6 @@ def runner(model):
     session = needed("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return lambda **inputs: dict(zip(names, session.run(names, inputs)))
-
-
-def _metadata(classifier, dynamic_size):
-    """The metadata of ``model.onnx``."""
-    if not classifier.preprocessing.antialias:
-        raise ExportError(
-            "classify.py resizes images by Pillow, which always antialiases, and the preprocessing "
-            "of this model does not. Export a SavedModel."
-        )
-    names = ("image_size", "resize", "interpolation", "antialias")
-    resizing = {name: getattr(classifier.preprocessing, name) for name in names}
-    metadata = {"labels": classifier.class_names, "resizing": resizing}
-    metadata["problem"] = classifier.problem
-    if dynamic_size:
-        metadata["patch_size"] = classifier.model.patch_size
-    return {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
 
 
 def _converted(graph):

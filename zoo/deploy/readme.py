@@ -64,7 +64,7 @@ def _details(description):
     pixels = "dynamic_size: `pixels` are not resized; height and width are multiples of "
     lines = [
         f"{description['parameters']:,} parameters, {description['bytes'] / 1e6:.1f} MB",
-        *([pixels + str(description["patch_size"])] if "dynamic_size" in description else []),
+        *([pixels + str(description["patch_size"])] if description.get("dynamic_size") else []),
         *([f"run: {source['run']}"] if source else []),
         *(f"{name}: {value:.4g}" for name, value in metrics.items()),
         f"largest difference from the original model: {difference:.2g}",

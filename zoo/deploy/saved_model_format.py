@@ -5,7 +5,6 @@ Axes: B images or texts.
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from zoo.deploy import checks
 from zoo.deploy.classifier_signatures import ClassifierSignatures
@@ -52,8 +51,8 @@ def write(original, folder, dtype, **options):
     is_exact = dtype == "float32"
     difference = _largest_difference(found, inputs, expected, is_exact)
     tolerance = _TOLERANCE if is_exact else _LOW_TOLERANCE * signatures.summands
-    measured, version = {"largest_difference": difference}, f"tensorflow {tf.__version__}"
-    described = {}
+    reads_texts = any(graph.has_own_operations for graph in signatures.tracked.texts)
+    measured, described = {"largest_difference": difference}, {}
     for name, (_, inputs, what) in functions.items():
         outputs = sorted(loaded.signatures[name].structured_outputs.items())
         described[name] = {
@@ -62,20 +61,11 @@ def write(original, folder, dtype, **options):
             "outputs": {name: tensor(spec.dtype.name, *spec.shape) for name, spec in outputs},
         }
     return {
-        "needs": _needs(folder),
+        "needs": ["tensorflow", *["tensorflow-text"] * reads_texts],
         "files": _FILES,
         "signatures": described,
-        "checked": checks.report(version, measured, tolerance),
+        "checked": checks.report("tensorflow", measured, tolerance),
     }
-
-
-def _needs(folder):
-    """The packages whose operations are in the graph."""
-    content = (folder / "saved_model.pb").read_bytes()
-    [graph] = saved_model_pb2.SavedModel.FromString(content).meta_graphs
-    names = (operation.name for operation in graph.meta_info_def.stripped_op_list.op)
-    is_own = all(hasattr(tf.raw_ops, name) or name.startswith("Xla") for name in names)
-    return ["tensorflow"] if is_own else ["tensorflow", "tensorflow-text"]
 
 
 def _write_warm_up_requests(folder, name, inputs):
@@ -96,12 +86,8 @@ def _write_warm_up_requests(folder, name, inputs):
 
 
 def _field(number, content):
-    """A field of bytes in the encoding of protocol buffers: its tag, its length, its content."""
-    size, digits = len(content), []  # in base 128, the lowest digit first
-    while size >= 128:
-        digits.append(size % 128 + 128)
-        size //= 128
-    return bytes([number << 3 | 2, *digits, size]) + content
+    """A field of bytes of a protocol buffer: its tag, then as in the first field of `BytesList`."""
+    return bytes([number << 3 | 2]) + tf.train.BytesList(value=[content]).SerializeToString()[1:]
 
 
 def _largest_difference(found, inputs, expected, is_exact):

@@ -41,6 +41,12 @@ class Signatures:
         self.tracked.weights = [variable.value for variable in task.model.weights]
         self.tracked.texts = text_graphs
 
+    def _best(self, probabilities, error, top_k):
+        """The likeliest classes, of probabilities [B, classes] that are 0 if there is an error."""
+        probabilities, order = tf.math.top_k(probabilities, top_k)
+        labels = tf.where((error == "")[:, None], tf.gather(self._task.class_names, order), "")
+        return {"labels": labels, "probabilities": probabilities, "error": error}
+
 
 class TextSignatures(Signatures):
     """`Signatures` of texts.
@@ -81,57 +87,19 @@ class TextSignatures(Signatures):
         )
         return tf.concat([before, tf.ragged.boolean_mask(ids, kept), after], axis=1), error
 
-    def _computed(self, function, sides, error, result):
-        """The results of a function of padded tokens, for texts without an `error`.
+    def _computed(self, function, sides, error, results, buffer_length=0):
+        """Results of texts without an `error`, computed in groups with the same padded width.
 
         Args:
-            function: function of int32 [any, T], one for each side -> values of the result.
+            function: function of the indices of the texts of a group, and int32 [any, T] of each
+                side -> list of values of the results.
             sides: ragged tokens [B, None], one or two.
             error: string [B].
-            result: tensor [B, ...], the initial result of all texts.
-        """
-        lengths = functools.reduce(tf.maximum, [side.row_lengths() for side in sides])
-
-        def compute(group, width):
-            return [function(*(self._dense(tf.gather(side, group), width) for side in sides))]
-
-        [found] = self._in_groups(tf.where(error == "", lengths, 0), compute, [result])
-        return found
-
-    def _searched(self, lengths, count, search, decode, buffer_length):
-        """The best answers, string [B, N], and their scores; "" and 0 where there are fewer.
-
-        Args:
-            lengths, buffer_length: see `_in_groups`.
-            count: N.
-            search: function (indices of texts, padded width) -> `zoo.decoding.Hypotheses`.
-            decode: function of int32 [any, N, T] -> string [any, N].
-        """
-
-        def compute(group, width):
-            # The first text is repeated up to one of the numbers of rows that are compiled.
-            rows = tf.gather(BATCH_SIZES, tf.searchsorted(BATCH_SIZES, [tf.size(group)])[0])
-            padding = tf.repeat(group[:1], rows - tf.size(group))
-            found = search(tf.concat([group, padding], axis=0), width)
-            tokens, _, scores = (part[: tf.size(group), :count] for part in found)
-            exists = tf.math.is_finite(scores)
-            return [tf.where(exists, decode(tokens), ""), tf.where(exists, scores, 0.0)]
-
-        shape = (tf.size(lengths), count)
-        return self._in_groups(
-            lengths, compute, [tf.fill(shape, ""), tf.zeros(shape)], buffer_length
-        )
-
-    def _in_groups(self, lengths, compute, results, buffer_length=0):
-        """Computes results in groups of texts with the same padded width.
-
-        Args:
-            lengths: number of tokens of each text; those of length 0 are skipped.
-            compute: function (indices of the texts of a group, padded width) -> list of values.
             results: list of tensors [B, ...], the initial results of all texts.
             buffer_length: see `zoo.tasks.padded_batches.token_batches`.
         """
-        lengths = tf.cast(lengths, tf.int32)
+        lengths = functools.reduce(tf.maximum, [side.row_lengths() for side in sides])
+        lengths = tf.where(error == "", tf.cast(lengths, tf.int32), 0)
         known = tf.constant([*(length for length in LENGTHS if length < self._limit), self._limit])
         widths = tf.gather(known, tf.searchsorted(known, lengths))
         order = tf.argsort(lengths, stable=True)
@@ -142,9 +110,10 @@ class TextSignatures(Signatures):
             fits = sizes * tf.maximum(width, buffer_length) <= TOKENS_IN_BATCH
             group = order[start : start + tf.reduce_max(tf.where(fits, sizes, 1))]
             group = tf.boolean_mask(group, tf.gather(widths, group) == width)
+            tokens = [self._dense(tf.gather(side, group), width) for side in sides]
             results = [
                 tf.tensor_scatter_nd_update(result, group[:, None], new)
-                for result, new in zip(results, compute(group, width))
+                for result, new in zip(results, function(group, *tokens))
             ]
             return start + tf.size(group), results
 
@@ -156,11 +125,33 @@ class TextSignatures(Signatures):
         )
         return results
 
-    def _dense(self, tokens, width=1):
-        """Pads ragged tokens to int32 [B, T], with T at least `width`."""
-        tokens = tokens.to_tensor(self._special.pad)
-        missing = tf.maximum(0, width - tf.shape(tokens)[1])
-        return tf.pad(tokens, [[0, 0], [0, missing]], constant_values=self._special.pad)
+    def _searched(self, search, tokens, error, count, decode, buffer_length=0):
+        """The best answers, string [B, N], and their scores; "" and 0 where there are fewer.
+
+        Args:
+            search: function of the indices of texts and int32 [any, T] ->
+                `zoo.decoding.Hypotheses`.
+            tokens, error, buffer_length: see `_computed`.
+            count: N.
+            decode: function of int32 [any, N, T] -> string [any, N].
+        """
+
+        def answers(group, tokens):
+            # The texts are repeated up to one of the numbers of rows that are compiled.
+            rows = tf.gather(BATCH_SIZES, tf.searchsorted(BATCH_SIZES, [tf.size(group)])[0])
+            places = tf.range(rows) % tf.size(group)
+            found = search(tf.gather(group, places), tf.gather(tokens, places))
+            tokens, _, scores = (part[: tf.size(group), :count] for part in found)
+            exists = tf.math.is_finite(scores)
+            return [tf.where(exists, decode(tokens), ""), tf.where(exists, scores, 0.0)]
+
+        shape = (tf.size(error), count)
+        results = [tf.fill(shape, ""), tf.zeros(shape)]
+        return self._computed(answers, [tokens], error, results, buffer_length)
+
+    def _dense(self, tokens, width=None):
+        """Pads ragged tokens to int32 [B, T], with T = `width`, by default that of the longest."""
+        return tokens.to_tensor(self._special.pad, shape=None if width is None else [-1, width])
 
 
 def search_signatures(answer, search, specs, what):

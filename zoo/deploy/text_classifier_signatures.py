@@ -35,11 +35,9 @@ class TextClassifierSignatures(TextSignatures):
 
     def classify(self, texts):
         """Classifies texts, string [B]."""
-        names = self._task.class_names
-        found, error = self._run(texts, self._task.probabilities_of_inputs, len(names))
-        probabilities, order = tf.math.top_k(found, self._top_k)
-        labels = tf.where((error == "")[:, None], tf.gather(names, order), "")
-        return {"labels": labels, "probabilities": probabilities, "error": error}
+        count = len(self._task.class_names)
+        found = self._run(texts, self._task.probabilities_of_inputs, count)
+        return self._best(*found, self._top_k)
 
     def features(self, texts):
         """Returns the input of the head, or the features of an encoder, [B, E]."""
@@ -51,8 +49,10 @@ class TextClassifierSignatures(TextSignatures):
         """The outputs of a function of tokens, float32 [B, width], 0 for an error; and errors."""
         control = [self._special.start], [self._special.end]
         tokens, error = self._encode(self._text_graph, texts, *control)
-
-        def compute(tokens):
-            return tf.cast(function(tokens), tf.float32)
-
-        return self._computed(compute, [tokens], error, tf.zeros([tf.size(texts), width])), error
+        [found] = self._computed(
+            lambda _, tokens: [tf.cast(function(tokens), tf.float32)],
+            [tokens],
+            error,
+            [tf.zeros([tf.size(texts), width])],
+        )
+        return found, error

@@ -31,6 +31,7 @@ class TextGraph(tf.Module):
     Attributes:
         longest_token: maximum number of bytes of text that one token represents: a text of n bytes
             has at least n / longest_token tokens, and is too long if these are too many.
+        has_own_operations: whether they are those of tensorflow-text; or of TensorFlow alone.
 
     Raises:
         UserError: if tensorflow-text is not installed.
@@ -41,6 +42,7 @@ class TextGraph(tf.Module):
         super().__init__()
         needed("tensorflow_text")
         self._vocab_size, self._kind = tokenizer.vocab_size, tokenizer.kind
+        self.has_own_operations = self._kind != "BPE"
         spelled, labels = tokenizer.token_bytes, tokenizer.pieces(range(tokenizer.vocab_size))
         self.longest_token = max(_LONGEST_TOKEN, *map(len, spelled))
         with tf.device("CPU"):

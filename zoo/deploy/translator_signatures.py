@@ -68,9 +68,10 @@ class TranslatorSignatures(TextSignatures):
         too_many = f"The text has more than {_MOST_PARTS} sentences."
         error = tf.where(layout.of_parts(counts) > _MOST_PARTS, too_many, error)
         translations, scores = self._searched(
-            tf.where(error == "", tokens.row_lengths(), 0),
+            lambda _, tokens: search(tokens),
+            tokens,
+            error,
             self._n_best,
-            lambda indices, width: search(self._dense(tf.gather(tokens, indices), width)),
             self._target_text.decode,
             self._task.max_length or 0,
         )
@@ -91,19 +92,24 @@ class TranslatorSignatures(TextSignatures):
         tokens = tf.where((error == "")[:, None], tokens, self._special.pad)
         rows, size = tf.unstack(tf.shape(tokens))
 
-        def compute(source):
-            return _fit(tf.cast(self._model.encode(source), tf.float32), [size])
-
-        initial = tf.zeros([rows, size, self._model.embed_dim])
-        states = self._computed(compute, [ragged], error, initial)
+        [states] = self._computed(
+            lambda _, source: [_fit(tf.cast(self._model.encode(source), tf.float32), [size])],
+            [ragged],
+            error,
+            [tf.zeros([rows, size, self._model.embed_dim])],
+        )
         states = tf.where((tokens != self._special.pad)[:, :, None], states, 0.0)
         return {"states": states, "tokens": tokens, "error": error}
 
     def score(self, texts, translations):
         """Returns log-probability and number of tokens of each translation, end token included."""
         source, target, error = self._pairs(texts, translations)
-        initial = tf.zeros(tf.shape(texts))
-        log_probs = self._computed(self._task.log_probs, [source, target], error, initial)
+        [log_probs] = self._computed(
+            lambda _, *pairs: [self._task.log_probs(*pairs)],
+            [source, target],
+            error,
+            [tf.zeros(tf.shape(texts))],
+        )
         counts = tf.cast(target.row_lengths(), tf.int32)
         return {"log_probs": log_probs, "tokens": tf.where(error == "", counts, 0), "error": error}
 
@@ -113,14 +119,12 @@ class TranslatorSignatures(TextSignatures):
         tokens = [self._dense(side) for side in (target, source)]
         sizes = [tf.shape(side)[1] for side in tokens]
 
-        def compute(source, target):
-            start = tf.fill([tf.shape(target)[0], 1], self._special.start)
-            before = tf.concat([start, target[:, :-1]], axis=1)
-            maps = self._model.cross_attention_maps({"source": source, "target": before})
-            return _fit(tf.reduce_mean(tf.cast(maps, tf.float32), axis=(1, 2)), sizes)
-
-        initial = tf.zeros([tf.size(texts), *sizes])
-        weights = self._computed(compute, [source, target], error, initial)
+        [weights] = self._computed(
+            lambda _, *pairs: [_fit(self._task.attention(*pairs), sizes)],
+            [source, target],
+            error,
+            [tf.zeros([tf.size(texts), *sizes])],
+        )
         valid = (error == "")[:, None]
         real = [valid & (side != self._special.pad) for side in tokens]
         shown = real[0][:, :, None] & real[1][:, None, :]

@@ -124,11 +124,9 @@ class Translator(TextWriter):
         """
         translation = self([text], sentences=False)[0] if translation is None else translation
         [(source, target)] = self._pairs([text], [translation])
-        before = self._shifted(np.asarray([target], np.int32))
-        maps = self.model.cross_attention_maps({"source": np.asarray([source]), "target": before})
-        weights = keras.ops.convert_to_numpy(keras.ops.cast(maps, "float32")).mean(axis=(0, 1, 2))
+        weights = self.attention(np.asarray([source]), np.asarray([target], np.int32))
         labels = self.source_tokenizer.pieces(source), self.target_tokenizer.pieces(target)
-        return Alignment(weights, *labels)
+        return Alignment(keras.ops.convert_to_numpy(weights)[0], *labels)
 
     @property
     def max_source_length(self):
@@ -156,6 +154,14 @@ class Translator(TextWriter):
         if self.special_tokens.first is not None:  # which counts as certain
             counted &= tf.range(tf.shape(target)[1]) > 0
         return tf.reduce_sum(tf.where(counted, log_probs, 0.0), axis=1)
+
+    def attention(self, source, target):
+        """The attention weights as a graph, the mean of blocks and heads: float32 [B, T, S].
+
+        Args: see `log_probs`.
+        """
+        maps = self.model.cross_attention_maps({"source": source, "target": self._shifted(target)})
+        return keras.ops.mean(keras.ops.cast(maps, "float32"), axis=(1, 2))
 
     def _shifted(self, target):
         """The decoder's input for tokens [B, T]: the start token, then all but the last."""

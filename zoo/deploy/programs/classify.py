@@ -36,12 +36,12 @@ class Classifier:
     def __init__(self, folder=pathlib.Path(__file__).parent):
         path = pathlib.Path(folder) / "model.onnx"
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        metadata = self._session.get_modelmeta().custom_metadata_map
-        names = ("labels", "resizing", "problem")
-        self.labels, self._resizing, self._problem = (json.loads(metadata[k]) for k in names)
+        about = json.loads((path.parent / "export.json").read_text("utf-8"))
+        self.labels, self._problem = about["class_names"], about["problem"]
+        self._resizing = about["preprocessing"]
         self.height, self.width = self._resizing["image_size"]
-        self.channels = self._session.get_inputs()[0].shape[3]
-        self._patch_size = int(metadata.get("patch_size", 0))  # 0: for one size of images
+        self.channels = self._resizing["channels"]
+        self._patch_size = about.get("patch_size", 0)  # 0: for one size of images
 
     def __call__(self, images, top_k=None, threshold=None):
         """Classifies images.
@@ -83,13 +83,11 @@ class Classifier:
         if isinstance(image, np.ndarray) or pathlib.Path(image).suffix == ".npy":
             pixels = image if isinstance(image, np.ndarray) else np.load(image)
             wanted, size = (self.height, self.width, self.channels), pixels.shape
+            fits = size == wanted
             if self._patch_size:
                 wanted = f"(H, W, {self.channels}), H and W multiples of {self._patch_size}"
-                fits = len(size) == 3 and size[2] == self.channels
-                fits = fits and all(n > 0 and n % self._patch_size == 0 for n in size[:2])
-            else:
-                fits = size == wanted
-            if pixels.dtype != np.uint8 or not fits:
+                fits = size[2:] == (self.channels,) and not np.mod(size[:2], self._patch_size).any()
+            if pixels.dtype != np.uint8 or not fits or not pixels.size:
                 raise ValueError(
                     f"An array must be uint8 of shape {wanted}. "
                     f"Received: {pixels.dtype} of shape {size}."

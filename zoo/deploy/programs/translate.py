@@ -52,32 +52,23 @@ class Translator:
         found = iter([best for [(best, _), *_] in found])
         return [put_in(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
 
-    def n_best(
-        self,
-        texts,
-        n=None,
-        beam_size=None,
-        length_penalty=None,
-        max_length=None,
-        target_prefix="",
-        **options,
-    ):
+    def n_best(self, texts, target_prefix="", **options):
         """Several translations of each text: a list of (translation, score), the best first.
 
         Args:
             texts: list of str, which are translated as they are; a blank one has one translation.
-            n: number of translations; as the other arguments, by default that of export.json.
             target_prefix: beginning of all translations, or a list of one for each text.
-            **options: other arguments of `ctranslate2.Translator.translate_batch`.
+            **options: `n_best`, the number of translations, `beam_size`, `length_penalty` and
+                `max_length`, by default those of export.json; and other arguments of
+                `ctranslate2.Translator.translate_batch`.
 
         Raises:
             ValueError: if a text has more tokens than the model reads.
         """
         same = isinstance(target_prefix, str)
         prefixes = [target_prefix] * len(texts) if same else target_prefix
-        settings, given = self.settings, {"n_best": n, "beam_size": beam_size}
-        given |= {"length_penalty": length_penalty, "max_length": max_length}
-        given = {**settings, **{name: value for name, value in given.items() if value is not None}}
+        settings, names = self.settings, ("n_best", "beam_size", "length_penalty", "max_length")
+        given = {name: options.pop(name, settings[name]) for name in names}
         rows = [
             [*settings["source_prefix"], *pieces, settings["end"]]
             for pieces in self.source.encode(texts, out_type=str)
@@ -127,9 +118,7 @@ def main(arguments=None):
     parser.add_argument("--target-prefix", help="beginning of each translation")
     parser.add_argument("--no-repeat-ngram-size", type=int)
     parser.add_argument("--repetition-penalty", type=float)
-    parser.add_argument(
-        "--n-best", dest="n", type=int, help="translations per text, with scores if above 1"
-    )
+    parser.add_argument("--n-best", type=int, help="translations per text, with scores if above 1")
     parser.add_argument(
         "--no-sentences",
         dest="sentences",
@@ -141,7 +130,7 @@ def main(arguments=None):
     texts = options.pop("texts") or [line.rstrip("\n") for line in sys.stdin]
     translator, sentences = Translator(), options.pop("sentences", None)
     try:
-        if options.get("n", translator.settings["n_best"]) > 1:  # of texts as they are
+        if options.get("n_best", translator.settings["n_best"]) > 1:  # of texts as they are
             found = translator.n_best(texts, **options)
         else:
             found = [[(text, 0.0)] for text in translator(texts, sentences, **options)]
