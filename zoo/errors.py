@@ -23,6 +23,10 @@ class DataError(UserError):
     """Training data cannot be used; the message says which, why and what to do."""
 
 
+class CheckpointError(UserError):
+    """Published weights cannot be used; the message names the file and says why."""
+
+
 class TokenizerError(UserError):
     """Invalid text, ids or tokenizer file; the message says which and why."""
 

@@ -1,4 +1,4 @@
 """Trained weights: those of runs, and published ones, each format a table of names."""
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.formats import is_checkpoint, load
+from zoo.errors import CheckpointError

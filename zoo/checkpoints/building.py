@@ -4,8 +4,7 @@ import re
 
 import tensorflow as tf
 
-from zoo.checkpoints.errors import CheckpointError
-from zoo.errors import checked
+from zoo.errors import CheckpointError, checked
 
 # The tensors of heads, also of other tasks and of pre-training.
 HEADS = r"(cls|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"

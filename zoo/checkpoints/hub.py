@@ -10,9 +10,8 @@ import pathlib
 import re
 
 from zoo.checkpoints import formats, marian_folder
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import read_json
-from zoo.errors import needed
+from zoo.errors import CheckpointError, needed
 
 SCHEMES = ("hf://", "kaggle://")
 _METADATA = (

@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.data.preprocessing import ImagePreprocessing
+from zoo.errors import CheckpointError
 
 ACTIVATIONS = {
     "gelu": "gelu",

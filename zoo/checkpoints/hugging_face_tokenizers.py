@@ -6,10 +6,9 @@ whose settings go before those of tokenizer.json, as in transformers.
 
 import json
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import check_settings, read_json
 from zoo.decoding import SpecialTokens
-from zoo.errors import TokenizerError
+from zoo.errors import CheckpointError, TokenizerError
 from zoo.text.published import CONTINUATION, LibraryTokenizer
 
 # What the tokenizers do, as tokenizer.json has it; it may also leave it out.

@@ -4,11 +4,10 @@ import re
 
 from zoo.checkpoints import mapping
 from zoo.checkpoints.building import create_model
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.generation_config import search_settings
 from zoo.checkpoints.hugging_face_config import activation
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
-from zoo.errors import TokenizerError
+from zoo.errors import CheckpointError, TokenizerError
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer

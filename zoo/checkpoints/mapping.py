@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.checkpoints.errors import CheckpointError
+from zoo.errors import CheckpointError
 
 
 class Source(NamedTuple):

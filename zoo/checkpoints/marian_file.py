@@ -14,9 +14,8 @@ import zipfile
 
 import numpy as np
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.tensors import Tensors
-from zoo.errors import needed
+from zoo.errors import CheckpointError, needed
 
 SETTINGS = "special:model.yml"
 _VERSION = struct.pack("<Q", 1)

@@ -10,8 +10,8 @@ import re
 import tempfile
 import zipfile
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.marian_file import read_yaml, reader
+from zoo.errors import CheckpointError
 from zoo.tasks.task import MODEL_FILE
 
 MODELS = ("*.npz", "*.bin", "*.bin.gz")

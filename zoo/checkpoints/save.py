@@ -4,8 +4,7 @@ import json
 import pathlib
 
 from zoo.checkpoints import save_marian, save_vit
-from zoo.checkpoints.errors import CheckpointError
-from zoo.errors import needed
+from zoo.errors import CheckpointError, needed
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.translator import Translator

@@ -1,10 +1,10 @@
 """What `zoo.save_hf` writes for a translator (transformers: models/marian)."""
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.formats.hugging_face_marian import CONTROL, UNKNOWN
 from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES
 from zoo.checkpoints.hugging_face_translators import SETTINGS, SHARED, SOURCE, TABLE, TARGET
 from zoo.checkpoints.mapping import collect, same
+from zoo.errors import CheckpointError
 from zoo.text.sentencepiece import LANGUAGE
 
 # What transformers' Marian does; other settings have no counterpart in its config.json.

@@ -1,9 +1,9 @@
 """What `zoo.save_hf` writes for a Vision Transformer (transformers: models/vit)."""
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.formats.hugging_face_vit import ANCHOR, SETTINGS, VIT
 from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES, INTERPOLATIONS
 from zoo.checkpoints.mapping import collect, patches
+from zoo.errors import CheckpointError
 
 # What transformers' ViT does; other settings have no counterpart in its config.json.
 _VIT = {

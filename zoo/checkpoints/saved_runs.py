@@ -9,7 +9,6 @@ import h5py
 import numpy as np
 
 from zoo.checkpoints.building import create_model, head_classes
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import (
     HEAD_LAYERS,
@@ -18,7 +17,7 @@ from zoo.checkpoints.vision_transformer import (
     resized_positions,
     with_channels,
 )
-from zoo.errors import TaskError, UserError
+from zoo.errors import CheckpointError, TaskError, UserError
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.encoder import ImageEncoder, TextEncoder

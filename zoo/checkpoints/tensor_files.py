@@ -6,10 +6,9 @@ import pathlib
 import numpy as np
 
 from zoo.checkpoints import torch_file
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.tensors import Tensors
-from zoo.errors import UserError, needed
+from zoo.errors import CheckpointError, UserError, needed
 
 SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt", ".ckpt", ".tar")  # .pth.tar of timm
 # In the order of preference.

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from zoo.checkpoints.errors import CheckpointError
+from zoo.errors import CheckpointError
 
 # Parts before the names of a model's tensors: of averaged weights, and of any whole model.
 _AVERAGE = r"(?:[^./]*_)?(?:ema|swa|averaged|teacher|(?:target|momentum)_encoder)(?:_[^./]*)?"

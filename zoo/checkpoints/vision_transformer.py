@@ -7,8 +7,8 @@ from numbers import Integral
 import numpy as np
 
 from zoo.checkpoints.building import HEADS, create_model, head_classes
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.mapping import assign, changed, pattern
+from zoo.errors import CheckpointError
 from zoo.layers import LearnedPositions, patch_grid
 from zoo.models.vit import vit
 from zoo.tasks.classifier import ImageClassifier

@@ -9,7 +9,6 @@ or folder, the content of config.json, which is empty for a file, the
 import pathlib
 
 from zoo.checkpoints import marian_file, marian_folder
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.formats import (
     google,
     hugging_face_bert,
@@ -23,7 +22,7 @@ from zoo.checkpoints.formats import (
 )
 from zoo.checkpoints.hugging_face_config import PROBLEMS, read_json
 from zoo.checkpoints.tensor_files import WEIGHTS, read_file, read_folder
-from zoo.errors import TaskError, UserError
+from zoo.errors import CheckpointError, TaskError, UserError
 
 _KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
 _READERS = {

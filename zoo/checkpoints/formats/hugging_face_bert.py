@@ -4,10 +4,10 @@ import json
 import re
 
 from zoo.checkpoints.building import create_model, head_classes
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import activation, check_settings, class_names, read_json
 from zoo.checkpoints.hugging_face_tokenizers import bert_wordpiece
 from zoo.checkpoints.mapping import assign, changed, dense, feed_forward, norm, same
+from zoo.errors import CheckpointError
 from zoo.models.text_classifier import POOLS, text_classifier
 from zoo.tasks.classifier import TextClassifier
 from zoo.tasks.encoder import TextEncoder

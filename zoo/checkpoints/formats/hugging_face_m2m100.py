@@ -1,11 +1,11 @@
 """Hugging Face's folders of M2M100, NLLB and mBART-50 (transformers: models/m2m_100 and mbart)."""
 
 from zoo.checkpoints import languages
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.hugging_face_translators import build, language, no_more, tokenizer, translator
 from zoo.checkpoints.mapping import changed, same
 from zoo.decoding import SpecialTokens
+from zoo.errors import CheckpointError
 from zoo.layers import SinusoidalPositions
 
 ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"

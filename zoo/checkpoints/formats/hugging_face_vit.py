@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import activation, class_names, preprocessing
 from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
 from zoo.checkpoints.vision_transformer import first_head_alone, image_size, vit_classifier
+from zoo.errors import CheckpointError
 
 ANCHOR = "embeddings.patch_embeddings.projection.weight"
 DISTILLED, POSITIONS = "embeddings.distillation_token", "embeddings.position_embeddings"

@@ -8,13 +8,12 @@ import re
 
 import numpy as np
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import INTERPOLATIONS
 from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, stacked
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import first_head_alone, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.errors import needed
+from zoo.errors import CheckpointError, needed
 
 BLOCK = "encoder/transformer_block_{i}/"
 QKV = [f"{BLOCK}mha/{name}" for name in ("query", "key", "value")]

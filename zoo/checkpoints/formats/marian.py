@@ -10,13 +10,12 @@ import numpy as np
 
 from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.building import MAX_LAYERS, create_model
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.hugging_face_translators import language, no_more, tokenizer
 from zoo.checkpoints.mapping import Source, assign, changed, joined, row, same
 from zoo.checkpoints.tensors import Tensors
 from zoo.decoding import SpecialTokens
-from zoo.errors import checked
+from zoo.errors import CheckpointError, checked
 from zoo.layers import SinusoidalPositions
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator

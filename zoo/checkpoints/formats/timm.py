@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 
-from zoo.checkpoints.errors import CheckpointError
 from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
 from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
+from zoo.errors import CheckpointError
 
 ANCHOR, BLOCK = "patch_embed.proj.weight", "blocks.{i}."
 # Number of heads by width: not of every model, and the tensors do not show it.
