@@ -5,7 +5,8 @@ Run it in an environment with PyTorch, timm and torchvision, which need not be t
     python tests/parity/record_timm.py
 
 It writes tests/checkpoints/goldens/timm_vit.json and google_vit.json: for each kind the names and
-shapes of the tensors, and the logits of drawn weights and images; see tests/checkpoints/drawn.py.
+shapes of the tensors, of Google's those that the file has, and the logits of drawn weights and
+images; see tests/checkpoints/drawn.py.
 """
 
 import json
@@ -43,17 +44,14 @@ def record_timm():
 
 
 def record_google():
-    found = {}
-    for name, (is_new, prefix, settings) in timm_models.GOOGLE.items():
-        model = timm_models.build("plain", **settings)
-        shapes = timm_models.google_shapes(is_new, "class_token" not in settings)
+    found = json.loads((GOLDENS / "google_vit.json").read_text())["kinds"]
+    for name, golden in found.items():
+        model = timm_models.build("plain", **timm_models.GOOGLE[name])
         with tempfile.TemporaryDirectory() as folder:
-            path = f"{folder}/weights.npz"
-            tensors = drawn.tensors(shapes)
-            np.savez(path, **{prefix + key: value for key, value in tensors.items()})
-            timm_models.vision_transformer._load_weights(model, path, prefix)
-        found[name] = {"shapes": shapes, "prefix": prefix, "logits": {}}
-        found[name]["logits"]["32x32"] = logits(model, (32, 32))
+            path, tensors = f"{folder}/weights.npz", drawn.tensors(golden["shapes"])
+            np.savez(path, **{golden["prefix"] + key: value for key, value in tensors.items()})
+            timm_models.vision_transformer._load_weights(model, path, golden["prefix"])
+        golden["logits"]["32x32"] = logits(model, (32, 32))
     return found
 
 
@@ -64,7 +62,6 @@ def logits(model, size):
 
 
 if __name__ == "__main__":
-    GOLDENS.mkdir(exist_ok=True)
     for file, record in (("timm_vit", record_timm), ("google_vit", record_google)):
         text = json.dumps({"timm": timm_models.timm.__version__, "kinds": record()}, indent=None)
         (GOLDENS / f"{file}.json").write_text(text + "\n")

@@ -1,4 +1,8 @@
-"""Files of timm, and Google's archives as timm reads them, beside the library timm."""
+"""Files of timm beside the library timm.
+
+The logits of each kind, also of Google's archives as timm reads them, are recorded by
+`record_timm.py` for tests/checkpoints.
+"""
 
 import pytest
 
@@ -15,13 +19,12 @@ import pathlib  # noqa: E402
 import numpy as np  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 from timm.data import create_transform  # noqa: E402
-from timm.models import load_state_dict, save_for_hf, vision_transformer  # noqa: E402
+from timm.models import load_state_dict, save_for_hf  # noqa: E402
 from timm.models._manipulate import adapt_input_conv  # noqa: E402
 from torch.optim.swa_utils import AveragedModel  # noqa: E402
 from torchvision.transforms import CenterCrop  # noqa: E402
 
 import zoo  # noqa: E402
-from tests.checkpoints import drawn  # noqa: E402
 from tests.parity import timm_models  # noqa: E402
 from tests.parity import vit_models as models  # noqa: E402
 from zoo.checkpoints import CheckpointError  # noqa: E402
@@ -42,30 +45,6 @@ WRITERS = {
 
 def published(kind, **settings):
     return models.with_drawn_weights(timm_models.build(kind, **settings))
-
-
-@pytest.mark.parametrize("kind", timm_models.KINDS)
-def test_logits(kind, tmp_path):
-    """At the model's own size, and at others, for which timm resizes the positions."""
-    model = published(kind)
-    path, patch = tmp_path / "vit.safetensors", model.patch_embed.patch_size[0]
-    save_file(model.state_dict(), path)
-    height, width = model.patch_embed.img_size
-    for size in [(height, width), (height + 3 * patch, width - patch), (height, 3 * width)]:
-        model = published(kind)
-        model.set_input_size(size)
-        options = {"num_heads": model.blocks[0].attn.num_heads, "input_shape": (*size, 3)}
-        models.assert_same_outputs(zoo.load(path, **options).model, model, size)
-
-
-@pytest.mark.parametrize("native, size", [(518, 224), (224, 336)])
-def test_grids_of_dinov2(native, size, tmp_path):
-    kind, path = "patches of 14, layer scale", tmp_path / "vit.safetensors"
-    model = published(kind, img_size=native)
-    save_file(model.state_dict(), path)
-    model.set_input_size((size, size))
-    loaded = zoo.load(path, num_heads=3, input_shape=(size, size, 3)).model
-    models.assert_same_outputs(loaded, model, (size, size))
 
 
 @pytest.mark.parametrize("file", WRITERS)
@@ -287,20 +266,6 @@ def test_features(kind, tmp_path):
         model.reset_classifier(0)
         encoder = zoo.load(path, **options, **change)
         models.assert_same_outputs(encoder.model, model, model.patch_embed.img_size)
-
-
-@pytest.mark.parametrize("change", [lambda tensors: tensors, drawn.scanned])
-@pytest.mark.parametrize("kind", timm_models.GOOGLE)
-def test_archives_of_google(kind, change, tmp_path):
-    is_new, prefix, settings = timm_models.GOOGLE[kind]
-    if change is drawn.scanned and not is_new:
-        pytest.skip("only big_vision writes it")
-    shapes = timm_models.google_shapes(is_new, "class_token" not in settings)
-    tensors = change(drawn.tensors(shapes))
-    path, model = tmp_path / "vit.npz", timm_models.build("plain", **settings).eval()
-    np.savez(path, **{prefix + name: value for name, value in tensors.items()})
-    vision_transformer._load_weights(model, str(path))
-    models.assert_same_outputs(zoo.load(path).model, model, (32, 32))
 
 
 @pytest.mark.parametrize(

@@ -51,40 +51,8 @@ def build(kind, **settings):
     return vision_transformer.VisionTransformer(**settings)
 
 
-GOOGLE = {  # whether of big_vision, prefix of the names, settings of timm
-    "vision_transformer": (False, "opt/target/", {}),
-    "vision_transformer, no prefix": (False, "", {}),
-    "big_vision, mean": (
-        True,
-        "params/",
-        {"class_token": False, "global_pool": "avg", "fc_norm": False},
-    ),
+GOOGLE = {  # kinds of archives: settings of timm
+    "vision_transformer": {},
+    "vision_transformer, no prefix": {},
+    "big_vision, mean": {"class_token": False, "global_pool": "avg", "fc_norm": False},
 }
-
-
-def google_shapes(is_new, class_token):
-    """The tensors of Google's archives, as timm's loader names them."""
-    width, heads, depth, patch, hidden, classes = 24, 3, 2, 8, 96, 5
-    shapes = {"embedding/kernel": [patch, patch, 3, width], "embedding/bias": [width]}
-    if class_token:
-        shapes["cls"] = [1, 1, width]
-    positions = "pos_embedding" if is_new else "Transformer/posembed_input/pos_embedding"
-    shapes[positions] = [1, 16 + class_token, width]
-    attention = f"MultiHeadDotProductAttention_{0 if is_new else 1}"
-    mlp, second = ("MlpBlock_0", "LayerNorm_1") if is_new else ("MlpBlock_3", "LayerNorm_2")
-    for index in range(depth):
-        block = f"Transformer/encoderblock_{index}"
-        for norm in ("LayerNorm_0", second):
-            shapes[f"{block}/{norm}/scale"] = shapes[f"{block}/{norm}/bias"] = [width]
-        for part in ("query", "key", "value"):
-            shapes[f"{block}/{attention}/{part}/kernel"] = [width, heads, width // heads]
-            shapes[f"{block}/{attention}/{part}/bias"] = [heads, width // heads]
-        shapes[f"{block}/{attention}/out/kernel"] = [heads, width // heads, width]
-        shapes[f"{block}/{attention}/out/bias"] = [width]
-        shapes[f"{block}/{mlp}/Dense_0/kernel"] = [width, hidden]
-        shapes[f"{block}/{mlp}/Dense_0/bias"] = [hidden]
-        shapes[f"{block}/{mlp}/Dense_1/kernel"] = [hidden, width]
-        shapes[f"{block}/{mlp}/Dense_1/bias"] = [width]
-    norm = "Transformer/encoder_norm"
-    shapes[f"{norm}/scale"] = shapes[f"{norm}/bias"] = [width]
-    return {**shapes, "head/kernel": [width, classes], "head/bias": [classes]}

@@ -27,8 +27,6 @@ _WEIGHTS = (
     ("model.weights.h5", "task.weights.h5"),
     ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json"),
 )
-# "*" stands for folders, too.
-_MARIAN = ("*.npz", "*.bin", "*.yml", "*.vocab", "*.spm")
 _HANDLE = re.compile(r"(?P<repo>([\w.-]+/)?[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
@@ -107,7 +105,8 @@ def _folder(download):
 
     folder = fetch([*_METADATA, "*.yml", "*.spm"], ["*/*.yml", "*/*.spm"])
     if not (folder / "config.json").is_file():
-        fetch(_MARIAN, ["*/*", "lex*"])  # without lexical shortlists
+        # "*" stands for folders, too; "lex*" are lexical shortlists
+        fetch((f"*{ending}" for ending in marian_folder.FILES), ["*/*", "lex*"])
         return folder if marian_folder.is_folder(folder) else None
     formats.reader(folder, read_json(folder / "config.json"))  # an error before gigabytes
     for weights in _WEIGHTS:

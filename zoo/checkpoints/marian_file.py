@@ -6,7 +6,6 @@ src/tensors/cpu/expression_graph_packable.h (matrices in 8 bits).
 """
 
 import contextlib
-import functools
 import math
 import pathlib
 import struct
@@ -14,6 +13,7 @@ import zipfile
 
 import numpy as np
 
+from zoo.checkpoints.tensor_files import npz_entries
 from zoo.checkpoints.tensors import Tensors
 from zoo.errors import CheckpointError, needed
 
@@ -37,7 +37,7 @@ def reader(path):
         if start.startswith(b"\x1f\x8b"):
             return _compressed
         if start.startswith(b"PK") and f"{SETTINGS}.npy" in zipfile.ZipFile(file).namelist():
-            return _npz
+            return npz_entries
     return None
 
 
@@ -87,12 +87,6 @@ def read_yaml(path, text=None):
 
 def _compressed(path):
     raise CheckpointError(f"{path} is compressed. Unpack it and its vocabularies by gunzip.")
-
-
-def _npz(path):
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = dict(archive)
-    return {name: (x.shape, functools.partial(arrays.get, name)) for name, x in arrays.items()}
 
 
 def _container(path):

@@ -16,7 +16,7 @@ from zoo.tasks.task import MODEL_FILE
 
 MODELS = ("*.npz", "*.bin", "*.bin.gz")
 _CONFIG = "decoder.yml"
-_READ = (".npz", ".bin", ".yml", ".yaml", ".json", ".vocab", ".spm")
+FILES = (".npz", ".bin", ".yml", ".yaml", ".json", ".vocab", ".spm")
 _MOST_EXPANDED = 20  # times the size of an archive; weights hardly become smaller
 
 
@@ -51,7 +51,7 @@ def unpacked(path):
 
 
 def _is_read(name):
-    return name == pathlib.PurePosixPath(name).name and name.endswith(_READ)
+    return name == pathlib.PurePosixPath(name).name and name.endswith(FILES)
 
 
 def _check_size(path, files):
@@ -106,7 +106,7 @@ def vocab_files(file, config):
     folder, found = file.parent, []
     named = [folder / name for name in config.get("vocabs", ())]
     for index, (side, short) in enumerate((("source", "src"), ("target", "trg"))):
-        patterns = f"{short}vocab*.spm *{short}.vocab vocab*.spm *vocab*.yml {side}.spm *.spm"
+        patterns = f"{short}vocab*.spm *{short}.vocab vocab*.spm *vocab*.yml {side}.spm *.spm *.fsv"
         globbed = (sorted(folder.glob(pattern)) for pattern in patterns.split())
         files = [named[-index]] if named else next(filter(None, globbed), [])
         if len(files) != 1:
@@ -116,6 +116,8 @@ def vocab_files(file, config):
                 f"names those of both under `vocabs`. Found: {names}."
             )
         [vocab] = files
+        if vocab.suffix == ".fsv":
+            raise CheckpointError(f"{vocab} is a vocabulary of factors, which is not supported.")
         model = vocab if vocab.suffix == ".spm" else folder / f"{side}.spm"
         if vocab.is_file() and not model.is_file():
             raise CheckpointError(

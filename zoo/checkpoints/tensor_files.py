@@ -3,6 +3,7 @@
 import functools
 import pathlib
 
+import ml_dtypes
 import numpy as np
 
 from zoo.checkpoints import torch_file
@@ -37,7 +38,9 @@ def read_file(path):
             f"{path} is not a file of weights: these end in {suffixes}. Of a run, pass the folder."
         )
     try:
-        return {".safetensors": _safetensors, ".npz": _npz}.get(path.suffix, torch_file.read)(path)
+        if path.suffix == ".npz":
+            return Tensors(path, npz_entries(path))
+        return (_safetensors if path.suffix == ".safetensors" else torch_file.read)(path)
     except UserError:
         raise
     except Exception as error:  # each library, and a damaged pickle, has its own
@@ -75,12 +78,10 @@ def _safetensors(path):
     return Tensors(path, entries)
 
 
-def _npz(path):
-    import ml_dtypes
-
+def npz_entries(path):
+    """The entries of an archive of NumPy, see `Tensors`."""
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)
     # NumPy has no bfloat16, and stores two bytes without a meaning.
     arrays = {k: a.view(ml_dtypes.bfloat16) if a.dtype == "V2" else a for k, a in arrays.items()}
-    entries = {k: (a.shape, functools.partial(arrays.get, k)) for k, a in arrays.items()}
-    return Tensors(path, entries)
+    return {k: (a.shape, functools.partial(arrays.get, k)) for k, a in arrays.items()}

@@ -50,6 +50,8 @@ _SUPPORTED = {
     "transformer-train-position-embeddings": ("false", "true"),
     "ulr": ("false",),
 }
+# What the configuration of a search may have and is not used here, unless it is off.
+_UNUSED, _OFF = ("n-best", "output-sampling", "word-penalty"), ("false", "0", "0.0", "")
 
 
 def _dense(path, name, letters):
@@ -143,8 +145,9 @@ def _load(path, dtype, target):
         [prefix] = sides[0].encode([language(path, "tgt_lang", target, codes)])
         sides[0] = sides[0].with_prefix(*prefix)
     model = _model(tensors, names, arguments | {"dtype": dtype})
-    if _number(config, "word-penalty", float, 0):
-        print(f"{file.name}: its word-penalty is not used, since scores have no such term.")
+    unused = [f"{name}={config[name]}" for name in _UNUSED if config.get(name, "0") not in _OFF]
+    if unused:
+        print(f"{file.name}: settings of its configuration that are not used: {', '.join(unused)}.")
     unknown = () if config.get("allow-unk") == "true" else (sides[1].unknown,)
     return Translator(
         model,
