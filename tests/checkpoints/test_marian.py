@@ -54,16 +54,19 @@ def write(folder, kind="float32", **changed):
         (folder / name).write_bytes(model)
     (folder / "config.yml").write_text(
         "\ufeffmodels:\n  - ../elsewhere/model.npz\nrelative-paths: true\n"
-        "vocabs:\n  - srcvocab.spm\n  - trgvocab.spm\nbeam-size: 3\nnormalize: 0.7\n",
+        "vocabs:\n  - srcvocab.spm\n  - trgvocab.spm\nbeam-size: 3\nnormalize: 0.7\n"
+        "n-best: true\nword-penalty: 0.0\n",
         encoding="utf-8",
     )
     return tensors, sizes
 
 
 @pytest.mark.parametrize("kind", ["npz", "float32", "float16", "intgemm8"])
-def test_each_kind_of_file(kind, tmp_path):
+def test_each_kind_of_file(kind, tmp_path, capsys):
     tensors, sizes = write(tmp_path / "m", kind)
     check_logits(zoo.load(tmp_path / "m"), tensors, sizes)
+    line = "model.npz: settings of its configuration that are not used: n-best=true.\n"
+    assert capsys.readouterr().out == line
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "ssru"])
@@ -190,6 +193,7 @@ CONFIG = "models: [{}]\nvocabs: [a.spm, b.spm]\n"
         ("m.npz a.vocab.yml source.spm target.spm", "a.vocab.yml a.vocab.yml"),
         ("m.npz a.src.vocab a.trg.vocab source.spm target.spm", "a.src.vocab a.trg.vocab"),
         ("m.npz vocab.en.spm vocab.ja.spm", "decoder.yml.*Found: vocab.en.spm, vocab.ja.spm"),
+        ("m.npz a.fsv source.spm", "a.fsv is a vocabulary of factors"),
         ("m.npz a.vocab.yml target.spm", "no source.spm, the SentencePiece model of a.vocab.yml"),
         ("m.npz", "one vocabulary of the source language.*Found: none"),
         ("m.npz n.npz", "one model; .*Found: m.npz, n.npz"),

@@ -67,9 +67,8 @@ def test_the_target_language_is_kept(case, tmp_path):
     assert french.source_tokenizer.prefix == (translator.source_tokenizer.vocab[">>fr<<"],)
 
 
-@pytest.mark.parametrize("shared", ["target", "none"])
-def test_separate_embeddings_and_vocabularies(case, tmp_path, shared):
-    published = case[2]
+def separate(published, shared):
+    """A new translator whose target has more tokens than its source."""
     settings = {**published.model.get_config(), "shared": shared, "decoder_ff_dim": None}
     settings |= {"target_vocab_size": published.model.target_vocab_size + 3, "ff_dim": None}
     model = zoo.models.Transformer.from_config({**settings, "logits_bias": False})
@@ -79,11 +78,16 @@ def test_separate_embeddings_and_vocabularies(case, tmp_path, shared):
     target = dataclasses.replace(published.target_tokenizer, **changed)
     options = {name: getattr(published, name) for name in ("special_tokens", *published.settings)}
     options |= {"early_stopping": "never", "length_penalty": 0.5}
-    translator = Translator(model, published.source_tokenizer, target, **options)
+    return Translator(model, published.source_tokenizer, target, **options)
+
+
+@pytest.mark.parametrize("shared", ["target", "none"])
+def test_separate_embeddings_and_vocabularies(case, tmp_path, shared):
+    translator = separate(case[2], shared)
     zoo.save_hf(translator, tmp_path / "hf")
-    check = zoo.load(tmp_path / "hf")
+    model = translator.model
     model.ff_dim = model.decoder_ff_dim = 4 * model.embed_dim  # is written
-    check_same(check, translator)
+    check_same(zoo.load(tmp_path / "hf"), translator)
 
 
 def test_what_marian_does_not_have_is_named(case, tmp_path):

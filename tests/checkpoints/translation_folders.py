@@ -13,8 +13,10 @@ E, FF, LENGTH = 8, 12, 64
 
 
 def write_marian(folder, **changed):
-    sides = [spm(lines, rules="nmt_nfkc") for lines in zip(*phrasebook_pairs(200))]
-    vocab = list(dict.fromkeys([*pieces(sides[0]), *pieces(sides[1])]))
+    """Some pieces of the source are not in the vocabulary."""
+    symbols = {"byte_fallback": True, "user_defined_symbols": "<sep>", "size": 480}
+    sides = [spm(lines, rules="nmt_nfkc", **symbols) for lines in zip(*phrasebook_pairs(200))]
+    vocab = list(dict.fromkeys([*pieces(sides[0])[:-9], *pieces(sides[1])]))
     vocab = ["</s>", "<unk>", *vocab, ">>es<<", ">>fr<<", "<pad>"]
     for name, side in zip(("source", "target"), sides):
         (folder / f"{name}.spm").write_bytes(side)
@@ -26,19 +28,25 @@ def write_marian(folder, **changed):
     return _write(folder, {**config, **changed}, final_logits_bias=[1, size])
 
 
-def write_m2m100(folder, **changed):
-    model = spm([line for pair in phrasebook_pairs(200) for line in pair], "bpe")
+def write_m2m100(folder, is_nllb=False, **changed):
+    """Of M2M100, whose vocabulary is not that of its SentencePiece model, or of NLLB."""
+    lines = [line for pair in phrasebook_pairs(200) for line in pair]
+    model = spm(lines, "bpe", "nmt_nfkc", size=400)
     (folder / "sentencepiece.bpe.model").write_bytes(model)
-    vocab = ["<s>", "<pad>", "</s>", "<unk>", *pieces(model)]
-    write_json(folder / "vocab.json", {token: id for id, token in enumerate(vocab)})
+    size = len(pieces(model)) + 4 + 205
+    if not is_nllb:
+        vocab = ["<s>", "<pad>", "</s>", "<unk>", *reversed(pieces(model)[7:])]
+        write_json(folder / "vocab.json", {token: id for id, token in enumerate(vocab)})
+        size = len(vocab) + 108
     config = {"model_type": "m2m_100", "activation_function": "relu", "num_beams": 2}
-    config |= {"vocab_size": len(vocab) + 108, "pad_token_id": 1, "eos_token_id": 2}
+    config |= {"vocab_size": size, "pad_token_id": 1, "eos_token_id": 2}
     norms = {f"model.{coder}.layer_norm": [E] for coder in ("encoder", "decoder")}
     return _write(folder, {**config, **changed}, norms)
 
 
 def write_mbart50(folder, **changed):
-    model = spm([line for pair in phrasebook_pairs(200) for line in pair])
+    lines = [line for pair in phrasebook_pairs(200) for line in pair]
+    model = spm(lines, rules="nmt_nfkc", size=400)
     (folder / "sentencepiece.bpe.model").write_bytes(model)
     size = changed.pop("vocab_size", len(pieces(model)) + 3 + 1 + 52 + 1)
     config = {"model_type": "mbart", "activation_function": "gelu", "vocab_size": size}

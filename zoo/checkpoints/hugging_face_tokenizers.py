@@ -126,13 +126,9 @@ def _check_merges(folder, vocab, control, merges):
 
 def _create(folder, parts, vocab, control, vocab_size):
     """The tokenizer of these parts of a tokenizer.json."""
-    vocab, used = dict(vocab), {*vocab.values()}
-    for id in range(vocab_size):
-        if id not in used:
-            token = f"[unused{id}]"
-            while token in vocab:
-                token = f"[{token}]"
-            vocab[token], control = id, (*control, token)
+    used = {*vocab.values()}
+    unused = {f"[unused {id}]": id for id in range(vocab_size) if id not in used}
+    vocab, control = vocab | unused, (*control, *unused)  # other tokens have no spaces
     parts["model"]["vocab"] = vocab
     added = [{"content": token, "id": vocab[token], **_ADDED} for token in control]
     try:

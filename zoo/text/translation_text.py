@@ -62,18 +62,13 @@ def encode(
 
 
 def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
-    """Takes texts apart, and tokenizes the parts that are translated.
+    """Takes texts apart, and tokenizes the parts that are translated; see `encode`.
 
-    Args:
-        tokenizer, texts, limit, end: see `encode`.
-        too_long: "error", or "split" to split parts that are too long.
-        sentences: whether the parts are sentences; else each text is one, unless it is blank.
+    The parts are sentences, or else each text is one, unless it is blank. Those that are too long
+    are an error, or with ``too_long="split"`` split.
 
-    Returns:
-        (the fields of each text, see `zoo.text.layout.take_apart`; the tokens of all parts in turn)
-
-    Raises:
-        TaskError: see `encode`, or if an option has another value.
+    Returns (the fields of each text, see `zoo.text.layout.take_apart`; the tokens of all parts in
+    turn).
     """
     if too_long not in ("error", "split"):
         raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
@@ -100,15 +95,9 @@ def _language_code(tokenizer, text):
 
 
 def put_together(fields, translations):
-    """The translations of a text in the place of its parts.
+    """The translations of a text, `ScoredText`, in the place of its parts, of which each has some.
 
-    Args:
-        fields: see `zoo.text.layout.take_apart`.
-        translations: of each part a list of `ScoredText`, the best first.
-
-    Returns:
-        list of `ScoredText`; unless the text has one part, of the best of each, with the sum of
-        their scores.
+    Unless the text has one part, there is one: of the best of each, with the sum of their scores.
     """
     if len(translations) == 1:
         before, _, after = fields
