@@ -30,29 +30,9 @@ from tests.parity import vit_models as models  # noqa: E402
 from zoo.checkpoints import CheckpointError  # noqa: E402
 from zoo.checkpoints.formats.timm import preprocessing  # noqa: E402
 
-WRITERS = {
-    "vit.safetensors": save_file,
-    "vit.pth": torch.save,
-    "old.pth": lambda tensors, path: torch.save(
-        tensors, path, _use_new_zipfile_serialization=False
-    ),
-    "checkpoint.pth": lambda tensors, path: torch.save({"model": tensors, "epoch": 3}, path),
-    "parallel.pth": lambda tensors, path: torch.save(
-        {"state_dict": {f"module.{name}": tensor for name, tensor in tensors.items()}}, path
-    ),
-}
-
 
 def published(kind, **settings):
     return models.with_drawn_weights(timm_models.build(kind, **settings))
-
-
-@pytest.mark.parametrize("file", WRITERS)
-def test_files(file, tmp_path):
-    model = published("plain").to(torch.bfloat16)
-    WRITERS[file](model.state_dict(), tmp_path / file)
-    loaded = zoo.load(tmp_path / file, num_heads=3).model
-    models.assert_same_outputs(loaded, model.float(), (32, 32))
 
 
 class EasyDict(dict):

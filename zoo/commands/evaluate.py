@@ -41,12 +41,11 @@ def evaluate(
         engine: onnxruntime, openvino or ctranslate2 computes in place of TensorFlow
         dtype: such as bfloat16 or int8 (the run's)
     """
-    if len(items) < 2:
+    settings = locals()  # the flags by their names
+    *models, data = settings.pop("items") or [None]
+    if not models:
         raise UserError("Pass one or several models, and then the data.")
-    *models, data = items
-    settings = {"target": target, "labels": labels, "data_dir": data_dir}
-    settings |= {"bleu_tokenize": bleu_tokenize, "engine": engine, "dtype": dtype}
-    settings |= {"src_lang": src_lang, "tgt_lang": tgt_lang}
+    del settings["out"]
     import_tensorflow_quietly()
     from zoo.evaluation import evaluate
 
