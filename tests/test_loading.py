@@ -256,6 +256,14 @@ def test_paths_that_do_not_exist(path, advice, tmp_path, monkeypatch, capsys):
         assert (advice or "") in error and ("Nothing is downloaded" in error) == bool(advice)
 
 
+@pytest.fixture(scope="module")
+def vits(tmp_path_factory):
+    """The folders of a run and of published weights."""
+    folder = tmp_path_factory.mktemp("vits")
+    small_classifier(image=(8, 8, 3)).save(folder / "run")
+    return folder / "run", vit_folder(folder)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -271,8 +279,7 @@ def test_paths_that_do_not_exist(path, advice, tmp_path, monkeypatch, capsys):
     ],
     ids=str,
 )
-def test_options_that_no_model_takes(options, tmp_path):
-    small_classifier(image=(8, 8, 3)).save(tmp_path / "run")
-    for path in (tmp_path / "run", vit_folder(tmp_path)):
+def test_options_that_no_model_takes(options, vits):
+    for path in vits:
         with pytest.raises(UserError, match=next(iter(options))):
             zoo.load(path, **options)

@@ -106,7 +106,7 @@ def vocab_files(file, config):
     folder, found = file.parent, []
     named = [folder / name for name in config.get("vocabs", ())]
     for index, (side, short) in enumerate((("source", "src"), ("target", "trg"))):
-        patterns = f"{short}vocab*.spm *{short}.vocab vocab*.spm *vocab*.yml {side}.spm *.spm *.fsv"
+        patterns = f"*.fsv {short}vocab*.spm *{short}.vocab vocab*.spm *vocab*.yml {side}.spm *.spm"
         globbed = (sorted(folder.glob(pattern)) for pattern in patterns.split())
         files = [named[-index]] if named else next(filter(None, globbed), [])
         if len(files) != 1:
