@@ -16,8 +16,6 @@ from zoo.checkpoints import CheckpointError
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import train_tokenizer
 
-TEXTS = ["the cat", "a dog \U0001f600", "", "  two  spaces "]
-
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory):
@@ -27,7 +25,7 @@ def case(tmp_path_factory):
 
 
 def check_same(found, expected):
-    """Weights to the last bit, settings, tokenizers and translations."""
+    """Weights to the last bit, settings and tokenizers."""
     assert found.description() == expected.description()
     assert found.source_tokenizer == expected.source_tokenizer
     assert found.target_tokenizer == expected.target_tokenizer
@@ -36,7 +34,6 @@ def check_same(found, expected):
     for one, other in zip(found.model.weights, expected.model.weights, strict=True):
         assert one.path == other.path
         np.testing.assert_array_equal(one, other, err_msg=one.path)
-    assert found.n_best(TEXTS, 2) == expected.n_best(TEXTS, 2)
 
 
 def test_what_was_loaded_is_written_as_it_was(case, tmp_path):
