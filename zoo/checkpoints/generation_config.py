@@ -5,17 +5,16 @@ import re
 from zoo.checkpoints.hugging_face_config import read_json, warn_ignored
 
 FILE = "generation_config.json"
-# Settings of `generate` that change texts, and the values that change nothing.
+# Settings of `generate` that change texts and that config.json may have, and the values that change
+# nothing; of those that FILE alone may have, null and what is empty or 0 change nothing.
 _SEARCH = {"num_beams": 1, "early_stopping": False, "length_penalty": 1.0, "max_length": 20}
 _OPTIONS = {"min_length": 0, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0}
 _OPTIONS |= dict.fromkeys(["min_new_tokens", "suppress_tokens"])
 _OTHERS = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "num_beam_groups": 1}
 _OTHERS |= {"encoder_repetition_penalty": 1.0, "guidance_scale": 1.0, "num_return_sequences": 1}
 _OTHERS |= dict.fromkeys(
-    "do_sample min_p top_h epsilon_cutoff eta_cutoff diversity_penalty penalty_alpha dola_layers "
-    "encoder_no_repeat_ngram_size exponential_decay_length_penalty begin_suppress_tokens "
-    "forced_decoder_ids sequence_bias constraints force_words_ids renormalize_logits max_time "
-    "remove_invalid_values stop_strings token_healing watermarking_config max_new_tokens".split()
+    "do_sample diversity_penalty encoder_no_repeat_ngram_size exponential_decay_length_penalty "
+    "begin_suppress_tokens forced_decoder_ids remove_invalid_values max_new_tokens".split()
 )
 _NEUTRAL = {**_SEARCH, **_OPTIONS, **_OTHERS}
 _RESOLVED = ("bad_words_ids", "forced_eos_token_id")
