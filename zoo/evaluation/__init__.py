@@ -79,7 +79,7 @@ def evaluate(
         speed = {"seconds": seconds, "items_per_second": scores["items"] / seconds}
         reports.append({**scores, **speed, "peak_memory_mib": _peak_memory()})
     if kind == "translator":
-        compared = compared_translations(translations, items.references, bleu_tokenize)
+        compared = compared_translations(translations, items.right, bleu_tokenize)
         reports = [{**scores, **report} for scores, report in zip(compared, reports)]
     return reports if several else reports[0]
 
@@ -201,7 +201,7 @@ def _class_scores(probabilities, right, names):
 
 
 def _translations(translator, items):
-    batches = _batches(items.sources, _TEXTS, "sentence")
+    batches = _batches(items.items, _TEXTS, "sentence")
     is_exported = isinstance(translator, Exported)
     options = {} if is_exported else {"sentences": False, "too_long": "split"}
     texts = [text for batch in batches for text in translator(batch, **options)]

@@ -18,20 +18,17 @@ _TEST_SET = "sacrebleu:"
 
 
 class Labeled(NamedTuple):
-    """Images or texts, the numbers of the right classes of each, int lists, perhaps empty, and
-    lines about what is not used."""
+    """Items with what is right.
+
+    Fields:
+        items: images, texts or sentences.
+        right: of each image or text a list of the numbers of its classes, perhaps empty; of
+            sentences one or several lists of references of all.
+        notes: lines about what is not used.
+    """
 
     items: StreamedImages | list[str]
     right: list
-    notes: tuple[str, ...] = ()
-
-
-class SentencePairs(NamedTuple):
-    """Source sentences, lists of one or several references of them, and lines about what is not
-    used."""
-
-    sources: list[str]
-    references: list[list[str]]
     notes: tuple[str, ...] = ()
 
 
@@ -128,7 +125,7 @@ def sentence_pairs(translator, data, target=None, **unused):
         return _test_set(data.removeprefix(_TEST_SET))
     rows = Rows(file_pair(data, target)[0] if target else lambda: tsv_pairs(data))
     sources, references = _columns(rows, data, "sentences")
-    return SentencePairs(sources, [references], empty_notes(rows))
+    return Labeled(sources, [references], empty_notes(rows))
 
 
 def _test_set(name):
@@ -148,7 +145,7 @@ def _test_set(name):
         command = f"sacrebleu --test-set {name} --language-pair {languages} --echo src"
         raise DataError(f"{folder} does not have {languages}. Download it: {command}")
     references = map(list, zip(*known.references(languages)))
-    return SentencePairs([*known.source(languages)], [*references])
+    return Labeled([*known.source(languages)], [*references])
 
 
 def plain_text(generator, data, **unused):
