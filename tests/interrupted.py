@@ -67,7 +67,7 @@ def wait_until(condition, process, seconds=120):
     end = time.monotonic() + seconds
     while not condition() and process.is_alive():
         assert time.monotonic() < end, "it hangs"
-        time.sleep(0.001)
+        time.sleep(0.004)
 
 
 def killed(run, folder, moment, *flags):

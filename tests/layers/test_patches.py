@@ -3,13 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
+from tests.layers.test_attention import numpy
 from zoo.layers import ClassToken, PatchDropout, PatchEmbed, PatchExtract, RegisterTokens
-
-
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
 
 
 def test_patches_are_blocks_of_the_image():

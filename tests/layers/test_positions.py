@@ -6,16 +6,13 @@ import pytest
 from keras import ops
 
 import zoo
+from tests.layers.test_attention import numpy
 from zoo.layers import (
     LearnedPositions,
     SinusoidalGridPositions,
     SinusoidalPositions,
     sinusoidal_positions,
 )
-
-
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
 
 
 def learned(shape, table, **settings):
