@@ -58,6 +58,13 @@ def in_xla_context():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
+def maximum(x, axis, keepdims=False):
+    """`ops.max`, also of batches without rows, which Keras refuses without `initial`."""
+    if keras.backend.backend() == "torch":  # there, `initial` is always on the CPU
+        return keras.ops.amax(x, axis, keepdims)
+    return keras.ops.max(x, axis, keepdims, initial=-float("inf"))
+
+
 def all_layers(layer):
     """A layer or model itself and all layers within it; `Model.layers` has the outermost only."""
     return layer._flatten_layers()

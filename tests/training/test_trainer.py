@@ -1,5 +1,7 @@
 """Trainer on one device: Keras's own results, accumulation, 16 bits, and what it refuses."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
@@ -121,6 +123,18 @@ def test_compiled_by_xla_it_learns_the_same():
         trainer.fit(dataset(data(4)), steps_per_epoch=4, verbose=0)
     for mine, theirs in zip(*(t.get_weights() for t in trainers), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [LENGTH, None])
+def test_gpus_compile_steps_of_one_shape(monkeypatch, length):
+    gpu = SimpleNamespace(device_type="GPU", name="/device:GPU:0")
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: [gpu])
+    arrays = data(2)
+    specs = tuple(tf.TensorSpec((None, length), array.dtype) for array in arrays)
+    batches = tf.data.Dataset.from_generator(lambda: zip(*arrays), output_signature=specs)
+    trainer = compiled()
+    trainer.fit(batches, steps_per_epoch=2, verbose=0)
+    assert trainer.jit_compile == (length is not None)
 
 
 def test_averaged_weights_and_decay_work():

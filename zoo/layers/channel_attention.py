@@ -3,11 +3,10 @@
 Axes: B batch, H image height, W image width, C channels.
 """
 
-import functools
-
 import keras
 from keras import ops
 
+from zoo.compat import maximum
 from zoo.errors import check_at_least_1
 from zoo.layers.config import SameShapeLayer
 
@@ -75,8 +74,7 @@ class ConvBlockAttention(SqueezeExcite):
         ValueError: if `ratio` or `kernel_size` is not positive.
     """
 
-    # without `initial`, Keras refuses batches without rows
-    pools = (ops.mean, functools.partial(ops.max, initial=-float("inf")))
+    pools = (ops.mean, maximum)
 
     def __init__(self, ratio=16, kernel_size=7, use_bias=False, **kwargs):
         super().__init__(ratio, use_bias, **kwargs)
