@@ -200,13 +200,13 @@ def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
     call = torch.compile(model) if compiled else model
     _, images, labels = batch(sizes, batch_size)
     images, labels = torch.tensor(images.transpose(0, 3, 1, 2).copy()), torch.tensor(labels)
-    images, labels = images.to(turns.TORCH_DEVICE), labels.to(turns.TORCH_DEVICE)
+    labels = labels.to(turns.TORCH_DEVICE)
     cast = torch.autocast(turns.TORCH_DEVICE, torch.bfloat16, enabled=precision == "bfloat16")
 
     @torch.inference_mode()
     def infer():
         with cast:
-            return call(images).float().softmax(-1).cpu().numpy()
+            return call(images.to(turns.TORCH_DEVICE)).float().softmax(-1).cpu().numpy()
 
     settings = {new: OPTIMIZER[old] for new, old in (("lr", "learning_rate"), ("eps", "epsilon"))}
     settings["weight_decay"] = OPTIMIZER["weight_decay"]
@@ -216,7 +216,8 @@ def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
         losses = []
         for _ in range(STEPS):
             with cast:
-                loss = torch.nn.functional.cross_entropy(call(images).float(), labels)
+                logits = call(images.to(turns.TORCH_DEVICE)).float()
+                loss = torch.nn.functional.cross_entropy(logits, labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
