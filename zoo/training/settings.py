@@ -227,8 +227,8 @@ class RunSettings(Settings):
     on a CPU that multiplies matrices more than 1.25 times as fast in bfloat16, otherwise float32,
     or that of the run to resume."""
     jit_compile: Annotated[Literal["auto", "true", "false"], NO_EFFECT] = "auto"
-    """Compile training steps with XLA, which takes up to minutes for each shape of a batch: sentence
-    pairs have up to 12. auto compiles on GPUs, for batches of one shape."""
+    """Compile training steps with XLA, which takes up to minutes for each shape of a batch;
+    sentence pairs have up to 12. auto compiles on GPUs, for batches of one shape."""
     remat: Annotated[bool, NO_EFFECT] = False
     """Compute the blocks of the model again for their gradients: less memory, more time."""
     checkpoint_minutes: Annotated[Amount, NO_EFFECT] = 10.0
