@@ -15,7 +15,6 @@ from zoo.errors import UserError
 from zoo.text import BOS_ID, PAD_ID
 
 HELD_OUT = 0.05  # share of each text, at its end
-_SIGNATURE = tuple(tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.int32, tf.float32))
 
 
 def read_texts(paths):
@@ -112,7 +111,7 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
         return _inputs(labels), labels, weights
 
     batches = tf.data.Dataset.counter(first_step).map(places)
-    return split_batches(computed(batches, batch, _SIGNATURE))
+    return split_batches(computed(batches, batch, _signature(length)))
 
 
 def evaluation_windows(tokens, batch_size, length):
@@ -130,7 +129,12 @@ def evaluation_windows(tokens, batch_size, length):
         weights = (np.arange(size) < len(own)).reshape(shape) * np.float32(count / len(tokens))
         return _inputs(labels), labels, weights
 
-    return split_batches(computed(tf.data.Dataset.range(count), batch, _SIGNATURE), count)
+    return split_batches(computed(tf.data.Dataset.range(count), batch, _signature(length)), count)
+
+
+def _signature(length):
+    """Inputs, labels and weights: [batch, length]."""
+    return tuple(tf.TensorSpec((None, length), dtype) for dtype in ("int32", "int32", "float32"))
 
 
 def _inputs(labels):

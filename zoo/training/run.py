@@ -130,9 +130,8 @@ class Run:
                 model.remat = True
             with self.scope():
                 trainer = Trainer(model, preprocess)
-                jit_compile = {"true": True, "false": False}.get(self.settings.jit_compile, "auto")
                 compiled_with = compiled_with or _compiled_with(model)
-                trainer.compile(**{"jit_compile": jit_compile, **compiled_with})
+                trainer.compile(**{"jit_compile": self.settings.jit_compile, **compiled_with})
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
             lengths = {"epochs": epochs, "steps_per_epoch": steps}

@@ -223,17 +223,14 @@ class RunSettings(Settings):
     devices: Annotated[Count | None, NO_EFFECT] = None
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     precision: Precision = "float32"
-    """Mixed precision computes in 16 bits and keeps the weights in float32; auto is mixed_bfloat16
-    on a CPU that multiplies matrices more than 1.25 times as fast in bfloat16, otherwise float32,
-    or that of the run to resume."""
-    jit_compile: Annotated[Literal["auto", "true", "false"], NO_EFFECT] = "auto"
-    """Compile training steps with XLA, which takes up to minutes for each shape of a batch;
-    sentence pairs have up to 12. auto compiles on GPUs, for batches of one shape."""
+    """Mixed precision computes in 16 bits, with weights in float32; auto is mixed_bfloat16 on a CPU
+    that multiplies matrices more than 1.25 times as fast in it, or that of the run to resume."""
+    jit_compile: Annotated[Literal["auto", True, False], NO_EFFECT] = "auto"
+    """Compile steps with XLA; auto does on GPUs, if all batches have one shape: each takes time."""
     remat: Annotated[bool, NO_EFFECT] = False
     """Compute the blocks of the model again for their gradients: less memory, more time."""
     checkpoint_minutes: Annotated[Amount, NO_EFFECT] = 10.0
-    """Minutes between checkpoints (0: one after every step); one is also written at the end of each
-    epoch."""
+    """Minutes between checkpoints (0: one after every step); each epoch ends with one as well."""
     checkpoint_steps: Annotated[int, Limits(0), NO_EFFECT] = 0
     """Steps between additional checkpoints; 0 to disable."""
     checkpoints_kept: Annotated[Count, NO_EFFECT] = 3
