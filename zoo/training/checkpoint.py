@@ -27,11 +27,10 @@ class Checkpoint(keras.callbacks.Callback):
     """Saves the full training state and restores it; stops training if it diverges.
 
     A checkpoint holds the weights, the optimizer state including averaged weights, the random
-    states, the step, and the metrics of the current epoch so far. `tf.train.Checkpoint` writes one
-    at the end of each epoch, also before validation if the last one is older than some seconds,
-    every `minutes`, every `steps`, and when the process receives SIGTERM or SIGINT: the current
-    step is then finished before the process exits. With several workers, the chief writes and all
-    workers restore.
+    states, the step, and the metrics of the current epoch so far. One is written at the end of each
+    epoch, also before validation if the last one is older than some seconds, every `minutes`, every
+    `steps`, and when the process receives SIGTERM or SIGINT: the current step is then finished
+    before the process exits. With several workers, the chief writes and all workers restore.
 
     Keras's `BackupAndRestore` restores the epoch only, overwrites its files in place, and does not
     support several workers.

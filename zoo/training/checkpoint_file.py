@@ -1,7 +1,7 @@
 """Checkpoints in TensorFlow's format, one folder each, and the state of a model that they hold.
 
-`tf.train.Checkpoint` writes them; it stores a checksum of each array. The list of checkpoints that
-`tf.train.CheckpointManager` keeps has none, so the folders themselves are the list.
+The format has a checksum of each array. The list of checkpoints that `tf.train.CheckpointManager`
+keeps has none, so the folders themselves are the list.
 
 Under a strategy, each variable has a copy on every replica. Weights and optimizer state are the
 same on all replicas. Random states are derived from that of the first replica
@@ -47,16 +47,23 @@ def write(path, variables, keep, metadata=None):
 
     Args:
         path: path of its folder.
-        variables: {name: variable}; the names without slashes and dots.
+        variables: {name: variable}.
         keep: number of checkpoints to keep, this one and the ones before it. Later ones could not
             be used, as the run has gone back, and are deleted.
         metadata: dict that can be stored as JSON.
     """
-    checkpoint = tf.train.Checkpoint(state=variables, metadata=_Json(metadata))
+    tensors = {"metadata": tf.constant(json.dumps(metadata))}
+    tensors |= {f"state/{name}": tf.convert_to_tensor(v.value) for name, v in variables.items()}
     remove_partial(path.parent)
     with atomic(path) as partial:
         try:
-            checkpoint.write(partial / _NAME)
+            with tf.device("CPU"):
+                tf.raw_ops.SaveV2(
+                    prefix=str(partial / _NAME),
+                    tensor_names=[*tensors],
+                    shape_and_slices=[""] * len(tensors),  # as a whole
+                    tensors=[*tensors.values()],
+                )
         except tf.errors.OpError as error:
             if partial.name not in error.message:
                 raise  # a worker is lost, for instance
@@ -76,25 +83,12 @@ def read(path, with_state=True):
     """
     try:
         reader = tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
-        keys = sorted(reader.get_variable_to_shape_map()) if with_state else ()
-        state = {k.split("/")[1]: reader.get_tensor(k) for k in keys if k.startswith("state/")}
-        return json.loads(reader.get_tensor("metadata/.ATTRIBUTES/py_state")), state
+        names = sorted(reader.get_variable_to_shape_map()) if with_state else ()
+        state = {n.removeprefix("state/"): reader.get_tensor(n) for n in names if n != "metadata"}
+        return json.loads(reader.get_tensor("metadata")), state
     # TensorFlow raises errors of several types, depending on where the damage is.
     except Exception as error:
         raise Damaged(f"{path} is damaged and cannot be used: {error}.") from None
-
-
-class _Json(tf.train.experimental.PythonState):
-    """A dict that `tf.train.Checkpoint` writes as JSON."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def serialize(self):
-        return json.dumps(self.values)
-
-    def deserialize(self, string_value):
-        self.values = json.loads(string_value)
 
 
 # --- state of a model ----------------------------------------------------------------------------
@@ -112,8 +106,7 @@ def variables(model, groups=(WEIGHTS, RANDOM, OPTIMIZER)):
         RANDOM: random_states(model),
         OPTIMIZER: getattr(getattr(model, "optimizer", None), "variables", ()),
     }
-    # Keras numbers layers by process, so the numbers in a path may differ between runs. TensorFlow
-    # escapes slashes and dots.
+    # Keras numbers layers by process, so the numbers in a path may differ between runs.
     return {
         re.sub("[/.]", "-", f"{group}/{index:05d}/{re.sub('_[0-9]+(?=[/_]|$)', '', v.path)}"): v
         for group in groups
