@@ -36,7 +36,8 @@ def run(code, folder, recipe, flags):
     line += [code, str(folder), str(ROOT / "recipes" / recipe), *flags.split()]
     for index in "01":
         (folder / index).mkdir(exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # as launch sets it, whatever this process has set before
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=240)
     print(done.stdout, f"status {done.returncode}")
     lines = done.stdout.splitlines()
