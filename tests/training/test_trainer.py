@@ -135,6 +135,9 @@ def test_gpus_compile_steps_of_one_shape(monkeypatch, length):
     trainer = compiled()
     trainer.fit(batches, steps_per_epoch=2, verbose=0)
     assert trainer.jit_compile == (length is not None)
+    step = trainer.train_function
+    trainer.fit(batches, steps_per_epoch=1, verbose=0)
+    assert trainer.train_function is step
 
 
 def test_averaged_weights_and_decay_work():

@@ -189,7 +189,6 @@ def _class_scores(probabilities, right, names):
         return scores
     labels = np.array(right, np.int64)[:, 0]
     shares = np.take_along_axis(probabilities, labels[:, None], axis=1)
-    names = [f"{x} ({k})" if names.count(x) > 1 else x for k, x in enumerate(names)]
     by_class = class_scores(labels, order[:, 0], names, labels[:0])
     return {
         **scores,

@@ -151,7 +151,9 @@ class Trainer(compat.TrainingModel):
             print(f"Training on {replicas} devices, {replicas // workers} per worker")
         whole = batches.whole() if isinstance(batches, WorkerBatches) else batches
         if self._jit_compile_argument == "auto" and tf.config.list_logical_devices("GPU"):
-            self._use_xla(have_one_shape(whole.element_spec))
+            on = have_one_shape(whole.element_spec)
+            if on != (self.jit_compile or self._jit_gradients):  # else the step is traced already
+                self._use_xla(on)
         if workers > 1:
             distribution.check_same_start(
                 strategy,
