@@ -7,6 +7,7 @@ import re
 
 from zoo import checkpoints, engines
 from zoo.checkpoints import hub, saved_runs
+from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensor_files import SUFFIXES
 from zoo.errors import UserError
 from zoo.tasks.generator import TextGenerator
@@ -84,6 +85,7 @@ def _missing(path):
     host = r"(?:https?:/+[^/]+/|hf:/+|hf[-_]hub:)?"  # as in other libraries, or with one slash
     name = re.fullmatch(host + r"((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
     path = pathlib.Path(path)
+    message += advice(sorted(file.name for file in path.parent.glob(f"{path.name}.*")))
     if not name or path.suffix in (*SUFFIXES, ".zip") or path.parent.name and path.parent.exists():
         return message
     return (

@@ -150,12 +150,25 @@ def test_damaged_files_are_named(tmp_path, name):
                 tensors[tensor]
 
 
-def test_a_file_of_another_kind(tmp_path):
-    (tmp_path / "model.h5").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="model.h5 is not a file of weights: these end"):
-        read_file(tmp_path / "model.h5")
-
-
-def test_a_folder_without_weights(tmp_path):
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("model.h5", "is not a file of weights: these end.*is of Keras: pass the folder"),
+        ("bert_model.ckpt.index", "is of TensorFlow: convert it"),
+        ("adapter_model.safetensors", "is an adapter of PEFT: save model.merge_and_unload"),
+        ("a.safetensors", "has no tensor patch_embed.proj.weight.* a/lora_A.x is an adapter"),
+        ("model-00001-of-2.safetensors", "is one of several files: pass the folder"),
+        ("lfs.safetensors", "is a pointer of Git LFS"),
+        ("page.bin", "is a web page"),
+    ],
+)
+def test_files_of_other_programs(tmp_path, name, message):
+    """They are named for what they are, with the way on."""
+    save_file({"a/lora_A.x": np.ones(1, "float32")}, tmp_path / name)
+    starts = {"lfs": b"version https://git-lfs.github.com/spec/v1\n", "page": b"<!doctype html>"}
+    if name.split(".")[0] in starts:
+        (tmp_path / name).write_bytes(starts[name.split(".")[0]])
+    with pytest.raises(CheckpointError, match=message):
+        read_file(tmp_path / name).unwrapped("patch_embed.proj.weight")
     with pytest.raises(CheckpointError, match="contains no weights: none of model.safetensors.ind"):
         read_folder(tmp_path)

@@ -32,6 +32,30 @@ def write_folder(folder, golden, **changed):
     return text_folders.write(folder, golden["config"], golden["shapes"], {}, **changed)
 
 
+MODULES = {  # names in files, and those of modules since transformers 5
+    ("attention.attention.query.", "attention.q_proj."),
+    ("attention.attention.key.", "attention.k_proj."),
+    ("attention.attention.value.", "attention.v_proj."),
+    ("attention.output.dense.", "attention.o_proj."),
+}
+MODULES_OF_VIT = {("encoder.layer.", "layers."), ("intermediate.dense.", "mlp.fc1.")}
+
+
+@pytest.mark.parametrize("kind, names", [("vit", MODULES_OF_VIT), ("dinov2", set())])
+def test_names_of_modules(kind, names, tmp_path):
+    """torch.save(model.state_dict()) writes them, and buffers."""
+    folder = write_folder(tmp_path / "model", HUGGING_FACE[kind])
+    expected = zoo.load(folder).model(drawn.images(32, 32))
+    tensors = {"embeddings.position_ids": np.arange(17)}
+    for name, value in drawn.tensors(HUGGING_FACE[kind]["shapes"]).items():
+        for file, module in MODULES | names:
+            name = name.replace(file, module)
+        tensors[name.replace("0.output.dense.", "0.mlp.fc2.")] = value
+    save_file(tensors, folder / "model.safetensors")
+    assert not any("query" in name for name in tensors)
+    np.testing.assert_array_equal(zoo.load(folder).model(drawn.images(32, 32)), expected)
+
+
 def write_npz(path, golden, change=lambda tensors: tensors):
     tensors = change(drawn.tensors(golden["shapes"]))
     np.savez(path, **{golden["prefix"] + name: value for name, value in tensors.items()})

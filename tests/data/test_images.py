@@ -287,6 +287,23 @@ def test_folders_of_other_names(folder, train, test):
     assert ImageSettings(data_dir=str(folder)).is_folder
 
 
+def test_names_that_differ_in_case_or_spaces(folder):
+    """Of test images they are those of the training images, unless these are ambiguous."""
+    for name in ("Red", "black "):
+        write(folder / "test" / name / "one.png")
+    data = image_folder(folder)
+    assert (data.class_names, [*data.test.labels]) == (["black", "red"], [0, 1])
+    assert data.notes[1:] == (
+        "The test images in 'Red' are of the class 'red'.",
+        "The test images in 'black ' are of the class 'black'.",
+    )
+    shutil.copytree(folder / "train" / "red", folder / "train" / "RED")
+    with pytest.raises(DataError, match="classes without training images: Red, black "):
+        image_folder(folder)
+    shutil.rmtree(folder / "test")
+    assert "Other classes differ in case or spaces only: RED." in image_folder(folder).notes
+
+
 def test_what_is_not_used_is_counted_and_named(folder):
     for name in ("test", "val"):
         write(folder / name / "red" / "one.png")

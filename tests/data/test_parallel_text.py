@@ -1,5 +1,6 @@
 """Where sentence pairs come from, how they are dealt out, and what is said of bad files."""
 
+import gzip
 import itertools
 import subprocess
 import sys
@@ -105,18 +106,26 @@ def test_files_that_cannot_be_read(tmp_path):
     path.write_bytes("go\tve\nyear\taño\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"latin1.txt, line 2, is not UTF-8 .*at byte 7"):
         tsv(path)
+    for content, what in ((b"PK\3\4", "a ZIP archive"), ("a\tb".encode("utf-16"), "UTF-16")):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=f"is not a text in UTF-8, but {what}"):
+            tsv(path)
+    path.write_bytes(gzip.compress(b"a\tb\n")[:-9])
+    with pytest.raises(DataError, match="latin1.txt cannot be read: "):
+        tsv(path)
     path.write_text("a\tb\n\nno tab here\nc\td\n")
     with pytest.raises(DataError, match="line 3, has no tab. .*: source, tab, target. It begins"):
         tsv(path)
 
 
 def test_marks_and_odd_line_ends(tmp_path):
-    """A byte order mark is not text; only a line feed ends a line."""
+    """A byte order mark is not text; only a line feed ends a line; the file may be compressed."""
     path = tmp_path / "windows.txt"
-    body = "".join(f"a{n}\u2028b\tc\rd{n}\r\n" for n in range(200))
-    path.write_bytes(b"\xef\xbb\xbf" + body.encode())
-    pairs = sorted(itertools.chain(*tsv(path)[:3]))
-    assert pairs == sorted((f"a{n}\u2028b", f"c\rd{n}") for n in range(200))
+    body = "".join(f"a{n}\u2028b\tc\rd{n}\r\n" for n in range(200)).encode("utf-8-sig")
+    for content in (body, gzip.compress(body)):
+        path.write_bytes(content)
+        pairs = sorted(itertools.chain(*tsv(path)[:3]))
+        assert pairs == sorted((f"a{n}\u2028b", f"c\rd{n}") for n in range(200))
 
 
 @pytest.fixture
@@ -133,6 +142,10 @@ def test_files_for_validation_and_test_are_used(files):
     text = parallel_files(*train, valid=valid, test=test)
     assert list(text.train) == list(corpus(300))
     assert (list(text.valid), list(text.test)) == ([("x", "y")], [("u", "v")])
+    again = [("The house 1", "la CASA 1"), ("the house 1", "another")]  # the first is trained on
+    text = parallel_files(*train, valid=files("d", again), test=files("e", again[:1]))
+    assert [*text.train] == [pair for pair in corpus(300) if pair != ("the house 1", "la casa 1")]
+    assert text.train.left_out == 1
 
     text = parallel_files(*train, test=test)
     assert sorted(itertools.chain(text.train, text.valid)) == sorted(corpus(300))

@@ -28,19 +28,27 @@ CASES = [  # texts, with a bar between sentences and what is between them
     "\ufeff  |Hi.|\u00a0|There.|\u3000\u200b\u200f|You.|\n😀 …\n",
     "So it is.[1][23]| |**Bold.**| |_So._| |Here.²| |Smith et al. (2020), Fig. 5.| |EE. UU. est.",
     "Son aprox. 5.| |Am 5. Jh. war er auf S. (3).| |Il dott. Bianchi.| |Uds. son Pres. Lima.",
+    "Τι κάνεις;| |Καλά· «τι;» είπε.| |Γιατί;",
+    "<ul class=a>\n<li>|Go to <b>a</b>; <i>come.</i>| |Now.|</li><LI>|End|</li></ul>",
+    "# |Title|\n\n- |an item|\n* [x] |done.|\n> |~~So.~~| |But.",
     "don't.| |I won't.| |So say the dogs'.| |He took vitamin C daily.",
 ]
 
 
 def fields_of(case):
     fields = case.split("|")
-    return fields if case[0].isspace() or case[0] == "\ufeff" else ["", *fields]
+    return fields if case[0] in " \ufeff<#" else ["", *fields]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_where_sentences_end(case):
     expected = fields_of(case)
     assert take_apart(case.replace("|", "")) == expected + [""] * (len(expected) % 2 == 0)
+
+
+def test_cells():
+    text = "| One. | Two|\n|---|\n|a| | b |"
+    assert take_apart(text) == ["| ", "One.", " | ", "Two|", "\n|---|\n", "|a|", " | ", "b", " |"]
 
 
 def random_texts(count):
@@ -50,7 +58,19 @@ def random_texts(count):
     words += [
         *"aAbZ.!?…。！？\"'”’»«“() \n\t\r\u00a0\u200b\u3000,，「」你は5।؟-—:;e\u0301É#\u202e\0．"
     ]
-    words += ["Mr.", "No. ", "p.m. ", "1. ", ". ", ". a", "? B", "3. Oktober", "😀", "\uffff"]
+    words += [
+        "Mr.",
+        "No. ",
+        "p.m. ",
+        "1. ",
+        ". ",
+        ". a",
+        "? B",
+        "3. Oktober",
+        "😀",
+        "\uffff",
+        *"α|<>*",
+    ]
     texts = ["".join(random.choice(words, size)) for size in random.integers(0, 12, count)]
     codes = random.integers(0, 0xD800, (count // 4, 20))
     return ["", " \n", *texts, *("".join(map(chr, row)) for row in codes)]
@@ -117,7 +137,9 @@ def test_translations_in_the_place_of_sentences():
     assert whole[1:] == ["Un. Dos!", "", "---", "\tYes. No. "]
 
 
-@pytest.mark.parametrize("unit", [" ", ". ", '."', "« .", "a\n", "Mr. ", "a. " + " " * 500, "'a"])
+@pytest.mark.parametrize(
+    "unit", [" ", ". ", '."', "« .", "a\n", "Mr. ", "a. " + " " * 500, "'a", "<p", " |α;"]
+)
 def test_long_texts_take_time_in_proportion(unit):
     """100,000 characters of anything: a square of it would take hours."""
     text = unit * (100_000 // len(unit))

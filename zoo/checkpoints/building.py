@@ -7,7 +7,7 @@ import tensorflow as tf
 from zoo.errors import CheckpointError, checked
 
 # The tensors of heads, also of other tasks and of pre-training.
-HEADS = r"(cls|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
+HEADS = r"(cls|fc|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
 HEADS += r"|decoder(_\w+)?)[./].*"
 # More than any model has; others take hours, or gigabytes, for which TensorFlow waits 10 s.
 MAX_CLASSES, MAX_LAYERS = 1_000_000, 1000

@@ -45,7 +45,7 @@ def read_json(path, default=None):
     if default is not None and not path.is_file():
         return default
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}.") from None
     if not isinstance(content, dict):

@@ -17,6 +17,8 @@ import numpy as np
 
 from zoo.errors import CheckpointError
 
+_BUFFERS = (r"(.*[./])?(position_ids|num_batches_tracked)",)  # numbers that are not weights
+
 
 class Source(NamedTuple):
     """What a variable is made of.
@@ -134,6 +136,7 @@ def assign(model, tensors, table, ignored=(), kept=()):
         missing += [name for name in names if name not in tensors]
         used.update(names)
         plan.append((variable, path, names, source))
+    ignored = (*ignored, *_BUFFERS)
     unused = [name for name in tensors if name not in used and not _matches(ignored, name)]
     problems = {
         "Tensors that are missing": missing,

@@ -86,7 +86,7 @@ def read_yaml(path, text=None):
 
 
 def _compressed(path):
-    raise CheckpointError(f"{path} is compressed. Unpack it and its vocabularies by gunzip.")
+    raise CheckpointError(f"{path} is compressed: unpack it, and what is beside it.")
 
 
 def _container(path):

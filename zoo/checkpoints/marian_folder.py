@@ -57,7 +57,9 @@ def _is_read(name):
 def _check_size(path, files):
     """Raises `CheckpointError` if an archive has no weights, or expands to far more than it is."""
     if not any(file.filename.endswith((".npz", ".bin")) for file in files):
-        raise CheckpointError(f"{path} has no model of Marian: no .npz or .bin outside of folders.")
+        raise CheckpointError(
+            f"{path} has no model of Marian: no .npz or .bin outside of folders. Unpack any other."
+        )
     size = sum(file.file_size for file in files)
     if size > _MOST_EXPANDED * path.stat().st_size:
         raise CheckpointError(f"{path} would expand to {size / 1e6:,.0f} MB: it is not a model.")

@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 
 from zoo.checkpoints.building import create_model, head_classes
+from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import (
     HEAD_LAYERS,
@@ -62,11 +63,12 @@ def _task(folder):
         if all((folder / name).is_file() for name in (task.description_file, MODEL_FILE)):
             return task
     names = " or ".join(task.description_file for task in _TASKS)
-    found = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
+    files = sorted(path.name for path in folder.iterdir())
     raise FileNotFoundError(
         f"{folder} contains no finished run: there must be a {MODEL_FILE} and a {names} in it; of "
         "published weights, a config.json with a model_type. If training was interrupted, run the "
-        f"same command with --resume. The folder contains: {found}."
+        f"same command with --resume. The folder contains: "
+        f"{', '.join(files[:5]) or 'nothing'}.{advice(files)}"
     )
 
 

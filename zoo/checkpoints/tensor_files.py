@@ -8,6 +8,7 @@ import numpy as np
 
 from zoo.checkpoints import torch_file
 from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.other_programs import advice, disguised
 from zoo.checkpoints.tensors import Tensors
 from zoo.errors import CheckpointError, UserError, needed
 
@@ -27,7 +28,8 @@ def read_folder(folder):
         path = folder / name
         if path.is_file():
             return _sharded(path) if path.suffix == ".json" else read_file(path)
-    raise CheckpointError(f"{folder} contains no weights: none of {', '.join(WEIGHTS)}.")
+    found = advice(sorted(file.name for file in folder.iterdir()))
+    raise CheckpointError(f"{folder} contains no weights: none of {', '.join(WEIGHTS)}.{found}")
 
 
 def read_file(path):
@@ -36,6 +38,7 @@ def read_file(path):
         suffixes = ", ".join(SUFFIXES)
         raise CheckpointError(
             f"{path} is not a file of weights: these end in {suffixes}. Of a run, pass the folder."
+            f"{advice([path.name])}"
         )
     try:
         if path.suffix == ".npz":
@@ -44,7 +47,7 @@ def read_file(path):
     except UserError:
         raise
     except Exception as error:  # each library, and a damaged pickle, has its own
-        reason = str(error) or type(error).__name__
+        reason = disguised(path) or str(error) or type(error).__name__
         raise CheckpointError(
             f"{path} cannot be read: it is damaged, or not what its name says ({reason})."
         ) from None

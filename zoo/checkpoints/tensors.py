@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping
 
+from zoo.checkpoints.other_programs import advice
 from zoo.errors import CheckpointError
 
 # Parts before the names of a model's tensors: of averaged weights, and of any whole model.
@@ -79,7 +80,7 @@ class Tensors(Mapping):
         if not prefixes:
             raise CheckpointError(
                 f"{self.path} has no tensor {anchor}, which every model has, but others, such as "
-                f"{next(iter(self), None)}."
+                f"{next(iter(self), None)}.{advice([self.path.name]) or advice(self)}"
             )
         prefix = self._chosen(prefixes, averaged)
         starts, whole = _starts(prefix), _WHOLE.match(prefix)[0]

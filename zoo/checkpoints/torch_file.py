@@ -30,8 +30,8 @@ _DTYPES = {
     "BoolStorage": np.bool_,
     "ComplexFloatStorage": np.complex64,
 }
-# Between the names of parts of a model that was written as a whole.
-_ATTRIBUTES = re.compile(r"(^|/)__dict__/_(?:modules|parameters|buffers)/")
+# Between the names of parts of a model that was written as a whole, also by TorchScript.
+_ATTRIBUTES = re.compile(r"(^|/)__dict__/(?:_(?:modules|parameters|buffers)/)?")
 
 
 class _Tensor(NamedTuple):

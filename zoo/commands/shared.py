@@ -1,13 +1,13 @@
 """What the commands share: the application, types of flags, the model and the texts to compute."""
 
 import os
-import pathlib
 import sys
 from typing import Annotated
 
 import tyro
 from tyro.conf import Positional, arg
 
+from zoo.data.text_rows import read_lines
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 
@@ -57,10 +57,7 @@ def read_texts(texts, path):
     if texts:
         return list(texts)
     try:
-        data = sys.stdin.buffer.read() if path is None else pathlib.Path(path).read_bytes()
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except OSError as error:
-        raise UserError(f"The file {path} cannot be read: {error.strerror}.") from None
+        text = "".join(read_lines(path)) if path else sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path or 'Standard input'} is not UTF-8: {error}.") from None
-    return text.removesuffix("\n").split("\n") if text else []
+        raise UserError(f"Standard input is not UTF-8: {error}.") from None
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []

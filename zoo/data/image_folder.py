@@ -56,9 +56,10 @@ def image_folder(folder, seed=0):
     if test_folder is None:
         train, test = _hold_out(train, seed)
         notes = [f"Tested on {_HELD_OUT:.0%} of {train_folder}: there is no folder of test images."]
+        notes += _by_class(test, names)[1]
     else:
-        test = scan.classes(test_folder)
-        notes = _check_test(test_folder, test, names, scan.notes(folder))
+        test, about = _by_class(scan.classes(test_folder), names)
+        notes = _check_test(test_folder, test, names, scan.notes(folder)) + about
     parts = (_stream(files, names) for files in (train, test))
     notes += scan.notes(folder)
     return ImageSource(str(folder), *parts, names, (None, None, 3), tuple(notes))
@@ -110,6 +111,19 @@ def class_parent(folder):
         return found
     folder = pathlib.Path(folder)
     return folder if any(map(_is_image, folder.glob("[!.]*/*"))) else None
+
+
+def _by_class(test, names):
+    """The test images {class: files}, also of folders whose names differ from those of the training
+    images in case or spaces only, and lines that say so."""
+    classes, found, lines = {name.strip().casefold(): name for name in names}, {}, []
+    other = [name for name in names if name not in classes.values()]
+    lines += [f"Other classes differ in case or spaces only: {', '.join(other)}."] * bool(other)
+    for name, files in test.items():
+        same = name if name in names or other else classes.get(name.strip().casefold(), name)
+        found[same] = [*found.get(same, ()), *files]
+        lines += [f"The test images in {name!r} are of the class {same!r}."] * (same != name)
+    return found, lines
 
 
 def _check_test(folder, test, names, unused):

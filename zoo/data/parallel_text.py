@@ -60,8 +60,8 @@ def parallel_files(source, target, valid=None, test=None, seed=0):
 
     Args:
         source, target: paths of the training files.
-        valid, test: (source path, target path) each; if not given, the split is held out from the
-            training pairs as described in `tsv`.
+        valid, test: (source path, target path) each, whose pairs are not trained on; if not given,
+            the split is held out from the training pairs as described in `tsv`.
         seed: seed of the held-out splits.
 
     Raises:

@@ -4,11 +4,19 @@ They are streamed, so they may be larger than memory.
 """
 
 import functools
+import gzip
 import hashlib
 import unicodedata
+import zlib
 
 from zoo.errors import DataError
 
+_KINDS = {  # the first bytes of files that are not texts in UTF-8
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16"),
+    **{b"PAR1": "Parquet", b"PK\x03\x04": "a ZIP archive, as .xlsx is", b"%PDF": "PDF"},
+    **{b"\xfd7zX": "compressed by xz", b"\x28\xb5\x2f\xfd": "compressed by zstd"},
+    **{b"BZh": "compressed by bzip2", b"ARRO": "Arrow"},
+}
 # The columns of a header.
 _HEADERS = {
     *"label labels class category sentiment text sentence source target src tgt reference".split()
@@ -18,15 +26,22 @@ _MOST_HELD_OUT = 2000  # approximate maximum number of rows, for validation and 
 
 
 def read_lines(path):
-    """Yields the lines of a UTF-8 file."""
+    """Yields the lines of a UTF-8 file, which may be compressed by gzip."""
     try:
+        with open(path, "rb") as file:
+            head = file.read(4)
+        kind = next((kind for start, kind in _KINDS.items() if head.startswith(start)), None)
+        is_gzip = head.startswith(b"\x1f\x8b")
+        if kind or b"\0" in head and not is_gzip:
+            raise DataError(f"{path} is not a text in UTF-8, but {kind or 'binary'}. Convert it.")
         # Text mode would also split at a lone carriage return, and could not report the line number
         # of a decoding error.
-        with open(path, "rb") as file:
+        with (gzip.open if is_gzip else open)(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except OSError as error:
-        raise DataError(f"The file {path} cannot be read: {error.strerror}.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"The file {path} cannot be read: {reason}.") from None
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}, line {number:,}, is not UTF-8 ({error.reason} at byte {error.start + 1}). "
@@ -63,10 +78,11 @@ class Rows:
     Args:
         read: function that returns a new iterator of raw rows.
         keep: function of a normalized first text: whether to keep its rows.
-        held_out: function that returns the hashes of second texts whose rows are left out.
+        held_out: function that returns the hashes of second texts, or of both with a tab between
+            them, whose rows are left out.
 
     Fields:
-        left_out: number of rows that were left out for their second text in the last iteration.
+        left_out: number of rows that were left out for that in the last iteration.
         empty: number of rows with an empty side in the last iteration.
     """
 
@@ -84,7 +100,7 @@ class Rows:
             if self._keep(first):
                 if not (first and second):
                     self.empty += 1
-                elif held_out and _hash(second) in held_out:
+                elif held_out and held_out & {_hash(second), _hash(f"{first}\t{second}")}:
                     self.left_out += 1
                 else:
                     yield first, second
@@ -109,7 +125,8 @@ def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
         seed: seed of the choice.
         name: of the data, for messages.
         valid, test: like `read`; if given, these are not held out.
-        apart: whether rows with the second text of a held-out row are not trained on.
+        apart: whether rows with the second text of a held-out row, and rows of `valid` and `test`,
+            are not trained on.
 
     Raises:
         DataError: if a part has no rows.
@@ -127,7 +144,9 @@ def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
 
     @functools.cache
     def held_out():
-        return {_hash(second) for _, second in Rows(read, lambda x: part_of(x) < 2)}
+        own = Rows(read, lambda x: part_of(x) < 2) if missing else ()
+        given = (row for part in (valid, test) if part for row in Rows(part))
+        return {_hash(second) for _, second in own} | {_hash("\t".join(row)) for row in given}
 
     train = rows_of(2, held_out=held_out if apart else frozenset)
     parts = [train, rows_of(0, valid), rows_of(1, test)]

@@ -17,7 +17,7 @@ from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
-VERSION = 4  # of the files, and of how pairs are read, held out and encoded
+VERSION = 5  # of the files, and of how pairs are read, held out and encoded
 _TRAINED_ON = 2_000_000  # pairs; with more, training a tokenizer takes long and changes little
 _BLOCK = 2000  # pairs to encode per call
 _SIDES = ("source", "target")
@@ -160,7 +160,8 @@ def write_corpus(folder, text, tokenizers, max_length, special):
     )
     test = list(text.test)
     skipped = {
-        "training pairs with the translation of a validation or test pair": text.train.left_out,
+        "training pairs that are validation or test pairs, or have the translation of one that was "
+        "held out": text.train.left_out,
         "pairs without a source or a target": sum(part.empty for part in text[:3]),
         f"training pairs with more than {max_length} tokens": train.skipped,
         f"validation pairs with more than {max_length} tokens": valid.skipped,

@@ -167,8 +167,16 @@ def _served(classifier, images):
 def _text_scores(classifier, items):
     batches = _batches(items.items, _TEXTS, "text")
     parts = [classifier.probabilities(texts, too_long="truncate") for texts in batches]
-    scores = _class_scores(np.concatenate(parts), items.right, classifier.class_names)
-    return {**scores, "notes": [*items.notes]}
+    found = np.concatenate(parts)
+    right = [classes for classes, row in zip(items.right, found) if not np.isnan(row[0])]
+    scores = _class_scores(found[~np.isnan(found[:, 0])], right, classifier.class_names)
+    return {**scores, "notes": [*items.notes, *_errors(classifier, "Not used")]}
+
+
+def _errors(task, what):
+    """A line about the texts that an export did not compute, if there were some."""
+    errors = getattr(task, "errors", ())
+    return [f"{what}: {len(errors):,}, such as {errors[0]}"] if errors else []
 
 
 def _class_scores(probabilities, right, names):
@@ -204,7 +212,8 @@ def _translations(translator, items):
     is_exported = isinstance(translator, Exported)
     options = {} if is_exported else {"sentences": False, "too_long": "split"}
     texts = [text for batch in batches for text in translator(batch, **options)]
-    return {"items": len(texts), "notes": [*items.notes], "translations": texts}
+    notes = [*items.notes, *_errors(translator, "Without a translation")]
+    return {"items": len(texts), "notes": notes, "translations": texts}
 
 
 def _text_likelihood(generator, text):

@@ -25,6 +25,9 @@ class Exported:
     Args:
         folder: of the export, such as "serving/digits/1".
 
+    Attributes:
+        errors: lines about the texts that had no answer so far.
+
     Raises:
         UserError: if the export has another format, or does not return all classes.
     """
@@ -52,11 +55,12 @@ class Exported:
         self._model = tf.saved_model.load(str(folder))
         self._function = self._model.signatures["serving_default"]
         [self._input] = self._function.structured_input_signature[1]
+        self.errors = []
 
     def probabilities(self, items, too_long=None):
         """The probability of each class, of encoded images or texts: float32 [B, classes].
 
-        It is NaN for images that cannot be read.
+        It is NaN for images that cannot be read, and texts that are too long.
         """
         places = {name.encode(): place for place, name in enumerate(self.class_names)}
         outputs = self._call(items)
@@ -67,14 +71,16 @@ class Exported:
         return found
 
     def __call__(self, texts):
-        """The best translation of each text."""
+        """The best translation of each text, "" if it is too long."""
         parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
         return [row[0].decode() for part in parts for row in self._call(part)["translations"]]
 
     def _call(self, items):
         outputs = self._function(**{self._input: tf.constant(items)})
         outputs = {name: value.numpy() for name, value in outputs.items()}
-        for text, error in zip(items, outputs["error"]):
-            if error and isinstance(text, str):
-                raise UserError(f"{text[:_SHOWN]!r} ...: {error.decode()}")
+        self.errors += [
+            f"{text[:_SHOWN]!r} ...: {error.decode()}"
+            for text, error in zip(items, outputs["error"])
+            if error and isinstance(text, str)
+        ]
         return outputs

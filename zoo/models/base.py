@@ -85,6 +85,14 @@ class TransformerModel(ZooModel):
         super().__init__(**kwargs)
         self.store({"remat": remat, **settings})
 
+    def check_attention(self):
+        if getattr(self, "attention", None) == "linear" and self.positions == "relative":
+            raise ValueError(
+                "Linear attention has no scores that relative positions could be added to. Use "
+                "another attention or other positions. Received: attention='linear', "
+                "positions='relative'."
+            )
+
     def build(self, input_shape=None):
         """Builds all layers that are not built yet, for inputs [B, T, E]."""
         build_layers(self, (None, None, self.embed_dim))

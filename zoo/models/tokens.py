@@ -81,6 +81,7 @@ class TokenModel(TransformerModel):
         return (getattr(self, f"{side}_{part}") for part in ("embedding", "positions", "norm"))
 
     def check_positions(self):
+        self.check_attention()
         if not isinstance(self.positions, SinusoidalPositions) and self.positions not in POSITIONS:
             raise ValueError(
                 f"positions must be one of {POSITIONS} or a zoo.layers.SinusoidalPositions. "

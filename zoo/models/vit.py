@@ -307,12 +307,7 @@ class ViT(base.TransformerModel):
         check_choice("pool", self.pool, POOLS)
         check_choice("positions", self.positions, POSITIONS)
         check_at_least_1(num_layers=self.num_layers)
-        if self.attention == "linear" and self.positions == "relative":
-            raise ValueError(
-                "Linear attention has no scores that relative positions could be added to. Use "
-                "another attention or other positions. Received: attention='linear', "
-                "positions='relative'."
-            )
+        self.check_attention()
         if self.patch_dropout and self.positions in base.POSITIONS_IN_ATTENTION:
             raise ValueError(
                 'patch_dropout needs positions="learned" or "sinusoidal". Received: '

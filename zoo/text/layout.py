@@ -2,7 +2,9 @@
 
 The rule is one regular expression, with the same matches in Python's `re` and in RE2, the library
 of TensorFlow's graphs, which has no look-ahead: what does not end a sentence is consumed with what
-follows it. It has no classes of a Unicode version. This file imports nothing else: exports copy it.
+follows it. It has no classes of a Unicode version. `MARKS` come first, for what its surroundings
+tell: they put noncharacters of Unicode around tags of HTML that end lines and between cells, and in
+the place of the Greek question mark. This file imports nothing else: exports copy it.
 
 Source of the full stops: Unicode Standard Annex 29, "Unicode Text Segmentation", section 5.
 """
@@ -13,7 +15,7 @@ _BREAK = "\t-\r\x1c-\x1e\x85\u2028\u2029"  # lines and cells of tables are trans
 _BLANK = (  # other spaces, of zero width as well
     " \x1f\xa0\u1680\u2000-\u200b\u200e\u200f\u202a-\u202f\u205f\u2060\u2066-\u2069\u3000\ufeff"
 )
-_STOP = ".!?…\u037e"  # ends a sentence before a space, or before Chinese characters
+_STOP = ".!?…\u037e\ufdd2"  # ends a sentence before a space, or before Chinese characters
 _FULL_STOP = (  # ends a sentence before anything
     "\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0964\u0965"  # Armenian to Devanagari
     "\u0f0e\u104b\u1362\u1367\u1368\u166e\u1735\u1736\u17d4\u17d5"  # Tibetan to Khmer
@@ -22,7 +24,7 @@ _FULL_STOP = (  # ends a sentence before anything
     "\ua9c8\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb"
     "\u3002\ufe12\ufe15\ufe16\ufe52\ufe56\ufe57\uff01\uff0e\uff1f\uff61\U00011141\U00011142"
 )
-_CLOSE = r"\"'”’»›)\]}」』）］｝】》〉〕〗〙*_¹²³⁰⁴-⁹"  # belongs to the sentence before it
+_CLOSE = r"\"'”’»›)\]}」』）］｝】》〉〕〗〙*_~`¹²³⁰⁴-⁹"  # belongs to the sentence before it
 _OPEN = r"\"'“‘„‚«‹(\[{「『（［｛【《〈〔〖〘¿¡‒-―"
 _CONTINUE = ",;:،؛、，；："  # no sentence begins with these, nor with a lower-case letter
 _LOWER = "".join(c for c in map(chr, [*range(0x61, 0x590), *range(0x1E00, 0x2000)]) if c.islower())
@@ -51,9 +53,10 @@ def _any(words):
     return "|".join(sorted((word.replace(".", r"\.") for word in words), key=len, reverse=True))
 
 
-_STOPS, _IN_WORD = f"{_STOP}{_FULL_STOP}", f"[^{_BREAK}{_BLANK}{_STOP}{_FULL_STOP}{_OPEN}]"
-_CLOSES = rf"(?:[{_CLOSE}]|[{_BLANK}]»|\[[0-9]+\])*"  # [1]: notes
-_FOLLOWS = f"[^{_BREAK}{_BLANK}{_STOPS}{_CLOSE}"
+_SPACE = f"{_BREAK}{_BLANK}\ufdd0\ufdd1"
+_STOPS, _IN_WORD = f"{_STOP}{_FULL_STOP}", f"[^{_SPACE}{_STOP}{_FULL_STOP}{_OPEN}]"
+_CLOSES = rf"(?:[{_CLOSE}]|[{_BLANK}]»|\[[0-9]+\]|</[A-Za-z]+>)*"  # [1]: notes; </b>
+_FOLLOWS = f"[^{_SPACE}{_STOPS}{_CLOSE}<"
 _UNITS = "|".join(
     [
         rf"(?:{_any(_TITLES)})\.",
@@ -74,10 +77,11 @@ _UNITS = "|".join(
 _END = f"[{_STOPS}]+{_CLOSES}"
 _ENUMERATED = rf"(?:[(\[]?[0-9]+[.)][{_BLANK}]+)?"  # "1. The first item"
 
-# What is before a sentence, and the sentence: the last characters of a text are perhaps neither.
+# What is before a sentence, and the sentence, empty at the end of a text.
+# Before it are also tags of HTML, and what begins a line of Markdown: headings, items, quotes.
 SENTENCE = (
-    f"([{_BREAK}{_BLANK}]*)"
-    f"({_ENUMERATED}(?:{_UNITS})(?:[{_BLANK}]*(?:{_UNITS}))*(?:[{_BLANK}]*{_END})?|{_END})"
+    f"((?:\ufdd0[^\ufdd1]*\ufdd1|(?:#+|[-*+>|•]|\\[[ xX]\\])[{_BLANK}]|[{_BREAK}{_BLANK}])*)"
+    f"({_ENUMERATED}(?:{_UNITS})(?:[{_BLANK}]*(?:{_UNITS}))*(?:[{_BLANK}]*{_END})?|{_END}|$)"
 )
 # Not translated: punctuation, lines, arrows, emoji.
 NO_TEXT = (
@@ -87,6 +91,14 @@ NO_TEXT = (
 )
 # The end of a translation that a space follows.
 SPACE_FOLLOWS = f"(?s).*[.,;:!?…][{_CLOSE}]*"
+_TAGS = "p|div|br|hr|[uod]l|li|d[dt]|h[1-6]|table|t[dhr]|t(?:head|body|foot)|caption|blockquote|pre"
+_TAGS += "|html|head|body|title|main|section|article|header|footer|nav|aside|form|option|figcaption"
+MARKS = (  # patterns, and what they become
+    (rf"(?i)(</?(?:{_TAGS})(?:[{_BREAK}{_BLANK}/][^<>]*)?>|<!--[^<>]*-->)", "\ufdd0\\1\ufdd1"),
+    (rf"([{_BLANK}]\|)", "\ufdd0\\1\ufdd1"),
+    ("([\u0370-\u03ff\u1f00-\u1fff]);", "\\1\ufdd2"),
+)
+UNMARKS = (("[\ufdd0\ufdd1]", ""), ("\ufdd2", ";"))
 _SENTENCE, _NO_TEXT = re.compile(SENTENCE), re.compile(NO_TEXT)
 _CLAUSES, _WORDS = r"(?<=[;:…])\s+|(?<=[，、；：])", r"\s+"
 
@@ -98,8 +110,8 @@ def take_apart(text):
         list of str of odd length, which together are the text; each second one is a sentence, which
         has no line break or tab, no space at its ends, and a letter or a number.
     """
-    fields, at = [""], 0
-    while match := _SENTENCE.match(text, at):
+    fields, at, text = [""], 0, _replaced(text, MARKS)
+    while at < len(text) and (match := _SENTENCE.match(text, at)):
         between, sentence = match.groups()
         fields[-1] += between
         at = match.end()
@@ -108,7 +120,13 @@ def take_apart(text):
         else:
             fields += [sentence, ""]
     fields[-1] += text[at:]
-    return fields
+    return [_replaced(field, UNMARKS) for field in fields]
+
+
+def _replaced(text, patterns):
+    for pattern, new in patterns:
+        text = re.sub(pattern, new, text)
+    return text
 
 
 def put_in(fields, translations):

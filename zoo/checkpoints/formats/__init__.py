@@ -98,4 +98,6 @@ def reader(path, config):
         return google if path.suffix == ".npz" else timm
     if name not in _READERS and "architecture" not in config:
         raise CheckpointError(f"{path / 'config.json'}: the model {name!r} is not supported.")
+    if quantized := config.get("quantization_config"):
+        raise CheckpointError(f"{path}: its weights are quantized ({quantized}). Load others.")
     return _READERS.get(name, timm)

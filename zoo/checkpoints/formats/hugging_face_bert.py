@@ -13,8 +13,8 @@ from zoo.tasks.classifier import TextClassifier
 from zoo.tasks.encoder import TextEncoder
 
 ANCHOR = "embeddings.word_embeddings.weight"
-# The heads of pre-training and of other tasks, and the numbers of the positions.
-IGNORED = (r"cls\..*", r"embeddings\.position_ids")
+# The heads of pre-training and of other tasks.
+IGNORED = (r"cls\..*",)
 _HEADS = (r"pooler\..*", r"classifier\..*", r"qa_outputs\..*")
 POSITIONS, BLOCK = "token_positions/embeddings", "encoder.layer.{i}."
 QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]

@@ -1,5 +1,8 @@
 """Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
 
+import functools
+import re
+
 import numpy as np
 
 from zoo.checkpoints.hugging_face_config import activation, class_names, preprocessing
@@ -57,12 +60,16 @@ FIRST_TOKEN = {  # of two class tokens; the other one, with its position, become
 }
 SWIGLU = [f"{BLOCK}mlp.weights_{name}" for name in ("in", "out")]
 GIANT = feed_forward("encoder_{i}/feed_forward", *SWIGLU)
+# Names that modules have since transformers 5, and so torch.save(model.state_dict()).
+MODULES = {f"{x[0]}_proj": f"attention.{x}" for x in ("query", "key", "value")}
+MODULES |= {"o_proj": "output.dense", "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
 
 
 def load(folder, config, tensors, options):
     """The classifier of a folder, see `zoo.load`."""
     model_type, table = config["model_type"], VIT
     is_dino = model_type not in ("vit", "deit")
+    tensors = tensors.renamed(functools.partial(_renamed, is_dino))
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
@@ -97,6 +104,13 @@ def load(folder, config, tensors, options):
     if is_dino:  # evaluated at the size of its image processor: trained at 518, mostly used at 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)
+
+
+def _renamed(is_dino, name):
+    """The name of a tensor in files, of that name or the name in modules."""
+    name = re.sub(r"^layers\.", "encoder.layer.", name)
+    names = r"\b[qkvo]_proj\b" if is_dino else r"\b([qkvo]_proj|mlp\.fc[12])\b"
+    return re.sub(names, lambda match: MODULES[match[0]], name)
 
 
 def _sides(value):

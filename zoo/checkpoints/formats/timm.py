@@ -54,9 +54,15 @@ TABLE = {
 }
 
 
+def _renamed(name):
+    """The name in timm of a tensor of timm or of DINOv2, also of blocks in chunks."""
+    name = re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name)
+    return re.sub(r"\w+", lambda match: DINOV2.get(match[0], match[0]), name)
+
+
 def load(path, config, tensors, options):
     """The classifier of a file or folder, see `zoo.load`."""
-    tensors = tensors.renamed(lambda name: re.sub(r"\w+", lambda x: DINOV2.get(x[0], x[0]), name))
+    tensors = tensors.renamed(_renamed)
     unknown = config.get("model_args", {}).keys() - MODEL_ARGS
     architecture = config.get("architecture", "")
     if unknown or "_rpn_" in architecture:  # which normalizes the outputs of attention

@@ -1,0 +1,61 @@
+"""Weights of other programs, which are not read: what they are, and the way on, for messages."""
+
+import re
+
+_PROGRAMS = (  # a name of a file or of a tensor, what it is, and the way on
+    (r"lora_\w+\.|^adapter_", "an adapter of PEFT", "save model.merge_and_unload()"),
+    (r"\bmake_embedding\b", "of OpenNMT-py", "ct2-opennmt-py-converter makes a CTranslate2 model"),
+    (r"^\w+/encoder\.embed_tokens\.", "of fairseq", "convert it by a script of transformers 4"),
+    (r"\bencoder_layer_\d+\.", "of torchvision", "load timm's model, hf://timm/NAME"),
+    (r"\bvisual\.\w+\.", "of OpenCLIP", "load its image encoder in timm, hf://timm/NAME"),
+    (
+        r"\b(patch_embeddings|word_embeddings|(en|de)coder\.layers\.\d+\.self_attn|wte)\.",
+        "of Hugging Face's transformers",
+        "pass the folder with its config.json",
+    ),
+    (r"-of-\d+\.(safetensors|bin)$", "one of several files", "pass the folder, with its index"),
+    (
+        r"^(pytorch_)?model\.\w+\.(safetensors|bin)$",
+        "a variant",
+        "rename it to model.safetensors or pytorch_model.bin",
+    ),
+    (
+        r"^(tf_model\.h5|flax_model\.msgpack)$",
+        "of TensorFlow or Flax",
+        "in transformers 4, from_pretrained(FOLDER, from_tf=True) or from_flax=True, then "
+        "save_pretrained(FOLDER)",
+    ),
+    (r"\.(h5|keras)$", "of Keras", "pass the folder of a run, or of a preset of KerasHub"),
+    (r"\.ckpt\.(index|meta|data-.*)$", "of TensorFlow", "convert it by a script of transformers 4"),
+    (r"^(_CHECKPOINT)?_METADATA$", "of Orbax", "restore it, and save it by numpy.savez"),
+    (
+        r"\.distcp$",
+        "of torch.distributed",
+        "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE converts it",
+    ),
+    (r"^global_step\d+$", "of DeepSpeed", "python zero_to_fp32.py . pytorch_model.bin converts it"),
+    (r"\.(onnx|gguf|tflite|pt2|ot|xml|msgpack)$", "an export", "load what it was made of"),
+    (r"\.(zip|t?gz|tar|7z|rar|xz)$", "an archive", "unpack it"),
+)
+_STARTS = {  # of files whose name says something else
+    b"version https://git-lfs": "it is a pointer of Git LFS: run `git lfs pull`",
+    b"<": "it is a web page: download the file itself",
+}
+
+
+def advice(names):
+    """A sentence about the files of a folder or the tensors of a file; "" if nothing is known."""
+    for pattern, what, way in _PROGRAMS:
+        name = next(filter(re.compile(pattern).search, names), None)
+        if name is not None:
+            return f" {name} is {what}: {way}."
+    return ""
+
+
+def disguised(path):
+    """What a file is that cannot be read; "" if nothing is known."""
+    with open(path, "rb") as file:
+        head = file.read(300)
+    if head[257:262] == b"ustar":
+        return "it is an archive: unpack it"
+    return next((what for start, what in _STARTS.items() if head.startswith(start)), "")
