@@ -194,6 +194,6 @@ def _with_control(folder, content, settings, names):
 
 def _lines(path):
     try:
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        return path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except ValueError as error:
         raise CheckpointError(f"{path} is not text: {error}.") from None

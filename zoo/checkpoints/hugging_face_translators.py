@@ -104,6 +104,11 @@ def tokenizer(path, *args, **kwargs):
     """The `SentencePieceTokenizer` of a file with the model."""
     try:
         return SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path.parent} contains no {path.name}, in place of which transformers 5 writes "
+            "tokenizer.json: copy it from the published model."
+        ) from None
     except TokenizerError as error:
         raise CheckpointError(f"{path}: {error}") from None
 

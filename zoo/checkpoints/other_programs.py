@@ -34,6 +34,8 @@ _PROGRAMS = (  # a name of a file or of a tensor, what it is, and the way on
         "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE converts it",
     ),
     (r"^global_step\d+$", "of DeepSpeed", "python zero_to_fp32.py . pytorch_model.bin converts it"),
+    (r"^export\.json$", "of an export by zoo.export", "load the run, or `python -m zoo serve` it"),
+    (r"^params\.(best|\d+)$", "of Sockeye", "train anew on its data by recipes/translate.py"),
     (r"\.(onnx|gguf|tflite|pt2|ot|xml|msgpack)$", "an export", "load what it was made of"),
     (r"\.(zip|t?gz|tar|7z|rar|xz)$", "an archive", "unpack it"),
 )

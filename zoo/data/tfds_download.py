@@ -25,8 +25,8 @@ def prepared_builder(name, data_dir, built_in, own_data):
 
     if data_dir is not None and not os.path.isdir(data_dir):
         raise DataError(f"There is no folder {data_dir}.")
-    if os.path.isdir(name) and data_dir is None:
-        raise DataError(f"{name} is a folder, and no name of a data set: pass {own_data}.")
+    if os.path.exists(name) and data_dir is None:
+        raise DataError(f"{name} is a path, and no name of a data set: pass {own_data}.")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError:
