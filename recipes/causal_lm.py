@@ -73,8 +73,8 @@ def main(config):
     train_texts, valid_texts = plain_text.hold_out(texts)
     settings = (config.tokenizer, config.vocab_size, config.normalization)
     tokenizer = train_tokenizer(train_texts, *settings)
-    train = plain_text.encode_texts(tokenizer, train_texts, EOS_ID)
-    valid = plain_text.encode_texts(tokenizer, valid_texts, EOS_ID)
+    train = plain_text.concatenated_tokens(tokenizer, train_texts, EOS_ID)
+    valid = plain_text.concatenated_tokens(tokenizer, valid_texts, EOS_ID)
     sizes = (config.batch_size, config.max_length)
     steps = plain_text.steps_per_epoch(train, *sizes)
     with run.scope():

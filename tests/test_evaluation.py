@@ -1,6 +1,5 @@
 """`zoo.evaluate`: a run has the scores that its recipe measured, and so has its export."""
 
-import copy
 import json
 import pathlib
 import shutil
@@ -18,7 +17,14 @@ from zoo.data.images import digits
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError, UserError
 from zoo.evaluation import _class_scores
-from zoo.evaluation.data import labeled_images, labeled_texts, read_labels, sentence_pairs
+from zoo.evaluation.data import (
+    Labeled,
+    labeled_images,
+    labeled_texts,
+    model_labels,
+    read_labels,
+    sentence_pairs,
+)
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.encoder import ImageEncoder
 from zoo.tasks.generator import TextGenerator
@@ -118,17 +124,12 @@ def test_texts_have_the_scores_of_the_recipe(texts_run, tmp_path):
     assert exported["class_accuracy"] == scores["class_accuracy"]
 
 
-def test_digits_are_divided_by_the_seed_of_the_run(classifier, tmp_path):
-    def images(seed):
-        (tmp_path / "config.json").write_text(json.dumps({"config": {"seed": seed}}))
-        return labeled_images(classifier, "digits").items.numbers
-
-    classifier = copy.copy(classifier)
-    classifier.class_names = [*"0123456789"]
-    assert (labeled_images(classifier, "digits").items.numbers == digits().test.numbers).all()
-    classifier.run_folder = tmp_path
+def test_digits_are_divided_by_the_seed_of_the_run(tmp_path):
+    assert (labeled_images("digits").items.numbers == digits().test.numbers).all()
     for seed in (0, 1):
-        assert (images(seed) == digits(seed).test.numbers).all()
+        (tmp_path / "config.json").write_text(json.dumps({"config": {"seed": seed}}))
+        images = labeled_images("digits", run_folder=tmp_path).items
+        assert (images.numbers == digits(seed).test.numbers).all()
 
 
 # --- without trained models ----------------------------------------------------------------------
@@ -164,15 +165,13 @@ def test_class_folders_are_found_by_the_names_of_the_classes(classifier, folder)
     np.testing.assert_allclose(scores["loss"], -np.log(right).mean(), rtol=1e-6)  # one rounding
     (folder / "f").rename(folder / "F")
     assert zoo.evaluate(classifier, folder)["class_items"]["f"] == 2  # in any case
-    two = copy.copy(classifier)
-    two.class_names = ["x", "y"]
-    found = labeled_images(two, folder)  # by their order, which is said
-    assert found.right == [[0], [0], [1]] and "F is x, b is y" in found.notes[-1]
+    labels, [note] = model_labels(labeled_images(folder), ["x", "y"])  # by their order
+    assert labels == [[0], [0], [1]] and "F is x, b is y" in note
     (folder / "F").rename(folder / "6")
     (folder / "b").rename(folder / "0")
     assert zoo.evaluate(classifier, folder)["class_items"]["g"] == 2  # by their numbers
     shutil.copytree(folder / "6", folder / "z")
-    with pytest.raises(DataError, match="has 3 classes that the model does not have, such as '0'"):
+    with pytest.raises(DataError, match="have 3 classes that the model does not have, such as '0'"):
         zoo.evaluate(classifier, folder)
 
 
@@ -238,9 +237,11 @@ def test_exports_that_have_no_scores(about, message, tmp_path):
         zoo.evaluate(exported(tmp_path, **about), "digits")
 
 
-def test_rows_without_a_side_are_counted(classifier, tmp_path):
+def test_rows_without_a_side_are_counted(tmp_path):
     (tmp_path / "texts.tsv").write_bytes(b"\xef\xbb\xbfb\tone\r\n\r\nA\t\r\nA\ttwo\r\n")
-    assert labeled_texts(classifier, tmp_path / "texts.tsv") == (["one", "two"], [[1], [0]], NOTE)
+    data = labeled_texts(tmp_path / "texts.tsv")
+    assert data == (["one", "two"], [[1], [0]], ["A", "b"], NOTE)
+    assert model_labels(data, list("ab"))[0] == [[1], [0]]
 
 
 def test_models_that_have_no_scores(classifier, folder, capsys):
@@ -261,15 +262,18 @@ def test_models_that_have_no_scores(classifier, folder, capsys):
     assert "Pass one or several models, and then the data." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["1 2\n\n9", "[1, [2, 3], []]", "1\nx\n", "[1, 2"])
+@pytest.mark.parametrize("text", ["1\n2 3\n\n", "[1, [2, 3], []]"])
 def test_labels_are_numbers_of_classes(tmp_path, text):
     path = tmp_path / "labels"
     path.write_text(text)
-    if text == "[1, [2, 3], []]":
-        assert read_labels(path, 3, 5) == [[1], [2, 3], []]
-        return
-    with pytest.raises(DataError, match="labels"):
-        read_labels(path, 3, 5)
+    labels = read_labels(path, 3)
+    assert labels == [[1], [2, 3], []]
+    with pytest.raises(DataError, match="have the class 3. The model has 3 classes"):
+        model_labels(Labeled(["one", "two", "three"], labels), list("abc"))
+    for wrong in ("1\n2\n-1", "1\nx\n", "[1, 2"):
+        path.write_text(wrong)
+        with pytest.raises(DataError, match="labels must be class numbers"):
+            read_labels(path, 3)
 
 
 @pytest.mark.parametrize("repeats", [1, 4])  # a text in one window, or in several
@@ -325,7 +329,7 @@ def test_the_edit_rate_of_chinese_is_of_characters():
 )
 def test_test_sets_that_are_missing(data, message):
     with pytest.raises(DataError, match=message):
-        sentence_pairs(None, data)
+        sentence_pairs(data)
 
 
 def test_a_test_set_in_the_cache_of_sacrebleu(tmp_path, monkeypatch):
@@ -336,10 +340,10 @@ def test_a_test_set_in_the_cache_of_sacrebleu(tmp_path, monkeypatch):
     (tmp_path / data_set.name).mkdir(parents=True)
     for field in data_set.fieldnames("de-en"):
         with pytest.raises(DataError, match="does not have de-en. Download it: sacrebleu"):
-            sentence_pairs(None, "sacrebleu:wmt20/tworefs/de-en")
+            sentence_pairs("sacrebleu:wmt20/tworefs/de-en")
         path = pathlib.Path(data_set._get_txt_file_path("de-en", field))
         path.write_text(f"one {field}\n\n")
-    sources, references, _ = sentence_pairs(None, "sacrebleu:wmt20/tworefs/de-en")
+    sources, references, *_ = sentence_pairs("sacrebleu:wmt20/tworefs/de-en")
     assert sources == ["one src", ""]
     found = [[line.strip() for line in lines] for lines in references]
     assert found == [["one ref:0", ""], ["one ref:1", ""]]
@@ -349,7 +353,7 @@ def test_files_of_sentences_have_as_many_lines(tmp_path):
     (tmp_path / "en").write_text("one\n\ntwo\n")
     (tmp_path / "es").write_text("uno\nnada\ndos\n")
     files = str(tmp_path / "en"), str(tmp_path / "es")
-    assert sentence_pairs(None, *files) == (["one", "two"], [["uno", "dos"]], NOTE)
+    assert sentence_pairs(*files) == (["one", "two"], [["uno", "dos"]], None, NOTE)
     (tmp_path / "es").write_text("uno\n")
     with pytest.raises(DataError, match="the same number of lines. .*en has 3, .*es has 1"):
-        sentence_pairs(None, *files)
+        sentence_pairs(*files)

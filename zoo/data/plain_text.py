@@ -12,7 +12,7 @@ from zoo.data.text_rows import read_lines
 from zoo.data.token_batches import computed, shuffled
 from zoo.data.worker_batches import split_batches
 from zoo.errors import UserError
-from zoo.text import BOS_ID, PAD_ID
+from zoo.text.special_tokens import SPECIAL_TOKENS
 
 HELD_OUT = 0.05  # share of each text, at its end
 
@@ -57,8 +57,8 @@ def hold_out(texts):
     return train, valid
 
 
-def encode_texts(tokenizer, texts, end):
-    """Encodes and concatenates texts, with the token `end` after each: int32 [n]."""
+def concatenated_tokens(tokenizer, texts, end):
+    """The tokens of all texts one after the other, with the token `end` after each: int32 [n]."""
     return np.array(
         [token for ids in tokenizer.encode(texts) for token in (*ids, end)], dtype=np.int32
     )
@@ -114,20 +114,21 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
     return split_batches(computed(batches, batch, _signature(length)))
 
 
-def evaluation_windows(tokens, batch_size, length):
+def evaluation_windows(tokens, batch_size, length, special=SPECIAL_TOKENS):
     """Returns all tokens once, in batches like those of `training_windows`.
 
     The weight of a label is number of batches / number of tokens: with a summed loss, the mean over
-    the batches, which Keras reports, is then the mean over all tokens.
+    the batches, which Keras reports, is then the mean over all tokens. `special` are the
+    `zoo.decoding.SpecialTokens`, of which windows begin with the start token.
     """
     shape, size = (batch_size, length), batch_size * length
     count = -(-len(tokens) // size)
 
     def batch(step):
         own = tokens[step * size : (step + 1) * size]
-        labels = np.pad(own, (0, size - len(own)), constant_values=PAD_ID).reshape(shape)
+        labels = np.pad(own, (0, size - len(own)), constant_values=special.pad).reshape(shape)
         weights = (np.arange(size) < len(own)).reshape(shape) * np.float32(count / len(tokens))
-        return _inputs(labels), labels, weights
+        return _inputs(labels, special.start), labels, weights
 
     return split_batches(computed(tf.data.Dataset.range(count), batch, _signature(length)), count)
 
@@ -137,6 +138,6 @@ def _signature(length):
     return tuple(tf.TensorSpec((None, length), dtype) for dtype in ("int32", "int32", "float32"))
 
 
-def _inputs(labels):
+def _inputs(labels, start=SPECIAL_TOKENS.start):
     """The start token, then all labels but the last."""
-    return np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=BOS_ID)
+    return np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=start)

@@ -12,17 +12,33 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from zoo.data.pipeline import test_batches
-from zoo.data.plain_text import encode_texts
+from zoo.data.plain_text import concatenated_tokens, evaluation_windows
 from zoo.errors import DataError, UserError
-from zoo.evaluation import data as evaluation_data
+from zoo.evaluation.data import (
+    labeled_images,
+    labeled_texts,
+    model_labels,
+    plain_text,
+    sentence_pairs,
+)
 from zoo.evaluation.exported import Exported, is_exported
 from zoo.loading import load
 from zoo.tasks.task import Task
-from zoo.training.scores import class_scores, cross_entropy, likelihood_scores
+from zoo.training.scores import (
+    class_scores,
+    cross_entropy,
+    image_probabilities,
+    likelihood_scores,
+)
 from zoo.training.translation_scores import bleu_tokenizer, compared_translations
 
 _TEXTS, _IMAGES, _WINDOWS = 512, 256, 4  # that are computed at once
+_OPTIONS = {  # and the kind of models that they are for
+    "target": "translator",
+    "labels": "classifier",
+    "data_dir": "classifier",
+    "bleu_tokenize": "translator",
+}
 
 
 def evaluate(
@@ -33,26 +49,30 @@ def evaluate(
     Args:
         model: what `zoo.load` returns, a path or name that it takes, or the folder of a SavedModel
             that `zoo.export` wrote; or a list of these, each compared with the first.
-        data: path or name of the data, see `zoo.evaluation.data`. For classifiers of images, a
-            folder with a folder for each class, a data set of TFDS or "digits"; for classifiers of
-            texts, a TSV file: label, tab, text; for translators, a TSV file: source, tab,
-            reference, a file of sources with `target`, or "sacrebleu:wmt14/full/en-de", a test set
-            in the cache of sacrebleu; for text generators, a text file.
+        data: path or name of the data. For image classifiers, a folder with a folder for each
+            class, the name of a TFDS data set, or "digits"; for text classifiers, a TSV file of
+            label, tab, text; for translators, a TSV file of source, tab, reference, a file of
+            sources with `target`, or a test set in the cache of sacrebleu, such as
+            "sacrebleu:wmt14/full/en-de"; for text generators, a text file.
         target: path of the reference translations, one per line.
-        labels: path of the numbers of the right classes of each image, see `read_labels`.
+        labels: path of a file with the class numbers of each image; see
+            `zoo.evaluation.data.read_labels`.
         data_dir: folder of prepared TFDS data.
-        bleu_tokenize: sacrebleu's tokenizer of BLEU; by default that of the references' script.
+        bleu_tokenize: name of sacrebleu's tokenizer of BLEU; by default that of the script of the
+            references.
         **options: of `zoo.load` for paths and names, such as `dtype`, `engine` and `src_lang`.
 
     Returns:
-        dict of the scores, "items", "seconds" (first-time compilation included),
-        "items_per_second" and "peak_memory_mib", that of this process so far; for a list of models
-        a list of them. Translations are as they are without `sentences`, and are compared by
-        sacrebleu's paired bootstrap test.
+        dict of the scores, "items", "seconds" (compilation at the first use included),
+        "items_per_second", and "peak_memory_mib", the peak memory of this process so far. For a
+        list of models, a list of these. Translators translate each text as a whole, and are
+        compared by sacrebleu's paired bootstrap test.
 
     Raises:
-        DataError: if data cannot be read, are empty, or have classes that the model does not have.
-        UserError: if this kind of model has no evaluation, or the models are of several kinds.
+        DataError: if the data cannot be read, are empty, or have a class that the model does not
+            have.
+        UserError: if this kind of model cannot be evaluated, the models are of several kinds, or an
+            option is for another kind.
     """
     several = isinstance(model, (list, tuple))
     tasks = [_loaded(each, options) for each in (model if several else [model])]
@@ -60,28 +80,33 @@ def evaluate(
     if len(kinds) != 1:
         raise UserError("Pass one or several models of the same kind.")
     [kind] = kinds
-    settings = {"labels": labels, "data_dir": data_dir, "target": target}
-    for name, value in {**settings, "bleu_tokenize": bleu_tokenize}.items():
-        whose = "classifier" if name in ("labels", "data_dir") else "translator"
-        if value is not None and kind != whose:
-            raise UserError(f"{name} is for a {whose}. Received: a {kind}.")
-    if bleu_tokenize is not None:
+    settings = {"target": target, "labels": labels, "data_dir": data_dir}
+    settings["bleu_tokenize"] = bleu_tokenize
+    settings = {name: value for name, value in settings.items() if value is not None}
+    for name in settings:
+        if _OPTIONS[name] != kind:
+            raise UserError(f"{name} is for a {_OPTIONS[name]}. Received: a {kind}.")
+    if settings.pop("bleu_tokenize", None):
         bleu_tokenizer((), bleu_tokenize)  # an error before the work
-    data = os.fspath(data)
+    if kind == "classifier":
+        settings["run_folder"] = tasks[0].run_folder
     read, score = _KINDS[kind]
-    reports, translations = [], []
-    for task in tasks:
-        items = read(task, data, **settings)
-        start = time.perf_counter()
-        scores = score(task, items)
-        seconds = time.perf_counter() - start
-        translations.append(scores.pop("translations", None))
-        speed = {"seconds": seconds, "items_per_second": scores["items"] / seconds}
-        reports.append({**scores, **speed, "peak_memory_mib": _peak_memory()})
+    items = read(os.fspath(data), **settings)
+    reports = [_measured(score, task, items) for task in tasks]
     if kind == "translator":
-        compared = compared_translations(translations, items.right, bleu_tokenize)
+        translations = [report.pop("translations") for report in reports]
+        compared = compared_translations(translations, items.labels, bleu_tokenize)
         reports = [{**scores, **report} for scores, report in zip(compared, reports)]
     return reports if several else reports[0]
+
+
+def _measured(score, task, items):
+    """The scores of a model, with time and memory."""
+    start = time.perf_counter()
+    scores = score(task, items)
+    seconds = time.perf_counter() - start
+    speed = {"seconds": seconds, "items_per_second": scores["items"] / seconds}
+    return {**scores, **speed, "peak_memory_mib": _peak_memory()}
 
 
 def _peak_memory():
@@ -95,18 +120,20 @@ def _peak_memory():
 
 
 def _loaded(model, options):
-    has_path = isinstance(model, (str, os.PathLike))
-    is_read = not has_path or is_exported(model)
-    if options and is_read:
+    """The model to evaluate; `options` are for those that `zoo.load` reads."""
+    is_path = isinstance(model, (str, os.PathLike))
+    if is_path and not is_exported(model):
+        return load(model, **options)
+    if options:
         raise UserError(f"{', '.join(options)}: only what zoo.load reads takes options.")
-    if isinstance(model, Task):
-        return model
-    if not has_path:
+    if is_path:
+        return Exported(model)
+    if not isinstance(model, Task):
         raise UserError(
             "model must be what zoo.load returns, a path or a name. Received: "
             f"{type(model).__name__}."
         )
-    return Exported(model) if is_read else load(model, **options)
+    return model
 
 
 def _kind(task):
@@ -118,8 +145,8 @@ def _kind(task):
         )
     if getattr(task, "problem", "single_label") != "single_label":
         raise UserError(
-            "Models of several labels are evaluated by zoo.training.scores.label_scores of "
-            "classifier.probabilities(...)."
+            "Classifiers with several labels per item cannot be evaluated by zoo.evaluate. Pass "
+            "classifier.probabilities(...) to zoo.training.scores.label_scores."
         )
     return kind
 
@@ -133,99 +160,91 @@ def _batches(items, size, unit):
             bar.update(len(batch))
 
 
-# --- functions of a model and of what `zoo.evaluation.data` read for it ---------------------------
+# --- functions of a model and of what `zoo.evaluation.data` read ----------------------------------
 
 
-def _image_scores(classifier, items):
-    images, compute = items.items, _served if isinstance(classifier, Exported) else _computed
-    parts, readable = zip(*compute(classifier, images))
-    right = [classes for classes, read in zip(items.right, np.concatenate(readable)) if read]
-    scores = _class_scores(np.concatenate(parts), right, classifier.class_names)
-    return {**scores, "skipped": [*images.skipped.values()], "notes": [*items.notes]}
+def _image_scores(classifier, data):
+    images, names = data.items, classifier.class_names
+    labels, notes = model_labels(data, names)
+    if isinstance(classifier, Exported):
+        probabilities, readable = _exported_probabilities(classifier, images)
+    else:
+        images = dataclasses.replace(images, preprocessing=classifier.preprocessing)
+        probabilities, readable = image_probabilities(classifier, images)
+    labels = [row for row, is_read in zip(labels, readable) if is_read]
+    scores = _class_scores(probabilities, labels, names)
+    return {**scores, "skipped": [*images.skipped.values()], "notes": [*data.notes, *notes]}
 
 
-def _computed(classifier, images):
-    """Yields the probabilities of images in parts, and bool [any]: which of them can be read."""
-    fit, count = classifier.preprocessing, len(classifier.class_names)
-    batches = test_batches(dataclasses.replace(images, preprocessing=fit), 1, _IMAGES)
-    progress = tqdm(batches.whole(), "evaluating", batches.num_batches, leave=False, disable=None)
-    for pixels, _, weights in progress:
-        readable = weights.numpy() > 0
-        inputs = fit.normalize(pixels.numpy()[readable]).numpy()
-        yield classifier.computed(inputs, classifier.probabilities_of_inputs, count), readable
-
-
-def _served(classifier, images):
-    """Like `_computed`, by a SavedModel, which takes encoded images."""
+def _exported_probabilities(classifier, images):
+    """Like `image_probabilities`, by a SavedModel, which takes encoded images."""
+    parts = []
     for numbers in _batches(images.numbers, _IMAGES, "image"):
-        found = classifier.probabilities([images.read(number)[0].numpy() for number in numbers])
-        readable = ~np.isnan(found[:, 0])
-        images.skip(numbers[~readable])
-        yield found[readable], readable
+        parts.append(classifier.probabilities([images.read(n)[0].numpy() for n in numbers]))
+        images.skip(numbers[np.isnan(parts[-1][:, 0])])
+    probabilities = np.concatenate(parts)
+    readable = ~np.isnan(probabilities[:, 0])
+    return probabilities[readable], readable
 
 
-def _text_scores(classifier, items):
-    batches = _batches(items.items, _TEXTS, "text")
+def _text_scores(classifier, data):
+    labels, notes = model_labels(data, classifier.class_names)
+    batches = _batches(data.items, _TEXTS, "text")
     parts = [classifier.probabilities(texts, too_long="truncate") for texts in batches]
-    found = np.concatenate(parts)
-    right = [classes for classes, row in zip(items.right, found) if not np.isnan(row[0])]
-    scores = _class_scores(found[~np.isnan(found[:, 0])], right, classifier.class_names)
-    return {**scores, "notes": [*items.notes, *_errors(classifier, "Not used")]}
+    probabilities = np.concatenate(parts)
+    computed = ~np.isnan(probabilities[:, 0])
+    labels = [row for row, is_computed in zip(labels, computed) if is_computed]
+    scores = _class_scores(probabilities[computed], labels, classifier.class_names)
+    return {**scores, "notes": [*data.notes, *notes, *_errors(classifier, "Not used")]}
 
 
-def _errors(task, what):
-    """A line about the texts that an export did not compute, if there were some."""
+def _errors(task, problem):
+    """A line about the texts that an export refused, if there are some."""
     errors = getattr(task, "errors", ())
-    return [f"{what}: {len(errors):,}, such as {errors[0]}"] if errors else []
+    return [f"{problem}: {len(errors):,}, such as {errors[0]}"] if errors else []
 
 
-def _class_scores(probabilities, right, names):
-    """Scores of probabilities [n, K] with the right classes of each item: lists, perhaps empty."""
-    known = np.array([len(classes) > 0 for classes in right])
+def _class_scores(probabilities, labels, names):
+    """Scores of probabilities [n, K] with the class numbers of each item: lists, perhaps empty."""
+    known = np.array([len(row) > 0 for row in labels])
     if not known.any():
         raise DataError("None of the items has a class.")
-    probabilities, right = probabilities[known], [classes for classes in right if len(classes)]
+    probabilities, labels = probabilities[known], [row for row in labels if len(row)]
     order = np.argsort(-probabilities, axis=1, kind="stable")
-    scores = {"items": len(right), "items_without_class": int((~known).sum())}
-    for name, count in {"accuracy": 1, "top_5_accuracy": 5}.items():
-        if count < len(names):
-            hits = [
-                not {*best}.isdisjoint(classes) for best, classes in zip(order[:, :count], right)
-            ]
-            scores[name] = float(np.mean(hits))
-    if max(map(len, right)) > 1:
+    scores = {"items": len(labels), "items_without_class": int((~known).sum())}
+    hits = np.array([np.isin(best, row) for best, row in zip(order[:, :5], labels)])
+    scores["accuracy"] = float(hits[:, 0].mean())
+    if len(names) > 5:
+        scores["top_5_accuracy"] = float(hits.any(axis=1).mean())
+    if max(map(len, labels)) > 1:
         return scores
-    labels = np.array(right, np.int64)[:, 0]
-    shares = np.take_along_axis(probabilities, labels[:, None], axis=1)
-    by_class = class_scores(labels, order[:, 0], names, labels[:0])
+    labels = np.array(labels)
+    by_class = class_scores(labels[:, 0], order[:, 0], names, labels[:0, 0])
     return {
         **scores,
-        "loss": cross_entropy(shares),
+        "loss": cross_entropy(np.take_along_axis(probabilities, labels, axis=1)),
         "balanced_accuracy": by_class["balanced_accuracy"],
         "class_accuracy": by_class["class_accuracy"],
         "class_items": by_class["test_counts"],
     }
 
 
-def _translations(translator, items):
-    batches = _batches(items.items, _TEXTS, "sentence")
-    is_exported = isinstance(translator, Exported)
-    options = {} if is_exported else {"sentences": False, "too_long": "split"}
+def _translations(translator, data):
+    options = {"sentences": False, "too_long": "split"}
+    if isinstance(translator, Exported):
+        options = {}
+    batches = _batches(data.items, _TEXTS, "sentence")
     texts = [text for batch in batches for text in translator(batch, **options)]
-    notes = [*items.notes, *_errors(translator, "Without a translation")]
+    notes = [*data.notes, *_errors(translator, "Without a translation")]
     return {"items": len(texts), "notes": notes, "translations": texts}
 
 
-def _text_likelihood(generator, text):
-    """Perplexity of a text in windows of the model's length, which begin with the start token."""
-    special, length = generator.special_tokens, generator.model.max_length
-    tokens = encode_texts(generator.tokenizer, [text], special.end)
-    length = min(length, len(tokens))
-    windows = np.pad(tokens, (0, -len(tokens) % length), constant_values=special.pad)
-    windows = windows.reshape(-1, length)
-    counted = (np.arange(windows.size) < len(tokens)).reshape(windows.shape)
-    before = np.pad(windows[:, :-1], [(0, 0), (1, 0)], constant_values=special.start)
-    rows, total, right = range(len(windows)), 0.0, 0
+def _likelihood(generator, text):
+    """Scores of a text in windows of the model's length, which begin with the start token."""
+    special = generator.special_tokens
+    tokens = concatenated_tokens(generator.tokenizer, [text], special.end)
+    length = min(generator.model.max_length, len(tokens))
+    windows = evaluation_windows(tokens, _WINDOWS, length, special)
 
     def graph(inputs, labels, weights):
         logits = tf.cast(generator.model(inputs, training=False), tf.float32)
@@ -233,22 +252,20 @@ def _text_likelihood(generator, text):
         hits = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels
         return tf.reduce_sum(losses * weights), tf.reduce_sum(tf.cast(hits, tf.float32) * weights)
 
-    for numbers in _batches(rows, _WINDOWS, "window"):
-        batch = (before[numbers], windows[numbers], counted[numbers].astype(np.float32))
-        loss, hits = generator.run(graph, *batch)
-        total, right = total + float(loss), right + float(hits)
-    loss = total / len(tokens)
+    progress = tqdm(windows.whole(), "evaluating", windows.num_batches, leave=False, disable=None)
+    sums = np.array([generator.run(graph, *batch) for batch in progress], float)
+    loss, accuracy = sums.mean(axis=0).tolist()  # the weights make it the mean over the tokens
     return {
         "items": len(tokens),
         "loss": loss,
         **likelihood_scores(loss, len(tokens), len(text.encode())),
-        "token_accuracy": right / len(tokens),
+        "token_accuracy": accuracy,
     }
 
 
-_KINDS = {  # of models: functions that read the data, and score
-    "classifier": (evaluation_data.labeled_images, _image_scores),
-    "text_classifier": (evaluation_data.labeled_texts, _text_scores),
-    "translator": (evaluation_data.sentence_pairs, _translations),
-    "generator": (evaluation_data.plain_text, _text_likelihood),
+_KINDS = {  # of models: the functions that read the data and that score a model
+    "classifier": (labeled_images, _image_scores),
+    "text_classifier": (labeled_texts, _text_scores),
+    "translator": (sentence_pairs, _translations),
+    "generator": (plain_text, _likelihood),
 }

@@ -1,4 +1,4 @@
-"""Labeled data for `zoo.evaluate`: each function reads them for a model."""
+"""Labeled data for `zoo.evaluate`: a function for each kind of model reads them."""
 
 import json
 import pathlib
@@ -18,22 +18,68 @@ _TEST_SET = "sacrebleu:"
 
 
 class Labeled(NamedTuple):
-    """Items with what is right.
+    """Labeled data, for any model of a kind.
 
     Fields:
         items: images, texts or sentences.
-        right: of each image or text a list of the numbers of its classes, perhaps empty; of
-            sentences one or several lists of references of all.
+        labels: for each image or text the list of its class numbers, which may be empty; of
+            sentences the references: a list of str for each item, or several such lists.
+        class_names: the names of these classes; None if the numbers are those of the model.
         notes: lines about what is not used.
     """
 
     items: StreamedImages | list[str]
-    right: list
+    labels: list
+    class_names: list[str] | None = None
     notes: tuple[str, ...] = ()
 
 
-def labeled_images(classifier, data, labels=None, data_dir=None, target=None):
-    """Finds images: see `zoo.evaluate`. Those in folders have the order of their file names."""
+def model_labels(data, class_names):
+    """The labels of `Labeled` data as numbers of a model's classes.
+
+    Classes are matched by name, by name in any case, by number, or by their order.
+
+    Returns:
+        (list of lists of int, lines about how the classes were matched).
+
+    Raises:
+        DataError: if the model does not have one of the classes.
+    """
+    if data.class_names is None:
+        wrong = [number for row in data.labels for number in row if number >= len(class_names)]
+        if wrong:
+            raise DataError(
+                f"The data have the class {wrong[0]}. The model has {len(class_names)} classes."
+            )
+        return data.labels, ()
+    numbers, notes = _matched(data.class_names, class_names)
+    return [[numbers[number] for number in row] for row in data.labels], notes
+
+
+def _matched(names, class_names):
+    """The number of each class of the data in the model; see `model_labels`."""
+    for form in (str, str.casefold):
+        numbers = {form(name): number for number, name in enumerate(class_names)}
+        is_clear = form is str or len(numbers) == len(class_names)
+        if is_clear and all(form(name) in numbers for name in names):
+            return [numbers[form(name)] for name in names], ()
+    if all(name.isdecimal() and int(name) < len(class_names) for name in names):
+        return [int(name) for name in names], ()
+    if len(names) == len(class_names) and numbers.keys().isdisjoint(map(str.casefold, names)):
+        first = ", ".join(map("{} is {}".format, names[:3], class_names))
+        return range(len(names)), (f"Classes are matched by their order: {first}. Check this.",)
+    unknown = [name for name in names if name not in class_names]
+    raise DataError(
+        f"The data have {len(unknown)} classes that the model does not have, such as "
+        f"{unknown[0]!r}. Those of the model begin with: {', '.join(class_names[:5])}."
+    )
+
+
+def labeled_images(data, labels=None, data_dir=None, run_folder=None):
+    """Finds images; see `zoo.evaluate`. Those in folders are in the order of their file names.
+
+    The built-in digits are divided by the seed of the run in `run_folder`, or by 0.
+    """
     path = pathlib.Path(data)
     if path.is_dir():
         folder = subfolder(path, TEST) or path
@@ -42,90 +88,69 @@ def labeled_images(classifier, data, labels=None, data_dir=None, target=None):
         if labels is None:
             images, names, notes = class_folders(folder)
         else:
-            (images, notes), names = by_name(folder), []
+            (images, notes), names = by_name(folder), None
     else:
-        is_tfds = data != "digits"
-        source = tfds_images(data, data_dir, False) if is_tfds else digits(_seed(classifier))
+        source = (
+            digits(_seed(run_folder)) if data == "digits" else tfds_images(data, data_dir, False)
+        )
         images, names, notes = source.test, source.class_names, source.notes
     if labels is None:
-        numbers, about = _class_numbers(data, names, classifier.class_names)
-        return Labeled(images, [[numbers[label]] for label in images.labels], (*notes, *about))
-    right = read_labels(labels, len(images), len(classifier.class_names))
-    return Labeled(images, right, notes)
+        return Labeled(images, [[label] for label in images.labels], names, notes)
+    return Labeled(images, read_labels(labels, len(images)), None, notes)
 
 
-def _seed(classifier):
-    """The seed of a model's run, by which the built-in data are divided; 0 without a run."""
-    path = classifier.run_folder and pathlib.Path(classifier.run_folder, "config.json")
+def _seed(run_folder):
+    path = run_folder and pathlib.Path(run_folder, "config.json")
     return json.loads(path.read_text())["config"]["seed"] if path and path.is_file() else 0
 
 
-def _class_numbers(data, names, class_names):
-    """The number of each class of the data in the model, and lines about that."""
-    for same in (str, str.casefold):
-        places = {same(name): number for number, name in enumerate(class_names)}
-        is_clear = same is str or len(places) == len(class_names)
-        if is_clear and all(same(name) in places for name in names):
-            return [places[same(name)] for name in names], ()
-    if all(name.isdecimal() and int(name) < len(class_names) for name in names):
-        return [int(name) for name in names], ()
-    if len(names) == len(class_names) and places.keys().isdisjoint(map(str.casefold, names)):
-        some = ", ".join(map("{} is {}".format, names[:3], class_names))
-        return range(len(names)), (f"The classes, by their order: {some}. Check that.",)
-    unknown = [name for name in names if name not in class_names]
-    raise DataError(
-        f"{data} has {len(unknown)} classes that the model does not have, such as {unknown[0]!r}. "
-        f"Those of the model begin with: {', '.join(class_names[:5])}."
-    )
-
-
-def read_labels(path, count, num_classes):
-    """Reads the right classes of `count` images: a JSON list, or a line of numbers for each image.
+def read_labels(path, count):
+    """Reads the class numbers of `count` images: a JSON list, or a line of numbers for each image.
 
     Returns:
         list of lists of int; an empty one for an image that does not count.
+
+    Raises:
+        DataError: if the file cannot be read or has labels of more or fewer images.
     """
     text = "".join(read_lines(path))
     try:
         if text.lstrip().startswith("["):
-            found = [np.ravel(row).astype(int).tolist() for row in json.loads(text)]
+            labels = [np.ravel(row).astype(int).tolist() for row in json.loads(text)]
         else:
-            found = [[*map(int, line.split())] for line in text.removesuffix("\n").split("\n")]
+            labels = [[*map(int, line.split())] for line in text.removesuffix("\n").split("\n")]
+        if any(number < 0 for row in labels for number in row):
+            raise ValueError("one is negative")
     except (ValueError, TypeError) as error:
-        raise DataError(f"{path} must have numbers of classes: {error}.") from None
-    if len(found) != count:
-        raise DataError(f"{path} has labels of {len(found):,} images, the data {count:,} images.")
-    for number in (number for row in found for number in row):
-        if not 0 <= number < num_classes:
-            raise DataError(f"{path} has the class {number}; the model has {num_classes} classes.")
-    return found
+        raise DataError(f"The labels in {path} must be class numbers: {error}.") from None
+    if len(labels) != count:
+        raise DataError(f"{path} has labels of {len(labels):,} images, the data {count:,} images.")
+    return labels
 
 
-def labeled_texts(classifier, data, **unused):
+def labeled_texts(data):
     """Reads a TSV file: label, tab, text."""
     rows = Rows(lambda: read_tsv(data, "label, tab, text"))
     labels, texts = _columns(rows, data, "texts")
-    names = sorted({*labels})
-    numbers, about = _class_numbers(data, names, classifier.class_names)
-    numbers = dict(zip(names, numbers))
-    return Labeled(texts, [[numbers[label]] for label in labels], (*empty_notes(rows), *about))
+    names, numbers = np.unique(labels, return_inverse=True)
+    return Labeled(texts, numbers[:, None].tolist(), names.tolist(), empty_notes(rows))
 
 
-def _columns(rows, data, what):
+def _columns(rows, data, items):
     """Both columns of rows, as lists."""
-    found = list(rows)
-    if not found:
-        raise DataError(f"{data} has no {what}.")
-    return map(list, zip(*found))
+    rows = list(rows)
+    if not rows:
+        raise DataError(f"{data} has no {items}.")
+    return map(list, zip(*rows))
 
 
-def sentence_pairs(translator, data, target=None, **unused):
+def sentence_pairs(data, target=None):
     """Reads a TSV file, a pair of files, or a test set that sacrebleu has downloaded before."""
     if data.startswith(_TEST_SET):
         return _test_set(data.removeprefix(_TEST_SET))
     rows = Rows(file_pair(data, target)[0] if target else lambda: tsv_pairs(data))
     sources, references = _columns(rows, data, "sentences")
-    return Labeled(sources, [references], empty_notes(rows))
+    return Labeled(sources, [references], notes=empty_notes(rows))
 
 
 def _test_set(name):
@@ -148,6 +173,6 @@ def _test_set(name):
     return Labeled([*known.source(languages)], [*references])
 
 
-def plain_text(generator, data, **unused):
-    """Reads a text file."""
+def plain_text(data):
+    """Reads a text file: a str."""
     return read_texts([data])[0]

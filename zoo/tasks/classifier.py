@@ -1,5 +1,4 @@
-"""Trained classifiers of images and of texts, with what prepares their inputs and class names; and
-what encoders share with them.
+"""Classifiers of images and texts, and the base classes that they share with encoders.
 
 Axes: B images or texts, T tokens.
 """
@@ -18,20 +17,20 @@ from zoo.tasks.task import Task, TextTask, without_nan
 from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
 from zoo.text.translation_text import encode
 
-# A class for each item, or any number of classes: how logits become probabilities.
+# How logits become probabilities: an item has one class, or any number of classes.
 PROBLEMS = {"single_label": keras.ops.softmax, "multi_label": keras.ops.sigmoid}
 _IMAGES_IN_BATCH = 64
 
 
 class ImageReader(Task):
-    """A task that computes numbers of images."""
+    """Base class of tasks whose inputs are images."""
 
     def __init__(self, model, preprocessing):
         self.preprocessing = preprocessing
         super().__init__(model)
 
     def preprocess(self, images):
-        """Preprocesses images to the inputs of `model`: float32 [B, H, W, C]."""
+        """Preprocesses images for `model`: float32 [B, H, W, C]; see `__call__` for images."""
         is_one = getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4)
         if is_one or isinstance(images, (str, bytes, os.PathLike)) or hasattr(images, "convert"):
             raise TaskError(
@@ -42,11 +41,11 @@ class ImageReader(Task):
             return np.zeros((0, *self.model.input_shape), np.float32)
         return self.preprocessing.normalize(np.stack(pixels)).numpy()
 
-    def _numbers(self, images, graph, count):
-        return self.computed(self.preprocess(images), graph, count)
+    def _outputs(self, images, graph, count):
+        return self.outputs(self.preprocess(images), graph, count)
 
-    def computed(self, inputs, graph, count):
-        """What `graph`, or the engine, computes of preprocessed images: float32 [B, count]."""
+    def outputs(self, inputs, graph, count):
+        """The outputs of `graph`, or of the engine, for preprocessed images: float32 [B, count]."""
         if not len(inputs):
             return np.zeros((0, count), np.float32)
         # `Model.predict` has an overhead of tens of milliseconds per call.
@@ -66,7 +65,7 @@ class ImageReader(Task):
 
 
 class Classifier:
-    """What classifiers of images and of texts share: the problem, and the choice of classes."""
+    """Base class of classifiers: from probabilities to class names."""
 
     verb, settings = "classify", ("class_names", "problem")
 
@@ -77,28 +76,27 @@ class Classifier:
             items: list of paths, PIL images and arrays [H, W] or [H, W, C] of values in 0..255; or
                 list of str.
             top_k: maximum number of classes to return for each item.
-            threshold: least probability of a class that is returned, from 0 to 1: a number, or one
-                for each class. Without `top_k` and `threshold`, the most likely class is returned,
-                or for the problem "multi_label" those with a probability of at least 0.5.
-            **options: `too_long` of texts: "error"; or "truncate", which classifies the beginning
-                of a text that has more tokens than the model takes.
+            threshold: minimum probability of returned classes, from 0 to 1: a number, or one for
+                each class. Without `top_k` and `threshold`, the most likely class is returned, or
+                with ``problem="multi_label"`` all classes with a probability of at least 0.5.
+            **options: for texts `too_long`: "error", or "truncate" to classify the beginning of a
+                text that has more tokens than the model takes.
 
         Returns:
-            For each item a list of (class name, probability), the most likely first; with a
-            threshold it may be empty. It does not depend on the other items.
+            For each item a list of (class name, probability), the most likely first, which may be
+            empty with a threshold. The result of an item does not depend on the others.
 
         Raises:
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
-            TaskError: if `items` is not such a list, `top_k` is not positive, a threshold is not
-                from 0 to 1, there is not one for each class, a text is too long or the model
-                computes NaN.
+            TaskError: if `items` is not such a list, `top_k` is not positive, thresholds are not
+                from 0 to 1 or not one for each class, a text is too long, or outputs are NaN.
         """
         limits = self._limits(top_k, threshold)
         return self._answers(self.probabilities(items, **options), *limits)
 
     def probabilities(self, items, **options):
         """The probability of each class for each item: float32 [B, classes]; see `__call__`."""
-        return self._numbers(items, self.probabilities_of_inputs, len(self.class_names), **options)
+        return self._outputs(items, self.probabilities_of_inputs, len(self.class_names), **options)
 
     @property
     def problem(self):
@@ -109,7 +107,7 @@ class Classifier:
         if problem not in (*PROBLEMS,):
             raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {problem!r}.")
         self._problem = problem
-        self.model = self.model  # what was traced computes the probabilities of another problem
+        self.model = self.model  # functions that were traced before are not used any more
 
     def check(self, model):
         if model.num_classes != len(self.class_names):
@@ -132,7 +130,7 @@ class Classifier:
         return PROBLEMS[self.problem](keras.ops.cast(logits, "float32"))
 
     def _limits(self, top_k, threshold):
-        """How many classes an answer has at most, and the least probability of each class."""
+        """The largest number of classes of an answer, and the minimum probability of each."""
         classes = len(self.class_names)
         if top_k is None and threshold is None:
             top_k, threshold = (None, 0.5) if self.problem == "multi_label" else (1, None)
@@ -165,17 +163,17 @@ class ImageClassifier(Classifier, ImageReader):
             Another one may be assigned later.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
         class_names: list of class names, in the order of the logits.
-        problem: "single_label", an image has one of the classes: probabilities are the softmax of
-            the logits; or "multi_label", it has any number of them: they are sigmoids.
+        problem: "single_label", each image has one class: probabilities are the softmax of the
+            logits; or "multi_label", each image has any number of classes: they are sigmoids.
 
     Attributes:
-        problem: as given. Another one may be assigned.
+        problem: as given; it can be assigned.
         engine: function from preprocessed images to probabilities, in place of the model; see
             `zoo.load`. None by default.
 
     Raises:
-        TaskError: if the number of class names is not the number of logits, or there is no such
-            problem.
+        TaskError: if the number of class names is not the number of logits, or `problem` is
+            unknown.
     """
 
     description_file = "classifier.json"
@@ -187,7 +185,7 @@ class ImageClassifier(Classifier, ImageReader):
 
 
 class TextReader(TextTask):
-    """A task that computes numbers of texts."""
+    """Base class of classifiers and encoders of texts."""
 
     tokenizer_names = {"tokenizer": "text"}
 
@@ -196,9 +194,17 @@ class TextReader(TextTask):
         super().__init__(model, special_tokens)
 
     def encode(self, texts, too_long="error"):
-        """Returns the tokens of each text: the start token, those of the text, the end token.
+        """Tokenizes texts, with the start and the end token.
 
-        Raises: see `__call__`.
+        Args:
+            texts: list of str.
+            too_long: see `__call__`.
+
+        Returns:
+            A list of ids (int) for each text.
+
+        Raises:
+            TaskError: see `__call__`.
         """
         if too_long not in ("error", "truncate"):
             raise TaskError(
@@ -209,14 +215,16 @@ class TextReader(TextTask):
         advice = 'Shorten it, or pass too_long="truncate" for its beginning.'
         rows = encode(self.tokenizer, texts, most, special.end, special.start, advice=advice)
         if cut := sum(len(row) > limit for row in rows):
-            warnings.warn(f"{cut} of {len(rows)} texts are cut to {limit} tokens.", stacklevel=2)
+            warnings.warn(
+                f"{cut} of {len(rows)} texts are truncated to {limit} tokens.", stacklevel=2
+            )
         return [truncated(row, limit) for row in rows]
 
-    def _numbers(self, texts, graph, count, too_long="error"):
-        """What `graph` computes of tokens, int32 [B, T]: float32 [B, count]."""
+    def _outputs(self, texts, graph, count, too_long="error"):
+        """The outputs of `graph` for the tokens of texts: float32 [B, count]."""
         rows = [[tokens] for tokens in self.encode(texts, too_long)]
-        found = self.compute(rows, lambda batch: [self.run(graph, *batch.tokens)])
-        return np.asarray(found, np.float32).reshape(-1, count)
+        outputs = self.compute(rows, lambda batch: [self.run(graph, *batch.tokens)])
+        return np.asarray(outputs, np.float32).reshape(-1, count)
 
 
 class TextClassifier(Classifier, TextReader):
@@ -232,7 +240,7 @@ class TextClassifier(Classifier, TextReader):
 
     Raises:
         TaskError: if the number of class names, the vocabulary or the padding token is not that of
-            the model, or there is no such problem.
+            the model, or `problem` is unknown.
     """
 
     description_file = "text_classifier.json"

@@ -1,4 +1,4 @@
-"""Encoders of images and of texts: models without a head, with what prepares their inputs.
+"""Encoders of images and texts: models without a head, with their preprocessing or tokenizer.
 
 Axes: B images or texts, E features.
 """
@@ -12,7 +12,7 @@ from zoo.text.special_tokens import SPECIAL_TOKENS
 
 
 class Encoder:
-    """What both encoders share: the features are the output of the model, see its `pool`."""
+    """Base class of encoders: features are the output of the model, see its `pool`."""
 
     normalize = False
 
@@ -22,24 +22,25 @@ class Encoder:
         Args:
             items: list of paths, PIL images and arrays [H, W] or [H, W, C] of values in 0..255; or
                 list of str.
-            **options: `too_long` of texts: "error"; or "truncate", which encodes the beginning of a
+            **options: for texts `too_long`: "error", or "truncate" to encode the beginning of a
                 text that has more tokens than the model takes.
 
         Raises:
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
-            TaskError: if `items` is not such a list, a text is too long or the model computes NaN.
+            TaskError: if `items` is not such a list, a text is too long, or outputs are NaN.
         """
-        return self._numbers(items, self.features_of_inputs, self.model.num_features, **options)
+        return self._outputs(items, self.features_of_inputs, self.model.num_features, **options)
 
     def similarity(self, a, b, **options):
-        """The cosine similarity of each item of `a` and each of `b`: float32 [len(a), len(b)].
+        """The cosine similarity of each item of `a` and each item of `b`: float32 [len(a), len(b)].
 
         Args:
-            a, b: what a call takes; or features, arrays [B, E]. Features of 0 have similarity 0.
-            **options: of a call.
+            a, b: items as in `__call__`, or features, arrays [B, E]. The similarity to a vector of
+                zeros is 0.
+            **options: see `__call__`.
 
         Raises:
-            TaskError: see `__call__`, or if features have not the same width.
+            TaskError: see `__call__`, or if features differ in width.
         """
         pair = [x if getattr(x, "ndim", None) == 2 else self(x, **options) for x in (a, b)]
         a, b = (np.asarray(ops.normalize(np.asarray(x, np.float32), epsilon=1e-12)) for x in pair)
@@ -61,7 +62,7 @@ class Encoder:
 class ImageEncoder(Encoder, ImageReader):
     """Features of images: a `zoo.models.ViT` with ``num_classes=0`` and its preprocessing.
 
-    The arguments are those of `zoo.tasks.classifier.ImageClassifier`, without class names.
+    Its arguments are `model` and `preprocessing` of `zoo.tasks.classifier.ImageClassifier`.
     """
 
     description_file = "image_encoder.json"
@@ -70,8 +71,9 @@ class ImageEncoder(Encoder, ImageReader):
 class TextEncoder(Encoder, TextReader):
     """Features of texts: a `zoo.models.EncoderClassifier` with ``num_classes=0`` and its tokenizer.
 
-    The arguments are those of `zoo.tasks.classifier.TextClassifier`, without class names, and
-    `normalize`: whether features have length 1.
+    Args:
+        model, tokenizer, special_tokens: as in `zoo.tasks.classifier.TextClassifier`.
+        normalize: whether features are scaled to length 1.
     """
 
     description_file, settings = "text_encoder.json", ("normalize",)

@@ -1,4 +1,4 @@
-"""A trained causal language model with its tokenizer: it continues texts.
+"""Text generation with a causal language model.
 
 Axes: B prompts, P tokens of a prompt, T new tokens, K hypotheses of a prompt.
 """
@@ -23,12 +23,12 @@ class TextGenerator(TextWriter):
         tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
             `zoo.text.published.LibraryTokenizer`.
         special_tokens: `zoo.decoding.SpecialTokens`.
-        add_start_token: whether every prompt begins with the start token; without it, only an empty
+        add_start_token: whether every prompt begins with the start token. If False, only an empty
             prompt does, as in GPT-2.
-        search_options: dict, fields of `zoo.decoding.SearchOptions`, which a call may replace.
+        search_options: dict of fields of `zoo.decoding.SearchOptions`, the defaults of all calls.
 
     Raises:
-        TaskError: if model, tokenizer and special tokens do not fit together.
+        TaskError: if model, tokenizer and special tokens do not match.
     """
 
     description_file, verb = "generator.json", "generate"
@@ -48,24 +48,24 @@ class TextGenerator(TextWriter):
         super().__init__(model, special_tokens, search_options)
 
     def __call__(self, prompts, max_new_tokens=None, **options):
-        """The best continuation of each prompt: a list of str, which begin with the prompt.
+        """Returns each prompt with its best continuation: a list of str.
 
         Args:
-            prompts: list of str; an empty prompt begins a text.
-            max_new_tokens: the largest number of new tokens; by default 64, or as many as fit.
-                Scores and length penalty are those of the new tokens.
+            prompts: list of str, which may be empty.
+            max_new_tokens: maximum number of new tokens; by default 64, or as many as fit. Scores
+                and the length penalty are those of the new tokens.
             **options: `beam_size` and `length_penalty`, see `n_best`, and fields of
                 `zoo.decoding.SearchOptions`; by default those of the generator.
 
         Raises:
-            TaskError: if prompt and new tokens are more than the model's `max_length`, an
-                option is wrong or the model computes NaN.
+            TaskError: if a prompt and its new tokens exceed the model's `max_length`, an option is
+                invalid or outputs are NaN.
         """
         return super().__call__(prompts, max_new_tokens=max_new_tokens, **options)
 
     def max_prompt_length(self, max_new_tokens=None):
-        """The largest number of tokens of a prompt, the start token included."""
-        return self.model.max_length + 1 - (max_new_tokens or 1)  # the last new one is not read
+        """The maximum number of tokens of a prompt, including the start token."""
+        return self.model.max_length + 1 - (max_new_tokens or 1)  # the last new token is not read
 
     def num_new(self, length, most):
         """The number of new tokens of a prompt of `length` tokens: `most`, or as many as fit."""

@@ -1,4 +1,4 @@
-"""What everything that `zoo.load` returns has in common."""
+"""The base classes of what `zoo.load` returns."""
 
 import functools
 import json
@@ -24,19 +24,19 @@ _lock = threading.Lock()
 
 
 class Task:
-    """A model with all that it takes to use it, in memory and in a folder.
+    """A model together with everything that is needed to use it, which can be saved and loaded.
 
     Class attributes:
         description_file: name of its JSON file.
         verb: the command of ``python -m zoo`` that uses it.
         tokenizer_names: {attribute: name of that tokenizer's files, see `save_tokenizer`}.
-        settings: names of attributes, arguments of the constructor, that are saved.
+        settings: names of constructor arguments that are attributes and are saved.
 
     Attributes:
-        model: Keras model. Another one that fits may be assigned at any time.
+        model: Keras model. It can be replaced by another one that fits.
         engine: function that computes in place of the model, see `zoo.load`. None by default.
         run_folder: the directory it was loaded from, or None.
-        jit_compile: whether XLA compiles what computes with the model.
+        jit_compile: whether XLA compiles the functions that call the model.
     """
 
     description_file, jit_compile, verb = None, None, "export"
@@ -61,18 +61,18 @@ class Task:
         """Raises `TaskError` if a model does not fit."""
 
     def description(self):
-        """The content of the JSON file, a dict: the settings, and what a subclass adds."""
+        """The content of the JSON file: a dict of the settings; subclasses add to it."""
         return {name: getattr(self, name) for name in self.settings}
 
     @classmethod
     def from_description(cls, description, model, *parts, **others):
-        """The task of a description, a model and the other arguments of the constructor."""
-        # earlier versions saved fewer settings: what they do without is the default
+        """Creates a task from its description, its model and other arguments."""
+        # Earlier versions saved fewer settings, with the same effect as the defaults of the others.
         settings = {name: description[name] for name in cls.settings if name in description}
         return cls(model, *parts, **others, **settings)
 
     def save(self, folder):
-        """Writes the model and all that belongs to it into `folder`."""
+        """Saves the model, the tokenizers and the description to a folder."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save(folder / MODEL_FILE, include_optimizer=False)
@@ -83,7 +83,9 @@ class Task:
 
     @classmethod
     def load(cls, folder, **arguments):
-        """Loads what `save` wrote; `arguments` of the model, such as `dtype`, replace its own."""
+        """Loads a folder that `save` wrote; `arguments` of the model, such as `dtype`, override
+        its own.
+        """
         folder = pathlib.Path(folder)
         description = json.loads((folder / cls.description_file).read_text())
         model = load_model(folder / MODEL_FILE, arguments)
@@ -93,11 +95,11 @@ class Task:
         return task
 
     def run(self, graph, *tensors, specs=None, **settings):
-        """``graph(*tensors, **settings)`` as arrays; the settings are constants of the graph.
+        """Computes ``graph(*tensors, **settings)`` in a `tf.function`; returns arrays.
 
-        It is traced once for the settings and the shapes of the tensors, or for `specs`, a
-        `tf.TensorSpec` for each tensor. New values of the model's variables take effect at once; if
-        the variables are not the same as before, as after `enable_lora`, it is traced again.
+        It is traced once for each combination of settings, which are constants, and of shapes, or
+        of `specs`, a `tf.TensorSpec` for each tensor. New values of the model's variables take
+        effect immediately; if the variables are replaced, as by `enable_lora`, it is traced again.
 
         Raises:
             TaskError: if the model computes NaN.
@@ -114,7 +116,7 @@ class Task:
 
 
 class TextTask(Task):
-    """A task of texts, which computes with batches of tokens.
+    """Base class of tasks whose inputs are texts.
 
     Args:
         model: see `Task`.
@@ -122,9 +124,9 @@ class TextTask(Task):
 
     Attributes:
         special_tokens: as given.
-        jit_compile: whether XLA compiles the functions, as it does by default. It takes seconds for
-            each padded shape, and pays off after some batches of that shape. Without it, results
-            may differ by rounding.
+        jit_compile: whether XLA compiles the functions that call the model, True by default.
+            Compiling takes seconds for each padded shape, and saves time after some batches of that
+            shape. Without it, results may differ by rounding.
     """
 
     def __init__(self, model, special_tokens):
@@ -173,9 +175,10 @@ class TextTask(Task):
         return super().from_description(description, model, *tokenizers, **special)
 
     def compute(self, rows, function, buffer_length=0):
-        """For each row of tokens a tuple of what ``function(batch)`` returns, arrays [B, ...].
+        """Applies ``function(batch)``, which returns arrays [B, ...], to all rows of tokens.
 
-        The rows are in batches of `zoo.tasks.padded_batches.token_batches`.
+        Rows are batched by `zoo.tasks.padded_batches.token_batches`. Returns for each row a tuple
+        of its part of the arrays.
         """
         results = [None] * len(rows)
         limits = (self.model.max_length, buffer_length)
@@ -189,11 +192,11 @@ class TextTask(Task):
 
 
 def without_nan(outputs):
-    """An array or `zoo.decoding.Hypotheses`; raises `TaskError` if it contains NaN."""
+    """The outputs, an array or `zoo.decoding.Hypotheses`; raises `TaskError` if some are NaN."""
     if np.isnan(outputs.log_probs if isinstance(outputs, Hypotheses) else outputs).any():
         raise TaskError(
-            "There is no result: the model computed NaN. Its weights are not finite, perhaps "
-            "because its training diverged."
+            "There is no result: the model computed NaN. Check that its weights are finite; its "
+            "training may have diverged."
         )
     return outputs
 
@@ -204,13 +207,13 @@ def _compiled(graph, specs, jit_compile, **settings):
 
 
 def read_config(path):
-    """The content of config.json in the file: class, arguments and shapes of the model."""
+    """The content of config.json in a .keras file: class, arguments and shapes of the model."""
     with zipfile.ZipFile(path) as archive:
         return json.loads(archive.read("config.json"))
 
 
 def load_model(path, arguments):
-    """The model of a file, with other `arguments` of its constructor, such as `dtype`."""
+    """Loads a .keras file; `arguments` of the constructor, such as `dtype`, override its own."""
     if not arguments:
         return keras.saving.load_model(path, compile=False)
     config = {**read_config(path), "compile_config": None}

@@ -1,4 +1,4 @@
-"""A trained translation model with its tokenizers: text in, text out.
+"""Translation with an encoder-decoder Transformer.
 
 Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence.
 """
@@ -18,35 +18,34 @@ from zoo.text.translation_text import Alignment, encode, encode_parts, put_toget
 
 
 class Translator(TextWriter):
-    """A Keras model together with its tokenizers and the defaults of its search.
+    """A translation model together with its tokenizers and its default search options.
 
     Args:
         model: `zoo.models.Transformer`. Another one may be assigned later.
         source_tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` of the source language.
         target_tokenizer: of the target language.
-        beam_size: number of hypotheses of a search; 1 is greedy search.
+        beam_size: number of hypotheses of beam search; 1 is greedy search.
         length_penalty: see `zoo.decoding.length_penalty`; 0 favors short translations.
-        special_tokens: `zoo.decoding.SpecialTokens`. Translations have its `first` left out.
+        special_tokens: `zoo.decoding.SpecialTokens`. Its `first` is not part of translations.
         length_offset: see `zoo.decoding.LengthPenalty`.
         early_stopping: see `zoo.decoding.beam_search`.
         max_length: maximum number of tokens of a translation; by default twice the length to which
             the source is padded: 16, 32, 64, ...
-        search_options: dict, fields of `zoo.decoding.SearchOptions`, which a call may replace.
+        search_options: dict of fields of `zoo.decoding.SearchOptions`, the defaults of all calls.
 
     Attributes:
-        engine: function that searches in place of the model; see `zoo.load`. Several threads may
-            call it at once. None by default.
+        engine: function that searches in place of the model, see `zoo.load`; it must be
+            thread-safe. None by default.
 
     Raises:
-        TaskError: if model, tokenizers and special tokens do not fit together, or an option
-            is wrong.
+        TaskError: if model, tokenizers and special tokens do not match, or an option is invalid.
     """
 
     description_file, verb = "translator.json", "translate"
     tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
     settings = "beam_size length_penalty length_offset early_stopping max_length search_options"
     settings = tuple(settings.split())
-    # Searches are compiled with these two: other values would not be used.
+    # Read-only: compiled searches contain their values.
     length_offset = property(operator.attrgetter("_length_offset"))
     early_stopping = property(operator.attrgetter("_early_stopping"))
 
@@ -74,40 +73,39 @@ class Translator(TextWriter):
         super().__init__(model, special_tokens, search_options)
 
     def __call__(self, texts, sentences=True, **options):
-        """The best translation of each text, a list of str.
+        """Returns the best translation of each text, a list of str.
 
         Args:
             texts: list of str; an empty text gives an empty translation.
-            sentences: whether each sentence and line is translated by itself, and what is between
-                them is kept; see `zoo.text.layout.take_apart`. If False, the default of `n_best`
-                and `sample`, a text as it is. A text that is translated in several parts has one
+            sentences: whether to translate each sentence and line separately and to keep the layout
+                between them, see `zoo.text.layout.take_apart`. If False, the default of `n_best`
+                and `sample`, each text is translated as a whole. A text of several parts has one
                 translation: the best of each part, with the sum of their scores.
             **options: `beam_size` and `length_penalty`, see `n_best`, and:
-                max_length: the largest number of target tokens; by default that of the translator.
-                too_long: "error"; or "split", which translates a text, or a sentence of it, that is
-                    too long for the model in parts, and keeps the space between them.
-                target_prefix: beginning of the translation, as the tokenizer writes it: a str for
-                    all texts, or a list of one for each. It counts for `max_length`, but neither
-                    for the score nor for the length penalty. An empty text stays empty.
+                max_length: maximum number of target tokens; by default that of the translator.
+                too_long: "error"; or "split", to translate a text, or a sentence, that is too long
+                    for the model in parts and to keep the space between them.
+                target_prefix: beginning of the translations, normalized by the tokenizer: a str, or
+                    a list with one for each text. It counts towards `max_length`, but not for the
+                    score and the length penalty. An empty text stays empty.
                 Fields of `zoo.decoding.SearchOptions`; by default those of the translator.
 
         Raises:
-            TaskError: if a text is too long, an option is wrong or the model computes NaN.
+            TaskError: if a text is too long, an option is invalid or outputs are NaN.
         """
         return super().__call__(texts, sentences=sentences, **options)
 
     def score(self, texts, translations):
-        """The log-probability of a translation of each text, the end token included.
+        """Returns the log-probability of the given translation of each text.
 
         Args:
-            texts, translations: lists of str.
+            texts, translations: lists of str of the same length.
 
         Returns:
-            list of float.
+            list of float, sums over the tokens, including the end token.
 
         Raises:
-            TaskError: if there are not as many translations as texts, one is too long or
-                the model computes NaN.
+            TaskError: if the lists differ in length, a text is too long, or outputs are NaN.
         """
 
         def log_probs(batch):
@@ -117,10 +115,10 @@ class Translator(TextWriter):
         return [float(score) for (score,) in self.compute(pairs, log_probs)]
 
     def alignment(self, text, translation=None):
-        """The `Alignment` of a text and a translation, by default the model's own.
+        """Returns the `Alignment` of a text and a translation, by default that of the model.
 
         Raises:
-            TaskError: if one of them is too long.
+            TaskError: if the text or the translation is too long.
         """
         translation = self([text], sentences=False)[0] if translation is None else translation
         [(source, target)] = self._pairs([text], [translation])
@@ -130,7 +128,7 @@ class Translator(TextWriter):
 
     @property
     def max_source_length(self):
-        """The largest number of source tokens, the end token included."""
+        """The maximum number of source tokens, including the end token."""
         return self.model.max_length
 
     def check(self, model):
@@ -151,7 +149,7 @@ class Translator(TextWriter):
         logits = tf.cast(self.model(inputs, training=False), tf.float32)
         log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(target, logits)
         counted = target != self.special_tokens.pad
-        if self.special_tokens.first is not None:  # which counts as certain
+        if self.special_tokens.first is not None:  # its probability is one
             counted &= tf.range(tf.shape(target)[1]) > 0
         return tf.reduce_sum(tf.where(counted, log_probs, 0.0), axis=1)
 
@@ -175,20 +173,21 @@ class Translator(TextWriter):
         return batch.tokens, np.int32(length), padded(length, limit)
 
     def _rows(self, sources, counts, prefix, most):
-        """The sequences of each part of a text: its source, and what its translation begins with.
+        """The sequences of each part: its source, and the tokens that its translation begins with.
 
-        `counts` are the numbers of parts of the texts, the first of which has the prefix.
+        `counts` are the numbers of parts of the texts; the first part of each has the prefix.
         """
         if not prefix:
             return [[source] for source in sources]
-        special, one = self.special_tokens, self.target_tokenizer
+        special, tokenizer = self.special_tokens, self.target_tokenizer
         prefixes = [prefix] * len(counts) if isinstance(prefix, str) else prefix
         settings = (most or self.max_source_length, special.end, special.first)
-        rows = encode(one, prefixes, *settings, "The target_prefix of text")
-        if len(rows) != len(counts) or any(one.unknown in row for row in rows):
+        rows = encode(tokenizer, prefixes, *settings, "The target_prefix of text")
+        if len(rows) != len(counts) or any(tokenizer.unknown in row for row in rows):
             raise TaskError(
-                "target_prefix must be a str, or a list with one for each text, in letters that "
-                f"the tokenizer has. Received: target_prefix={prefix!r} for {len(counts)} texts."
+                "target_prefix must be a str, or a list with one for each text, of characters in "
+                "the vocabulary of the tokenizer. Received: "
+                f"target_prefix={prefix!r} for {len(counts)} texts."
             )
         none = [special.pad if special.first is None else special.first]
         rows = [[row[:-1] or none, *[none] * count][:count] for row, count in zip(rows, counts)]
@@ -212,8 +211,8 @@ class Translator(TextWriter):
         forced = self.special_tokens.first is not None
 
         def translations(hypotheses):
-            found = (self._scored(tokens[:, forced:], *others) for tokens, *others in hypotheses)
-            return [put_together(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
+            parts = (self._scored(tokens[:, forced:], *others) for tokens, *others in hypotheses)
+            return [put_together(fields, [next(parts) for _ in fields[1::2]]) for fields in layouts]
 
         return rows, most, self.options(options, most, most), translations
 

@@ -1,4 +1,4 @@
-"""What a translator and a text generator share: beam search and sampling over batches of texts.
+"""The base class of translators and text generators: beam search and sampling.
 
 Axes: B texts, K hypotheses of a text, T tokens.
 """
@@ -14,21 +14,24 @@ from zoo.text.translation_text import ScoredText
 
 
 class TextWriter(TextTask):
-    """A task that writes texts.
+    """Base class of tasks that generate texts.
 
-    A subclass has three methods. `_prepared` takes texts and options of a call, and returns (rows
-    of sequences of tokens, the largest number of tokens to write or None, `SearchOptions`, function
-    that makes the `ScoredText` of each text from the hypotheses of all rows). `_inputs` returns
-    what `search` and `draw` take of a batch: (arrays [B, ...], the largest number of tokens to
-    write, that for which there is memory). `_start` returns the first cache, and the tokens before
-    those that are written, in place of the start token, or None.
+    A subclass implements three methods:
+
+    - `_prepared` takes the texts and options of a call. It returns (rows of sequences of tokens,
+      the maximum number of new tokens or None, `SearchOptions`, a function from the hypotheses of
+      all rows to a list of `ScoredText` for each text).
+    - `_inputs` returns the arguments of `search` and `draw` for a batch: (arrays [B, ...], the
+      maximum number of new tokens, the length of the buffer for them).
+    - `_start` returns (the first cache, the tokens that precede the new ones in place of the start
+      token, or None).
 
     Args:
         model, special_tokens: see `TextTask`.
-        search_options: dict, fields of `zoo.decoding.SearchOptions`, or None.
+        search_options: dict of fields of `zoo.decoding.SearchOptions`, or None.
 
     Attributes:
-        beam_size, length_penalty, search_options: the defaults of all searches.
+        beam_size, length_penalty, search_options: the defaults of all calls.
     """
 
     beam_size, length_penalty = 1, 0.0
@@ -40,9 +43,12 @@ class TextWriter(TextTask):
         self.options()
 
     def options(self, given=(), most=None, longest=None):
-        """The checked `zoo.decoding.SearchOptions`: those given, if not None, or the task's own.
+        """Returns the checked `zoo.decoding.SearchOptions`: those given, or else the task's own.
 
-        `most` new tokens, and `longest` of all, are allowed, by default as many as the model takes.
+        Args:
+            given: dict of fields; those that are None are not given.
+            most: maximum number of new tokens; by default as many as the model takes.
+            longest: maximum number of all tokens; by default as many as the model takes.
         """
         given = {name: value for name, value in dict(given).items() if value is not None}
         limit, words = self.model.max_length, self._tokenizers()[-1].vocab_size
@@ -61,28 +67,28 @@ class TextWriter(TextTask):
                 values[name] = tuple(sorted({checked(name, id, int, 0, words - 1) for id in ids}))
             elif name == "forced_eos" and not isinstance(value, bool):
                 raise TaskError(f"{name} must be True or False. Received: {name}={value!r}.")
-        return SearchOptions(**values)  # a TypeError if there is no such option
+        return SearchOptions(**values)  # a TypeError if an option is unknown
 
     def __call__(self, texts, **options):
-        """The best answer to each text, a list of str; see `n_best`."""
+        """Returns the best output for each text, a list of str; see `n_best`."""
         return [best.text for [best, *_] in self.n_best(texts, **options)]
 
     def n_best(self, texts, n=1, beam_size=None, length_penalty=None, **options):
-        """Several answers to each text, the best first, found by beam search.
+        """Returns the n best outputs for each text, by beam search.
 
         Args:
             texts: list of str.
-            n: number of answers to a text.
-            beam_size: at least `n`; by default that of the task, or `n` if that is larger. 1 is
-                greedy search.
+            n: number of outputs for each text.
+            beam_size: number of hypotheses, at least `n`; 1 is greedy search. By default that of
+                the task, or `n` if that is larger.
             length_penalty: see `zoo.decoding.length_penalty`; by default that of the task.
             **options: see `__call__`.
 
         Returns:
-            For each text a list of `zoo.text.translation_text.ScoredText`.
+            For each text a list of `zoo.text.translation_text.ScoredText`, the best first.
 
         Raises:
-            TaskError: if a text is too long, an option is wrong or the model computes NaN.
+            TaskError: if a text is too long, an option is invalid or outputs are NaN.
         """
         rows, most, options, answers = self._prepared(texts, **options)
         n = checked("n", n, int, 1)
@@ -104,16 +110,16 @@ class TextWriter(TextTask):
         return answers([[array[:n] for array in arrays] for arrays in best])
 
     def sample(self, texts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, **options):
-        """Draws answers to each text by their probability.
+        """Samples outputs for each text from the distribution of the model.
 
         Args:
             texts: list of str.
-            n: number of draws for a text.
-            temperature: at least 0.001; below 1 likely tokens become more likely, above 1 less.
-            top_k: if given, draws from the k most likely tokens only.
-            top_p: if given, draws from the most likely tokens with this total probability only.
-            seed: of the draws; a text's draws depend on it and on how many texts, or parts of
-                split texts, precede it. Texts that a translator leaves empty do not count.
+            n: number of samples for each text.
+            temperature: at least 0.001; values below 1 make likely tokens more likely.
+            top_k: if given, samples from the k most likely tokens only.
+            top_p: if given, samples from the most likely tokens with this total probability only.
+            seed: random seed. The samples of a text depend on it and on the number of texts, or
+                parts of split texts, before it, not counting those that are left empty.
             **options: see `__call__`.
 
         Returns:
@@ -156,8 +162,8 @@ class TextWriter(TextTask):
             tokens: int32 [B, S]: each source with its end token, then padding; or the first tokens
                 of prompts, which the model reads at once.
             alpha: of the length penalty, a scalar tensor.
-            max_length: the largest number of tokens to write, `first` included; an int, a scalar
-                tensor, or int32 [B].
+            max_length: maximum number of new tokens, including `first`: an int, a scalar tensor,
+                or int32 [B].
             first: see `zoo.decoding.SpecialTokens`; that of the task by default.
             beam_size: K.
             options: `zoo.decoding.SearchOptions`.
@@ -192,9 +198,9 @@ class TextWriter(TextTask):
         return special if first is None else special._replace(first=first)
 
     def _scored(self, tokens, log_probs, scores, before=()):
-        """The `ScoredText` of each hypothesis of one sequence, and of tokens `before` it."""
-        special, found = self.special_tokens, np.isfinite(log_probs)
-        control = {special.start, special.end, special.pad}
-        rows = [[t for t in (*before, *row) if t not in control] for row in tokens[found].tolist()]
+        """The `ScoredText` of each hypothesis of a sequence, which the tokens `before` precede."""
+        special, exists = self.special_tokens, np.isfinite(log_probs)
+        control, tokens = {special.start, special.end, special.pad}, tokens[exists].tolist()
+        rows = [[id for id in (*before, *row) if id not in control] for row in tokens]
         texts = self._tokenizers()[-1].decode(rows)
-        return [ScoredText(text, float(score)) for text, score in zip(texts, scores[found])]
+        return [ScoredText(text, float(score)) for text, score in zip(texts, scores[exists])]

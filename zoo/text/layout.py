@@ -1,10 +1,11 @@
-"""The layout of a text: its sentences, and all that is between them, to the character.
+"""Splits a text into its sentences and the characters between them.
 
-The rule is one regular expression, with the same matches in Python's `re` and in RE2, the library
-of TensorFlow's graphs, which has no look-ahead: what does not end a sentence is consumed with what
-follows it. It has no classes of a Unicode version. `MARKS` come first, for what its surroundings
-tell: they put noncharacters of Unicode around tags of HTML that end lines and between cells, and in
-the place of the Greek question mark. This file imports nothing else: exports copy it.
+The rule is one regular expression with the same matches in Python's `re` and in RE2, the library of
+TensorFlow's graphs. RE2 has no look-ahead: a full stop that does not end a sentence is matched
+together with the characters that follow it. Characters are listed, as the Unicode classes of the
+two libraries may differ. Before, `MARKS` insert noncharacters of Unicode where the rule depends on
+the surroundings: around HTML tags that end lines, between cells, and in place of the Greek question
+mark. Exports copy this file, so it imports nothing but `re`.
 
 Source of the full stops: Unicode Standard Annex 29, "Unicode Text Segmentation", section 5.
 """
@@ -30,7 +31,7 @@ _CONTINUE = ",;:،؛、，；："  # no sentence begins with these, nor with a l
 _LOWER = "".join(c for c in map(chr, [*range(0x61, 0x590), *range(0x1E00, 0x2000)]) if c.islower())
 _CHINESE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 
-# Abbreviations: before anything, and before numbers only.
+# Abbreviations: always, before numbers only, and after the number of a day or century.
 _TITLES = (
     "Mr Mrs Ms Messrs Dr Drs Prof St Rev Gen Col Capt Cmdr Lt Sgt Cpl Gov Sen Rep Pres Hon Mt Ft "
     "vs cf Sr Sra Sres Srta Dra Dña Ud Uds EE FF RR Lic Gral Profa Exmo Exma Eng Ing Arq Av av "
@@ -77,23 +78,23 @@ _UNITS = "|".join(
 _END = f"[{_STOPS}]+{_CLOSES}"
 _ENUMERATED = rf"(?:[(\[]?[0-9]+[.)][{_BLANK}]+)?"  # "1. The first item"
 
-# What is before a sentence, and the sentence, empty at the end of a text.
-# Before it are also tags of HTML, and what begins a line of Markdown: headings, items, quotes.
+# The characters before a sentence, and the sentence, which is empty at the end of a text. The former
+# may be space, HTML tags, and the beginning of a line of Markdown: a heading, an item or a quote.
 SENTENCE = (
     f"((?:\ufdd0[^\ufdd1]*\ufdd1|(?:#+|[-*+>|•]|\\[[ xX]\\])[{_BLANK}]|[{_BREAK}{_BLANK}])*)"
     f"({_ENUMERATED}(?:{_UNITS})(?:[{_BLANK}]*(?:{_UNITS}))*(?:[{_BLANK}]*{_END})?|{_END}|$)"
 )
-# Not translated: punctuation, lines, arrows, emoji.
+# Parts that are not translated: punctuation, lines, arrows, emoji.
 NO_TEXT = (
     "[\\x00-/:-@\\[-`{-\xa9\xab-\xb1\xb4\xb6-\xb8\xbb\xbf\xd7\xf7\u2000-\u206f\u2190-\u245f\u2500-\u27bf"
     "\u2900-\u2bff\u3000-\u3004\u3008-\u3020\u3030\ufe00-\ufe19\ufe30-\ufe6f\ufeff\uff01-\uff0f"
     "\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\U0001f000-\U0001faff]*"
 )
-# The end of a translation that a space follows.
+# The end of a translation after which a space is inserted.
 SPACE_FOLLOWS = f"(?s).*[.,;:!?…][{_CLOSE}]*"
 _TAGS = "p|div|br|hr|[uod]l|li|d[dt]|h[1-6]|table|t[dhr]|t(?:head|body|foot)|caption|blockquote|pre"
 _TAGS += "|html|head|body|title|main|section|article|header|footer|nav|aside|form|option|figcaption"
-MARKS = (  # patterns, and what they become
+MARKS = (  # patterns and their replacements
     (rf"(?i)(</?(?:{_TAGS})(?:[{_BREAK}{_BLANK}/][^<>]*)?>|<!--[^<>]*-->)", "\ufdd0\\1\ufdd1"),
     (rf"([{_BLANK}]\|)", "\ufdd0\\1\ufdd1"),
     ("([\u0370-\u03ff\u1f00-\u1fff]);", "\\1\ufdd2"),
@@ -104,11 +105,12 @@ _CLAUSES, _WORDS = r"(?<=[;:…])\s+|(?<=[，、；：])", r"\s+"
 
 
 def take_apart(text):
-    """The sentences of a text and what is between them, alternately.
+    """Splits a text into fields: alternately the characters between sentences, and a sentence.
 
     Returns:
-        list of str of odd length, which together are the text; each second one is a sentence, which
-        has no line break or tab, no space at its ends, and a letter or a number.
+        list of str of odd length whose concatenation is the text. The fields at odd indices are the
+        sentences: without line breaks and tabs, without spaces at their ends, and with a letter or
+        a number.
     """
     fields, at, text = [""], 0, _replaced(text, MARKS)
     while at < len(text) and (match := _SENTENCE.match(text, at)):
@@ -130,41 +132,41 @@ def _replaced(text, patterns):
 
 
 def put_in(fields, translations):
-    """The text of fields with translations in the place of their sentences.
+    """The text of `fields`, see `take_apart`, with translations in place of the sentences.
 
-    Where nothing is between two sentences, as in Chinese, a space follows a translation that ends
-    with a full stop of a script with spaces.
+    If there is nothing between two sentences, as in Chinese, a space is inserted after a
+    translation that ends with a full stop of a script with spaces.
     """
-    found = [*fields]
-    found[1::2] = translations
-    for index in range(2, len(found) - 1, 2):
-        if not found[index] and re.fullmatch(SPACE_FOLLOWS, found[index - 1]):
-            found[index] = " "
-    return "".join(found)
+    fields = [*fields]
+    fields[1::2] = translations
+    for index in range(2, len(fields) - 1, 2):
+        if not fields[index] and re.fullmatch(SPACE_FOLLOWS, fields[index - 1]):
+            fields[index] = " "
+    return "".join(fields)
 
 
 def cut(fields, fits):
-    """Cuts what `fits` does not accept: between sentences, else clauses, else words, else anywhere.
+    """Splits sentences that are too long: between sentences, clauses or words, or anywhere.
 
     Args:
         fields: see `take_apart`.
-        fits: function of a str. A single character is not cut, whether it fits or not.
+        fits: function from a str to a bool. A single character is not split.
 
     Returns:
-        The same as more fields, which together are the same text.
+        Fields whose concatenation is the same text.
     """
-    found = fields[:1]
+    shorter = fields[:1]
     for part, between in zip(fields[1::2], fields[2::2]):
-        smaller = len(part) > 1 and not fits(part)
-        first, *others = cut(_smaller(part), fits) if smaller else ("", part, "")
-        found[-1] += first
-        found += others
-        found[-1] += between
-    return found
+        is_split = len(part) > 1 and not fits(part)
+        first, *others = cut(_halves(part), fits) if is_split else ("", part, "")
+        shorter[-1] += first
+        shorter += others
+        shorter[-1] += between
+    return shorter
 
 
-def _smaller(text):
-    """The sentences of a text, or the two halves of one sentence, as fields."""
+def _halves(text):
+    """The sentences of a text, or two halves of a single sentence, as fields."""
     fields = take_apart(text)
     if fields[1:-1] != [text]:
         return fields

@@ -1,4 +1,4 @@
-"""Texts to tokens, in parts if they are long, and what a task says about texts.
+"""Texts to tokens, as a whole or in parts, and the results of tasks with texts.
 
 Axes: S source tokens, T target tokens.
 """
@@ -37,15 +37,15 @@ class Alignment(NamedTuple):
 def encode(
     tokenizer, texts, limit, end, first=None, name="Text", advice="Shorten it.", owners=None
 ):
-    """Tokens of each text: `first`, if given, the text's own and `end`.
+    """Tokenizes texts: `first`, if it is given, the tokens of the text, `end`.
 
     Args:
         tokenizer: see `zoo.tasks.task.TextTask`.
         texts: list of str.
-        limit: the largest number of tokens of a text.
+        limit: maximum number of tokens of a text.
         end, first: token ids.
-        name, advice: of a text in the message of an error, and what to do about it.
-        owners: the number of each text in that message, if that is not its place.
+        name, advice: how an error names a text, and what to do about it.
+        owners: the numbers by which errors name the texts; by default their indices.
 
     Raises:
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
@@ -62,13 +62,18 @@ def encode(
 
 
 def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
-    """Takes texts apart, and tokenizes the parts that are translated; see `encode`.
+    """Splits texts into the parts to translate, and tokenizes these.
 
-    The parts are sentences, or else each text is one, unless it is blank. Those that are too long
-    are an error, or with ``too_long="split"`` split.
+    Args:
+        tokenizer, texts, limit, end: see `encode`.
+        too_long: "error", or "split" to split parts that are too long.
+        sentences: whether parts are sentences; if False, each text that is not blank is one part.
 
-    Returns (the fields of each text, see `zoo.text.layout.take_apart`; the tokens of all parts in
-    turn).
+    Returns:
+        (for each text its fields, see `zoo.text.layout.take_apart`; the tokens of all parts).
+
+    Raises:
+        TaskError: see `encode`, or if an argument is invalid.
     """
     if too_long not in ("error", "split"):
         raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
@@ -76,7 +81,7 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
         raise TaskError(f"sentences must be True or False. Received: sentences={sentences!r}.")
     layouts, parts, owners = [], [], []
     for index, text in enumerate(checked_texts(texts)):
-        code = _language_code(tokenizer, text)  # which all parts get
+        code = _language_code(tokenizer, text)  # of all parts
         body = text[len(code) :]
         fields = take_apart(body) if sentences else ["", body, ""] if body.strip() else [""]
         if too_long == "split":
@@ -95,9 +100,9 @@ def _language_code(tokenizer, text):
 
 
 def put_together(fields, translations):
-    """The translations of a text, `ScoredText`, in the place of its parts, of which each has some.
+    """The `ScoredText` of a text, given those of each of its parts.
 
-    Unless the text has one part, there is one: of the best of each, with the sum of their scores.
+    If the text has several parts, it has one: the best of each part, with the sum of their scores.
     """
     if len(translations) == 1:
         before, _, after = fields

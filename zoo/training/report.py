@@ -8,11 +8,8 @@ import math
 import statistics
 
 import numpy as np
-import tensorflow as tf
-from tqdm import tqdm
 
 from zoo.data.images import sample
-from zoo.data.pipeline import test_batches
 from zoo.errors import TaskError
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
@@ -21,6 +18,7 @@ from zoo.training.scores import (
     class_scores,
     cross_entropy,
     epoch_scores,
+    image_probabilities,
     label_scores,
     likelihood_scores,
 )
@@ -83,14 +81,11 @@ def finish_classifier(folder, classifier, data, restored=False):
     """
     held_out = "test" if data.valid is None else "validation"
     history = _begin(folder, classifier, training="training (augmented)", held_out=held_out)
-    logits, labels = _logits(classifier, data)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
-    predicted, names = logits.argmax(axis=1), data.class_names
-    pictures.confusion_matrix(labels, predicted, names, folder / "confusion_matrix.png")
+    probabilities, readable = image_probabilities(classifier, data.test)
+    labels, (epochs, words) = data.test.labels[readable], epoch_scores(history, restored)
+    scores, summary = _label_scores(folder, data, labels, probabilities, f", {words}", "images")
     if hasattr(classifier.model, "attention_maps"):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")
-    scores = class_scores(labels, predicted, names, data.train.labels)
-    epochs, words = epoch_scores(history, restored)
     _end(
         folder,
         classifier,
@@ -98,7 +93,6 @@ def finish_classifier(folder, classifier, data, restored=False):
         "images",
         metrics={
             **scores,
-            "test_loss": float(np.mean(losses)),
             "train_loss": history["loss"][-1],
             **epochs,
             "train_images": len(data.train),
@@ -106,21 +100,8 @@ def finish_classifier(folder, classifier, data, restored=False):
             "skipped_images": data.unreadable(),
             "notes": list(data.notes),
         },
-        summary=accuracy_lines(scores, f", {words}"),
+        summary=summary,
     )
-
-
-def _logits(classifier, data):
-    """The logits [n, K] and labels int [n] of all test images that can be read."""
-    logits, labels = [], []
-    batches = test_batches(data.test, len(data.class_names), 256)
-    progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
-    for pixels, one_hot, weights in progress:
-        real = weights > 0
-        images = classifier.preprocessing.normalize(pixels)
-        logits.append(classifier.model.predict_on_batch(images)[real])
-        labels.append(tf.argmax(one_hot, axis=1)[real])
-    return np.concatenate(logits), np.concatenate(labels)
 
 
 def _draw_attention_maps(classifier, images, path):
@@ -141,11 +122,15 @@ def finish_text_classifier(folder, classifier, data, train):
     probabilities = classifier.probabilities(test.texts, too_long="truncate")
     epochs, words = epoch_scores(history)
     words = f" of {len(test):,} texts, averaged weights {words}"
-    *chosen, scores, summary = _tested(folder, data, probabilities, words)
-    answers = zip(*chosen, probabilities, test.texts)
+    if classifier.problem == "multi_label":
+        true, predicted = test.labels > 0, probabilities >= 0.5
+        scores, summary = _several_label_scores(data, probabilities, words)
+    else:
+        true, predicted = test.labels[:, None], probabilities.argmax(axis=1)[:, None]
+        scores, summary = _label_scores(folder, data, test.labels, probabilities, words, "texts")
     rows = [
-        (*map("|".join, (names[true], names[given], map("{:.4f}".format, row[given]))), text)
-        for true, given, row, text in answers
+        ("|".join(names[own]), "|".join(names[best]), "|".join(map("{:.4f}".format, row[best])), x)
+        for own, best, row, x in zip(true, predicted, probabilities, test.texts)
     ]
     _write_table(folder / "predictions.tsv", ("label", "prediction", "probability", "text"), rows)
     samples = [
@@ -173,27 +158,25 @@ def finish_text_classifier(folder, classifier, data, train):
     )
 
 
-def _tested(folder, data, probabilities, words):
-    """Scores with labels int [n]; or [n, K] of any number of them per text, 1 for each.
+def _label_scores(folder, data, labels, probabilities, words, items):
+    """(metrics, lines of the summary) of items with one label each, int [n].
 
-    Returns what selects from the names the classes that each text has, and is given; metrics; the
-    lines of the summary, the first of which ends with `words`.
+    Draws the confusion matrix. The first line ends with `words`.
     """
-    labels, names = data.test.labels, data.class_names
-    if np.ndim(labels) == 2:
-        true, given = labels > 0, probabilities >= 0.5
-        scores = label_scores(true, probabilities, names)
-        score = "{mean_average_precision:.4f}, F1 {f1_micro:.4f}".format(**scores)
-        summary = {"test mean average precision": score + words}
-        right = np.where(true, probabilities, 1 - probabilities)
-    else:
-        best = probabilities.argmax(axis=1)
-        pictures.confusion_matrix(labels, best, names, folder / "confusion_matrix.png", "texts")
-        true, given = labels[:, None], best[:, None]
-        right = np.take_along_axis(probabilities, true, axis=1)
-        scores = class_scores(labels, best, names, data.train.labels)
-        summary = accuracy_lines(scores, words)
-    return true, given, {**scores, "test_loss": cross_entropy(right)}, summary
+    predicted, names = probabilities.argmax(axis=1), data.class_names
+    pictures.confusion_matrix(labels, predicted, names, folder / "confusion_matrix.png", items)
+    scores = class_scores(labels, predicted, names, data.train.labels)
+    loss = cross_entropy(np.take_along_axis(probabilities, labels[:, None], axis=1))
+    return {**scores, "test_loss": loss}, accuracy_lines(scores, words)
+
+
+def _several_label_scores(data, probabilities, words):
+    """Like `_label_scores`, of test texts with any number of labels each, float [n, K]."""
+    labels = data.test.labels
+    scores = label_scores(labels, probabilities, data.class_names)
+    score = "{mean_average_precision:.4f}, F1 {f1_micro:.4f}".format(**scores)
+    loss = cross_entropy(np.where(labels > 0, probabilities, 1 - probabilities))
+    return {**scores, "test_loss": loss}, {"test mean average precision": score + words}
 
 
 def _write_table(path, names, rows):

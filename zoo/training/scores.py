@@ -1,29 +1,55 @@
-"""Scores of classifiers. Axes: n items, K classes."""
+"""Scores of classifiers and language models. Axes: n items, K classes."""
 
 import collections
 import math
 
 import numpy as np
+from tqdm import tqdm
 
+from zoo.data.pipeline import test_batches
 from zoo.training.callbacks import best_index
 
 _SMALLEST = 1e-30  # probability that counts in a loss
 _NOTABLE = 0.01  # difference of accuracy and balanced accuracy that is printed
+_IMAGES = 256  # of a batch
+
+
+def image_probabilities(classifier, images):
+    """Computes the probabilities of test images, with a progress bar.
+
+    Args:
+        classifier: `zoo.tasks.classifier.ImageClassifier`.
+        images: `zoo.data.images.Images` or `StreamedImages`.
+
+    Returns:
+        (float32 [m, K], the probabilities of the m images that can be read; bool [n], which of all
+        images these are).
+    """
+    batches, count = test_batches(images, 1, _IMAGES), len(classifier.class_names)
+    probabilities, readable = [], []
+    progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
+    for pixels, _, weights in progress:
+        readable.append(weights.numpy() > 0)
+        inputs = classifier.preprocessing.normalize(pixels.numpy()[readable[-1]]).numpy()
+        graph = classifier.probabilities_of_inputs
+        probabilities.append(classifier.outputs(inputs, graph, count))
+    # The last batch is filled up.
+    return np.concatenate(probabilities), np.concatenate(readable)[: len(images)]
 
 
 def label_scores(labels, probabilities, class_names, threshold=0.5):
-    """Computes average precision, by scikit-learn, and F1 of any number of labels per item.
+    """Computes average precision and F1 of items with any number of labels.
 
     Args:
         labels: [n, K], 1 for each label of an item.
         probabilities: [n, K].
         class_names: the names of the K classes.
-        threshold: least probability of a class that an item is given, or one for each class.
+        threshold: minimum probability of a predicted class, a number or one for each class.
 
     Returns:
-        dict of "mean_average_precision" and "f1_macro", means over the classes that some item has;
-        "f1_micro", of all items and classes together; "average_precision" of each of these classes;
-        and "items", the number of items that have a class.
+        dict of "mean_average_precision" and "f1_macro", means over the classes that occur in the
+        labels; "f1_micro", over all items and classes together; "average_precision" of each class
+        that occurs; and "items", the number of items of each class.
     """
     from sklearn.metrics import average_precision_score
 
@@ -46,9 +72,9 @@ def class_scores(labels, predicted, names, train_labels):
     """Computes the accuracy of each class, and counts its items.
 
     Args:
-        labels, predicted: int [n], of the test items.
-        names: of the classes.
-        train_labels: int [any].
+        labels, predicted: int [n], the classes of the test items.
+        names: the names of the K classes.
+        train_labels: int [any], the classes of the training items.
 
     Returns:
         dict of "test_accuracy"; "balanced_accuracy", the mean over the classes with test items;
@@ -72,18 +98,18 @@ def class_scores(labels, predicted, names, train_labels):
 
 
 def cross_entropy(probabilities):
-    """The mean of -log p over the probabilities of what is right, an array: float."""
+    """The mean of -log p over an array of the probabilities of the labels: float."""
     return float(-np.log(np.maximum(probabilities, _SMALLEST)).mean())
 
 
 def likelihood_scores(loss, tokens, size):
-    """The perplexity, and the bits per byte of `size` bytes, by the mean loss of `tokens`."""
+    """Perplexity and bits per byte, given the mean loss of `tokens` in a text of `size` bytes."""
     bits = loss / math.log(2.0) * tokens
     return {"perplexity": math.exp(min(loss, 700.0)), "bits_per_byte": bits / size}
 
 
 def accuracy_lines(scores, after):
-    """The lines of the summary, {name: text}: also balanced accuracy, if it differs notably."""
+    """Lines of the summary, {name: text}; with balanced accuracy if it differs by a percent."""
     accuracy, balanced = scores["test_accuracy"], scores["balanced_accuracy"]
     lines = {"test accuracy": f"{accuracy:.2%}{after}"}
     if abs(balanced - accuracy) >= _NOTABLE:

@@ -18,36 +18,45 @@ _SCRIPTS = (  # characters, the least share of them in a text, sacrebleu's token
 
 
 def bleu_tokenizer(references, name=None):
-    """sacrebleu's tokenizer of BLEU for these references, a list of str: `name` if it is given.
+    """Returns the name of sacrebleu's tokenizer to compute BLEU with.
 
-    Else that of their script: "zh" for Chinese; "ja-mecab" and "ko-mecab", or "char" if the
-    packages that they need are not installed; "char" for other scripts without spaces; or "13a".
+    Args:
+        references: list of str.
+        name: the tokenizer, if it is given. By default that of the script of the references: "zh"
+            for Chinese; "ja-mecab" for Japanese and "ko-mecab" for Korean, or "char" if the package
+            that they need is not installed; "char" for other scripts without spaces; else "13a".
 
     Raises:
-        UserError: if `name` is given and not one of sacrebleu's, or cannot be used.
+        UserError: if `name` is not one of sacrebleu's tokenizers, or cannot be used here.
     """
-    return _bleu(references, name)[0]
-
-
-def _bleu(references, given):
-    """(name of the tokenizer, metric), see `bleu_tokenizer`; `given` is a name or None."""
     from sacrebleu.metrics import BLEU
 
-    for name in _names(references) if given is None else (given,):
+    names = _tokenizers(references) if name is None else (name,)
+    for name in names:
         try:
-            metric = BLEU(tokenize=name)
-            # Without a sequence of four words, the geometric mean over four lengths would be 0.
-            is_short = all(len(metric.tokenizer(text).split()) < 4 for text in references)
-            return name, BLEU(tokenize=name, effective_order=is_short and bool(references))
-        except (AssertionError, KeyError, ImportError, OSError, RuntimeError) as error:
-            reason = " ".join(str(error).split())  # a package, the network or the name
-            if isinstance(error, KeyError):
-                reason = f"sacrebleu has {', '.join(BLEU.TOKENIZERS)}"
+            BLEU(tokenize=name)  # some need a package, others download a file
+            return name
+        except KeyError:
+            reason = f"sacrebleu has {', '.join(BLEU.TOKENIZERS)}"
+        except (AssertionError, ImportError, OSError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
     raise UserError(f"BLEU cannot use the tokenizer {name}: {reason}")
 
 
-def _names(references):
-    """The tokenizers for the script of texts, of which the first that can be used is taken."""
+def _metrics(references, bleu_tokenize):
+    """sacrebleu's metrics for these references, by their names in reports."""
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
+    bleu = BLEU(tokenize=bleu_tokenizer(references, bleu_tokenize))
+    # Without a sequence of four words, the geometric mean over four lengths would be 0.
+    bleu.effective_order = all(len(bleu.tokenizer(text).split()) < 4 for text in references)
+    # The edits of Chinese and Japanese are those of characters.
+    asian = _tokenizers(references)[0] in ("zh", "ja-mecab")
+    return {"bleu": bleu, "chrf": CHRF(), "ter": TER(normalized=asian, asian_support=asian)}
+
+
+def _tokenizers(references):
+    """BLEU's tokenizers for the script of texts, the best first."""
     text = "".join("".join(references).split())
     for characters, share, names in _SCRIPTS:
         if len(re.findall(f"[{characters}]", text)) > share * len(text):
@@ -69,11 +78,9 @@ def translation_scores(translations, references, bleu_tokenize=None):
     Raises:
         UserError: see `bleu_tokenizer`.
     """
-    from sacrebleu.metrics import CHRF
-
-    _, bleu = _bleu(references, bleu_tokenize)
-    scores = {}
-    for name, metric in (("bleu", bleu), ("chrf", CHRF())):
+    metrics, scores = _metrics(references, bleu_tokenize), {}
+    for name in ("bleu", "chrf"):
+        metric = metrics[name]
         scores[name] = metric.corpus_score(translations, [references]).score
         scores[f"{name}_signature"] = str(metric.get_signature())
     same = sum(map(str.__eq__, translations, references))
@@ -95,19 +102,15 @@ def compared_translations(translations, references, bleu_tokenize=None):
         For each model a dict: for each of "bleu", "chrf" and "ter" the score, "_interval", the
         half width of its 95 % interval, "_signature", and but for the first model "_p_value".
     """
-    from sacrebleu.metrics import CHRF, TER
     from sacrebleu.significance import PairedTest
 
-    # Of Chinese and Japanese, words are characters.
-    asian = _names(references[0])[0] in ("zh", "ja-mecab")
-    ter = TER(normalized=asian, asian_support=asian)
-    metrics = {"bleu": _bleu(references[0], bleu_tokenize)[1], "chrf": CHRF(), "ter": ter}
+    metrics = _metrics(references[0], bleu_tokenize)
     named = [(str(number), [*texts]) for number, texts in enumerate(translations)]
     test = PairedTest(named, metrics, references, test_type="bs", n_samples=1000)
-    signatures, found = test()
+    signatures, results = test()
     reports = [{} for _ in named]
     for name, key in zip(metrics, signatures):
-        for report, result in zip(reports, found[key]):
+        for report, result in zip(reports, results[key]):
             values = {"": result.score, "_interval": result.ci, "_p_value": result.p_value}
             report |= {f"{name}{part}": float(x) for part, x in values.items() if x is not None}
             report[f"{name}_signature"] = str(signatures[key])
