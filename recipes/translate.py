@@ -55,7 +55,7 @@ class Config(TranslationSettings):
     dropout: float = 0.3
     attention_dropout: float = 0.0
     decoder: Literal["attention", "ssru"] | None = "attention"
-    """Decoder blocks with self-attention, or with a recurrent layer, which decodes in less time."""
+    """Self-attention in decoder blocks, or a recurrent layer (SSRU), which decodes faster."""
     norm: Literal["pre", "post"] | None = "pre"
     activation: Literal["relu", "gelu", "silu"] | None = "relu"
     positions: Literal["sinusoidal", "learned", "relative", "rotary"] | None = "sinusoidal"
@@ -76,7 +76,7 @@ class Config(TranslationSettings):
     beam_size: int | None = 4
     length_penalty: float | None = 0.6
     bleu_tokenize: Annotated[BleuTokenizer | None, MAY_CHANGE] = None
-    """Tokenizer of BLEU, see sacrebleu; by default that of the script of the test references."""
+    """sacrebleu's tokenizer of BLEU; by default that of the script of the test references."""
 
     def __post_init__(self):
         super().__post_init__()

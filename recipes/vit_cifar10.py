@@ -72,7 +72,7 @@ class Config(ImageSettings):
         super().__post_init__()
         self.check_divides("validation_freq", "epochs")
         if self.patience and self.validation_freq > 1:
-            raise UserError("--patience counts epochs with validation: use --validation-freq 1.")
+            raise UserError("--patience needs a validation after each epoch: --validation-freq 1.")
         if not self.patch_dropout or not all(0 <= rate < 1 for rate in self.patch_dropout):
             raise UserError(
                 "--patch-dropout must be one or more numbers, at least 0 and less than 1. "

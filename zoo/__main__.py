@@ -5,16 +5,16 @@ import sys
 
 from zoo.errors import UserError
 
-_ABOUT = """Use trained models: those of runs, and published ones by name. For example:
+_ABOUT = """Use trained models, from your own runs or published. For example:
 
 python -m zoo translate hf://Helsinki-NLP/opus-mt-en-es "Good morning."
 """
 
 
 def main(arguments=None):
-    """Runs a command and returns the exit status.
+    """Runs a command and returns its exit status.
 
-    It is 1 if some images failed, 2 if all, or on errors, and 130 after Ctrl+C.
+    It is 0, 1 if some images failed, 2 on errors or if all images failed, or 130 after Ctrl+C.
     """
     try:
         import tyro

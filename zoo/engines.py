@@ -1,4 +1,4 @@
-"""Engines that compute the answers of a loaded model in place of TensorFlow, on CPUs.
+"""Engines that compute the outputs of a loaded model in place of TensorFlow, on CPUs.
 
 Axes: B images or sentences, S source tokens, T target tokens, K hypotheses of a sentence.
 """
@@ -19,8 +19,8 @@ from zoo.errors import UserError, needed
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.translator import Translator
 
-# CTranslate2 fills up the hypotheses that were asked for with tokens that cannot come next; their
-# log-probabilities are -1e10 or less.
+# CTranslate2 fills up missing hypotheses with tokens that cannot come next; their log-probabilities
+# are -1e10 or less.
 _IMPOSSIBLE = -1e9
 
 

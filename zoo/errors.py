@@ -1,4 +1,4 @@
-"""Errors that users can fix, as opposed to bugs, and the checks of arguments that many raise."""
+"""Errors that users can fix, as opposed to bugs, and common checks of arguments."""
 
 import importlib
 import math
@@ -15,26 +15,25 @@ class UserError(ValueError):
 
 
 class TaskError(UserError):
-    """An input, an option or a model cannot be used to classify, translate or generate; the message
-    says which and why."""
+    """An invalid input, option or model of a task; the message says which and why."""
 
 
 class DataError(UserError):
-    """Training data cannot be used; the message says which, why and what to do."""
+    """Data that cannot be used; the message says which, why and what to do."""
 
 
 class CheckpointError(UserError):
-    """Published weights cannot be used; the message names the file and says why."""
+    """Published weights that cannot be used; the message names the file and says why."""
 
 
 class TokenizerError(UserError):
-    """Invalid text, ids or tokenizer file; the message says which and why."""
+    """An invalid text, id or tokenizer file; the message says which and why."""
 
 
 def checked(name, value, number, low=-math.inf, high=math.inf):
-    """An option as `number`, int or float; raises `TaskError` if it is not one, or out of range.
+    """Converts an option to `number`, int or float; raises `TaskError` if it is out of range.
 
-    A bool is rejected, and so are a float for int, NaN and infinity.
+    NaN, infinity, bools, and floats in place of ints are errors as well.
     """
     try:
         converted = operator.index(value) if number is int else float(+value)
@@ -65,7 +64,7 @@ def check_at_least_1(**numbers):
 
 
 def what_it_is(text):
-    """What a text is in the place of a file, for messages; "" if it may be a path."""
+    """Says in an error message what a string in place of a file is; "" if it may be a path."""
     if re.match(r"data:[^,]{0,99},", text):
         return "is a data URL, whose Base64 begins after the comma"
     if re.match(r"[a-z0-9]+://", text, re.IGNORECASE):

@@ -21,24 +21,24 @@ def load(path, dtype=None, engine=None, revision=None, **options):
 
     Args:
         path: run directory, such as "runs/vit_cifar10"; a folder or file of published weights, see
-            docs/checkpoints.md; or the name of a published model, "hf://owner/name" on the Hugging
-            Face Hub or "kaggle://owner/model/framework/variation", which is downloaded. Weights
-            without a classification head are an encoder.
+            docs/checkpoints.md; or the name of a published model, which is downloaded:
+            "hf://owner/name" for the Hugging Face Hub, "kaggle://owner/model/framework/variation".
+            Weights without a classification head give an encoder.
         dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
-            weights in float32; by default that of the run, or the global one of Keras. Or "int8",
-            for translators and text generators: weight matrices and the inputs of their products
-            are quantized, all else is float32. With an engine: "float32" by default, "bfloat16" for
-            OpenVINO, or "int8" for the others.
+            weights in float32; by default that of the run, or the global one of Keras. For
+            translators and text generators also "int8": weight matrices and the inputs of their
+            products are quantized, everything else is float32. With an engine "float32", the
+            default, or "bfloat16" (OpenVINO) or "int8" (the others).
         engine: "onnxruntime" or "openvino" for an image classifier, or "ctranslate2" for a
             translator, to compute probabilities and translations in place of TensorFlow, on CPUs;
             see docs/engines.md.
         revision: branch, tag or commit of a model on the Hugging Face Hub.
-        **options: arguments of the model that replace its own, for published weights and for runs
-            with a Vision Transformer: ``num_classes=7`` gives it a new head, unless its own has
-            as many classes, ``num_classes=0`` none, and another `input_shape` resizes its
-            positions and adapts its patches to the number of channels. Translation models have no
-            such options; those of several languages need `src_lang` and `tgt_lang`. If published
-            weights have a moving average, it is loaded; ``ema=False`` loads the others.
+        **options: constructor arguments that override those of the model, for published weights
+            and for runs with a Vision Transformer. ``num_classes=7`` adds a new head, unless the
+            head has as many classes; ``num_classes=0`` removes it; another `input_shape` resizes
+            the positions and adapts the patches to the number of channels. Translation models have
+            no such options; those of several languages need `src_lang` and `tgt_lang`. With
+            ``ema=False``, weights are loaded even if the file has their moving average as well.
 
     Returns:
         `zoo.tasks.classifier.ImageClassifier`, `zoo.tasks.classifier.TextClassifier`,
@@ -46,9 +46,9 @@ def load(path, dtype=None, engine=None, revision=None, **options):
         `zoo.tasks.translator.Translator` or `zoo.tasks.generator.TextGenerator`.
 
     Raises:
-        FileNotFoundError: if there is no such path, or it contains no finished run.
+        FileNotFoundError: if the path does not exist or does not contain a finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
-        zoo.errors.UserError: if there are options for a run without a Vision Transformer, a file of
+        zoo.errors.UserError: if options are given for a run without a Vision Transformer, a file of
             the run is damaged, or `dtype` or `engine` is unknown or not available for this kind of
             model.
     """
@@ -80,7 +80,7 @@ def load(path, dtype=None, engine=None, revision=None, **options):
 
 
 def _missing(path):
-    """The message about a path that does not exist, which may be a name on the Hugging Face Hub."""
+    """The error message for a missing path, which may be a name on the Hugging Face Hub."""
     message = f"There is no file or folder {path}."
     host = r"(?:https?:/+[^/]+/|hf:/+|hf[-_]hub:)?"  # as in other libraries, or with one slash
     name = re.fullmatch(host + r"((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
@@ -95,7 +95,7 @@ def _missing(path):
 
 
 def _quantize(loaded):
-    """Replaces the weight matrices of a translator or text generator by integers of 8 bits."""
+    """Quantizes the weight matrices of a translator or text generator to 8 bits."""
     import keras
 
     if not isinstance(loaded, (Translator, TextGenerator)):

@@ -1,4 +1,4 @@
-"""The index of published models that `zoo.load` reads, see docs/models.md."""
+"""The index of published models; see docs/models.md."""
 
 import csv
 import pathlib
@@ -10,13 +10,19 @@ MARKS = {"measured here": "*", "parity with random weights": "+", "same format, 
 
 
 def published_models(search="", task=None, language=None, max_parameters=None):
-    """The rows of the index, {column: text}, that meet all conditions; "" is not known.
+    """Returns the rows of the index that meet all conditions.
 
     Args:
-        search: words that a row contains, in any column and case.
-        task: such as "translation".
-        language: code of a language, such as "pt"; models of many languages have any.
-        max_parameters: in millions; models whose number is not known are left out.
+        search: words that a row contains in any of its columns, ignoring case.
+        task: task, such as "translation".
+        language: language code, such as "pt"; models of "many" languages match every code.
+        max_parameters: maximum number of parameters in millions; excludes rows without it.
+
+    Returns:
+        list of dicts {column: str}; unknown values are "".
+
+    Raises:
+        UserError: if `task` is unknown.
     """
     rows = list(csv.DictReader(TABLE.read_text("utf-8").splitlines()))
     if task is not None and task not in (tasks := sorted({row["task"] for row in rows})):
@@ -33,7 +39,7 @@ def published_models(search="", task=None, language=None, max_parameters=None):
 
 
 def table_lines(rows, width):
-    """Yields text of at most `width` characters a line, but for long names, which are not cut."""
+    """Yields lines of up to `width` characters, except for long names, which are not cut."""
     width -= 50
     for row in rows:
         name = f"{row['name']:<{width}}"

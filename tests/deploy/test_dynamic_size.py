@@ -30,7 +30,7 @@ def pixels_of(size, count=3):
 
 def probabilities(classifier, pixels):
     """Those of the model, for pixels that are not resized."""
-    return classifier.probabilities_of_inputs(classifier.preprocessing.normalize(pixels)).numpy()
+    return classifier.compute_outputs(classifier.preprocessing.normalize(pixels)).numpy()
 
 
 @pytest.fixture(scope="module")

@@ -291,7 +291,7 @@ def test_features_of_an_encoder_of_images(tmp_path):
     found = call("pixels", pixels=pixels)["features"]
     np.testing.assert_allclose(found, encoder(list(pixels)), atol=1e-4)
     dynamic = caller(zoo.export(encoder, tmp_path / "2", dynamic_size=True))
-    expected = encoder.features_of_inputs(encoder.preprocessing.normalize(pixels))
+    expected = encoder.compute_outputs(encoder.preprocessing.normalize(pixels))
     found = dynamic("pixels", pixels=pixels)["features"]
     np.testing.assert_allclose(found, expected, atol=1e-4)
 

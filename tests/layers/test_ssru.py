@@ -55,7 +55,7 @@ def test_a_mask_skips_tokens():
     np.testing.assert_allclose(found, one_by_one(layer, x, mask), atol=TOLERANCE)
     with pytest.raises(ValueError, match="may not depend on the query"):
         layer(x, mask=np.tril(np.ones((1, 7, 7), bool)))
-    with pytest.raises(ValueError, match="no attention for a bias"):
+    with pytest.raises(ValueError, match="no attention scores"):
         layer(x, bias=normal(1, 1, 7, 7))
 
 

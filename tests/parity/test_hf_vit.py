@@ -74,7 +74,7 @@ def test_several_labels(kind, tmp_path):
     images = drawn.images(*classifier.model.input_shape[:2])
     with torch.no_grad():
         logits = published(torch.tensor(images).permute(0, 3, 1, 2)).logits
-    found = classifier.probabilities_of_inputs(images)
+    found = classifier.compute_outputs(images)
     np.testing.assert_allclose(found, logits.sigmoid(), atol=1e-5)
 
 

@@ -147,8 +147,8 @@ def test_what_cannot_be_trained(capfd):
     for arguments, message in (
         (([],), "no text"),
         ((["", " \n"],), "no text"),
-        ((LINES, "subword"), "no kind 'subword'.*unigram, bpe, word, character"),
-        ((LINES, "bpe", 8000, "nfd"), "no normalization 'nfd'.*nmt_nfkc, "),
+        ((LINES, "subword"), "kind must be one of unigram, bpe, word, .*'subword'"),
+        ((LINES, "bpe", 8000, "nfd"), "normalization must be one of nmt_nfkc, .*'nfd'"),
         ((LINES, "bpe", 259), "integer from 260, .*Received: 259"),
         ((LINES, "bpe", 2**31), "to 100000000. Received: 2147483648"),
         ((LINES, "bpe", 261), r"cannot be trained: Voc.* 261 vs .*Increase vocab_size\.$"),

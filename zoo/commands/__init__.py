@@ -38,11 +38,11 @@ def classify(
 
     Args:
         items: image file, folder of images, or text; by default the lines of standard input
-        top_k: most classes to print per item (1; for several labels, those of the threshold)
-        threshold: least probability of a class to print, from 0 to 1 (0.5 for several labels)
+        top_k: number of classes per item (1; for several labels, all above the threshold)
+        threshold: minimum probability of a class, from 0 to 1 (0.5 for several labels)
         too_long: how to handle a text that is too long for the model
-        engine: onnxruntime or openvino computes in place of TensorFlow, often faster on CPUs
-        dtype: such as bfloat16 (the run's); with --engine float32, bfloat16 or int8 (float32)
+        engine: onnxruntime or openvino in place of TensorFlow, often faster on CPUs
+        dtype: dtype, such as bfloat16 (the run's); with --engine also int8 (float32)
     """
     classifier = shared.load(run_folder, "classify", dtype=dtype, engine=engine)
     from zoo.tasks.classifier import ImageClassifier
@@ -80,7 +80,7 @@ def _print_classes(items, answers):
 
 @app.command
 def info(run_folder: RunFolder, src_lang: Source = None, tgt_lang: Target = None):
-    """Print what a run directory, or published weights, contain as JSON."""
+    """Print a description of a run, or of published weights, as JSON."""
     loaded = shared.load(run_folder, src_lang=src_lang, tgt_lang=tgt_lang)
     model = {"type": type(loaded.model).__name__, "parameters": loaded.model.count_params()}
     report = {"model": model, **loaded.description()}
@@ -100,10 +100,10 @@ def models(
     """List published models that can be loaded; docs/models.md has licenses and sources.
 
     Args:
-        search: words of the name or another column
-        task: such as translation
-        language: code of a language, such as pt
-        max_parameters: in millions
+        search: words in the name or in another column
+        task: task, such as translation
+        language: language code, such as pt
+        max_parameters: maximum number of parameters, in millions
     """
     rows = published.published_models(" ".join(search), task, language, max_parameters)
     for line in published.table_lines(rows, max(80, shutil.get_terminal_size().columns)):
@@ -133,13 +133,13 @@ def export(
     Args:
         folder: new folder, such as serving/vit/1: name and version
         format: only saved_model takes encoded images and strings
-        dtype: such as bfloat16 or int8 (the run's); other formats: float32, float16, int8 (float32)
-        top_k: classes that a classifier returns (5)
-        n_best: translations or continuations per text (1)
-        beam_size: of beam search (the run's; of a generator: N_BEST)
-        length_penalty: of beam search (the run's; of a generator: 0)
-        max_new_tokens: length limit of a generator (64, or as many as fit)
-        dynamic_size: pixels of any height and width that the patch size divides, not resized
+        dtype: dtype, such as bfloat16 or int8 (the run's; for other formats float32)
+        top_k: number of classes that a classifier returns (5)
+        n_best: number of translations or continuations per text (1)
+        beam_size: beam size (the run's; for a generator N_BEST)
+        length_penalty: length penalty of beam search (the run's; for a generator 0)
+        max_new_tokens: maximum number of new tokens of a generator (64, or as many as fit)
+        dynamic_size: accept pixels of any size that is divisible by the patch size
         overwrite: replace an export in FOLDER
     """
     options = locals()  # the flags by their names
@@ -205,7 +205,7 @@ def launch(command: flag(Positional[tuple[str, ...]], "-- COMMAND") = (), worker
 
 
 def _image_files(path):
-    """The images in a folder, or a file alone."""
+    """The images in a folder, or the file itself."""
     from zoo.data.image_folder import SUFFIXES, images_in
 
     images, notes = images_in(path) if os.path.isdir(path) else ([path], ())

@@ -10,9 +10,9 @@ from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 
 _MOST_CLASSES = 20  # that are printed, those with the lowest accuracy
-_PARTS = ("accuracy", "top_5_accuracy", "balanced_accuracy", "loss", "perplexity", "bits_per_byte")
-_PARTS += ("token_accuracy", "bleu", "bleu_p_value", "chrf", "chrf_p_value", "ter", "ter_p_value")
-_PARTS += ("items", "items_per_second", "peak_memory_mib")
+_ROWS = ("accuracy", "top_5_accuracy", "balanced_accuracy", "loss", "perplexity", "bits_per_byte")
+_ROWS += ("token_accuracy", "bleu", "bleu_p_value", "chrf", "chrf_p_value", "ter", "ter_p_value")
+_ROWS += ("items", "items_per_second", "peak_memory_mib")
 
 
 @app.command
@@ -31,15 +31,15 @@ def evaluate(
     """Print scores of models on labeled data: accuracy, BLEU or perplexity.
 
     Args:
-        items: runs, published weights or exported SavedModels, which are compared with the first;
-            then a folder of images, a TFDS data set, a TSV file, a text, or sacrebleu:wmt20/en-de
-        target: file of reference translations of the sentences in the file DATA
-        labels: file with the numbers of the right classes of each image
+        items: runs, published weights or exported SavedModels; several are compared.
+            DATA is a folder of images, TFDS data set, TSV or text file, or sacrebleu:wmt20/en-de
+        target: file with the reference translations, if DATA is a file of sentences
+        labels: file with the class numbers of each image
         data_dir: folder of prepared TFDS data
-        bleu_tokenize: sacrebleu's tokenizer of BLEU (by the script of the references)
+        bleu_tokenize: sacrebleu's tokenizer of BLEU (that of the script of the references)
         out: JSON file to write the results to
-        engine: onnxruntime, openvino or ctranslate2 computes in place of TensorFlow
-        dtype: such as bfloat16 or int8 (the run's)
+        engine: onnxruntime, openvino or ctranslate2 in place of TensorFlow
+        dtype: dtype, such as bfloat16 or int8 (the run's)
     """
     settings = locals()  # the flags by their names
     *models, data = settings.pop("items") or [None]
@@ -58,11 +58,11 @@ def evaluate(
 
 
 def _print(results):
-    """Prints a line for each score, with a column for each model."""
+    """Prints a table: a row for each score, a column for each model."""
     for note in results[0].get("notes", ()):
         print(note)
     rows = [["", *(result["model"] for result in results)]]
-    for name in (name for name in _PARTS if any(name in result for result in results)):
+    for name in (name for name in _ROWS if any(name in result for result in results)):
         cells = [_cell(name, result) for result in results]
         rows.append([name.replace("_", " "), *cells])
     widths = [max(map(len, column)) for column in zip(*rows)]

@@ -1,4 +1,4 @@
-"""What the commands share: the application, types of flags, the model and the texts to compute."""
+"""Common parts of the commands: the application, types of flags, reading models and texts."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ app = tyro.extras.SubcommandApp()
 
 
 def flag(type, metavar, help=None, name=None):
-    """A flag or argument whose help says itself, in parentheses, what its default is."""
+    """A flag or argument whose help text states its default itself, in parentheses."""
     return Annotated[type, arg(metavar=metavar, help=help, name=name, help_behavior_hint="")]
 
 
@@ -27,13 +27,13 @@ RunFolder = flag(
     Positional[str], "RUN", "run directory, published weights, or their name hf://OWNER/MODEL"
 )
 Items = flag(Positional[tuple[str, ...]], "[ITEM ...]")
-Whole = flag(bool, None, "take each text as a whole, not sentence by sentence")
+Whole = flag(bool, None, "translate each text as a whole, not sentence by sentence")
 Source = flag(str | None, "CODE", "source language, for published weights of several languages")
 Target = flag(str | None, "CODE", "target language, for published weights of several languages")
 
 
 def load(run_folder, verb=None, **options):
-    """The model of a run, loaded with the `options` given; an error if it cannot do `verb`."""
+    """Loads a model with those `options` that are given; raises UserError if it cannot `verb`."""
     import_tensorflow_quietly()
     from zoo.loading import load
 
@@ -45,11 +45,12 @@ def load(run_folder, verb=None, **options):
 
 
 def given(**options):
-    return {name: value for name, value in options.items() if value is not None}
+    """The options that were passed on the command line."""
+    return {name: value for name, value in options.items() if value not in (None, ())}
 
 
 def read_texts(texts, path):
-    """The texts of the command line, or else the lines of a file or of standard input."""
+    """The texts of the command line, or else the lines of the file or of standard input."""
     if texts and path:
         raise UserError("Pass texts or --file, not both.")
     if file := next(filter(os.path.isfile, texts), None):

@@ -1,4 +1,4 @@
-"""Which tokens may come next: options of a search, and the function of logits that follows them.
+"""Options of all searches, and the logits processor that applies them.
 
 Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary, P tokens
 that precede.
@@ -15,15 +15,15 @@ _LAST_RESORT = -1e9  # of the end token, where no token may come next
 
 
 class SpecialTokens(NamedTuple):
-    """Token ids that a search must know.
+    """The token ids that a search treats specially.
 
     Fields:
-        start: input of the first step.
-        end: ends a hypothesis.
-        pad: fills up what follows the end; it may be the end token, as in GPT-2.
-        first: if given, every hypothesis begins with this token, such as a language code; or with
-            the tokens of its sentence, int [B, P], filled up with padding, such as a prompt, which
-            the length penalty does not count.
+        start: the input of the first step.
+        end: the token that ends a hypothesis.
+        pad: padding after the end; it may be the end token, as in GPT-2.
+        first: the token, if given, that every hypothesis begins with, such as a language code. Or
+            the tokens int [B, P], followed by padding, that the hypotheses of each sentence begin
+            with, such as a prefix; the length penalty does not count these.
     """
 
     start: int
@@ -33,25 +33,25 @@ class SpecialTokens(NamedTuple):
 
 
 class SearchOptions(NamedTuple):
-    """Options of all searches, those of `generate` in transformers; the defaults do nothing.
+    """Options of all searches, as in `generate` of transformers; the defaults have no effect.
 
-    Tokens that are given count as well for repetitions and lengths: the start token, a prompt and
-    `SpecialTokens.first`. The options do not apply to given tokens. Where no token may come next,
-    the hypothesis ends.
+    Given tokens, which are the start token, a prompt and `SpecialTokens.first`, count for
+    repetitions and lengths, but are themselves not restricted. If no token is allowed, the
+    hypothesis ends.
 
     Fields:
-        min_length: least number of tokens before the end token, with the prompt, or with the start
-            token of a translation.
-        min_new_tokens: least number of tokens between those that are given and the end token.
+        min_length: minimum number of tokens before the end token, including the prompt, or the
+            start token of a translation.
+        min_new_tokens: minimum number of tokens between the given ones and the end token.
         no_repeat_ngram_size: if n > 0, no n tokens in a row occur twice. Source: Paulus et al.
             2017, "A Deep Reinforced Model for Abstractive Summarization", section 2.5.
-        repetition_penalty: logits of tokens that occurred are divided by it if they are positive,
-            and multiplied otherwise; above 1 repetitions become less likely. Beam search applies it
-            to log-probabilities, which are negative. Source: Keskar et al. 2019, "CTRL", section
-            4.1.
-        suppress_tokens: ids of tokens that never come next.
-        forced_eos: whether the last token of a hypothesis of the maximum length is the end token,
-            with a probability of one.
+        repetition_penalty: logits of tokens that have occurred are divided by it if they are
+            positive, and multiplied by it otherwise; values above 1 make repetitions less likely.
+            Beam search applies it to log-probabilities. Source: Keskar et al. 2019, "CTRL",
+            section 4.1.
+        suppress_tokens: ids of tokens that are never generated.
+        forced_eos: whether a hypothesis of the maximum length ends with the end token, with a
+            probability of one.
     """
 
     min_length: int = 0
@@ -63,21 +63,20 @@ class SearchOptions(NamedTuple):
 
 
 def excluded(special, options):
-    """The ids of the tokens that never come next, in order: a list.
+    """The ids that are never generated, a sorted list.
 
-    They are the start token and padding, unless they are the end token as well, and
-    `suppress_tokens`.
+    They are `suppress_tokens`, and the start token and padding unless they are the end token.
     """
     return sorted({special.start, special.pad} - {special.end} | {*options.suppress_tokens})
 
 
 class LogitsProcessor:
-    """A function of logits that follows `SearchOptions`.
+    """Applies `SearchOptions` to logits.
 
     Args:
         special: `SpecialTokens`.
-        max_length: of hypotheses, int [], [1] or [B].
-        before: int [B, P], the tokens before those of a hypothesis; by default the start token.
+        max_length: maximum number of tokens of a hypothesis, int [], [1] or [B].
+        before: int [B, P], the tokens before a hypothesis; by default the start token.
         **options: fields of `SearchOptions`.
     """
 
@@ -93,7 +92,7 @@ class LogitsProcessor:
             self.given = ops.sum(is_given, axis=1, keepdims=True)
 
     def __call__(self, logits, tokens, position):
-        """The logits, minus infinity for tokens that may not come next.
+        """Returns the logits, with minus infinity for tokens that are not allowed.
 
         Args:
             logits: float32 [B, K, V]; log-probabilities in beam search.
@@ -132,8 +131,9 @@ class LogitsProcessor:
         return self._history(ops.zeros((*rows, 0), "int32"))[:, :, -1]
 
     def forced(self, position):
-        """The token that must come next with a probability of one, and whether there is one: each
-        [1, 1] or [B, 1]; None if no token is ever forced.
+        """(The token that must come next, bool: whether there is one), each [1, 1] or [B, 1].
+
+        None if no token is ever forced.
         """
         if self.first is None and not self.options.forced_eos:
             return None

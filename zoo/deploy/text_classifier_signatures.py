@@ -35,13 +35,12 @@ class TextClassifierSignatures(TextSignatures):
 
     def classify(self, texts):
         """Classifies texts, string [B]."""
-        count = len(self._task.class_names)
-        found = self._run(texts, self._task.probabilities_of_inputs, count)
+        found = self._run(texts, self._task.compute_outputs, self._task.num_outputs)
         return self._best(*found, self._top_k)
 
     def features(self, texts):
         """Returns the input of the head, or the features of an encoder, [B, E]."""
-        compute = self._model.pooled_features if self._top_k else self._task.features_of_inputs
+        compute = self._model.pooled_features if self._top_k else self._task.compute_outputs
         found, error = self._run(texts, compute, self._model.embed_dim)
         return {"features": found, "error": error}
 

@@ -7,10 +7,10 @@ from zoo import compat
 
 
 def recomputed(layer, *inputs, bias=None, **settings):
-    """``layer(*inputs, bias=bias, **settings)`` in training, computed again for its gradient.
+    """``layer(*inputs, bias=bias, **settings)``, recomputed for the gradient.
 
-    The layer is computed as a function of its variables. The states of its seeds are among these,
-    so that it draws the same random numbers again. `settings` have no gradient.
+    The layer becomes a function of its variables. They include the states of its seeds, so that the
+    recomputation draws the same random numbers. `settings` have no gradient.
     """
     learned, fixed = layer.trainable_variables, layer.non_trainable_variables
     seeds = [variable for variable in fixed if variable.name == "seed_generator_state"]

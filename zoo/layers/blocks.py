@@ -97,7 +97,9 @@ class TransformerBlock(SameShapeLayer):
     def residual(self, x, y, norm, scale):
         """x + dropout(scale · y), with `y` the output of a sub-layer; normalized if post-norm."""
         y = self._stochastic_depth(self._dropout(y if scale is None else scale(y)))
-        x = ops.convert_to_tensor(x) + y  # `ops.add` takes an empty batch for a bias, on TensorFlow
+        x = (
+            ops.convert_to_tensor(x) + y
+        )  # TensorFlow's `ops.add` may take an empty batch for a bias
         return norm(x) if self.norm == "post" else x
 
     def add_feed_forward(self, x):
@@ -204,8 +206,9 @@ class TransformerDecoder(TransformerBlock):
     Args:
         cross_attention: whether the block attends to a memory; not in a language model.
         embed_dim, num_heads, ff_dim, **kwargs: see `zoo.layers.TransformerEncoder`; `attention` is
-            that of the self-attention, or "ssru": then a `zoo.layers.SSRU` is in its place, in a
-            block with cross-attention. It takes a mask of positions, no `bias` and no `angles`.
+            that of the self-attention, or "ssru" for a `zoo.layers.SSRU` in its place. This needs
+            cross-attention, and supports neither `bias` nor `angles` nor a mask that depends on the
+            query.
 
     Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output, with
     cross-attention only; `mask` (in addition to the causal mask) and `memory_mask`, bool, True =

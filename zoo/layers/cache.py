@@ -42,8 +42,7 @@ class KeyValue(NamedTuple):
 class DecoderCache(NamedTuple):
     """A decoder block's keys and values: of target tokens, in a buffer, and of the memory.
 
-    A recurrent block has a `zoo.layers.ssru.State` in place of the first. Without a memory,
-    `memory` is ().
+    With an SSRU, `target` is a `zoo.layers.ssru.State`. Without a memory, `memory` is ().
     """
 
     target: Any

@@ -59,7 +59,9 @@ class ConfigMixin:
             return super().stateless_call(*args, **kwargs)
 
     def save_own_variables(self, store):
-        check_not_quantized(self)  # Keras could not read them: the config does not say so
+        check_not_quantized(
+            self
+        )  # the config does not mention it, so Keras could not load the weights
         super().save_own_variables(store)
 
     @classmethod
@@ -80,15 +82,15 @@ def check_not_quantized(layer):
     """Raises UserError if a layer, or one within it, is quantized."""
     if quantization_mode(layer):
         raise UserError(
-            "A model whose weights are quantized can be exported as a SavedModel, but not saved or "
-            'converted. For that, load it without dtype="int8", or do not call `quantize`.'
+            "A model with quantized weights can be exported as a SavedModel, but not saved or "
+            'converted. Load it without dtype="int8", or save it before you call `quantize`.'
         )
 
 
 class SameShapeLayer(ConfigMixin, keras.layers.Layer):
     """A layer whose output has the mask and the shape of its first input.
 
-    With an argument `embed_dim`, that is the width of the output.
+    If it has an attribute `embed_dim`, this is the width of the output.
     """
 
     def __init__(self, **kwargs):
@@ -104,7 +106,7 @@ class SameShapeLayer(ConfigMixin, keras.layers.Layer):
 
 
 def build_layers(layer, shape):
-    """Builds the layers within a layer that are not built yet, for inputs of this shape."""
+    """Builds all sublayers that are not built yet, for inputs of this shape."""
     for part in compat.outermost_layers(layer):
         if not part.built:
             part.build(shape)

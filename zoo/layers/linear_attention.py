@@ -108,7 +108,7 @@ def _divide(sums, totals):
 def _check_bias(bias):
     if bias is not None:
         raise ValueError(
-            "Linear attention has no scores that a bias could be added to. Received: a bias of "
-            f"shape {tuple(ops.shape(bias))}. Use absolute or rotary positions, or another "
-            "attention."
+            "Linear attention does not support a bias, as it has no attention scores. Received: a "
+            f"bias of shape {tuple(ops.shape(bias))}. Use absolute or rotary positions, or another "
+            "kind of attention."
         )

@@ -62,9 +62,11 @@ def attention_mask(*masks, keys=None):
 
 
 def position_mask(mask, layer, advice=""):
-    """A mask [B, H, 1, S] that is the same for all queries, as [B, H, S, 1].
+    """Transposes a mask [B, H, 1, S], which does not depend on the query, to [B, H, S, 1].
 
-    Raises ValueError, which names the `layer` and ends with `advice`, if it depends on the query.
+    Raises:
+        ValueError: if it depends on the query; the message names the `layer` and ends with
+            `advice`.
     """
     if mask.shape[2] != 1:
         raise ValueError(

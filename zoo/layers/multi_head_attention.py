@@ -169,7 +169,7 @@ class MultiHeadSelfAttention(_MultiHead):
     def allocate_cache(self, batch_size, length, num_hypotheses=1):
         """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`.
 
-        Each position has a slot for each of the hypotheses.
+        Each position has `num_hypotheses` slots.
         """
         heads, widths = self.num_heads, (self._key_width, self._value_width)
         slots = length * num_hypotheses
@@ -186,7 +186,7 @@ class MultiHeadSelfAttention(_MultiHead):
             x: [B, T, any width], the new positions.
             cache: `KeyValue` of S positions, see `allocate_cache`.
             position: index in the cache of the first of them, an int or a scalar tensor.
-            mask: bool, broadcastable to [B, H, T, S]: what the new positions may attend to,
+            mask: bool, broadcastable to [B, H, T, S]: which positions the new ones attend to,
                 themselves included.
             bias: added to the scores, broadcastable to [B, H, T, S].
             angles: of the new positions, as for a call.

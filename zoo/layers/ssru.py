@@ -1,4 +1,4 @@
-"""The simpler simple recurrent unit, which takes the place of a decoder's self-attention.
+"""The Simpler Simple Recurrent Unit (SSRU), which replaces the self-attention of a decoder.
 
 Source: Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural Machine
 Translation", section 3.1.
@@ -36,9 +36,9 @@ class SSRU(SameShapeLayer):
     """A recurrent layer whose cell is a weighted mean of its inputs up to each position.
 
     With the forget gate f_t = sigmoid(W_f x_t + b_f), the cell c_t = f_t · c_{t-1} + (1 - f_t) ·
-    W x_t and c_0 = 0, the output is relu(c_t). The products do not depend on the position before,
-    so that in training all cells are computed at once, by a parallel scan. In decoding a step
-    takes the same time at every position, and needs no keys and values of those before.
+    W x_t and c_0 = 0, the output is relu(c_t). The matrix products do not depend on earlier
+    positions, so in training all cells are computed at once, by a parallel scan. In decoding, each
+    step takes the same time and needs no keys and values of earlier positions.
     Source: Kim et al. 2019, section 3.1.
 
     Args:
@@ -47,10 +47,10 @@ class SSRU(SameShapeLayer):
 
     Inputs: `x` [B, T, any width]; `mask` bool [B, T] or [B, 1, 1, T], True where a token is real:
     the cell skips the others. `bias` and `angles`, those of self-attention, must be None.
-    Output: [B, T, E]; that of a position depends on itself and those before only.
+    Output: [B, T, E]; each position depends on itself and earlier ones only.
 
     Raises:
-        ValueError: on a call, if the mask depends on the query, or there is a bias or are angles.
+        ValueError: when called, if the mask depends on the query, or `bias` or `angles` is given.
     """
 
     def __init__(self, embed_dim, kernel_initializer="glorot_uniform", **kwargs):
@@ -70,11 +70,11 @@ class SSRU(SameShapeLayer):
 
     def call(self, x, mask=None, bias=None, angles=None):
         if bias is not None or angles is not None:
-            raise ValueError("A recurrent layer has no attention for a bias or angles.")
+            raise ValueError("An SSRU has no attention scores for a `bias` or `angles`.")
         forget, new = self._gates(x)
         mask = attention_mask(mask, keys=x)
         if mask is not None:
-            real = position_mask(mask, "a recurrent layer")[:, 0]
+            real = position_mask(mask, "an SSRU")[:, 0]
             forget, new = ops.where(real, forget, 1.0), ops.where(real, new, 0.0)
         cells = linear_recurrence(forget[:, None], new[:, None])[:, 0]
         return ops.cast(ops.relu(cells), self.compute_dtype)
@@ -83,14 +83,19 @@ class SSRU(SameShapeLayer):
         return (*input_shape[:-1], self.embed_dim)
 
     def allocate_cache(self, batch_size, length, num_hypotheses=1):
-        """The first `State`, zeros. It does not depend on the number of positions, `length`."""
+        """The first `State`, zeros, whatever the number of positions, `length`."""
         return State(ops.zeros((batch_size, num_hypotheses, self.embed_dim), "float32"))
 
     def step(self, x, cache, position, mask, bias=None, angles=None):
-        """Computes the next token of each hypothesis, [B, K, E]: (their outputs, the next `State`).
+        """Computes one new token of each hypothesis.
 
-        The arguments are those of `zoo.layers.MultiHeadSelfAttention.step`, with a `State` for
-        `cache`. It has neither positions nor a mask.
+        Args:
+            x: [B, K, any width].
+            cache: `State`.
+            position, mask, bias, angles: not used.
+
+        Returns:
+            (outputs [B, K, E], the next `State`).
         """
         forget, new = self._gates(x)
         cell = forget * ops.cast(cache.cell, forget.dtype) + new
@@ -105,13 +110,13 @@ class SSRU(SameShapeLayer):
 def linear_recurrence(factor, added, levels=4):
     """c_t = factor_t · c_{t-1} + added_t with c_0 = 0, for all t at once: [B, N, T, E].
 
-    A parallel scan: of chunks, and then of the last cells of all chunks, which are a recurrence of
-    the same form (Blelloch 1990, "Prefix Sums and Their Applications", section 1.4).
+    A parallel scan: first within chunks, then over the last cells of all chunks, which form a
+    recurrence of the same kind (Blelloch 1990, "Prefix Sums and Their Applications", section 1.4).
 
     Args:
         factor, added: [B, N, T, E], N sequences.
-        levels: T is at most `CHUNK_SIZE` to this power, a million by default. It ends the recursion
-            in a graph of any length.
+        levels: depth of the recursion. T is at most `CHUNK_SIZE` to this power, a million by
+            default.
     """
     length = ops.shape(added)[2]
     if levels == 1 or (isinstance(length, int) and length <= CHUNK_SIZE):
@@ -128,9 +133,9 @@ def linear_recurrence(factor, added, levels=4):
 
 
 def _doubled(factor, added):
-    """The recurrence over at most `CHUNK_SIZE` tokens, by looking back 1, 2, 4, ... tokens.
+    """The recurrence over at most `CHUNK_SIZE` tokens, in steps of 1, 2, 4, ... tokens.
 
-    Returns the products of all factors up to each token, and the cells.
+    Returns (the product of the factors up to each token, the cells).
     """
     length, back = ops.shape(added)[2], 1
     while back < CHUNK_SIZE:

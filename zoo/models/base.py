@@ -48,7 +48,7 @@ class ZooModel(ConfigMixin, keras.Model):
         return layer_class(*arguments, **settings, dtype=self.dtype_policy, name=name)
 
     def head_layer(self, name):
-        """The layer from features to logits in full precision; to the features if no classes."""
+        """The layer from features to logits, in full precision; without classes the identity."""
         if not checked("num_classes", self.num_classes, int, 0):
             return keras.layers.Identity(dtype=self.variable_dtype, name=name)
         return keras.layers.Dense(
@@ -62,13 +62,11 @@ class ZooModel(ConfigMixin, keras.Model):
 class TransformerModel(ZooModel):
     """Base class of models made of Transformer blocks.
 
-    It takes those arguments of the blocks that `block_defaults` names, which
-    `zoo.layers.TransformerEncoder` describes. Each is an attribute, and an entry of the config.
-
     Args:
-        remat: whether training keeps only the inputs of each block in memory, and computes the
-            block again for its gradient, see docs/long_sequences.md.
-        **kwargs: those of the blocks.
+        remat: whether training keeps only the inputs of each block in memory and recomputes the
+            block for its gradient; see docs/long_sequences.md.
+        **kwargs: the arguments of the blocks that `block_defaults` names; see
+            `zoo.layers.TransformerEncoder`. They are attributes, and part of the config.
     """
 
     block_defaults = {  # a default may be empty
@@ -94,17 +92,17 @@ class TransformerModel(ZooModel):
             )
 
     def build(self, input_shape=None):
-        """Builds all layers that are not built yet, for inputs [B, T, E]."""
+        """Builds all layers that are not built yet, for features [B, T, E]."""
         build_layers(self, (None, None, self.embed_dim))
 
     def apply_block(self, block, *inputs, **settings):
-        """``block(*inputs, **settings)``; with `remat`, the gradient computes the block again."""
+        """``block(*inputs, **settings)``; with `remat`, recomputed for the gradient."""
         if self.remat and compat.call_training():
             return kernels.recomputed(block, *inputs, **settings)
         return block(*inputs, **settings)
 
     def block(self, block_class, name, **settings):
-        """A block with the model's arguments of blocks; `settings` override them."""
+        """A block with the arguments of the model, unless `settings` override them."""
         shared = {name: getattr(self, name) for name in self.block_defaults}
         return self.layer(block_class, name, **{**shared, **settings})
 
@@ -149,14 +147,15 @@ def arguments_of_size(
 
 
 def dtype_name(model):
-    """The name of the model's dtype policy; of quantized weight matrices, such as "int8"."""
+    """The name of the model's dtype policy; with quantized weights their mode, such as "int8"."""
     return quantization_mode(model) or model.dtype_policy.name
 
 
 def copy_model(model, **arguments):
-    """A model with the same weights, not compiled, and with other `arguments`, such as `dtype`.
+    """Copies a Keras model, with its weights but not compiled.
 
-    The updates of LoRA are added to the matrices. Any Keras model that can be saved is copied.
+    `arguments` of the constructor, such as `dtype`, override its own. The updates of LoRA are added
+    to the matrices.
 
     Raises:
         UserError: if the weights are quantized.

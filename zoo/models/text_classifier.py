@@ -58,7 +58,7 @@ class EncoderClassifier(TokenModel):
 
     Args:
         vocab_size: number of tokens.
-        num_classes: number of classes; 0 for a model without a head, whose output are the features.
+        num_classes: number of classes; 0 for a model without a head, which returns features.
         num_layers: number of encoder blocks.
         positions, scale_embeddings, normalize_embeddings: see `zoo.models.Transformer`.
         max_length: number of learned positions, and of tokens of the longest text.

@@ -76,7 +76,7 @@ class ViT(base.TransformerModel):
         input_shape: (H, W, C) of the images it is trained on. It takes other sizes as well, if the
             patch size divides them: learned positions are then resized. In graphs of TensorFlow,
             sizes may be unknown, such as ``keras.Input((None, None, 3))``.
-        num_classes: number of logits; 0 for a model without a head, whose output are the features.
+        num_classes: number of logits; 0 for a model without a head, which returns features.
         patch_size: in pixels; divides H and W.
         num_layers: L, the number of encoder blocks.
         pool: input of the head: "cls", the class token; "mean", the mean of the patches (Beyer et
@@ -248,9 +248,9 @@ class ViT(base.TransformerModel):
     def build(self, input_shape):
         pooled = (None, self.embed_dim * (2 if self.pool == "cls+mean" else 1))
         features = (None, self.num_features)
-        others = ((self.head_norm, pooled), (self.representation, pooled))
-        others += ((self.head, features), (self.distillation_head, features))
-        for layer, shape in ((self.patch_embed, input_shape), *others):
+        shapes = [(self.patch_embed, input_shape), (self.head_norm, pooled)]
+        shapes += [(self.representation, pooled), (self.head, features)]
+        for layer, shape in [*shapes, (self.distillation_head, features)]:
             if layer is not None and not layer.built:
                 layer.build(shape)
         super().build()

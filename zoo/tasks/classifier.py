@@ -23,7 +23,10 @@ _IMAGES_IN_BATCH = 64
 
 
 class ImageReader(Task):
-    """Base class of tasks whose inputs are images."""
+    """Base class of classifiers and encoders of images.
+
+    A subclass defines `compute_outputs`, from inputs of the model to [B, `num_outputs`].
+    """
 
     def __init__(self, model, preprocessing):
         self.preprocessing = preprocessing
@@ -41,19 +44,20 @@ class ImageReader(Task):
             return np.zeros((0, *self.model.input_shape), np.float32)
         return self.preprocessing.normalize(np.stack(pixels)).numpy()
 
-    def _outputs(self, images, graph, count):
-        return self.outputs(self.preprocess(images), graph, count)
+    def _outputs(self, images):
+        return self.outputs(self.preprocess(images))
 
-    def outputs(self, inputs, graph, count):
-        """The outputs of `graph`, or of the engine, for preprocessed images: float32 [B, count]."""
+    def outputs(self, inputs):
+        """The outputs, of the engine if there is one, for preprocessed images: [B, num_outputs]."""
         if not len(inputs):
-            return np.zeros((0, count), np.float32)
+            return np.zeros((0, self.num_outputs), np.float32)
         # `Model.predict` has an overhead of tens of milliseconds per call.
         spec = tf.TensorSpec((None, *self.model.input_shape), tf.float32)
         parts = np.split(inputs, range(_IMAGES_IN_BATCH, len(inputs), _IMAGES_IN_BATCH))
         if self.engine is not None:
             return np.concatenate([without_nan(self.engine(part)) for part in parts])
-        return np.concatenate([self.run(graph, part, specs=(spec,)) for part in parts])
+        outputs = [self.run(self.compute_outputs, part, specs=(spec,)) for part in parts]
+        return np.concatenate(outputs)
 
     def description(self):
         return {"preprocessing": self.preprocessing.to_dict(), **super().description()}
@@ -96,7 +100,11 @@ class Classifier:
 
     def probabilities(self, items, **options):
         """The probability of each class for each item: float32 [B, classes]; see `__call__`."""
-        return self._outputs(items, self.probabilities_of_inputs, len(self.class_names), **options)
+        return self._outputs(items, **options)
+
+    @property
+    def num_outputs(self):
+        return len(self.class_names)
 
     @property
     def problem(self):
@@ -117,7 +125,7 @@ class Classifier:
             )
         super().check(model)
 
-    def probabilities_of_inputs(self, inputs):
+    def compute_outputs(self, inputs):
         """The probability of each class as a graph: float32 [B, classes].
 
         Args:
@@ -185,7 +193,7 @@ class ImageClassifier(Classifier, ImageReader):
 
 
 class TextReader(TextTask):
-    """Base class of classifiers and encoders of texts."""
+    """Base class of classifiers and encoders of texts; see `ImageReader`."""
 
     tokenizer_names = {"tokenizer": "text"}
 
@@ -220,11 +228,10 @@ class TextReader(TextTask):
             )
         return [truncated(row, limit) for row in rows]
 
-    def _outputs(self, texts, graph, count, too_long="error"):
-        """The outputs of `graph` for the tokens of texts: float32 [B, count]."""
+    def _outputs(self, texts, too_long="error"):
         rows = [[tokens] for tokens in self.encode(texts, too_long)]
-        outputs = self.compute(rows, lambda batch: [self.run(graph, *batch.tokens)])
-        return np.asarray(outputs, np.float32).reshape(-1, count)
+        outputs = self.compute(rows, lambda batch: [self.run(self.compute_outputs, *batch.tokens)])
+        return np.asarray(outputs, np.float32).reshape(-1, self.num_outputs)
 
 
 class TextClassifier(Classifier, TextReader):

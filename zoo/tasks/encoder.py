@@ -29,7 +29,11 @@ class Encoder:
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
             TaskError: if `items` is not such a list, a text is too long, or outputs are NaN.
         """
-        return self._outputs(items, self.features_of_inputs, self.model.num_features, **options)
+        return self._outputs(items, **options)
+
+    @property
+    def num_outputs(self):
+        return self.model.num_features
 
     def similarity(self, a, b, **options):
         """The cosine similarity of each item of `a` and each item of `b`: float32 [len(a), len(b)].
@@ -48,7 +52,7 @@ class Encoder:
             raise TaskError(f"Features must be [B, E]. Received: {a.shape} and {b.shape}.")
         return a @ b.T
 
-    def features_of_inputs(self, inputs):
+    def compute_outputs(self, inputs):
         """The features of inputs of the model as a graph: float32 [B, E]."""
         features = ops.cast(self.model(inputs, training=False), "float32")
         return ops.normalize(features, epsilon=1e-12) if self.normalize else features

@@ -78,8 +78,8 @@ _UNITS = "|".join(
 _END = f"[{_STOPS}]+{_CLOSES}"
 _ENUMERATED = rf"(?:[(\[]?[0-9]+[.)][{_BLANK}]+)?"  # "1. The first item"
 
-# The characters before a sentence, and the sentence, which is empty at the end of a text. The former
-# may be space, HTML tags, and the beginning of a line of Markdown: a heading, an item or a quote.
+# The characters before a sentence, and the sentence, which is empty at the end of a text. Before it
+# are spaces, HTML tags, or the beginning of a line of Markdown: of a heading, an item or a quote.
 SENTENCE = (
     f"((?:\ufdd0[^\ufdd1]*\ufdd1|(?:#+|[-*+>|•]|\\[[ xX]\\])[{_BLANK}]|[{_BREAK}{_BLANK}])*)"
     f"({_ENUMERATED}(?:{_UNITS})(?:[{_BLANK}]*(?:{_UNITS}))*(?:[{_BLANK}]*{_END})?|{_END}|$)"

@@ -52,7 +52,7 @@ class LibraryTokenizer:
             raise TokenizerError(f"It is not a tokenizer.json: {error}.") from None
         object.__setattr__(self, "_library", library)  # the way of a frozen dataclass
         if self.kind not in ("BPE", "WordPiece"):
-            raise TokenizerError(f"Its model must be BPE or WordPiece. Received: {self.kind}.")
+            raise TokenizerError(f"A tokenizer must be BPE or WordPiece. Received: {self.kind}.")
         library.encode_special_tokens = True  # as ordinary text
         check_vocab(self.vocab, self.vocab_size)
         unknown = [self.settings["model"].get("unk_token")]
@@ -89,7 +89,7 @@ class LibraryTokenizer:
 
     @property
     def kind(self):
-        """The library's name of what splits words: "BPE" or "WordPiece"."""
+        """The name of the algorithm: "BPE" or "WordPiece"."""
         return self.settings["model"].get("type")
 
     @property

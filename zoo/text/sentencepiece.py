@@ -210,7 +210,7 @@ def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"
     for name, value, choices in given:
         if value not in choices:
             raise TokenizerError(
-                f"There is no {name} {value!r} of tokenizers. They are: {', '.join(choices)}."
+                f"{name} must be one of {', '.join(choices)}. Received: {name}={value!r}."
             )
     if not isinstance(vocab_size, int) or not _SMALLEST <= vocab_size <= _LARGEST:
         raise TokenizerError(

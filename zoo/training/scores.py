@@ -25,14 +25,12 @@ def image_probabilities(classifier, images):
         (float32 [m, K], the probabilities of the m images that can be read; bool [n], which of all
         images these are).
     """
-    batches, count = test_batches(images, 1, _IMAGES), len(classifier.class_names)
-    probabilities, readable = [], []
+    batches, probabilities, readable = test_batches(images, 1, _IMAGES), [], []
     progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
     for pixels, _, weights in progress:
         readable.append(weights.numpy() > 0)
-        inputs = classifier.preprocessing.normalize(pixels.numpy()[readable[-1]]).numpy()
-        graph = classifier.probabilities_of_inputs
-        probabilities.append(classifier.outputs(inputs, graph, count))
+        inputs = classifier.preprocessing.normalize(pixels.numpy()[readable[-1]])
+        probabilities.append(classifier.outputs(inputs.numpy()))
     # The last batch is filled up.
     return np.concatenate(probabilities), np.concatenate(readable)[: len(images)]
 
