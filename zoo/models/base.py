@@ -84,11 +84,11 @@ class TransformerModel(ZooModel):
         self.store({"remat": remat, **settings})
 
     def check_attention(self):
+        """Raises ValueError if the positions do not fit the kind of attention."""
         if getattr(self, "attention", None) == "linear" and self.positions == "relative":
             raise ValueError(
-                "Linear attention has no scores that relative positions could be added to. Use "
-                "another attention or other positions. Received: attention='linear', "
-                "positions='relative'."
+                "Linear attention does not support relative positions, as it has no attention "
+                "scores. Use another kind of attention, or other positions."
             )
 
     def build(self, input_shape=None):
