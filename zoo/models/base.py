@@ -88,7 +88,8 @@ class TransformerModel(ZooModel):
         if getattr(self, "attention", None) == "linear" and self.positions == "relative":
             raise ValueError(
                 "Linear attention does not support relative positions, as it has no attention "
-                "scores. Use another kind of attention, or other positions."
+                "scores. Use another kind of attention, or other positions. Received: "
+                "attention='linear', positions='relative'."
             )
 
     def build(self, input_shape=None):
